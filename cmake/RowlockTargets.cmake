@@ -1,0 +1,51 @@
+# How every target of this project is compiled.
+
+if(ROWLOCK_SANITIZE)
+    add_compile_options(-fsanitize=${ROWLOCK_SANITIZE} -fno-sanitize-recover=all
+                        -fno-omit-frame-pointer)
+    add_link_options(-fsanitize=${ROWLOCK_SANITIZE})
+endif()
+
+# rowlock_require(<package> OPTION <option> DEBIAN <packages> [ARGUMENTS <for find_package>…])
+#
+# A macro, because find_package sets variables for its caller. An option that is ON and cannot be
+# served stops the configuration with what to do about it.
+macro(rowlock_require package)
+    cmake_parse_arguments(require "" "OPTION;DEBIAN" "ARGUMENTS" ${ARGN})
+    set(CMAKE_FIND_PACKAGE_TARGETS_GLOBAL ON)  # for those who link our static archives
+    find_package(${package} ${require_ARGUMENTS} QUIET)
+    unset(CMAKE_FIND_PACKAGE_TARGETS_GLOBAL)
+    if(NOT ${package}_FOUND)
+        message(FATAL_ERROR "${require_OPTION} is ON, but ${package} was not found. Install it "
+                "(Debian, Ubuntu: apt-get install ${require_DEBIAN}), or configure with "
+                "-D${require_OPTION}=OFF.")
+    endif()
+endmacro()
+
+# rowlock_compile(<target>): language level and warnings.
+function(rowlock_compile target)
+    target_compile_features(${target} PUBLIC cxx_std_20)
+    set_target_properties(${target} PROPERTIES CXX_EXTENSIONS OFF POSITION_INDEPENDENT_CODE ON)
+    target_compile_options(${target} PRIVATE
+        -Wall -Wextra -Wpedantic -Wconversion -Wsign-conversion -Wshadow -Wold-style-cast
+        -Wnon-virtual-dtor -Woverloaded-virtual $<$<BOOL:${ROWLOCK_WERROR}>:-Werror>)
+endfunction()
+
+# rowlock_component(<name> SOURCES … HEADERS …): the library rowlock_<name>, known as
+# rowlock::<name> here and after find_package. Headers are named relative to include/.
+function(rowlock_component name)
+    cmake_parse_arguments(arg "" "" "SOURCES;HEADERS" ${ARGN})
+    set(target rowlock_${name})
+    add_library(${target} ${arg_SOURCES})
+    add_library(rowlock::${name} ALIAS ${target})
+    set_target_properties(${target} PROPERTIES
+        EXPORT_NAME ${name} VERSION ${PROJECT_VERSION}
+        SOVERSION ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR}
+        VERIFY_INTERFACE_HEADER_SETS ON)
+    list(TRANSFORM arg_HEADERS PREPEND ${PROJECT_SOURCE_DIR}/include/)
+    target_sources(${target} PUBLIC FILE_SET HEADERS
+        BASE_DIRS ${PROJECT_SOURCE_DIR}/include FILES ${arg_HEADERS})
+    target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR}/src)
+    rowlock_compile(${target})
+    set_property(GLOBAL APPEND PROPERTY ROWLOCK_COMPONENTS ${name})
+endfunction()

@@ -1,0 +1,138 @@
+#pragma once
+
+#include <rowlock/lease.hpp>
+#include <rowlock/lock_name.hpp>
+#include <rowlock/options.hpp>
+#include <rowlock/sql/connection.hpp>
+#include <rowlock/stats.hpp>
+
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <stop_token>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace rowlock {
+
+namespace detail {
+class engine;
+struct hold;
+}  // namespace detail
+
+/// Who holds a lock, for people. Text comes from other programs: escape it before a terminal.
+struct holder_info {
+    std::int64_t session = 0;
+    std::int64_t grant_id = 0;
+    std::string owner{}, host{}, program{}, thread{}, note{};
+    std::int64_t pid = 0;
+    std::chrono::milliseconds held_for{0};
+    /// Until the holder's session or the lease's own deadline expires, by the database's clock, without further heartbeats;
+    /// negative if past.
+    std::chrono::milliseconds remaining{0};
+};
+
+/// A row of the lease table, as of one moment.
+struct lease_info {
+    std::string name{};
+    fencing_token token{};                ///< of the latest grant
+    std::chrono::milliseconds changed{0}; ///< since the last grant or release
+    std::optional<holder_info> holder{};  ///< empty: free
+};
+
+/// A page of client::list, by name.
+struct page {
+    std::string after = {};  ///< the last name of the page before
+    int limit = 100;         ///< 1 to 10 000
+};
+
+/// Start here. A client opens one session in the database and acquires leases in it; one heartbeat
+/// keeps all of them. One client per process is the rule. Thread-safe.
+///
+/// Building one connects to nothing: it may be built while the database is down. The first call
+/// that needs the database opens the session (two more round trips) and reports what is wrong.
+/// After the session was lost its leases stay lost and the next acquire opens a new one.
+///
+/// Errors of every call that talks to the database: errc::database_unreachable, access_denied,
+/// read_only, out_of_resources, schema_outdated, timed_out, outcome_unknown, database_error; after
+/// the retries of retry_policy. In a forked child every call throws errc::wrong_process.
+class client {
+public:
+    /// @throws error errc::invalid_options
+    explicit client(sql::connection_source source, client_options options = {});
+    /// Releases what is held, within two statement deadlines; leases that still exist become inert
+    /// and count as lost.
+    ~client();
+    client(const client&) = delete;
+    client& operator=(const client&) = delete;
+
+    /// Waits until the lock is ours. One round trip if it is free (two on MySQL/MariaDB); while
+    /// waiting, one light read per poll.
+    [[nodiscard]] lease acquire(const lock_name& name, const acquire_options& options = {});
+    /// The same; empty if and only if `stop` was requested first.
+    [[nodiscard]] std::optional<lease> acquire(const lock_name& name, std::stop_token stop,
+                                               const acquire_options& options = {});
+    /// One attempt; empty if held by another. A failed attempt writes nothing.
+    [[nodiscard]] std::optional<lease> try_acquire(const lock_name& name,
+                                                   const acquire_options& options = {});
+    /// Waits up to `timeout`; empty if it was held all that time. A timeout ≤ 0 is one attempt.
+    template <typename Rep, typename Period>
+    [[nodiscard]] std::optional<lease> try_acquire_for(
+        const lock_name& name, const std::chrono::duration<Rep, Period>& timeout,
+        const acquire_options& options = {}) {
+        return acquire_until(name, after(timeout), {}, options);
+    }
+    template <typename Rep, typename Period>
+    [[nodiscard]] std::optional<lease> try_acquire_for(
+        const lock_name& name, const std::chrono::duration<Rep, Period>& timeout,
+        std::stop_token stop, const acquire_options& options = {}) {
+        return acquire_until(name, after(timeout), std::move(stop), options);
+    }
+    template <typename Clock, typename Duration>
+    [[nodiscard]] std::optional<lease> try_acquire_until(
+        const lock_name& name, const std::chrono::time_point<Clock, Duration>& until,
+        const acquire_options& options = {}) {
+        return acquire_until(name, after(until - Clock::now()), {}, options);
+    }
+
+    /// For a supervised singleton that was restarted: ends the sessions of our predecessors, those
+    /// with the same client_options::owner, and takes their leases over with new tokens, in one
+    /// transaction, without waiting for the ttl. Two live processes with one owner would rob each
+    /// other. Call it before any acquire.
+    /// @throws error errc::invalid_options without an owner
+    [[nodiscard]] std::vector<lease> reclaim();
+
+    /// The row of one name; empty if it was never locked or has been reaped. One round trip.
+    [[nodiscard]] std::optional<lease_info> inspect(const lock_name& name);
+    /// Rows whose names start with `prefix`, in byte order. One round trip.
+    [[nodiscard]] std::vector<lease_info> list(std::string_view prefix = {}, const page& page = {});
+
+    /// Takes the lock from whoever holds it: the token is raised, so that fenced writes of the old
+    /// holder fail at once; the holder learns with its next heartbeat. True if someone held it.
+    bool force_release(const lock_name& name);
+
+    [[nodiscard]] client_stats stats() const;
+    /// client_options::owner, or the random one.
+    [[nodiscard]] const std::string& owner() const noexcept;
+
+private:
+    friend class mutex;
+    friend class recursive_mutex;
+
+    using time_point = std::chrono::steady_clock::time_point;
+
+    template <typename Rep, typename Period>
+    static time_point after(const std::chrono::duration<Rep, Period>& timeout) {
+        using namespace std::chrono;
+        constexpr auto forever = hours{24 * 365 * 10};
+        if (duration<double>{timeout} > duration<double>{forever}) return steady_clock::now() + forever;
+        return steady_clock::now() + ceil<steady_clock::duration>(timeout);
+    }
+    std::optional<lease> acquire_until(const lock_name& name, time_point until,
+                                       std::stop_token stop, const acquire_options& options);
+
+    std::shared_ptr<detail::engine> engine_;
+};
+
+}  // namespace rowlock

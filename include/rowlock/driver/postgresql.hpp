@@ -1,0 +1,54 @@
+#pragma once
+
+#include <rowlock/sql/connection.hpp>
+
+#include <memory>
+#include <string>
+
+struct pg_conn;  // libpq's PGconn
+
+/// PostgreSQL through libpq. Component `rowlock::postgresql`.
+namespace rowlock::postgresql {
+
+struct options {
+    /// Off behind a transaction pooler (PgBouncer `pool_mode = transaction`): statements are not
+    /// prepared and no session setting is relied upon. Also `?rowlock_pooler=transaction` in the URL.
+    bool transaction_pooler = false;
+    /// Sent where the URL does not set them. A half-open TCP connection is noticed after about
+    /// 10 + 3 × 5 s of silence, well inside the default ttl of 30 s.
+    int keepalives_idle_s = 10;
+    int keepalives_interval_s = 5;
+    int keepalives_count = 3;
+    /// How long sent data may stay unacknowledged before the kernel gives the connection up.
+    int tcp_user_timeout_ms = 15'000;
+};
+
+/// A source of connections of our own.
+/// @param url everything libpq accepts: `postgresql://` URLs with several hosts, TLS parameters and
+/// so on, or a `key=value` conninfo. With several hosts and no `target_session_attrs` given, the
+/// writer is asked for (`read-write`), since a lock must be written.
+/// @throws error errc::invalid_url. Connects to nothing.
+[[nodiscard]] sql::connection_source open(const std::string& url, options options = {});
+
+/// The caller's own connection, borrowed: never closed, no setting left changed. The handle must
+/// outlive this object and must not be used by others during a call. Statements prepared on it keep
+/// names that start with `rowlock_`, and are deallocated by the destructor if the connection still works.
+class connection_ref final : public sql::connection {
+public:
+    explicit connection_ref(pg_conn* handle, options options = {});
+    ~connection_ref() override;
+
+    [[nodiscard]] sql::dialect speaks() const noexcept override { return sql::dialect::postgresql; }
+    sql::result execute(const sql::statement& what, std::span<const sql::value> parameters,
+                        sql::deadline until) override;
+    sql::result query(std::string_view text, sql::deadline until) override;
+    [[nodiscard]] bool alive() const noexcept override;
+    [[nodiscard]] bool keeps_session_state() const noexcept override;
+    [[nodiscard]] std::uint64_t round_trips() const noexcept override;
+
+private:
+    class session;
+    std::unique_ptr<session> session_;
+};
+
+}  // namespace rowlock::postgresql

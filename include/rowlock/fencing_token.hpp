@@ -1,0 +1,33 @@
+#pragma once
+
+#include <compare>
+#include <cstdint>
+#include <string>
+
+namespace rowlock {
+
+/// The number of one grant of one name. Every grant of a name carries a greater token than every
+/// earlier grant of that name, also after expiry, forced release, restart and reaping; tokens of
+/// different names say nothing about each other. Give it to whatever the lock protects and refuse
+/// smaller ones: that stops a holder which was paused past its lease.
+///
+/// Source of the idea: Martin Kleppmann, "How to do distributed locking" (2016).
+class fencing_token {
+public:
+    constexpr fencing_token() noexcept = default;
+    constexpr explicit fencing_token(std::int64_t value) noexcept : value_{value} {}
+
+    /// Always ≥ 1 for a granted lease; fits a SQL BIGINT.
+    [[nodiscard]] constexpr std::int64_t value() const noexcept { return value_; }
+
+    friend constexpr auto operator<=>(fencing_token, fencing_token) noexcept = default;
+
+private:
+    std::int64_t value_ = 0;
+};
+
+[[nodiscard]] inline std::string to_string(fencing_token token) {
+    return std::to_string(token.value());
+}
+
+}  // namespace rowlock

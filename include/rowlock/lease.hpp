@@ -1,0 +1,67 @@
+#pragma once
+
+#include <rowlock/fencing_token.hpp>
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <stop_token>
+#include <string>
+
+namespace rowlock {
+
+namespace detail {
+struct grant;
+}
+
+/// Ownership of one grant of one name. The object is the lock: it releases when destroyed.
+///
+///     state      held()  lost()       release()
+///     held       true    not stopped  frees the lock
+///     lost       false   stopped      throws errc::lock_lost
+///     released   false   not stopped  does nothing
+///
+/// A lost lease stays lost. No thread identity: any thread may use or release it; held(), token(),
+/// name(), remaining() and lost() may be called from several threads at once, release() and moving
+/// from one at a time. In a forked child a lease is inert: held() is false, nothing is released.
+class [[nodiscard]] lease {
+public:
+    lease() noexcept = default;  ///< holds nothing, as if released
+    lease(lease&&) noexcept;
+    lease& operator=(lease&&) noexcept;
+    /// Releases; a failure is reported as an event, and retried in the background. Takes at most one
+    /// statement deadline.
+    ~lease();
+
+    [[nodiscard]] const std::string& name() const noexcept;
+    /// Fixed for the lifetime of this lease. No round trip.
+    [[nodiscard]] fencing_token token() const noexcept;
+    /// Whether this client may still believe that it holds the lock. No round trip: compares
+    /// CLOCK_BOOTTIME with the trust window, so it turns false in time even without a network.
+    [[nodiscard]] bool held() const noexcept;
+    explicit operator bool() const noexcept { return held(); }
+    /// How long held() stays true if no further heartbeat succeeds; 0 if it is false. No round trip.
+    [[nodiscard]] std::chrono::milliseconds remaining() const noexcept;
+    /// Stopped when the lease is lost, soon after held() turned false. Callbacks run on a thread of
+    /// the library's; one that blocks delays no other lease's signal. One that throws terminates.
+    [[nodiscard]] std::stop_token lost() const;
+
+    /// Frees the lock. One round trip.
+    /// @throws error errc::lock_lost if it was lost before: whatever it protected may have been
+    /// touched by another. errc::outcome_unknown or database_unreachable if no answer came within a
+    /// statement deadline: it is repeated in the background and the lease counts as released.
+    /// errc::wrong_process in a forked child.
+    void release();
+
+    /// Identity of the grant in the database, for fence() and for people.
+    [[nodiscard]] std::int64_t session_id() const noexcept;
+    [[nodiscard]] std::int64_t grant_id() const noexcept;
+
+private:
+    friend class client;
+    explicit lease(std::shared_ptr<detail::grant> grant) noexcept;
+
+    std::shared_ptr<detail::grant> grant_;
+};
+
+}  // namespace rowlock

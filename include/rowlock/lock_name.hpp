@@ -1,0 +1,29 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace rowlock {
+
+/// The name of a lock: 1 to 255 bytes of valid UTF-8 without control characters, compared byte by
+/// byte (upper and lower case differ, trailing spaces count). Converts from any string, so that
+/// `locks.acquire("nightly-report")` reads well.
+class lock_name {
+public:
+    static constexpr std::size_t max_bytes = 255;
+
+    /// @throws error errc::invalid_name saying which rule the text breaks; the text itself is not
+    /// repeated in the message.
+    lock_name(std::string_view text);  // NOLINT(google-explicit-constructor)
+    lock_name(const std::string& text) : lock_name{std::string_view{text}} {}
+    lock_name(const char* text) : lock_name{std::string_view{text}} {}
+
+    [[nodiscard]] const std::string& str() const noexcept { return text_; }
+
+    friend bool operator==(const lock_name&, const lock_name&) = default;
+
+private:
+    std::string text_;
+};
+
+}  // namespace rowlock

@@ -1,0 +1,46 @@
+#pragma once
+
+#include <rowlock/sql/connection.hpp>
+
+#include <chrono>
+#include <string>
+#include <vector>
+
+namespace rowlock {
+
+struct migration_options {
+    std::string schema = {};          ///< PostgreSQL only; made if missing
+    std::string prefix = "rowlock_";  ///< as in client_options
+    /// How long to wait for another process that is migrating, and for each statement.
+    std::chrono::milliseconds wait{std::chrono::seconds{60}};
+};
+
+struct migration_status {
+    int version = 0;  ///< of the database; 0 = no tables
+    int latest = 0;   ///< that this library knows
+    [[nodiscard]] bool current() const noexcept { return version == latest; }
+};
+
+/// Brings the tables up to `target` (-1 = latest) or down to it (0 = remove everything). Many processes may call
+/// it at once: one works, the others wait. Needs the right to create tables; the rest of the
+/// library does not.
+/// @return the versions that were applied or taken back, in order; empty if there was nothing to do.
+/// @throws error errc::schema_outdated if the database is newer than this library or a recorded
+/// migration differs from ours; errc::timed_out while another migrates; errc::access_denied …
+std::vector<int> migrate(const sql::connection_source& source, const migration_options& options = {},
+                         int target = -1);
+
+/// @throws error as migrate(); does not change anything.
+[[nodiscard]] migration_status schema_status(const sql::connection_source& source,
+                                             const migration_options& options = {});
+
+/// @throws error errc::schema_outdated unless the schema on this connection is exactly ours. One round trip.
+void require_current_schema(sql::connection& connection, const migration_options& options,
+                            sql::deadline until);
+
+/// The SQL that migrate() would run on an empty database, for a DBA to read or run: including the
+/// record of each migration, so that the library accepts the result.
+[[nodiscard]] std::string migration_script(sql::dialect dialect,
+                                           const migration_options& options = {});
+
+}  // namespace rowlock

@@ -1,0 +1,93 @@
+#pragma once
+
+#include <rowlock/client.hpp>
+
+#include <chrono>
+#include <memory>
+#include <string>
+
+namespace rowlock {
+
+/// A std::timed_mutex over a lease, for scoped_lock, unique_lock and std::lock. Two objects of one
+/// name exclude each other, in one client or in several. One object may be shared by threads; it is
+/// unlocked by the thread that locked it. The client must outlive it.
+///
+/// Unlike a std::mutex it can be lost: ask held() or take lost() while working.
+class mutex {
+public:
+    mutex(client& locks, const lock_name& name, acquire_options options = {});
+    /// Unlocks if locked.
+    ~mutex();
+    mutex(const mutex&) = delete;
+    mutex& operator=(const mutex&) = delete;
+
+    /// @throws error errc::would_deadlock if this thread has it locked; those of client::acquire.
+    void lock();
+    [[nodiscard]] bool try_lock();
+    template <typename Rep, typename Period>
+    [[nodiscard]] bool try_lock_for(const std::chrono::duration<Rep, Period>& timeout) {
+        return lock_until(client::after(timeout));
+    }
+    template <typename Clock, typename Duration>
+    [[nodiscard]] bool try_lock_until(const std::chrono::time_point<Clock, Duration>& until) {
+        return lock_until(client::after(until - Clock::now()));
+    }
+    /// Never throws; what went wrong (not_owner, lock_lost, no database) is an event unlock_failed.
+    void unlock() noexcept;
+    /// The same, and throws what went wrong.
+    /// @throws error errc::not_owner if this thread has not locked it, errc::lock_lost …
+    void release();
+
+    [[nodiscard]] const std::string& name() const noexcept;
+    /// Of the calling thread's hold, as for a lease; 0, false or an empty token if it has none.
+    /// Another thread may have the lock by now, after a loss. No round trip.
+    [[nodiscard]] fencing_token token() const noexcept;
+    [[nodiscard]] bool held() const noexcept;
+    [[nodiscard]] std::stop_token lost() const;
+
+private:
+    bool lock_until(std::chrono::steady_clock::time_point until);
+
+    std::shared_ptr<detail::hold> hold_;
+};
+
+/// A std::recursive_timed_mutex over a lease. The owner is a thread of a client: objects of one
+/// name in one client share their hold, and the thread that has it locks again without a round trip.
+class recursive_mutex {
+public:
+    recursive_mutex(client& locks, const lock_name& name, acquire_options options = {});
+    /// If this is the client's last object of that name, gives back what the calling thread holds.
+    ~recursive_mutex();
+    recursive_mutex(const recursive_mutex&) = delete;
+    recursive_mutex& operator=(const recursive_mutex&) = delete;
+
+    /// @throws error errc::lock_lost on re-entry if the lease was lost meanwhile: unlock as often
+    /// as you locked, then start over.
+    void lock();
+    [[nodiscard]] bool try_lock();
+    template <typename Rep, typename Period>
+    [[nodiscard]] bool try_lock_for(const std::chrono::duration<Rep, Period>& timeout) {
+        return lock_until(client::after(timeout));
+    }
+    template <typename Clock, typename Duration>
+    [[nodiscard]] bool try_lock_until(const std::chrono::time_point<Clock, Duration>& until) {
+        return lock_until(client::after(until - Clock::now()));
+    }
+    void unlock() noexcept;
+    void release();
+
+    [[nodiscard]] const std::string& name() const noexcept;
+    /// Of the calling thread's hold; see mutex.
+    [[nodiscard]] fencing_token token() const noexcept;
+    [[nodiscard]] bool held() const noexcept;
+    [[nodiscard]] std::stop_token lost() const;
+    /// How often the calling thread has it locked.
+    [[nodiscard]] int depth() const noexcept;
+
+private:
+    bool lock_until(std::chrono::steady_clock::time_point until);
+
+    std::shared_ptr<detail::hold> hold_;
+};
+
+}  // namespace rowlock

@@ -1,0 +1,186 @@
+#pragma once
+
+#include <chrono>
+#include <concepts>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+/// The port between the strategies, which know SQL and no database library, and the drivers, which
+/// know a database library and no SQL.
+namespace rowlock::sql {
+
+/// Which SQL a connection understands. A dialect may be spoken by several drivers.
+enum class dialect : unsigned char {
+    postgresql,
+    mysql,  ///< MySQL and MariaDB
+    sqlite,
+};
+
+[[nodiscard]] std::string_view to_string(dialect which) noexcept;
+
+/// The moment by which a call must have returned. Waiting for a lock, the network and the server
+/// all count.
+using deadline = std::chrono::steady_clock::time_point;
+
+/// One parameter of a statement. Text is viewed, not copied: it must live through the call.
+class value {
+public:
+    enum class kind : unsigned char { null, integer, text };
+
+    constexpr value(std::nullptr_t = nullptr) noexcept {}
+    template <std::integral Integer>
+        requires(!std::same_as<Integer, bool> && !std::same_as<Integer, char>)
+    constexpr value(Integer number) noexcept
+        : kind_{kind::integer}, integer_{static_cast<std::int64_t>(number)} {}
+    constexpr value(std::string_view text) noexcept : kind_{kind::text}, text_{text} {}
+    constexpr value(const char* text) noexcept : value{std::string_view{text}} {}
+    value(const std::string& text) noexcept : value{std::string_view{text}} {}
+    template <typename T>
+    value(const std::optional<T>& maybe) noexcept {
+        if (maybe) *this = value{*maybe};
+    }
+
+    [[nodiscard]] constexpr kind type() const noexcept { return kind_; }
+    [[nodiscard]] constexpr bool is_null() const noexcept { return kind_ == kind::null; }
+    [[nodiscard]] constexpr std::int64_t integer() const noexcept { return integer_; }
+    [[nodiscard]] constexpr std::string_view text() const noexcept { return text_; }
+
+private:
+    kind kind_ = kind::null;
+    std::int64_t integer_ = 0;
+    std::string_view text_;
+};
+
+/// A statement that is prepared once per connection and kept. Parameters are written `$1` … `$n` in
+/// every dialect and may repeat; a driver translates them (see src/driver/placeholders.hpp). Copies share one identity, so
+/// they share the prepared handle.
+class statement {
+public:
+    explicit statement(std::string text);
+
+    [[nodiscard]] const std::string& text() const noexcept { return text_; }
+    /// Unique in this process: the key of a driver's cache of prepared handles.
+    [[nodiscard]] std::uint64_t id() const noexcept { return id_; }
+
+private:
+    std::string text_;
+    std::uint64_t id_;
+};
+
+/// What a statement answered: a table of cells held as text, and the count of rows it changed.
+class result {
+public:
+    explicit result(std::size_t columns = 0) noexcept : columns_{columns} {}
+
+    [[nodiscard]] std::size_t columns() const noexcept { return columns_; }
+    [[nodiscard]] std::size_t rows() const noexcept {
+        return columns_ == 0 ? 0 : cells_.size() / columns_;
+    }
+    [[nodiscard]] bool empty() const noexcept { return rows() == 0; }
+    /// Rows inserted, updated or deleted. A MySQL UPDATE that matches a row and changes nothing may
+    /// count it or not, by driver: statements therefore change every row they match.
+    [[nodiscard]] std::int64_t affected() const noexcept { return affected_; }
+
+    [[nodiscard]] bool is_null(std::size_t row, std::size_t column) const;
+    /// @throws error errc::database_error if the cell is NULL or no integer.
+    [[nodiscard]] std::int64_t integer(std::size_t row, std::size_t column) const;
+    /// Empty for NULL. Valid as long as this result.
+    [[nodiscard]] std::string_view text(std::size_t row, std::size_t column) const;
+    [[nodiscard]] std::optional<std::int64_t> maybe_integer(std::size_t row,
+                                                            std::size_t column) const;
+
+    // For drivers: append cells row by row, left to right.
+    void append_null() { cells_.push_back({0, null_cell}); }
+    void append_text(std::string_view text);
+    void append_integer(std::int64_t number);
+    void set_affected(std::int64_t count) noexcept { affected_ = count; }
+
+private:
+    struct cell {
+        std::size_t offset;
+        std::size_t length;
+    };
+    static constexpr std::size_t null_cell = static_cast<std::size_t>(-1);
+
+    [[nodiscard]] const cell& at(std::size_t row, std::size_t column) const;
+
+    std::size_t columns_;
+    std::int64_t affected_ = 0;
+    std::string buffer_;
+    std::vector<cell> cells_;
+};
+
+/// One connection to a database. One thread at a time. Every failure is a rowlock::error:
+/// - the server refused: its errc by the dialect's table (sql/classify.hpp), the connection stays
+///   usable unless alive() says otherwise;
+/// - the connection broke, or the deadline passed without an answer, after something was sent:
+///   errc::outcome_unknown, and alive() is false from then on;
+/// - the connection was already known to be dead: errc::database_unreachable, nothing was sent.
+/// A destructor closes without waiting for the server and never throws.
+class connection {
+public:
+    connection() = default;
+    connection(const connection&) = delete;
+    connection& operator=(const connection&) = delete;
+    virtual ~connection();
+
+    [[nodiscard]] virtual dialect speaks() const noexcept = 0;
+
+    /// Runs a prepared statement. One round trip (two the first time on this connection).
+    /// Outside a transaction it commits by itself.
+    virtual result execute(const statement& what, std::span<const value> parameters,
+                           deadline until) = 0;
+
+    /// Runs one statement of plain text, without parameters and unprepared: BEGIN, COMMIT, SET, DDL,
+    /// diagnostics. One round trip.
+    virtual result query(std::string_view text, deadline until) = 0;
+
+    /// False once a call has shown that the connection is gone. Sends nothing.
+    [[nodiscard]] virtual bool alive() const noexcept = 0;
+
+    /// Says that nobody may use this connection again, because it was left in an unknown state (a
+    /// transaction that could not be rolled back). Whoever owns it closes it.
+    void discard() noexcept { discarded_ = true; }
+    [[nodiscard]] bool discarded() const noexcept { return discarded_; }
+
+    /// False behind a transaction pooler, where settings and prepared statements of one statement
+    /// are another client's by the next.
+    [[nodiscard]] virtual bool keeps_session_state() const noexcept { return true; }
+
+    /// How many round trips this connection has made, first preparations included. A statement on
+    /// SQLite counts as one.
+    [[nodiscard]] virtual std::uint64_t round_trips() const noexcept = 0;
+
+private:
+    bool discarded_ = false;
+};
+
+/// Where connections come from: one of our drivers' open(), or any function of yours that yields
+/// them, such as an adapter over an existing pool. Copyable; connect() is called from several
+/// threads at once. A connection that a client took is its own until the client destroys it; the
+/// client changes its session settings (isolation, timeouts, time zone).
+class connection_source {
+public:
+    using connect_function = std::function<std::unique_ptr<connection>(deadline)>;
+
+    /// @param description names the database for people, without credentials.
+    connection_source(dialect speaks, connect_function connect, std::string description);
+
+    /// @throws error errc::database_unreachable, access_denied, invalid_url …
+    [[nodiscard]] std::unique_ptr<connection> connect(deadline until) const;
+    [[nodiscard]] dialect speaks() const noexcept { return speaks_; }
+    [[nodiscard]] const std::string& description() const noexcept { return description_; }
+
+private:
+    dialect speaks_;
+    connect_function connect_;
+    std::string description_;
+};
+
+}  // namespace rowlock::sql

@@ -1,0 +1,2 @@
+-- Runs last when everything is removed.
+drop table if exists rowlock_migration;

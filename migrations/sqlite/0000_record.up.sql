@@ -1,0 +1,12 @@
+-- The record of migrations. The migrator makes this table before the first migration. No migration
+-- describes it, so this file is not recorded itself and never changes.
+--   version     1, 2, 3 and so on, without gaps
+--   name        the middle of the file name, for people
+--   checksum    64-bit FNV-1a of the .up.sql file, in hexadecimal
+--   applied_at  for people; microseconds since 1970, UTC
+create table if not exists rowlock_migration (
+    version integer primary key,
+    name text not null,
+    checksum text not null,
+    applied_at integer not null
+);

@@ -1,0 +1,75 @@
+# Sourced by scripts/quickstart and scripts/test: packages, presets, messages.
+# shellcheck shell=bash
+
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+cd "$root" || exit 1
+
+say() { printf '\n== %s\n' "$*"; }
+die() { printf '%s: %s\n' "$(basename "$0")" "$*" >&2; exit 1; }
+
+# --- packages -----------------------------------------------------------------------------------
+
+missing_packages=()
+
+# need_package PACKAGE…: must be installed (Debian and its kin; elsewhere CMake says what it misses).
+need_package() {
+    command -v dpkg-query >/dev/null || return 0
+    local package
+    for package in "$@"; do
+        if [[ $(dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null) != installed ]]; then
+            missing_packages+=("$package")
+        fi
+    done
+}
+
+# need_command COMMAND PACKAGE…: any program of that name will do, wherever it comes from.
+need_command() {
+    command -v "$1" >/dev/null || need_package "${@:2}"
+}
+
+need_build_packages() {
+    need_command "${CXX:-c++}" g++
+    need_command cmake cmake
+    need_command ninja ninja-build
+    need_command ccache ccache
+    need_package libpq-dev libmysqlcppconn-dev libmariadb-dev libsqlite3-dev libsoci-dev \
+        libcli11-dev libfmt-dev nlohmann-json3-dev
+}
+
+# Installs what is missing. When nothing is, neither apt-get nor root is needed.
+install_missing_packages() {
+    ((${#missing_packages[@]})) || return 0
+    say "Installing what is missing: ${missing_packages[*]}"
+    local as_root=()
+    if [[ $EUID -ne 0 ]]; then
+        command -v sudo >/dev/null ||
+            die "needs root to install packages; as root, run: apt-get install ${missing_packages[*]}"
+        as_root=(sudo)
+    fi
+    "${as_root[@]}" scripts/install-packages "${missing_packages[@]}" ||
+        die "could not install: ${missing_packages[*]}"
+    missing_packages=()
+    hash -r
+}
+
+# --- building -----------------------------------------------------------------------------------
+
+# configure PRESET [CMAKE-ARGUMENT…]
+configure() {
+    if command -v ccache >/dev/null; then
+        export CMAKE_CXX_COMPILER_LAUNCHER=ccache
+        export CCACHE_NOHASHDIR=1  # builds in different folders share results
+    fi
+    local output
+    output=$(cmake --preset "$@" 2>&1) || {
+        printf '%s\n' "$output" >&2
+        die "cmake could not configure the build"
+    }
+}
+
+# build PRESET [TARGET…]
+build() {
+    local preset=$1
+    shift
+    cmake --build --preset "$preset" --parallel "$(nproc)" ${1:+--target "$@"}
+}

@@ -1,0 +1,385 @@
+#include "cli/command_line.hpp"
+
+#include "cli/commands.hpp"
+#include "cli/duration.hpp"
+#include "cli/text.hpp"
+
+#include <rowlock/error.hpp>
+#include <rowlock/version.hpp>
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace rowlock::cli {
+namespace {
+
+using namespace std::chrono_literals;
+using std::chrono::milliseconds;
+
+constexpr const char* database_help =
+    "\nThe database is --url, else ROWLOCK_URL, else the first line of the file that\n"
+    "ROWLOCK_URL_FILE names, else an embedded SQLite file of yours below ~/.local/state:\n"
+    "  postgresql://user@host:5432/db   mysql://user@host:3306/db   sqlite:/path/to/file\n"
+    "A password on the command line can be seen by others (ps): rowlock wipes it as soon as it has\n"
+    "started. Better are ROWLOCK_URL_FILE, ~/.pgpass, or ROWLOCK_URL.\n"
+    "Durations are 500ms, 30s, 5m, 2h, 1d; a bare number is seconds.\n\n";
+
+constexpr const char* general_help =
+    "\nLocks in the SQL database you already run.\n\n"
+    "Examples:\n"
+    "  rowlock run nightly -- ./report.sh        run it on one machine at a time\n"
+    "  rowlock run --wait 0 nightly -- ./report.sh     or not at all, if it runs elsewhere\n"
+    "  rowlock ls                                who holds what, since when\n"
+    "  rowlock show nightly                      one lock in full\n"
+    "  rowlock break nightly                     take it away from its holder\n"
+    "  rowlock migrate --url postgresql://me@db/shop   make the tables\n"
+    "  rowlock doctor --url postgresql://me@db/shop    is everything as it should be?\n";
+
+constexpr const char* run_help =
+    "\nRuns COMMAND while holding the lock NAME, like flock(1) across machines. Waits for the lock\n"
+    "for as long as --wait says, without it for ever.\n\n"
+    "Examples:\n"
+    "  rowlock run nightly -- ./report.sh\n"
+    "  rowlock run --wait 0 --busy-exit-code 0 nightly -- ./report.sh    skip if it runs elsewhere\n"
+    "  rowlock run --wait 5m --note 'deploy 42' deploy/web -- make deploy\n"
+    "  rowlock run job -- sh -c 'psql -c \"update t set token = $ROWLOCK_TOKEN where …\"'\n\n"
+    "The command finds the fencing token in ROWLOCK_TOKEN and the name in ROWLOCK_NAME. It does not\n"
+    "inherit ROWLOCK_URL or ROWLOCK_URL_FILE, except by --pass-url. Its exit code is ours.\n\n"
+    "It runs in a process group of its own. Signals that rowlock receives (INT, TERM, HUP, QUIT,\n"
+    "USR1, USR2, CONT) go to the whole group. At a terminal Ctrl-C goes there too; Ctrl-Z does\n"
+    "nothing, since a holder that sleeps keeps everybody else waiting. What the command leaves\n"
+    "behind in its group is stopped before the lock is freed.\n"
+    "If the lease is lost (the database cannot be reached for too long, `rowlock break`), or rowlock\n"
+    "is killed, even by kill -9, the group gets SIGTERM and, --grace later, SIGKILL, in time before\n"
+    "another can get the lock. A process that leaves the group (setsid, setuid programs) is out of\n"
+    "reach.\n"
+    "--reclaim takes over at once from a predecessor with the same --owner, for a service that is\n"
+    "restarted: only where the predecessor and its command are surely dead, and for one process per\n"
+    "owner.\n";
+
+constexpr const char* acquire_help =
+    "\nTakes the lock NAME for a fixed time, for a shell script. The lease belongs to no process:\n"
+    "nothing renews it, `rowlock release` or the end of the time frees it. Prints its fencing token\n"
+    "and its grant id. `rowlock run` is safer where it fits.\n\n"
+    "Example:\n"
+    "  read -r token grant <<<\"$(rowlock acquire --for 10m --wait 30s deploy)\" || exit\n"
+    "  …\n"
+    "  rowlock release deploy \"$grant\"\n";
+
+class help_format : public CLI::Formatter {
+public:
+    std::string make_usage(const CLI::App* app, std::string name) const override {
+        std::string text = CLI::Formatter::make_usage(app, name);
+        if (app->get_name() == "run") {
+            text.insert(text.find_last_not_of('\n') + 1, " -- COMMAND [ARGUMENT…]");
+        }
+        return text;
+    }
+};
+
+/// What the parser fills in.
+struct parsed {
+    run_options run;
+    acquire_options acquire;
+    release_options release;
+    list_options list;
+    name_options show, break_lock;
+    reap_options reap;
+    migrate_options migrate;
+    doctor_options doctor;
+    version_options version;
+    std::function<int()> action;
+};
+
+using duration_setter = std::function<void(milliseconds)>;
+
+CLI::Option* add_duration(CLI::App& app, const std::string& names, zero is,
+                          const std::string& help, duration_setter set) {
+    const std::string name = names.substr(names.rfind(',') + 1);
+    return app
+        .add_option_function<std::string>(
+            names, [=](const std::string& text) { set(parse_duration(name, text, is)); }, help)
+        ->type_name("TIME");
+}
+
+void add_database(CLI::App& app, database_options& database) {
+    app.add_option("--url", database.url, "The database (see below)")->type_name("URL");
+    app.add_option("--schema", database.schema, "PostgreSQL schema of rowlock's tables");
+    app.add_option("--prefix", database.prefix, "First part of the tables' names")
+        ->capture_default_str();
+    app.footer(app.get_footer() + database_help + exit_code_help());
+}
+
+void add_json(CLI::App& app, bool& json) { app.add_flag("--json", json, "Print JSON"); }
+
+void add_name(CLI::App& app, std::string& name) {
+    app.add_option("NAME", name, "The lock: 1 to 255 bytes of UTF-8")->required();
+}
+
+void add_wait(CLI::App& app, patience& wait, int& busy_exit_code) {
+    auto* time = add_duration(app, "-w,--wait", zero::allowed,
+                              "Give up after this time; 0 = do not wait; default: wait for ever",
+                              [&wait](milliseconds value) { wait = value; });
+    app.add_flag_callback("-n,--no-wait", [&wait] { wait = 0ms; }, "Same as --wait 0")
+        ->excludes(time);
+    app.add_option("--busy-exit-code", busy_exit_code, "Exit code if the lock was not got")
+        ->capture_default_str()
+        ->check(CLI::Range(0, 255));
+}
+
+std::int64_t grant_id(const std::string& text) {
+    std::int64_t number = 0;
+    const char* const end = text.data() + text.size();
+    const auto read = std::from_chars(text.data(), end, number);
+    if (read.ec != std::errc{} || read.ptr != end || number <= 0) {
+        throw failure{usage, "GRANT-ID is the second number that `rowlock acquire` printed"};
+    }
+    return number;
+}
+
+CLI::App& add_command(CLI::App& app, parsed& into, const std::string& name,
+                      const std::string& help, std::function<int()> action) {
+    auto& command = *app.add_subcommand(name, help);
+    command.callback([&into, action] { into.action = action; });
+    return command;
+}
+
+void add_run(CLI::App& app, parsed& into) {
+    auto& options = into.run;
+    auto& command = add_command(app, into, "run", "Run a command while holding a lock",
+                                [&options] { return run(options); });
+    command.footer(run_help);
+    add_name(command, options.name);
+    add_wait(command, options.wait, options.busy_exit_code);
+    add_duration(command, "--ttl", zero::refused,
+                 "How long the lock outlives a rowlock that vanished [30s]",
+                 [&options](milliseconds value) { options.ttl = value; });
+    add_duration(command, "--grace", zero::allowed,
+                 "Between SIGTERM and SIGKILL when the command must stop; up to ttl/6 "
+                 "[5s or ttl/6]",
+                 [&options](milliseconds value) { options.grace = value; });
+    command.add_option("--note", options.note, "Shown by `rowlock ls` and `show`");
+    auto* owner = command.add_option("--owner", options.owner,
+                                     "Stable name of this process among its restarts");
+    command.add_flag("--reclaim", options.reclaim, "Take over from the predecessor of this --owner")
+        ->needs(owner);
+    command.add_flag("--pass-url", options.pass_url, "Give the command ROWLOCK_URL");
+    add_database(command, options.database);
+}
+
+void add_grants(CLI::App& app, parsed& into) {
+    auto& taking = into.acquire;
+    auto& take = add_command(app, into, "acquire", "Take a lock for a fixed time, for a script",
+                             [&taking] { return acquire(taking); });
+    take.footer(acquire_help);
+    add_name(take, taking.name);
+    add_duration(take, "--for", zero::refused, "The lease ends after this time",
+                 [&taking](milliseconds value) { taking.duration = value; })
+        ->required();
+    add_wait(take, taking.wait, taking.busy_exit_code);
+    take.add_option("--note", taking.note, "Shown by `rowlock ls` and `show`");
+    add_json(take, taking.json);
+    add_database(take, taking.database);
+
+    auto& giving = into.release;
+    auto& give = add_command(app, into, "release", "Free a lock that `acquire` took",
+                             [&giving] { return release(giving); });
+    add_name(give, giving.name);
+    give.add_option_function<std::string>(
+            "GRANT-ID", [&giving](const std::string& text) { giving.grant_id = grant_id(text); },
+            "The second number that `acquire` printed")
+        ->required()
+        ->type_name("NUMBER");
+    add_json(give, giving.json);
+    add_database(give, giving.database);
+}
+
+void add_looks(CLI::App& app, parsed& into) {
+    auto& listing = into.list;
+    auto& ls = add_command(app, into, "ls", "List the locks that are held",
+                           [&listing] { return list(listing); });
+    ls.footer("\nExamples:\n  rowlock ls\n  rowlock ls --all deploy/\n  rowlock ls --json\n");
+    ls.add_option("PREFIX", listing.prefix, "Only names that start with this");
+    ls.add_flag("-a,--all", listing.all, "Free ones too");
+    ls.add_option("--limit", listing.limit, "At most so many")
+        ->capture_default_str()
+        ->check(CLI::Range(1, 1'000'000));
+    ls.add_option("--after", listing.after, "Go on behind this name")->type_name("NAME");
+    add_json(ls, listing.json);
+    add_database(ls, listing.database);
+
+    auto& looking = into.show;
+    auto& one = add_command(app, into, "show", "Show one lock in full",
+                            [&looking] { return show(looking); });
+    add_name(one, looking.name);
+    add_json(one, looking.json);
+    add_database(one, looking.database);
+
+    auto& breaking = into.break_lock;
+    auto& out = add_command(app, into, "break", "Take a lock away from its holder",
+                            [&breaking] { return break_lock(breaking); });
+    out.footer("\nThe holder learns of it with its next heartbeat; until then it goes on. Its fenced "
+               "writes\nfail at once, since the token is raised.\n");
+    add_name(out, breaking.name);
+    out.add_flag("-y,--yes", breaking.yes, "Do not ask");
+    add_json(out, breaking.json);
+    add_database(out, breaking.database);
+}
+
+void add_upkeep(CLI::App& app, parsed& into) {
+    auto& reaping = into.reap;
+    auto& sweep = add_command(app, into, "reap", "Remove what dead holders left behind",
+                              [&reaping] { return reap(reaping); });
+    sweep.footer("\nOnce, for cron; or with --every as a daemon, until SIGTERM or SIGINT. Locks are "
+                 "right\nwithout it: it keeps the tables small.\n");
+    add_duration(sweep, "--every", zero::refused, "Repeat at this interval",
+                 [&reaping](milliseconds value) { reaping.every = value; });
+    add_duration(sweep, "--retention", zero::refused, "Delete rows that were idle so long [1d]",
+                 [&reaping](milliseconds value) { reaping.reaper.retention = value; });
+    add_duration(sweep, "--grace", zero::allowed,
+                 "Between raising the token floor over them and deleting them [2m]",
+                 [&reaping](milliseconds value) { reaping.reaper.grace = value; });
+    sweep.add_option("--batch", reaping.reaper.batch, "Rows per transaction")
+        ->capture_default_str();
+    add_json(sweep, reaping.json);
+    add_database(sweep, reaping.database);
+
+    auto& moving = into.migrate;
+    auto& tables = add_command(app, into, "migrate", "Make or update the tables",
+                               [&moving] { return migrate(moving); });
+    tables.footer("\nExamples:\n  rowlock migrate --url postgresql://owner@db/shop\n"
+                  "  rowlock migrate --print --dialect postgresql | less     for a DBA\n"
+                  "  rowlock migrate --status\n");
+    auto* print = tables.add_flag("--print", moving.print, "Print the SQL, change nothing");
+    tables.add_option("--dialect", moving.dialect,
+                      "With --print and no database: postgresql, mysql, sqlite");
+    auto* status =
+        tables.add_flag("--status", moving.status, "Print the version; exit 1 if it is not current");
+    tables.add_option("--down-to", moving.down_to, "Go back to this version; 0 removes all tables")
+        ->check(CLI::NonNegativeNumber)
+        ->excludes(print)
+        ->excludes(status);
+    status->excludes(print);
+    tables.add_flag("-y,--yes", moving.yes, "Do not ask");
+    add_json(tables, moving.json);
+    add_database(tables, moving.database);
+
+    auto& checking = into.doctor;
+    auto& check = add_command(app, into, "doctor", "Check the database and its settings",
+                              [&checking] { return doctor(checking); });
+    check.footer("\nEach check is ok, warn or fail, with what to do. Exit code 1 if one failed.\n");
+    add_json(check, checking.json);
+    add_database(check, checking.database);
+
+    auto& naming = into.version;
+    auto& version_command = add_command(app, into, "version", "Print the version and the drivers",
+                                        [&naming] { return version(naming); });
+    add_json(version_command, naming.json);
+}
+
+/// Overwrites URLs in the process's arguments, which anybody may read.
+void wipe_urls(int argc, char** argv) noexcept {
+    const auto wipe = [](char* text) {
+        char* const colon = std::strchr(text, ':');
+        std::memset(colon == nullptr ? text : colon + 1, '*',
+                    std::strlen(colon == nullptr ? text : colon + 1));
+    };
+    for (int i = 1; i < argc && std::strcmp(argv[i], "--") != 0; ++i) {
+        if (std::strcmp(argv[i], "--url") == 0 && i + 1 < argc) wipe(argv[i + 1]);
+        if (std::strncmp(argv[i], "--url=", 6) == 0) wipe(argv[i] + 6);
+    }
+}
+
+/// The command of `run` is taken out before parsing, to the letter.
+std::vector<std::string> split_command(std::vector<std::string>& arguments) {
+    if (arguments.empty() || arguments.front() != "run") return {};
+    const auto mark = std::find(arguments.begin(), arguments.end(), "--");
+    if (mark == arguments.end()) {
+        const bool help = std::find_if(arguments.begin(), arguments.end(), [](const auto& each) {
+                              return each == "--help" || each == "-h";
+                          }) != arguments.end();
+        if (help) return {"help"};
+        throw failure{usage, "no command: rowlock run NAME -- COMMAND [ARGUMENT…]"};
+    }
+    std::vector<std::string> command(mark + 1, arguments.end());
+    arguments.erase(mark, arguments.end());
+    if (command.empty() || command.front().empty()) {
+        throw failure{usage, "no command after --: rowlock run NAME -- COMMAND [ARGUMENT…]"};
+    }
+    return command;
+}
+
+void require_known_command(CLI::App& app, const std::vector<std::string>& arguments) {
+    if (!arguments.empty() && arguments.front().starts_with('-')) return;
+    std::string names;
+    for (const CLI::App* each : app.get_subcommands([](CLI::App*) { return true; })) {
+        if (!arguments.empty() && each->get_name() == arguments.front()) return;
+        names += (names.empty() ? "" : ", ") + each->get_name();
+    }
+    throw failure{usage, fmt::format("{}: use {}; see rowlock --help",
+                                     arguments.empty() ? "no command"
+                                                       : "no such command: " + arguments.front(),
+                                     names)};
+}
+
+int parse_and_run(int argc, char** argv) {
+    std::vector<std::string> arguments(argv + 1, argv + argc);
+    wipe_urls(argc, argv);
+    parsed into;
+    into.run.command = split_command(arguments);
+
+    CLI::App app{"", "rowlock"};
+    app.set_version_flag("--version", std::string{"rowlock "} + version_string);
+    app.formatter(std::make_shared<help_format>());
+    app.require_subcommand(1);
+    app.footer(std::string{general_help} + database_help + exit_code_help());
+    add_run(app, into);
+    add_grants(app, into);
+    add_looks(app, into);
+    add_upkeep(app, into);
+    require_known_command(app, arguments);
+    try {
+        std::reverse(arguments.begin(), arguments.end());
+        app.parse(std::move(arguments));
+    } catch (const CLI::CallForHelp&) {
+        const auto chosen = app.get_subcommands();
+        print(chosen.empty() ? app.help() : chosen.front()->help("rowlock"));
+        return success;
+    } catch (const CLI::CallForVersion& version) {
+        print(std::string{version.what()} + "\n");
+        return success;
+    } catch (const CLI::ParseError& problem) {
+        const auto chosen = app.get_subcommands();
+        throw failure{usage, fmt::format("{}; see rowlock {}--help", problem.what(),
+                                         chosen.empty() ? "" : chosen.front()->get_name() + " ")};
+    }
+    return into.action();
+}
+
+}  // namespace
+
+int execute(int argc, char** argv) {
+    try {
+        return parse_and_run(argc, argv);
+    } catch (const failure& failed) {
+        if (*failed.what() != '\0') complain(failed.what());
+        return failed.code();
+    } catch (const error& failed) {
+        complain(message_of(failed));
+        return exit_code_of(failed.kind());
+    } catch (const std::exception& failed) {
+        complain(failed.what());
+        return system_failure;
+    }
+}
+
+}  // namespace rowlock::cli

@@ -1,0 +1,102 @@
+#pragma once
+
+#include "cli/database.hpp"
+
+#include <rowlock/reaper.hpp>
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+/// The commands. Each returns an exit code, or throws failure or error.
+namespace rowlock::cli {
+
+/// How long to wait for a lock: nothing is for ever, 0 not at all.
+using patience = std::optional<std::chrono::milliseconds>;
+
+struct run_options {
+    database_options database;
+    std::string name;
+    std::vector<std::string> command;
+    patience wait;
+    std::chrono::milliseconds ttl{std::chrono::seconds{30}};
+    std::optional<std::chrono::milliseconds> grace;
+    std::string owner;
+    bool reclaim = false;
+    std::string note;
+    bool pass_url = false;
+    int busy_exit_code = busy;
+};
+int run(const run_options& options);
+
+struct acquire_options {
+    database_options database;
+    std::string name;
+    std::chrono::milliseconds duration{0};
+    patience wait;
+    std::string note;
+    int busy_exit_code = busy;
+    bool json = false;
+};
+int acquire(const acquire_options& options);
+
+struct release_options {
+    database_options database;
+    std::string name;
+    std::int64_t grant_id = 0;
+    bool json = false;
+};
+int release(const release_options& options);
+
+struct list_options {
+    database_options database;
+    std::string prefix;
+    std::string after;
+    int limit = 1000;
+    bool all = false;
+    bool json = false;
+};
+int list(const list_options& options);
+
+struct name_options {
+    database_options database;
+    std::string name;
+    bool yes = false;
+    bool json = false;
+};
+int show(const name_options& options);
+int break_lock(const name_options& options);
+
+struct reap_options {
+    database_options database;
+    reaper_options reaper;
+    std::optional<std::chrono::milliseconds> every;
+    bool json = false;
+};
+int reap(const reap_options& options);
+
+struct migrate_options {
+    database_options database;
+    std::optional<std::string> dialect;
+    std::optional<int> down_to;
+    bool print = false;
+    bool status = false;
+    bool yes = false;
+    bool json = false;
+};
+int migrate(const migrate_options& options);
+
+struct doctor_options {
+    database_options database;
+    bool json = false;
+};
+int doctor(const doctor_options& options);
+
+struct version_options {
+    bool json = false;
+};
+int version(const version_options& options);
+
+}  // namespace rowlock::cli

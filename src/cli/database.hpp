@@ -1,0 +1,56 @@
+#pragma once
+
+#include "cli/exit_code.hpp"
+
+#include <rowlock/migrations.hpp>
+#include <rowlock/options.hpp>
+#include <rowlock/sql/connection.hpp>
+
+#include <string>
+#include <utility>
+
+namespace rowlock::cli {
+
+/// What the command line says about the database.
+struct database_options {
+    std::string url;  ///< empty: the environment decides
+    std::string schema;
+    std::string prefix = "rowlock_";
+};
+
+/// The database a command works on.
+struct database {
+    std::string url;
+    sql::connection_source source;
+    bool embedded;  ///< the file in the user's state directory, which migrates by itself
+    migration_options tables;
+};
+
+enum class missing_file : bool { refused, made };
+
+/// --url, else ROWLOCK_URL, else the first line of the file ROWLOCK_URL_FILE names, else the embedded
+/// SQLite file. Connects to nothing.
+/// @throws failure, error
+[[nodiscard]] database find_database(const database_options& options,
+                                     missing_file file = missing_file::refused);
+
+/// Says precisely what is wrong with the tables, or makes them if they are the embedded database's.
+/// @throws error errc::schema_outdated
+void mend_tables(const database& in);
+
+/// Runs `action`; if it finds the tables wrong, mends them and runs it again, or says what is wrong.
+template <typename Action>
+auto with_tables(const database& in, Action action) {
+    try {
+        return action();
+    } catch (const error& failure) {
+        if (failure.kind() != errc::schema_outdated) throw;
+        mend_tables(in);
+    }
+    return action();
+}
+
+/// client_options with the tables' names and the tool as program.
+[[nodiscard]] client_options options_for(const database& in);
+
+}  // namespace rowlock::cli

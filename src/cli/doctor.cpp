@@ -1,0 +1,253 @@
+#include "cli/doctor.hpp"
+
+#include "cli/commands.hpp"
+#include "cli/duration.hpp"
+#include "cli/json.hpp"
+#include "schema/table_names.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <chrono>
+
+namespace rowlock::cli {
+namespace {
+
+using namespace std::chrono_literals;
+using std::chrono::microseconds;
+using std::chrono::steady_clock;
+
+sql::deadline soon() { return steady_clock::now() + 5s; }
+
+const char* name_of(finding::verdict how) {
+    switch (how) {
+        case finding::verdict::ok: return "ok";
+        case finding::verdict::warn: return "warn";
+        case finding::verdict::fail: return "fail";
+    }
+    return "fail";
+}
+
+std::string milliseconds_text(steady_clock::duration time) {
+    return fmt::format("{:.2f} ms", std::chrono::duration<double, std::milli>(time).count());
+}
+
+void check_round_trip(examination& patient) {
+    auto best = steady_clock::duration::max();
+    for (int i = 0; i < 5; ++i) {
+        const auto start = steady_clock::now();
+        patient.query("select 1");
+        best = std::min(best, steady_clock::now() - start);
+    }
+    const std::string seen = milliseconds_text(best);
+    if (best < 100ms) return patient.ok("round trip", seen);
+    patient.warn("round trip", seen,
+                 "every acquire and release takes at least as long: use a nearer database");
+}
+
+/// Expiry is the database's business alone; a wrong clock only confuses people who read logs.
+void check_clock(examination& patient) {
+    const char* now_us = "select cast((julianday('now') - 2440587.5) * 86400000000 as integer)";
+    if (patient.connection().speaks() == sql::dialect::postgresql) {
+        now_us = "select (extract(epoch from clock_timestamp()) * 1000000)::bigint";
+    } else if (patient.connection().speaks() == sql::dialect::mysql) {
+        now_us = "select cast(unix_timestamp(sysdate(6)) * 1000000 as signed)";
+    }
+    const auto ours = [] {
+        return std::chrono::duration_cast<microseconds>(
+                   std::chrono::system_clock::now().time_since_epoch())
+            .count();
+    };
+    const auto before = ours();
+    const auto theirs = patient.query(now_us).integer(0, 0);
+    const auto offset = std::chrono::duration_cast<std::chrono::milliseconds>(
+        microseconds{theirs - (before + ours()) / 2});
+    const std::string seen = to_text(offset) + " ahead of this machine";
+    if (std::chrono::abs(offset) < 5s) return patient.ok("clock", seen);
+    patient.warn("clock", seen, "harmless for locks; set both by NTP, to be able to compare logs");
+}
+
+/// True if there are tables to go on with.
+bool check_schema(examination& patient) {
+    const database& in = patient.where();
+    try {
+        const auto now = schema_status(in.source, in.tables);
+        const std::string seen = fmt::format("version {} of {}", now.version, now.latest);
+        if (now.current()) {
+            patient.ok("schema", seen);
+            return true;
+        }
+        patient.fail("schema", now.version == 0 ? "no tables" : seen, "run `rowlock migrate`");
+    } catch (const error& failure) {
+        patient.fail("schema", message_of(failure), "see docs/migrations.md");
+    }
+    return false;
+}
+
+struct right {
+    const char* name;
+    std::string statement;
+};
+
+/// Statements that need a right on a table and touch no row.
+std::vector<right> rights_on(const std::string& table, const char* column, bool may_change_rows,
+                             sql::dialect speaks) {
+    std::vector<right> all{
+        {"select", fmt::format("select {} from {} where 1 = 0", column, table)}};
+    if (table.ends_with("migration")) return all;
+    all.push_back({"update", fmt::format("update {0} set {1} = {1} where 1 = 0", table, column)});
+    if (!may_change_rows) return all;
+    all.push_back({"delete", fmt::format("delete from {} where 1 = 0", table)});
+    // PostgreSQL refuses to be given the waiter's identity column, MySQL to be given less than all.
+    all.push_back({"insert", speaks == sql::dialect::postgresql
+                                 ? fmt::format("insert into {0} ({1}) select {1} from {0} where 1 = 0",
+                                               table, column)
+                                 : fmt::format("insert into {0} select * from {0} where 1 = 0",
+                                               table)});
+    return all;
+}
+
+bool is_allowed(examination& patient, const std::string& statement) {
+    const bool sqlite = patient.connection().speaks() == sql::dialect::sqlite;
+    patient.query(sqlite ? "begin immediate" : "begin");
+    bool allowed = true;
+    try {
+        patient.query(statement);
+    } catch (const error& failure) {
+        if (failure.kind() != errc::access_denied && failure.kind() != errc::read_only) {
+            if (patient.connection().alive()) patient.query("rollback");
+            throw;
+        }
+        allowed = false;
+    }
+    patient.query("rollback");
+    return allowed;
+}
+
+void check_rights(examination& patient) {
+    struct table {
+        const char* name;
+        const char* column;
+        bool may_change_rows;
+    };
+    static constexpr std::array tables{table{"rowlock_session", "owner", true},
+                                       table{"rowlock_lease", "name", true},
+                                       table{"rowlock_waiter", "name", true},
+                                       table{"rowlock_version", "resource", true},
+                                       table{"rowlock_token_floor", "floor", false},
+                                       table{"rowlock_migration", "version", false}};
+    const auto speaks = patient.connection().speaks();
+    const auto& names = patient.where().tables;
+    std::string missing;
+    for (const auto& each : tables) {
+        const std::string name = schema::qualify(each.name, speaks, names.schema, names.prefix);
+        for (const auto& wanted : rights_on(name, each.column, each.may_change_rows, speaks)) {
+            if (is_allowed(patient, wanted.statement)) continue;
+            missing += fmt::format("{}{} on {}", missing.empty() ? "" : ", ", wanted.name, name);
+        }
+    }
+    if (missing.empty()) return patient.ok("rights", "all that rowlock needs");
+    patient.fail("rights", "missing: " + missing,
+                 "grant them to this user; the GRANTs are in docs/migrations.md");
+}
+
+void examine(examination& patient) {
+    patient.look_at("round trip", [&] { check_round_trip(patient); });
+    const bool has_tables = check_schema(patient);
+    if (has_tables) patient.look_at("rights", [&] { check_rights(patient); });
+    patient.look_at("clock", [&] { check_clock(patient); });
+    switch (patient.connection().speaks()) {
+        case sql::dialect::postgresql: examine_postgresql(patient); break;
+        case sql::dialect::mysql: examine_mysql(patient); break;
+        case sql::dialect::sqlite: examine_sqlite(patient); break;
+    }
+}
+
+void report_as_json(const database& in, const std::vector<finding>& findings, bool healthy) {
+    json checks = json::array();
+    for (const auto& each : findings) {
+        checks.push_back(json{{"check", each.check},
+                              {"verdict", name_of(each.how)},
+                              {"seen", each.seen},
+                              {"advice", each.advice}});
+    }
+    print_json(json{{"database", in.source.description()}, {"ok", healthy}, {"checks", checks}});
+}
+
+void report_as_text(const database& in, const std::vector<finding>& findings) {
+    std::size_t longest = 0;
+    for (const auto& each : findings) longest = std::max(longest, each.check.size());
+    std::string text = escaped(in.source.description()) + "\n";
+    for (const auto& each : findings) {
+        text += fmt::format("{:4}  {:{}}  {}\n", name_of(each.how), each.check, longest,
+                            escaped(each.seen));
+        if (!each.advice.empty()) {
+            text += fmt::format("{:{}}→ {}\n", "", longest + 8, escaped(each.advice));
+        }
+    }
+    print(text);
+}
+
+}  // namespace
+
+sql::result examination::query(std::string_view text) { return db_->query(text, soon()); }
+
+std::string examination::value(std::string_view text) {
+    const auto answer = query(text);
+    return answer.empty() ? std::string{} : std::string{answer.text(0, 0)};
+}
+
+std::unique_ptr<sql::connection> examination::another_connection() const {
+    return in_.source.connect(soon());
+}
+
+bool is_at_least(std::string_view version, std::string_view wanted) {
+    while (!wanted.empty()) {
+        int have = 0;
+        int want = 0;
+        std::from_chars(version.data(), version.data() + version.size(), have);
+        std::from_chars(wanted.data(), wanted.data() + wanted.size(), want);
+        if (have != want) return have > want;
+        const auto next = [](std::string_view& text) {
+            const auto dot = text.find('.');
+            text = dot == std::string_view::npos ? std::string_view{} : text.substr(dot + 1);
+        };
+        next(version);
+        next(wanted);
+    }
+    return true;
+}
+
+int doctor(const doctor_options& options) {
+    const database in = find_database(options.database);
+    std::unique_ptr<sql::connection> db;
+    std::vector<finding> findings;
+    int code = success;
+    try {
+        if (in.embedded) rowlock::migrate(in.source, in.tables);
+        db = in.source.connect(soon());
+    } catch (const error& failure) {
+        findings.push_back({finding::verdict::fail, "connection", message_of(failure),
+                            "nothing else can be checked before this"});
+        code = exit_code_of(failure.kind());
+    }
+    if (db) {
+        examination patient{in, std::move(db)};
+        patient.ok("connection", "works");
+        examine(patient);
+        findings = patient.findings();
+    }
+    const bool healthy = std::ranges::none_of(
+        findings, [](const auto& each) { return each.how == finding::verdict::fail; });
+    if (options.json) {
+        report_as_json(in, findings, healthy);
+    } else {
+        report_as_text(in, findings);
+    }
+    if (code != success) return code;
+    return healthy ? success : answer_is_no;
+}
+
+}  // namespace rowlock::cli

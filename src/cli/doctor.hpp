@@ -1,0 +1,76 @@
+#pragma once
+
+#include "cli/database.hpp"
+
+#include <rowlock/error.hpp>
+#include <rowlock/sql/connection.hpp>
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace rowlock::cli {
+
+/// What `rowlock doctor` found out about one thing.
+struct finding {
+    enum class verdict { ok, warn, fail };
+    verdict how;
+    std::string check;   ///< what was looked at
+    std::string seen;    ///< what was seen
+    std::string advice;  ///< what to do; empty if ok
+};
+
+/// A database under examination, with the findings so far.
+class examination {
+public:
+    examination(const database& in, std::unique_ptr<sql::connection> db)
+        : in_{in}, db_{std::move(db)} {}
+
+    void ok(std::string check, std::string seen) {
+        add(finding::verdict::ok, std::move(check), std::move(seen), {});
+    }
+    void warn(std::string check, std::string seen, std::string advice) {
+        add(finding::verdict::warn, std::move(check), std::move(seen), std::move(advice));
+    }
+    void fail(std::string check, std::string seen, std::string advice) {
+        add(finding::verdict::fail, std::move(check), std::move(seen), std::move(advice));
+    }
+
+    /// Runs one check; if it throws, that is a warning: it could not be made.
+    template <typename Check>
+    void look_at(const std::string& check, Check action) {
+        try {
+            action();
+        } catch (const error& failure) {
+            warn(check, "could not be checked: " + message_of(failure), "see the message");
+        }
+    }
+
+    /// One statement on the connection under examination.
+    sql::result query(std::string_view text);
+    /// The first cell of its answer; empty if there is none.
+    std::string value(std::string_view text);
+    [[nodiscard]] sql::connection& connection() const noexcept { return *db_; }
+    [[nodiscard]] std::unique_ptr<sql::connection> another_connection() const;
+    [[nodiscard]] const database& where() const noexcept { return in_; }
+    [[nodiscard]] const std::vector<finding>& findings() const noexcept { return findings_; }
+
+private:
+    void add(finding::verdict how, std::string check, std::string seen, std::string advice) {
+        findings_.push_back({how, std::move(check), std::move(seen), std::move(advice)});
+    }
+
+    const database& in_;
+    std::unique_ptr<sql::connection> db_;
+    std::vector<finding> findings_;
+};
+
+void examine_postgresql(examination& patient);
+void examine_mysql(examination& patient);
+void examine_sqlite(examination& patient);
+
+/// Compares dotted version numbers.
+[[nodiscard]] bool is_at_least(std::string_view version, std::string_view wanted);
+
+}  // namespace rowlock::cli

@@ -1,0 +1,132 @@
+#include "cli/doctor.hpp"
+#include "schema/table_names.hpp"
+
+#include <fmt/format.h>
+
+namespace rowlock::cli {
+namespace {
+
+/// A server variable; empty if this server does not know it.
+std::string variable(examination& patient, std::string_view name) {
+    const auto row =
+        patient.query(fmt::format("show global variables where variable_name = '{}'", name));
+    return row.empty() ? std::string{} : std::string{row.text(0, 1)};
+}
+
+bool is_on(const std::string& value) { return value == "ON" || value == "1"; }
+
+void check_version(examination& patient) {
+    const std::string version = patient.value("select version()");
+    const bool mariadb = version.find("MariaDB") != std::string::npos;
+    const char* wanted = mariadb ? "10.6" : "8.0.1";
+    const std::string seen = (mariadb ? "MariaDB " : "MySQL ") + version;
+    if (is_at_least(version, wanted)) return patient.ok("server", seen);
+    patient.fail("server", seen, fmt::format("rowlock needs {} or newer", wanted));
+}
+
+void check_writable(examination& patient) {
+    // MySQL: OFF or ON. Newer MariaDB: also NO_LOCK and others.
+    const std::string read_only = variable(patient, "read_only");
+    if ((read_only.empty() || read_only == "OFF" || read_only == "0") &&
+        !is_on(variable(patient, "innodb_read_only"))) {
+        return patient.ok("role", "accepts writes");
+    }
+    patient.fail("role", "read-only, as a replica is", "connect to the primary");
+}
+
+void check_durability(examination& patient) {
+    const std::string flush = variable(patient, "innodb_flush_log_at_trx_commit");
+    const bool logs = is_on(variable(patient, "log_bin"));
+    const std::string sync = variable(patient, "sync_binlog");
+    const std::string seen =
+        fmt::format("innodb_flush_log_at_trx_commit={} log_bin={} sync_binlog={}", flush,
+                    logs ? "on" : "off", sync);
+    // MariaDB's 3 is at least as durable as 1.
+    if (flush != "1" && flush != "3") {
+        return patient.fail("durability", seen,
+                            "set innodb_flush_log_at_trx_commit = 1: a crash may lose grants and "
+                            "repeat fencing tokens");
+    }
+    if (logs && sync != "1") {
+        return patient.warn("durability", seen,
+                            "set sync_binlog = 1: after a power cut replicas may know grants that "
+                            "the primary has lost, or the other way round");
+    }
+    patient.ok("durability", seen);
+}
+
+/// With --sysdate-is-now the clock stands still during a statement, lock waits included.
+void check_sysdate(examination& patient) {
+    const auto row = patient.query("select sysdate(6), sleep(0.01), sysdate(6)");
+    if (row.text(0, 0) != row.text(0, 2)) return patient.ok("sysdate", "reads the clock");
+    patient.fail("sysdate", "stands still during a statement",
+                 "start the server without sysdate-is-now: expiry would be judged by a clock read "
+                 "before a lock wait");
+}
+
+void check_isolation(examination& patient) {
+    std::string level = variable(patient, "transaction_isolation");
+    if (level.empty()) level = variable(patient, "tx_isolation");
+    if (level == "READ-COMMITTED") return patient.ok("isolation", level);
+    patient.ok("isolation", level + " by default; rowlock's own connections use READ-COMMITTED. In "
+                                    "your transactions, fence before you read");
+}
+
+void check_galera(examination& patient) {
+    if (!is_on(variable(patient, "wsrep_on"))) return patient.ok("cluster", "no Galera");
+    patient.warn("cluster", "a Galera node",
+                 "leases are exclusive here, but reads on another node lag: let all clients use one "
+                 "node, or set wsrep_sync_wait");
+}
+
+void check_replication(examination& patient) {
+    const auto replicas = patient.query(
+        "select count(*) from information_schema.processlist where command like 'Binlog Dump%'");
+    const bool synchronous = is_on(variable(patient, "rpl_semi_sync_master_enabled")) ||
+                             is_on(variable(patient, "rpl_semi_sync_source_enabled"));
+    const auto count = replicas.integer(0, 0);
+    const std::string seen = fmt::format("{} replica(s) seen{}", count,
+                                         synchronous ? ", semi-synchronous" : "");
+    if (count == 0 || synchronous) return patient.ok("replication", seen);
+    patient.warn("replication", seen + ", asynchronous",
+                 "after a promotion the newest grants may be lost, held twice, and their tokens "
+                 "repeated: use semi-synchronous replication");
+}
+
+void check_engine(examination& patient) {
+    const auto& names = patient.where().tables;
+    const std::string lease =
+        schema::qualify("rowlock_lease", sql::dialect::mysql, names.schema, names.prefix);
+    const std::string engine = patient.value(
+        "select engine from information_schema.tables where table_schema = database() and "
+        "table_name = '" + lease + "'");
+    if (engine.empty() || engine == "InnoDB") return patient.ok("engine", "InnoDB");
+    patient.fail("engine", engine, "convert rowlock's tables to InnoDB: others have no transactions");
+}
+
+void check_headroom(examination& patient) {
+    const auto row = patient.query("show global status where variable_name = 'Threads_connected'");
+    const auto most = std::stoll("0" + variable(patient, "max_connections"));
+    const auto free = most - std::stoll("0" + std::string{row.text(0, 1)});
+    const std::string seen = fmt::format("{} of {} free", free, most);
+    if (free >= 10) return patient.ok("connections", seen);
+    patient.warn("connections", seen,
+                 "raise max_connections: a client that finds none fails, though the one its "
+                 "heartbeat holds is safe");
+}
+
+}  // namespace
+
+void examine_mysql(examination& patient) {
+    patient.look_at("server", [&] { check_version(patient); });
+    patient.look_at("role", [&] { check_writable(patient); });
+    patient.look_at("durability", [&] { check_durability(patient); });
+    patient.look_at("sysdate", [&] { check_sysdate(patient); });
+    patient.look_at("isolation", [&] { check_isolation(patient); });
+    patient.look_at("cluster", [&] { check_galera(patient); });
+    patient.look_at("replication", [&] { check_replication(patient); });
+    patient.look_at("engine", [&] { check_engine(patient); });
+    patient.look_at("connections", [&] { check_headroom(patient); });
+}
+
+}  // namespace rowlock::cli

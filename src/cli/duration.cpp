@@ -1,0 +1,70 @@
+#include "cli/duration.hpp"
+
+#include "cli/exit_code.hpp"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <cstdint>
+
+namespace rowlock::cli {
+namespace {
+
+using namespace std::chrono_literals;
+using std::chrono::milliseconds;
+
+// Longer than the library accepts anywhere, shorter than any overflow.
+constexpr milliseconds longest = std::chrono::hours{24 * 3660};
+
+[[noreturn]] void refuse(std::string_view option, const char* why) {
+    throw failure{usage, fmt::format("{} {}", option, why)};
+}
+
+milliseconds unit(std::string_view option, std::string_view name) {
+    if (name.empty() || name == "s") return 1s;
+    if (name == "ms") return 1ms;
+    if (name == "m" || name == "min") return 1min;
+    if (name == "h") return 1h;
+    if (name == "d") return 24h;
+    refuse(option, "takes a duration such as 500ms, 30s, 5m, 2h or 1d");
+}
+
+}  // namespace
+
+milliseconds parse_duration(std::string_view option, std::string_view text, zero is) {
+    if (text.starts_with('-')) refuse(option, "may not be negative");
+    // Digits by hand: the locale's and the C library's other spellings of numbers stay out.
+    double number = 0;
+    double scale = 0;
+    std::size_t at = 0;
+    for (; at < text.size(); ++at) {
+        const char c = text[at];
+        if (c == '.' && scale == 0 && at > 0) {
+            scale = 1;
+        } else if (c >= '0' && c <= '9') {
+            number = number * 10 + (c - '0');
+            scale *= 10;
+        } else {
+            break;
+        }
+    }
+    if (at == 0 || text[at - 1] == '.') unit(option, "?");
+    const milliseconds one = unit(option, text.substr(at));
+    const double value = number / (scale == 0 ? 1 : scale) * static_cast<double>(one.count());
+    if (value > static_cast<double>(longest.count())) refuse(option, "is too long");
+    const milliseconds time{static_cast<std::int64_t>(std::ceil(value))};
+    if (time == 0ms && is == zero::refused) refuse(option, "must be more than 0");
+    return time;
+}
+
+std::string to_text(milliseconds time) {
+    if (time < 0ms) return "-" + to_text(-time);
+    if (time < 1s) return fmt::format("{}ms", time.count());
+    if (time < 1min) return fmt::format("{:.1f}s", static_cast<double>(time.count() / 100) / 10);
+    const auto seconds = time / 1s;
+    if (time < 1h) return fmt::format("{}m{:02}s", seconds / 60, seconds % 60);
+    if (time < 24h) return fmt::format("{}h{:02}m", seconds / 3600, seconds / 60 % 60);
+    return fmt::format("{}d{}h", seconds / 86400, seconds / 3600 % 24);
+}
+
+}  // namespace rowlock::cli

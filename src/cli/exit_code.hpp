@@ -1,0 +1,53 @@
+#pragma once
+
+#include <rowlock/error.hpp>
+
+#include <exception>
+#include <string>
+
+/// The command line tool.
+namespace rowlock::cli {
+
+/// Every exit code of the tool, in the spirit of sysexits.h. exit_code.cpp holds the table that
+/// --help prints.
+enum exit_code : int {
+    success = 0,
+    answer_is_no = 1,
+    usage = 64,
+    unreachable = 69,
+    lease_lost = 70,
+    system_failure = 71,
+    output_failed = 74,
+    busy = 75,
+    refused = 76,
+    no_permission = 77,
+    misconfigured = 78,
+    not_executable = 126,
+    not_found = 127,
+    signal_base = 128,
+};
+
+/// The table of exit codes, for --help.
+[[nodiscard]] std::string exit_code_help();
+
+[[nodiscard]] int exit_code_of(errc kind) noexcept;
+
+/// What we say of a failure, on one line, without what std::system_error appends.
+[[nodiscard]] std::string message_of(const error& failure);
+
+/// Ends the tool with a code and one line on standard error; an empty line says nothing.
+class failure : public std::exception {
+public:
+    failure(int code, std::string message) : code_{code}, message_{std::move(message)} {}
+    [[nodiscard]] int code() const noexcept { return code_; }
+    [[nodiscard]] const char* what() const noexcept override { return message_.c_str(); }
+
+private:
+    int code_;
+    std::string message_;
+};
+
+/// A failed system call: "WHAT: reason".
+[[nodiscard]] failure system_call_failed(const std::string& what, int error_number);
+
+}  // namespace rowlock::cli

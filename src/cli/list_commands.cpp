@@ -1,0 +1,165 @@
+#include "cli/commands.hpp"
+#include "cli/duration.hpp"
+#include "cli/json.hpp"
+
+#include <rowlock/client.hpp>
+
+#include <fmt/format.h>
+
+namespace rowlock::cli {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr int page_size = 1000;
+
+const char* state_of(const lease_info& row) {
+    if (!row.holder) return "free";
+    return row.holder->remaining <= milliseconds{0} ? "expired" : "held";
+}
+
+json to_json(const lease_info& row) {
+    json object{{"name", row.name},
+                {"token", row.token.value()},
+                {"state", state_of(row)},
+                {"changed_ms", row.changed.count()},
+                {"holder", nullptr}};
+    if (!row.holder) return object;
+    const holder_info& holder = *row.holder;
+    object["holder"] = json{{"host", holder.host},
+                            {"pid", holder.pid},
+                            {"program", holder.program},
+                            {"owner", holder.owner},
+                            {"note", holder.note},
+                            {"thread", holder.thread},
+                            {"session", holder.session},
+                            {"grant_id", holder.grant_id},
+                            {"held_for_ms", holder.held_for.count()},
+                            {"remaining_ms", holder.remaining.count()}};
+    return object;
+}
+
+bool is_made_up(const std::string& owner) {
+    return owner.starts_with("random:") || owner.starts_with("rowlock-acquire:");
+}
+
+std::vector<std::string> to_cells(const lease_info& row) {
+    const std::string token = std::to_string(row.token.value());
+    if (!row.holder) return {row.name, state_of(row), token, "-", "-", "-", "-", "-", ""};
+    const holder_info& holder = *row.holder;
+    return {row.name,
+            state_of(row),
+            token,
+            holder.host,
+            std::to_string(holder.pid),
+            holder.program,
+            to_text(holder.held_for),
+            to_text(holder.remaining),
+            is_made_up(holder.owner) ? holder.note
+                                     : fmt::format("[{}] {}", holder.owner, holder.note)};
+}
+
+std::string in_full(const lease_info& row) {
+    std::string text = fmt::format("name       {}\nstate      {}\ntoken      {}\nchanged    {} ago\n",
+                                   escaped(row.name), state_of(row), row.token.value(),
+                                   to_text(row.changed));
+    if (!row.holder) return text;
+    const holder_info& holder = *row.holder;
+    text += fmt::format(
+        "held for   {}\nremaining  {} without another heartbeat\nhost       {}\npid        {}\n"
+        "program    {}\nowner      {}\nthread     {}\nnote       {}\nsession    {}\ngrant id   {}\n",
+        to_text(holder.held_for), to_text(holder.remaining), escaped(holder.host), holder.pid,
+        escaped(holder.program), escaped(holder.owner), escaped(holder.thread),
+        escaped(holder.note), holder.session, holder.grant_id);
+    return text;
+}
+
+/// Up to options.limit rows, and whether there are more.
+std::pair<std::vector<lease_info>, bool> collect(const database& in, const list_options& options) {
+    client locks{in.source, options_for(in)};
+    std::vector<lease_info> found;
+    page next{.after = options.after, .limit = page_size};
+    for (;;) {
+        auto rows = with_tables(in, [&] { return locks.list(options.prefix, next); });
+        const bool last = rows.size() < static_cast<std::size_t>(page_size);
+        if (!rows.empty()) next.after = rows.back().name;
+        for (auto& row : rows) {
+            if (!options.all && !row.holder) continue;
+            if (found.size() == static_cast<std::size_t>(options.limit)) {
+                return {std::move(found), true};
+            }
+            found.push_back(std::move(row));
+        }
+        if (last) return {std::move(found), false};
+    }
+}
+
+void confirm_break(const lease_info& row) {
+    const holder_info& holder = *row.holder;
+    require_consent(
+        fmt::format("{} is held by {}, pid {} on {}, for {}.\n"
+                    "It will go on working until its next heartbeat. Break the lock? [y/N] ",
+                    escaped(row.name), escaped(holder.program), holder.pid, escaped(holder.host),
+                    to_text(holder.held_for)),
+        "this is no terminal to ask at: give --yes to break the lock");
+}
+
+}  // namespace
+
+int list(const list_options& options) {
+    const database in = find_database(options.database);
+    const auto [rows, more] = collect(in, options);
+    if (options.json) {
+        json array = json::array();
+        for (const auto& row : rows) array.push_back(to_json(row));
+        print_json(array);
+    } else if (rows.empty()) {
+        print(options.all ? "no locks\n" : "no lock is held\n");
+    } else {
+        std::vector<std::vector<std::string>> cells;
+        for (const auto& row : rows) cells.push_back(to_cells(row));
+        print(table({"NAME", "STATE", "TOKEN", "HOST", "PID", "PROGRAM", "HELD", "REMAINING", "NOTE"},
+                    cells));
+    }
+    if (more) {
+        complain(fmt::format("there are more than {}: use --limit, or --after with the last name",
+                             options.limit));
+    }
+    return success;
+}
+
+int show(const name_options& options) {
+    const lock_name name{options.name};
+    const database in = find_database(options.database);
+    client locks{in.source, options_for(in)};
+    const auto row = with_tables(in, [&] { return locks.inspect(name); });
+    // A name without a row was never locked, or so long ago that it has been reaped.
+    if (options.json) {
+        print_json(to_json(row ? *row : lease_info{.name = options.name}));
+    } else {
+        print(row ? in_full(*row)
+                  : fmt::format("name       {}\nstate      free (no row: never locked, or reaped)\n",
+                                escaped(options.name)));
+    }
+    return success;
+}
+
+int break_lock(const name_options& options) {
+    const lock_name name{options.name};
+    const database in = find_database(options.database);
+    client locks{in.source, options_for(in)};
+    const auto row = with_tables(in, [&] { return locks.inspect(name); });
+    bool put_out = false;
+    if (row && row->holder) {
+        if (!options.yes) confirm_break(*row);
+        put_out = locks.force_release(name);
+    }
+    if (options.json) {
+        print_json(json{{"name", options.name}, {"put_out", put_out}});
+    } else {
+        print(escaped(options.name) + (put_out ? ": the holder was put out\n" : " was free\n"));
+    }
+    return success;
+}
+
+}  // namespace rowlock::cli

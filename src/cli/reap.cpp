@@ -1,0 +1,44 @@
+#include "cli/commands.hpp"
+#include "cli/json.hpp"
+#include "cli/signals.hpp"
+
+#include <fmt/format.h>
+
+namespace rowlock::cli {
+namespace {
+
+void print_report(const reap_report& done, bool as_json) {
+    if (!as_json) return print(to_string(done) + "\n");
+    print(json{{"sessions_ended", done.sessions_ended},
+               {"leases_freed", done.leases_freed},
+               {"waiters_removed", done.waiters_removed},
+               {"sessions_deleted", done.sessions_deleted},
+               {"leases_deleted", done.leases_deleted},
+               {"leases_pending", done.leases_pending}}
+              .dump() +
+          "\n");
+}
+
+}  // namespace
+
+int reap(const reap_options& options) {
+    const database in = find_database(options.database);
+    reaper_options how = options.reaper;
+    how.schema = in.tables.schema;
+    how.prefix = in.tables.prefix;
+    blocked_signals signals{{SIGINT, SIGTERM, SIGHUP}};
+    const auto round = [&] { return with_tables(in, [&] { return rowlock::reap(in.source, how); }); };
+    print_report(round(), options.json);
+    if (!options.every) return success;
+    // What was right once may fail for a while: a daemon reports it and goes on.
+    while (signals.wait(*options.every) == 0) {
+        try {
+            print_report(round(), options.json);
+        } catch (const error& failed) {
+            complain("a round failed and will be repeated: " + message_of(failed));
+        }
+    }
+    return success;
+}
+
+}  // namespace rowlock::cli

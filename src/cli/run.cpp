@@ -1,0 +1,301 @@
+#include "cli/commands.hpp"
+#include "cli/duration.hpp"
+#include "cli/process_group.hpp"
+#include "cli/signals.hpp"
+#include "cli/supervisor.hpp"
+#include "cli/text.hpp"
+#include "utf8.hpp"
+
+#include <rowlock/client.hpp>
+
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/wait.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+#include <exception>
+#include <thread>
+
+namespace rowlock::cli {
+namespace {
+
+using namespace std::chrono_literals;
+using std::chrono::milliseconds;
+using std::chrono::nanoseconds;
+
+/// Shares of the ttl. trust | grace | reserve: when trust in the lease ends the command is asked to
+/// stop, a grace later it is killed, and the reserve is for clocks and for dying.
+struct schedule {
+    milliseconds grace, reserve;
+
+    explicit schedule(const run_options& options)
+        : grace{std::min<milliseconds>(5s, options.ttl / 6)},
+          reserve{std::max<milliseconds>(1ms, std::min<milliseconds>(1s, options.ttl / 10))} {
+        if (!options.grace) return;
+        if (*options.grace > options.ttl / 6) {
+            throw failure{usage, fmt::format("--grace may be at most a sixth of --ttl, here {}: "
+                                             "the command must be gone before another gets the lock",
+                                             to_text(options.ttl / 6))};
+        }
+        grace = *options.grace;
+    }
+    [[nodiscard]] milliseconds margin() const { return grace + reserve; }
+};
+
+class wake_up {
+public:
+    wake_up() : event_{eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)} {
+        if (!event_) throw system_call_failed("eventfd", errno);
+    }
+    void set() const noexcept {
+        const std::uint64_t one = 1;
+        static_cast<void>(!write(event_.get(), &one, sizeof one));
+    }
+    [[nodiscard]] int descriptor() const noexcept { return event_.get(); }
+
+private:
+    cli::descriptor event_;
+};
+
+bool ends_a_wait(int number) {
+    return number == SIGINT || number == SIGTERM || number == SIGHUP || number == SIGQUIT ||
+           number == SIGUSR1 || number == SIGUSR2;
+}
+
+std::optional<lease> take(client& locks, const run_options& options, std::stop_token stop) {
+    const rowlock::acquire_options how{.note = options.note};
+    if (options.reclaim) {
+        for (auto& taken : locks.reclaim()) {
+            if (taken.name() == options.name) return std::move(taken);
+        }
+    }
+    if (!options.wait) return locks.acquire(options.name, std::move(stop), how);
+    return locks.try_acquire_for(options.name, *options.wait, std::move(stop), how);
+}
+
+/// Waits on another thread, so that signals are heard here.
+std::optional<lease> wait_for_lease(client& locks, const database& in, const run_options& options,
+                                    blocked_signals& signals) {
+    std::optional<lease> held;
+    std::exception_ptr problem;
+    const wake_up done;
+    std::jthread waiting{[&](std::stop_token stop) {
+        try {
+            held = with_tables(in, [&] { return take(locks, options, stop); });
+        } catch (...) {
+            problem = std::current_exception();
+        }
+        done.set();
+    }};
+    pollfd watched[] = {{done.descriptor(), POLLIN, 0}, {signals.descriptor(), POLLIN, 0}};
+    while (watched[0].revents == 0) {
+        poll(watched, 2, -1);
+        const int number = signals.next();
+        if (number == SIGTSTP) raise(SIGSTOP);  // nothing is held yet
+        if (!ends_a_wait(number)) continue;
+        waiting.request_stop();
+        waiting.join();
+        throw failure{signal_base + number, ""};
+    }
+    waiting.join();
+    if (problem) std::rethrow_exception(problem);
+    return held;
+}
+
+/// What became of the command.
+struct outcome {
+    int code = 0;
+    bool lost = false;
+};
+
+/// Main's side while the command runs.
+class watch {
+public:
+    watch(supervisor& helper, const lease& held, blocked_signals& signals, const schedule& times)
+        : helper_{helper}, held_{held}, signals_{signals}, times_{times} {}
+
+    outcome run() {
+        vouch();
+        helper_.tell({notice::kind::start, 0, held_.token().value()});
+        while (!finished_) {
+            pollfd watched[] = {{helper_.socket(), POLLIN, 0},
+                                {signals_.descriptor(), POLLIN, 0},
+                                {lost_signal_.descriptor(), POLLIN, 0}};
+            poll(watched, lost_ ? 2 : 3, static_cast<int>(until_next_look().count()));
+            if (watched[1].revents != 0) pass_signals_on();
+            if (watched[2].revents != 0 && !lost_) lose();
+            if (watched[0].revents != 0) hear();
+            vouch();
+        }
+        helper_.take_terminal_back(group_);
+        return {code_, lost_};
+    }
+
+private:
+    /// Tells the supervisor how long the lease can be trusted, or takes matters in hand if the
+    /// supervisor should have stopped the group and has not (it may be stopped itself).
+    void vouch() noexcept {
+        const nanoseconds left = held_.remaining();
+        if (left > 0ns) {
+            trusted_until_ = std::max(trusted_until_, boot_time() + left);
+            if (told_ != trusted_until_) {
+                told_ = trusted_until_;
+                helper_.tell({notice::kind::trust, 0, told_.count()});
+            }
+        } else if (group_ != 0 && !finished_ && boot_time() >= latest_kill()) {
+            kill(-group_, SIGKILL);
+            kill(helper_.process(), SIGCONT);
+        }
+    }
+
+    [[nodiscard]] nanoseconds latest_kill() const noexcept {
+        return trusted_until_ + times_.grace + times_.reserve / 2;
+    }
+
+    /// Often enough that the supervisor never misses a heartbeat that came at the last moment.
+    [[nodiscard]] milliseconds until_next_look() const noexcept {
+        if (lost_) return 10ms;
+        return std::clamp<milliseconds>(held_.remaining() / 8, 5ms, 5s);
+    }
+
+    void pass_signals_on() noexcept {
+        for (int number = signals_.next(); number != 0; number = signals_.next()) {
+            // A holder that sleeps would keep everybody else waiting: Ctrl-Z does nothing.
+            if (number != SIGTSTP) helper_.tell({notice::kind::forward, number});
+        }
+    }
+
+    void lose() noexcept {
+        lost_ = true;
+        helper_.tell({notice::kind::stop});
+    }
+
+    void hear() {
+        const auto news = helper_.hear();
+        if (!news) return supervisor_died();
+        switch (news->what) {
+            case notice::kind::started: group_ = news->number; break;
+            case notice::kind::not_started: refuse_start(*news);
+            case notice::kind::ended:
+                finished_ = true;
+                lost_ = lost_ || news->value != 0;
+                code_ = WIFSIGNALED(news->number) ? signal_base + WTERMSIG(news->number)
+                                                  : WEXITSTATUS(news->number);
+                break;
+            default: break;
+        }
+    }
+
+    [[noreturn]] void refuse_start(const notice& news) {
+        const char* reason = std::strerror(news.number);
+        helper_.take_terminal_back(group_);
+        if (news.value != 0) throw system_call_failed("no process for the command", news.number);
+        if (news.number == ENOENT) throw failure{not_found, "the command was not found"};
+        throw failure{not_executable, fmt::format("the command cannot be executed: {}", reason)};
+    }
+
+    /// The kernel has killed the command with it; what is left of the group became our children.
+    void supervisor_died() {
+        while (group_ != 0 && has_living_members(group_)) {
+            kill(-group_, SIGKILL);
+            collect_children();
+            poll(nullptr, 0, 5);
+        }
+        collect_children();
+        helper_.take_terminal_back(group_);
+        throw failure{system_failure,
+                      "the supervisor process was killed, and the command with it"};
+    }
+
+    supervisor& helper_;
+    const lease& held_;
+    blocked_signals& signals_;
+    const schedule& times_;
+    wake_up lost_signal_;
+    std::stop_callback<std::function<void()>> on_lost_{held_.lost(), [this] { lost_signal_.set(); }};
+    nanoseconds trusted_until_{0};
+    nanoseconds told_{0};
+    pid_t group_ = 0;
+    int code_ = 0;
+    bool lost_ = false;
+    bool finished_ = false;
+};
+
+std::string program_name(const std::string& command) {
+    const std::string name = "rowlock run " + command.substr(command.rfind('/') + 1);
+    const bool clean = name.size() <= 255 && utf8::check(name) == utf8::verdict::clean;
+    return clean ? name : "rowlock run";
+}
+
+client_options options_for_run(const run_options& options, const database& in,
+                               const schedule& times, std::atomic<loss_reason>& reason) {
+    client_options all = options_for(in);
+    all.retry = {};
+    all.ttl = options.ttl;
+    all.margin = times.margin();
+    all.owner = options.owner;
+    all.program = program_name(options.command.front());
+    all.on_event = [&reason](const event& what) {
+        if (what.kind == event_kind::lease_lost) reason = what.reason;
+    };
+    return all;
+}
+
+std::string lost_message(const run_options& options, loss_reason reason) {
+    const std::string why =
+        reason == loss_reason::none ? "" : fmt::format(" ({})", to_string(reason));
+    return fmt::format("the lease on {} was lost{}: the command was stopped", options.name, why);
+}
+
+int finish(lease& held, const outcome& result, const run_options& options,
+           const std::atomic<loss_reason>& reason) {
+    if (result.lost) throw failure{lease_lost, lost_message(options, reason)};
+    try {
+        held.release();
+    } catch (const error& failed) {
+        if (failed.kind() == errc::lock_lost) {
+            throw failure{lease_lost,
+                          fmt::format("the lease on {} was lost before the command ended: what it "
+                                      "protects may have been touched by another",
+                                      options.name)};
+        }
+        complain(fmt::format("{} could not be freed and frees itself within {}: {}", options.name,
+                             to_text(options.ttl), message_of(failed)));
+    }
+    return result.code;
+}
+
+}  // namespace
+
+int run(const run_options& options) {
+    static_cast<void>(lock_name{options.name});
+    const schedule times{options};
+    const database in = find_database(options.database);
+    blocked_signals signals{{SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGTSTP, SIGCONT},
+                            {SIGTTOU}};
+    const supervised_command command{
+        .arguments = options.command,
+        .name = options.name,
+        .url = options.pass_url ? std::optional{in.url} : std::nullopt,
+        .grace = times.grace,
+        .allowance = times.grace,
+        .signal_mask = signals.before()};
+    supervisor helper{command};  // before any thread
+
+    std::atomic<loss_reason> reason{loss_reason::none};
+    client locks{in.source, options_for_run(options, in, times, reason)};
+    auto held = wait_for_lease(locks, in, options, signals);
+    if (!held) {
+        throw failure{options.busy_exit_code,
+                      fmt::format("{} is held by another; `rowlock show` tells by whom",
+                                  options.name)};
+    }
+    const outcome result = watch{helper, *held, signals, times}.run();
+    return finish(*held, result, options, reason);
+}
+
+}  // namespace rowlock::cli

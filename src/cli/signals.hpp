@@ -1,0 +1,36 @@
+#pragma once
+
+#include "cli/descriptor.hpp"
+
+#include <csignal>
+
+#include <chrono>
+#include <initializer_list>
+
+namespace rowlock::cli {
+
+/// Blocks signals in this thread, and in those it makes, and hands them out as a file descriptor.
+/// Signals that are ignored (nohup, a shell's background job) stay ignored. No handler is installed:
+/// a process made later needs nothing but before() as its mask.
+class blocked_signals {
+public:
+    /// `silenced` are blocked and never delivered.
+    explicit blocked_signals(std::initializer_list<int> delivered,
+                             std::initializer_list<int> silenced = {});
+    blocked_signals(const blocked_signals&) = delete;
+    blocked_signals& operator=(const blocked_signals&) = delete;
+    ~blocked_signals();
+
+    [[nodiscard]] int descriptor() const noexcept { return descriptor_.get(); }
+    /// The next signal that waits, or 0.
+    [[nodiscard]] int next() noexcept;
+    /// Sleeps up to `time`; the signal that ended it, or 0.
+    [[nodiscard]] int wait(std::chrono::milliseconds time) noexcept;
+    [[nodiscard]] const sigset_t& before() const noexcept { return before_; }
+
+private:
+    sigset_t before_{};
+    cli::descriptor descriptor_;
+};
+
+}  // namespace rowlock::cli

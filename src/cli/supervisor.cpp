@@ -1,0 +1,314 @@
+#include "cli/supervisor.hpp"
+
+#include "cli/exit_code.hpp"
+#include "cli/process_group.hpp"
+#include "cli/signals.hpp"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/timerfd.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+
+namespace rowlock::cli {
+namespace {
+
+using namespace std::chrono_literals;
+using std::chrono::nanoseconds;
+
+constexpr nanoseconds never = nanoseconds::max();
+// Members that are not our children end without a signal to us.
+constexpr nanoseconds look_again = 10ms;
+
+/// Async-signal-safe but for the environment, and the supervisor has one thread.
+[[noreturn]] void become(const supervised_command& command, std::int64_t token, int terminal,
+                         pid_t main_group, pid_t parent, int report) noexcept {
+    setpgid(0, 0);
+    // SIGTTOU is blocked here.
+    if (terminal >= 0 && isatty(STDIN_FILENO) != 0 && tcgetpgrp(terminal) == main_group) {
+        tcsetpgrp(terminal, getpid());
+    }
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != parent) _exit(signal_base + SIGKILL);
+    prctl(PR_SET_NAME, "rowlock-command");
+    std::vector<char*> arguments;
+    for (const auto& each : command.arguments) arguments.push_back(const_cast<char*>(each.c_str()));
+    arguments.push_back(nullptr);
+    unsetenv("ROWLOCK_URL");
+    unsetenv("ROWLOCK_URL_FILE");
+    if (command.url) setenv("ROWLOCK_URL", command.url->c_str(), 1);
+    setenv("ROWLOCK_NAME", command.name.c_str(), 1);
+    setenv("ROWLOCK_TOKEN", std::to_string(token).c_str(), 1);
+    sigprocmask(SIG_SETMASK, &command.signal_mask, nullptr);
+    execvp(arguments.front(), arguments.data());
+    const std::int32_t reason = errno;
+    static_cast<void>(!write(report, &reason, sizeof reason));
+    _exit(not_found);
+}
+
+/// The supervisor process.
+class supervision {
+public:
+    supervision(int socket, int terminal, const supervised_command& command, pid_t main_group)
+        : socket_{socket},
+          terminal_{terminal},
+          command_{command},
+          main_group_{main_group},
+          children_{{SIGCHLD}, {SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGALRM,
+                                SIGTSTP, SIGTTIN, SIGTTOU, SIGPIPE}},
+          timer_{timerfd_create(CLOCK_BOOTTIME, TFD_CLOEXEC | TFD_NONBLOCK)} {
+        if (!timer_) throw system_call_failed("timerfd", errno);
+    }
+
+    void run() {
+        while (!done_) {
+            set_timer();
+            pollfd watched[] = {{main_gone_ ? -1 : socket_, POLLIN, 0},
+                                {children_.descriptor(), POLLIN, 0},
+                                {timer_.get(), POLLIN, 0}};
+            poll(watched, 3, -1);
+            std::uint64_t count = 0;
+            static_cast<void>(!read(timer_.get(), &count, sizeof count));
+            while (children_.next() != 0) {
+            }
+            if (watched[0].revents != 0) hear_main();
+            if (leader_ != 0) look_after();
+        }
+    }
+
+private:
+    enum class phase { idle, running, terminating, killed };
+
+    void tell_main(const notice& what) noexcept {
+        if (!main_gone_) send(socket_, &what, sizeof what, MSG_NOSIGNAL);
+    }
+
+    void hear_main() {
+        notice what{};
+        const ssize_t got = recv(socket_, &what, sizeof what, MSG_DONTWAIT);
+        if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
+        if (got != sizeof what) {
+            main_gone_ = true;
+            if (leader_ == 0) done_ = true;
+            stop();
+            return;
+        }
+        switch (what.what) {
+            case notice::kind::start: start(what.value); break;
+            case notice::kind::trust:
+                trusted_until_ = std::max(trusted_until_, nanoseconds{what.value});
+                break;
+            case notice::kind::forward: forward(what.number); break;
+            case notice::kind::stop: stop(); break;
+            default: break;
+        }
+    }
+
+    void start(std::int64_t token) {
+        int report[2];
+        if (pipe2(report, O_CLOEXEC) != 0) return refuse_start(errno, true);
+        const descriptor reading{report[0]};
+        descriptor writing{report[1]};
+        const pid_t self = getpid();
+        const pid_t child = fork();
+        if (child == 0) become(command_, token, terminal_, main_group_, self, writing.get());
+        if (child < 0) return refuse_start(errno, true);
+        setpgid(child, child);
+        writing.reset();
+        std::int32_t reason = 0;
+        ssize_t got = 0;
+        while ((got = read(reading.get(), &reason, sizeof reason)) < 0 && errno == EINTR) {
+        }
+        if (got == sizeof reason) {
+            waitpid(child, nullptr, 0);
+            return refuse_start(reason, false);
+        }
+        leader_ = child;
+        phase_ = phase::running;
+        tell_main({notice::kind::started, child});
+    }
+
+    void refuse_start(int reason, bool fork_failed) {
+        tell_main({notice::kind::not_started, reason, fork_failed ? 1 : 0});
+        done_ = true;
+    }
+
+    void forward(int number) noexcept {
+        if (leader_ == 0) return;
+        // The shell continues us by `fg`: now the command may have the terminal.
+        if (number == SIGCONT) hand_terminal_over();
+        signal_group(number);
+    }
+
+    void hand_terminal_over() noexcept {
+        if (terminal_ >= 0 && tcgetpgrp(terminal_) == main_group_) tcsetpgrp(terminal_, leader_);
+    }
+
+    /// While the leader is not collected its number is the group's; afterwards living members keep
+    /// it, and has_living_members has just found some.
+    void signal_group(int number) noexcept {
+        if (!leader_collected_ || has_living_members(leader_)) kill(-leader_, number);
+    }
+
+    void stop() noexcept {
+        if (phase_ != phase::running) return;
+        phase_ = phase::terminating;
+        const nanoseconds now = boot_time();
+        kill_at_ = now + command_.grace;
+        if (trusted_until_ != never) {
+            kill_at_ = std::min(kill_at_, trusted_until_ + nanoseconds{command_.allowance});
+        }
+        if (now < kill_at_) {
+            signal_group(SIGTERM);
+            signal_group(SIGCONT);
+        }
+    }
+
+    void look_after() noexcept {
+        collect();
+        const nanoseconds now = boot_time();
+        if (phase_ == phase::running && !leader_collected_ && now >= trusted_until_) {
+            lapsed_ = true;
+            stop();
+        }
+        if (phase_ == phase::terminating && now >= kill_at_) {
+            phase_ = phase::killed;
+            signal_group(SIGKILL);
+        }
+        if (!leader_collected_) return;
+        if (no_children_ || !has_living_members(leader_)) {
+            tell_main({notice::kind::ended, status_, lapsed_ ? 1 : 0});
+            done_ = true;
+            return;
+        }
+        // The command is over and left something running in its group, which would go on without
+        // the lock.
+        if (phase_ == phase::running) stop();
+        if (phase_ == phase::killed) signal_group(SIGKILL);
+    }
+
+    void collect() noexcept {
+        for (;;) {
+            int status = 0;
+            const pid_t changed = waitpid(-1, &status, WNOHANG | WUNTRACED);
+            if (changed < 0 && errno == EINTR) continue;
+            no_children_ = changed < 0;
+            if (changed <= 0) return;
+            if (changed != leader_) continue;
+            if (WIFSTOPPED(status)) {
+                leader_stopped(WSTOPSIG(status));
+            } else {
+                leader_collected_ = true;
+                status_ = status;
+            }
+        }
+    }
+
+    void leader_stopped(int number) noexcept {
+        if (number == SIGTSTP) {
+            // Ctrl-Z. A holder that sleeps would keep everybody else waiting.
+            signal_group(SIGCONT);
+        } else if (number == SIGTTIN || number == SIGTTOU) {
+            if (terminal_ < 0 || tcgetpgrp(terminal_) != main_group_) return;
+            hand_terminal_over();
+            signal_group(SIGCONT);
+        }
+    }
+
+    void set_timer() noexcept {
+        nanoseconds next = never;
+        if (phase_ == phase::running) next = trusted_until_;
+        if (phase_ == phase::terminating) next = kill_at_;
+        if (leader_ != 0 && (leader_collected_ || phase_ == phase::killed)) {
+            next = std::min(next, boot_time() + look_again);
+        }
+        itimerspec due{};
+        if (next != never) {
+            next = std::max(next, nanoseconds{1});
+            const auto seconds = std::chrono::floor<std::chrono::seconds>(next);
+            due.it_value.tv_sec = seconds.count();
+            due.it_value.tv_nsec = (next - seconds).count();
+        }
+        timerfd_settime(timer_.get(), TFD_TIMER_ABSTIME, &due, nullptr);
+    }
+
+    const int socket_;
+    const int terminal_;
+    const supervised_command& command_;
+    const pid_t main_group_;
+    blocked_signals children_;
+    descriptor timer_;
+
+    phase phase_ = phase::idle;
+    pid_t leader_ = 0;
+    bool leader_collected_ = false;
+    bool no_children_ = false;
+    bool main_gone_ = false;
+    bool lapsed_ = false;
+    bool done_ = false;
+    int status_ = 0;
+    nanoseconds trusted_until_ = nanoseconds::min();
+    nanoseconds kill_at_ = never;
+};
+
+[[noreturn]] void supervise(int socket, int terminal, const supervised_command& command,
+                            pid_t main_group) noexcept {
+    // Out of reach of what is sent to main's group, be it by a terminal or by kill -9.
+    setpgid(0, 0);
+    prctl(PR_SET_NAME, "rowlock-guard");
+    prctl(PR_SET_CHILD_SUBREAPER, 1);
+    try {
+        supervision{socket, terminal, command, main_group}.run();
+    } catch (...) {
+        _exit(system_failure);
+    }
+    _exit(success);
+}
+
+}  // namespace
+
+supervisor::supervisor(const supervised_command& command) {
+    int ends[2];
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0) {
+        throw system_call_failed("no socket for the supervisor", errno);
+    }
+    socket_ = descriptor{ends[0]};
+    descriptor theirs{ends[1]};
+    terminal_ = descriptor{open("/dev/tty", O_RDWR | O_NOCTTY | O_CLOEXEC)};
+    std::signal(SIGCHLD, SIG_DFL);  // ignored, children would vanish unseen
+    const pid_t main_group = getpgrp();
+    process_ = fork();
+    if (process_ < 0) throw system_call_failed("the supervisor could not be started", errno);
+    if (process_ == 0) {
+        socket_.reset();
+        supervise(theirs.get(), terminal_.get(), command, main_group);
+    }
+    // If the supervisor is killed its orphans become our children.
+    prctl(PR_SET_CHILD_SUBREAPER, 1);
+}
+
+void supervisor::tell(const notice& what) noexcept {
+    // A full buffer means that the supervisor is stopped; main must not be.
+    send(socket_.get(), &what, sizeof what, MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
+std::optional<notice> supervisor::hear() noexcept {
+    notice what{};
+    ssize_t got = 0;
+    while ((got = recv(socket_.get(), &what, sizeof what, 0)) < 0 && errno == EINTR) {
+    }
+    if (got != sizeof what) return std::nullopt;
+    return what;
+}
+
+void supervisor::take_terminal_back(pid_t group) const noexcept {
+    if (terminal_ && tcgetpgrp(terminal_.get()) == group) tcsetpgrp(terminal_.get(), getpgrp());
+}
+
+}  // namespace rowlock::cli

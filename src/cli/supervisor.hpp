@@ -1,0 +1,75 @@
+#pragma once
+
+#include "cli/descriptor.hpp"
+
+#include <csignal>
+#include <sys/types.h>
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+/// Who sees to it that a command does not outlive its lease.
+///
+///     rowlock (main)            heartbeats, tells how long the lease can be trusted, forwards signals
+///       └ supervisor            a process of one thread that holds no lock and no connection
+///           └ command           leader of a process group of its own
+///
+/// The supervisor stops the whole group when main says so, when main is gone (end of file on their
+/// socket, also after kill -9), or when main has not vouched for the lease in time (main is stopped).
+/// If the supervisor is killed the kernel kills the command and main kills the rest of the group.
+/// It is forked before main makes its first thread.
+namespace rowlock::cli {
+
+/// What main and the supervisor tell each other.
+struct notice {
+    enum class kind : std::int32_t {
+        // to the supervisor
+        start,    ///< value: the fencing token
+        trust,    ///< value: the boot time until which the lease is trusted, in nanoseconds
+        forward,  ///< number: a signal for the group
+        stop,     ///< the lease is lost
+        // to main
+        started,      ///< number: process id, which is the group's id too
+        not_started,  ///< number: errno of exec; value: 1 if fork itself failed
+        ended,        ///< number: wait status of the command; value: 1 if trust had run out. The
+                      ///< group is gone.
+    };
+    kind what;
+    std::int32_t number = 0;
+    std::int64_t value = 0;
+};
+
+struct supervised_command {
+    std::vector<std::string> arguments;
+    std::string name;                ///< of the lock
+    std::optional<std::string> url;  ///< for the command's environment
+    std::chrono::milliseconds grace;  ///< between SIGTERM and SIGKILL
+    /// How long after the end of trust the group may at most live; less than the client's margin.
+    std::chrono::milliseconds allowance;
+    sigset_t signal_mask;  ///< the command's
+};
+
+class supervisor {
+public:
+    /// Forks. To be called while the process has one thread.
+    /// @throws failure
+    explicit supervisor(const supervised_command& command);
+
+    void tell(const notice& what) noexcept;
+    /// Nothing: it is dead.
+    [[nodiscard]] std::optional<notice> hear() noexcept;
+    [[nodiscard]] int socket() const noexcept { return socket_.get(); }
+    [[nodiscard]] pid_t process() const noexcept { return process_; }
+    /// Makes our process group the terminal's foreground again, if the command's `group` is.
+    void take_terminal_back(pid_t group) const noexcept;
+
+private:
+    descriptor socket_;
+    descriptor terminal_;
+    pid_t process_ = -1;
+};
+
+}  // namespace rowlock::cli

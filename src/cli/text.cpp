@@ -1,0 +1,135 @@
+#include "cli/text.hpp"
+
+#include "cli/exit_code.hpp"
+#include "utf8.hpp"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdint>
+#include <cstring>
+#include <iostream>
+
+namespace rowlock::cli {
+namespace {
+
+std::size_t sequence_length(std::string_view text) {
+    for (std::size_t length = 1; length <= std::min<std::size_t>(4, text.size()); ++length) {
+        if (utf8::check(text.substr(0, length)) != utf8::verdict::malformed) return length;
+    }
+    return 0;
+}
+
+std::uint32_t code_point(std::string_view sequence) {
+    const auto lead = static_cast<unsigned char>(sequence.front());
+    if (sequence.size() == 1) return lead;
+    std::uint32_t point = lead & (0xFFu >> (sequence.size() + 1));
+    for (const char c : sequence.substr(1)) {
+        point = point << 6 | (static_cast<unsigned char>(c) & 0x3Fu);
+    }
+    return point;
+}
+
+/// Controls, line separators, and what turns the direction of text or is invisible.
+bool misleads(std::uint32_t point) {
+    return point < 0x20 || (point >= 0x7F && point < 0xA0) || point == 0xAD || point == 0x61C ||
+           (point >= 0x200B && point <= 0x200F) || (point >= 0x2028 && point <= 0x202E) ||
+           (point >= 0x2060 && point <= 0x206F) || point == 0xFEFF ||
+           (point >= 0xFFF9 && point <= 0xFFFB) || (point >= 0xE0000 && point <= 0xE0FFF);
+}
+
+std::size_t width(std::string_view text) {
+    return static_cast<std::size_t>(std::ranges::count_if(
+        text, [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; }));
+}
+
+void append_row(std::string& out, const std::vector<std::string>& cells,
+                const std::vector<std::size_t>& widths) {
+    for (std::size_t i = 0; i < cells.size(); ++i) {
+        out += cells[i];
+        if (i + 1 < cells.size()) out.append(widths[i] - width(cells[i]) + 2, ' ');
+    }
+    out.erase(out.find_last_not_of(' ') + 1);
+    out += '\n';
+}
+
+bool write_all(int descriptor, std::string_view text) noexcept {
+    while (!text.empty()) {
+        const ssize_t written = ::write(descriptor, text.data(), text.size());
+        if (written < 0 && errno == EINTR) continue;
+        if (written < 0) return false;
+        text.remove_prefix(static_cast<std::size_t>(written));
+    }
+    return true;
+}
+
+}  // namespace
+
+std::string escaped(std::string_view text) {
+    std::string out;
+    out.reserve(text.size());
+    while (!text.empty()) {
+        const std::size_t length = sequence_length(text);
+        if (length == 0) {
+            out += fmt::format("\\x{:02x}", static_cast<unsigned char>(text.front()));
+            text.remove_prefix(1);
+            continue;
+        }
+        const std::uint32_t point = code_point(text.substr(0, length));
+        if (point == '\\') {
+            out += "\\\\";
+        } else if (!misleads(point)) {
+            out += text.substr(0, length);
+        } else {
+            out += point < 0x80 ? fmt::format("\\x{:02x}", point) : fmt::format("\\u{{{:x}}}", point);
+        }
+        text.remove_prefix(length);
+    }
+    return out;
+}
+
+void complain(std::string_view text) noexcept {
+    try {
+        write_all(STDERR_FILENO, "rowlock: " + escaped(text) + "\n");
+    } catch (...) {
+        write_all(STDERR_FILENO, "rowlock: out of memory\n");
+    }
+}
+
+void print(std::string_view text) {
+    if (write_all(STDOUT_FILENO, text)) return;
+    throw failure{output_failed,
+                  std::string{"the output could not be written: "} + std::strerror(errno)};
+}
+
+void require_consent(std::string_view question, const std::string& otherwise) {
+    if (isatty(STDIN_FILENO) == 0) throw failure{usage, otherwise};
+    print(question);
+    std::string answer;
+    std::getline(std::cin, answer);
+    if (answer != "y" && answer != "Y" && answer != "yes") {
+        throw failure{answer_is_no, "nothing was done"};
+    }
+}
+
+std::string table(const std::vector<std::string>& headings,
+                  const std::vector<std::vector<std::string>>& rows) {
+    std::vector<std::vector<std::string>> lines{headings};
+    for (const auto& row : rows) {
+        auto& line = lines.emplace_back();
+        for (const auto& cell : row) line.push_back(escaped(cell));
+    }
+    std::vector<std::size_t> widths(headings.size());
+    for (const auto& line : lines) {
+        for (std::size_t i = 0; i < line.size(); ++i) {
+            widths[i] = std::max(widths[i], width(line[i]));
+        }
+    }
+    std::string out;
+    for (const auto& line : lines) append_row(out, line, widths);
+    return out;
+}
+
+}  // namespace rowlock::cli

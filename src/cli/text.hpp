@@ -1,0 +1,28 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace rowlock::cli {
+
+/// Text of others, fit for a terminal and for one line: control characters, and what turns or hides
+/// text, become \xNN or \u{…}, a backslash becomes two.
+[[nodiscard]] std::string escaped(std::string_view text);
+
+/// One line on standard error: "rowlock: …". The text is escaped.
+void complain(std::string_view text) noexcept;
+
+/// Writes all of it to standard output and flushes.
+/// @throws failure exit code 74
+void print(std::string_view text);
+
+/// Asks the person at the terminal, on standard output.
+/// @throws failure unless the answer is yes; exit code 64 saying `otherwise` if nobody is there to ask
+void require_consent(std::string_view question, const std::string& otherwise);
+
+/// Columns as wide as their widest cell, under the headings. Cells are escaped here.
+[[nodiscard]] std::string table(const std::vector<std::string>& headings,
+                                const std::vector<std::vector<std::string>>& rows);
+
+}  // namespace rowlock::cli

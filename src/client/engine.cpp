@@ -1,0 +1,598 @@
+#include "client/engine.hpp"
+
+#include "client/validation.hpp"
+#include "strategy/reaping.hpp"
+
+#include <rowlock/error.hpp>
+#include <rowlock/migrations.hpp>
+
+#include <sys/random.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <random>
+
+namespace rowlock::detail {
+namespace {
+
+using namespace std::chrono_literals;
+using std::chrono::microseconds;
+using std::chrono::milliseconds;
+using steady = std::chrono::steady_clock;
+
+/// 62 bits from the kernel: two processes never share a sequence, also after fork().
+std::int64_t random_id() {
+    std::uint64_t bits = 0;
+    if (getrandom(&bits, sizeof bits, 0) != static_cast<ssize_t>(sizeof bits)) {
+        bits = std::uint64_t{std::random_device{}()} << 32 | std::random_device{}();
+    }
+    return static_cast<std::int64_t>(bits >> 2) + 1;
+}
+
+/// Between half of it and all of it.
+nanoseconds jittered(nanoseconds time) {
+    thread_local std::minstd_rand generator{std::random_device{}()};
+    const double part = 1.0 - 0.5 * std::uniform_real_distribution<double>{}(generator);
+    return nanoseconds{static_cast<std::int64_t>(static_cast<double>(time.count()) * part)};
+}
+
+std::string host_name() {
+    char name[256] = {};
+    return gethostname(name, sizeof name - 1) == 0 ? std::string{name} : std::string{"unknown"};
+}
+
+const std::string& this_thread_label() {
+    thread_local const std::string label = std::to_string(gettid());
+    return label;
+}
+
+std::optional<std::int64_t> in_microseconds(std::optional<milliseconds> time) {
+    if (!time) return std::nullopt;
+    return microseconds{*time}.count();
+}
+
+error lost_error(const grant& lost) {
+    return error{errc::lock_lost, "the lease was lost (" +
+                                      std::string{to_string(lost.reason.load())} +
+                                      "): what it protected may have been touched by another"};
+}
+
+}  // namespace
+
+/// One call of acquire: what it wants and what it does not know.
+struct engine::acquisition {
+    engine& self;
+    const lock_name& name;
+    const acquire_options& options;
+    const std::stop_token& stop;
+    steady::time_point until;
+    nanoseconds statement_bound;
+    service::clock clock;
+
+    std::shared_ptr<session> ours{};
+    /// Attempts whose reply was lost. Each further attempt looks for them first and uses a new id: a
+    /// late statement with an old id can then be told from the hold we know.
+    struct lost_attempt {
+        std::int64_t grant_id;
+        nanoseconds sent;
+    };
+    std::vector<lost_attempt> unknown{};
+    std::int64_t grant_id = 0;
+    nanoseconds sent{0};
+    bool look_first = false;
+    int in_vain = 0;  ///< attempts in a row that neither won nor found a holder
+    milliseconds poll{20};
+
+    void use(std::shared_ptr<session> next) {
+        if (ours == next) return;
+        hand_over();
+        ours = std::move(next);
+    }
+    /// The background goes on looking for what this call did not find.
+    void hand_over() noexcept {
+        if (unknown.empty()) return;
+        for (const auto& lost : unknown) {
+            ours->remember({name.str(), lost.grant_id, clock.now() + statement_bound});
+        }
+        unknown.clear();
+        self.poke_heartbeat();
+    }
+    ~acquisition() { hand_over(); }
+};
+
+engine::engine(sql::connection_source source, client_options options)
+    : options_{validated(std::move(options))},
+      source_{std::move(source)},
+      clock_{options_.time},
+      protocol_{dialect::statements{source_.speaks(),
+                                    {.schema = options_.schema,
+                                     .prefix = options_.prefix,
+                                     .testing_clock = options_.time != nullptr &&
+                                                      source_.speaks() == sql::dialect::sqlite}}},
+      pool_{source_, protocol_, options_.max_connections, options_.statement_deadline,
+            [this] { connection_broke(); }},
+      last_id_{random_id() / 2},
+      events_{options_.on_event} {
+    if (options_.owner.empty()) options_.owner = "random:" + std::to_string(random_id());
+}
+
+/// Runs `action` on a connection, and again after failures that allow it, until `give_up`. Empty if
+/// a stop was requested during a pause. An unknown outcome is repeated as well: every action
+/// given here finds out first what became of its earlier attempt, or is idempotent.
+template <typename Action>
+auto engine::with_retries(steady::time_point give_up, const std::stop_token& stop, Action action) {
+    using answer = decltype(action(std::declval<sql::connection&>(), sql::deadline{}));
+    const auto start = steady::now();
+    for (int made = 1;; ++made) {
+        try {
+            const auto until = std::min(give_up, steady::now() + options_.statement_deadline);
+            const auto db = pool_.take(until);
+            return std::optional<answer>{action(*db, until)};
+        } catch (const error& failure) {
+            const bool unknown = failure.kind() == errc::outcome_unknown;
+            if (unknown) count(counter::unknown_outcomes);
+            if (!failure.retryable() && !unknown) throw;
+            const auto elapsed =
+                std::chrono::duration_cast<milliseconds>(steady::now() - start);
+            const auto wait = options_.retry.next(failure, made, elapsed);
+            if (!wait || steady::now() + *wait >= give_up) throw;
+            count(counter::retries);
+            if (!pause(*wait, stop)) return std::optional<answer>{};
+        }
+    }
+}
+
+std::shared_ptr<grant> engine::acquire(const lock_name& name, steady::time_point until,
+                                       const std::stop_token& stop,
+                                       const acquire_options& options) {
+    fork_.require_same_process();
+    validate(options);
+    acquisition call{.self = *this,
+                     .name = name,
+                     .options = options,
+                     .stop = stop,
+                     .until = until,
+                     .statement_bound = statement_bound(),
+                     .clock = clock_};
+    while (!stop.stop_requested()) {
+        using outcome = strategy::attempt::outcome;
+        const auto attempt = with_retries(
+            failure_deadline(until), stop,
+            [&](sql::connection& db, sql::deadline end) { return attempt_once(call, db, end); });
+        if (!attempt) return nullptr;
+        switch (attempt->what) {
+            case outcome::granted:
+                if (auto granted = accept(call, *attempt)) return granted;
+                break;
+            case outcome::session_dead: lose_session(*call.ours, loss_reason::session_ended); break;
+            case outcome::contested: call.look_first = true; break;
+            case outcome::held:
+                count(counter::busy);
+                if (!wait_for_turn(call, attempt->seen)) return nullptr;
+                call.in_vain = 0;
+                continue;
+        }
+        if (!try_again_in_vain(call)) return nullptr;
+    }
+    return nullptr;
+}
+
+/// A caller who does not want to wait for the lock still wants one statement to have its time.
+steady::time_point engine::failure_deadline(steady::time_point until) const {
+    const auto now = steady::now();
+    return std::min(std::max(until, now + options_.statement_deadline),
+                    now + options_.retry.total + options_.statement_deadline);
+}
+
+strategy::attempt engine::attempt_once(acquisition& call, sql::connection& db,
+                                       sql::deadline until) {
+    using outcome = strategy::attempt::outcome;
+    call.use(ensure_session(db, until));
+    for (const auto& lost : call.unknown) {
+        const auto token =
+            protocol_.find_grant(db, call.name.str(), call.ours->id(), lost.grant_id, until);
+        if (!token) continue;
+        call.grant_id = lost.grant_id;
+        call.sent = lost.sent;  // its deadline counts from its own sending
+        std::erase_if(call.unknown, [&](const auto& it) { return it.grant_id == call.grant_id; });
+        return {outcome::granted, *token, {}};
+    }
+    if (call.look_first) {
+        const auto seen = protocol_.probe(db, call.name.str(), call.ours->id(), until);
+        if (!seen.session_live) return {outcome::session_dead, 0, seen};
+        if (!seen.free) {
+            if (seen.holder_expired) protocol_.end_expired_session(db, seen.session, until);
+            return {seen.holder_expired ? outcome::contested : outcome::held, 0, seen};
+        }
+    }
+    return send_acquire(call, db, until);
+}
+
+strategy::attempt engine::send_acquire(acquisition& call, sql::connection& db,
+                                       sql::deadline until) {
+    using outcome = strategy::attempt::outcome;
+    call.grant_id = next_id();
+    call.ours->expect(call.grant_id);
+    strategy::attempt answer{};
+    try {
+        call.sent = clock_.now();
+        answer = protocol_.acquire(db,
+                                   {.name = call.name.str(),
+                                    .session = call.ours->id(),
+                                    .grant_id = call.grant_id,
+                                    .thread = this_thread_label(),
+                                    .note = call.options.note,
+                                    .deadline_us = in_microseconds(call.options.deadline)},
+                                   until);
+    } catch (const error& failure) {
+        if (failure.kind() == errc::outcome_unknown) {
+            call.unknown.push_back({call.grant_id, call.sent});
+        } else {
+            call.ours->forget(call.grant_id);
+        }
+        throw;
+    } catch (...) {
+        call.unknown.push_back({call.grant_id, call.sent});  // no memory: who knows how far it came
+        throw;
+    }
+    if (answer.what == outcome::granted) return answer;
+    call.ours->forget(call.grant_id);
+    if (answer.what == outcome::held && answer.seen.holder_expired) {
+        // Ended first, in a commit of its own; only then may the lease row change (I3).
+        protocol_.end_expired_session(db, answer.seen.session, until);
+        answer.what = outcome::contested;
+    }
+    return answer;
+}
+
+/// After an attempt that neither won nor found a holder: at once, then with growing pauses. Contention
+/// ends in a winner, so many of them in a row are a fault. False if a stop was requested.
+bool engine::try_again_in_vain(acquisition& call) {
+    constexpr int too_many = 25;
+    if (++call.in_vain <= 2) return true;
+    if (call.in_vain > too_many) {
+        throw error{errc::database_error,
+                    "the lock can be neither taken nor found held: either round trips take longer "
+                    "than ttl - margin (raise the ttl), or the row of the token floor is missing "
+                    "(see `rowlock doctor`)"};
+    }
+    return pause(jittered(call.in_vain * 2ms), call.stop);
+}
+
+/// The grant as an object, or null if it came too late: after a pause our session may have expired,
+/// and nobody must be told of a lease that is not held.
+std::shared_ptr<grant> engine::accept(acquisition& call, const strategy::attempt& granted) {
+    std::optional<microseconds> deadline;
+    if (call.options.deadline) deadline = *call.options.deadline;
+    auto made = make_grant(*call.ours, call.name.str(), call.grant_id, granted.token, call.sent,
+                           deadline);
+    if (made->held()) {
+        count(counter::acquired);
+        report(event_kind::lease_acquired, *made);
+        return made;
+    }
+    made->now = grant::state::lost;
+    call.ours->remember({made->name, made->grant_id, clock_.now() + statement_bound()});
+    if (!call.ours->trust()->open(clock_.now())) {
+        lose_session(*call.ours, loss_reason::trust_window_passed);
+    }
+    return nullptr;
+}
+
+std::shared_ptr<grant> engine::make_grant(session& ours, std::string name, std::int64_t grant_id,
+                                          std::int64_t token, nanoseconds sent,
+                                          std::optional<microseconds> deadline) {
+    auto made = std::make_shared<grant>();
+    made->name = std::move(name);
+    made->token = fencing_token{token};
+    made->grant_id = grant_id;
+    made->session_id = ours.id();
+    made->session_trust = ours.trust();
+    made->owner = weak_from_this();
+    made->clock = clock_;
+    if (deadline) {
+        // The database counts from the grant, which is later than our sending: we are early. A
+        // short deadline cannot pay the whole margin.
+        const nanoseconds margin = std::min<nanoseconds>(options_.margin, *deadline / 6);
+        made->deadline = sent + *deadline - margin;
+    }
+    ours.hold(made);
+    if (deadline) {
+        const std::lock_guard lock{state_mutex_};
+        deadlines_.emplace(std::pair{made->deadline, grant_id}, made);
+        if (watchdog_) watchdog_->poke();
+    }
+    return made;
+}
+
+/// Sleeps until the lock is worth another look. False if the caller's time is up or a stop was
+/// requested. This is where a queue would wait for its turn instead.
+bool engine::wait_for_turn(acquisition& call, const strategy::look& seen) {
+    const auto now = steady::now();
+    if (now >= call.until) return false;
+    nanoseconds time = jittered(call.poll);
+    if (seen.remaining > 0us) time = std::min<nanoseconds>(time, seen.remaining + 1ms);
+    time = std::min<nanoseconds>(time, call.until - now);
+    call.poll = std::min(options_.poll_interval, call.poll + call.poll / 2);
+    call.look_first = true;
+    return pause(time, call.stop);
+}
+
+bool engine::pause(nanoseconds time, const std::stop_token& stop) {
+    std::unique_lock lock{pause_mutex_};
+    pause_.wait_for(lock, stop, time, [] { return false; });
+    return !stop.stop_requested();
+}
+
+std::shared_ptr<session> engine::ensure_session(sql::connection& db, sql::deadline until) {
+    for (;;) {
+        std::unique_lock lock{state_mutex_};
+        if (!opened_.wait_until(lock, until, [this] { return !opening_; })) {
+            throw error{errc::timed_out, "another thread is still opening the session"};
+        }
+        if (auto ours = current_) {
+            lock.unlock();
+            if (ours->trust()->open(clock_.now())) return ours;
+            lose_session(*ours, loss_reason::trust_window_passed);
+            continue;
+        }
+        opening_ = true;
+        break;
+    }
+    struct opening_done {
+        engine& self;
+        ~opening_done() {
+            const std::lock_guard lock{self.state_mutex_};
+            self.opening_ = false;
+            self.opened_.notify_all();
+        }
+    } const done{*this};
+    return open_session(db, until);
+}
+
+std::shared_ptr<session> engine::open_session(sql::connection& db, sql::deadline until) {
+    if (!schema_checked_) {
+        require_current_schema(db, {.schema = options_.schema, .prefix = options_.prefix}, until);
+        schema_checked_ = true;
+    }
+    const strategy::session_row row{.id = random_id(),
+                                    .owner = options_.owner,
+                                    .host = host_name(),
+                                    .program = options_.program,
+                                    .pid = getpid(),
+                                    .ttl = options_.ttl};
+    const nanoseconds sent = clock_.now();
+    protocol_.open_session(db, row, until);
+    auto opened = std::make_shared<session>(row.id, sent + options_.ttl - options_.margin, sent);
+    start_workers(opened);
+    count(counter::sessions);
+    events_.post({.kind = event_kind::session_opened, .session = row.id});
+    return opened;
+}
+
+/// All of them or none, and no session without them.
+void engine::start_workers(std::shared_ptr<session> opened) {
+    const std::lock_guard lock{state_mutex_};
+    if (!heartbeat_) {
+        const auto start = [this](nanoseconds (engine::*step)() noexcept) {
+            return std::make_unique<service::worker>(clock_, [this, step] { return (this->*step)(); });
+        };
+        try {
+            auto heartbeat = start(&engine::beat);
+            auto watchdog = start(&engine::watch);
+            if (options_.reaper) reaper_ = start(&engine::reap_once);
+            heartbeat_ = std::move(heartbeat);
+            watchdog_ = std::move(watchdog);
+        } catch (const std::system_error&) {
+            throw error{errc::out_of_resources,
+                        "no thread could be started for the heartbeat: raise the limit (ulimit -u)"};
+        }
+    }
+    current_ = std::move(opened);
+    heartbeat_->poke();
+    watchdog_->poke();
+}
+
+std::vector<std::shared_ptr<grant>> engine::reclaim() {
+    fork_.require_same_process();
+    if (options_.owner.starts_with("random:")) {
+        throw error{errc::invalid_options,
+                    "reclaim() needs client_options::owner: a stable name of this process"};
+    }
+    const std::lock_guard reclaiming{reclaiming_};
+    std::vector<std::shared_ptr<grant>> taken;
+    with_retries(failure_deadline(steady::now() + options_.retry.total), {},
+                 [&](sql::connection& db, sql::deadline until) {
+                     const auto ours = ensure_session(db, until);
+                     protocol_.reclaim(db, options_.owner, ours->id(), until);
+                     const nanoseconds sent = clock_.now();
+                     for (auto& row : protocol_.leases_of(db, ours->id(), until)) {
+                         if (ours->knows(row.grant_id) || ours->is_unresolved(row.grant_id)) continue;
+                         std::optional<microseconds> deadline;
+                         if (row.deadline_us) deadline = microseconds{*row.deadline_us};
+                         taken.push_back(make_grant(*ours, std::move(row.name), row.grant_id,
+                                                    row.token, sent, deadline));
+                     }
+                     return true;
+                 });
+    for (const auto& granted : taken) {
+        count(counter::acquired);
+        report(event_kind::lease_acquired, *granted, "reclaimed from a predecessor");
+    }
+    return taken;
+}
+
+void engine::release(grant& held) {
+    fork_.require_same_process();
+    auto expected = grant::state::held;
+    if (!held.held() && held.now == grant::state::held) {
+        // The watchdog is about to say so; whoever comes first declares it.
+        lose(held, held.session_trust->open(clock_.now()) ? loss_reason::deadline_passed
+                                                          : loss_reason::trust_window_passed);
+    }
+    if (!held.now.compare_exchange_strong(expected, grant::state::releasing)) {
+        if (expected == grant::state::lost) throw lost_error(held);
+        return;
+    }
+    bool unknown = false;
+    try {
+        const auto freed = with_retries(
+            steady::now() + options_.statement_deadline, std::stop_token{},
+            [&](sql::connection& db, sql::deadline until) {
+                try {
+                    return protocol_.release(db, held.name, held.session_id, held.grant_id, until);
+                } catch (const error& failure) {
+                    unknown = unknown || failure.kind() == errc::outcome_unknown;
+                    throw;
+                }
+            });
+        forget(held);
+        // Not found after a lost reply: the earlier attempt freed it.
+        if (freed.value_or(false) || unknown) {
+            held.now = grant::state::released;
+            count(counter::released);
+            report(event_kind::lease_released, held);
+            return;
+        }
+    } catch (const std::exception& failure) {
+        give_up_release(held, failure.what());
+        throw;
+    }
+    lose(held, loss_reason::forced_release, grant::state::releasing);
+    throw lost_error(held);
+}
+
+/// The database confirmed that the grant is over.
+void engine::forget(const grant& ended) {
+    if (const auto ours = current(); ours && ours->id() == ended.session_id) {
+        ours->forget(ended.grant_id);
+    }
+    if (ended.deadline == service::alarm::never) return;
+    const std::lock_guard lock{state_mutex_};
+    deadlines_.erase({ended.deadline, ended.grant_id});
+}
+
+/// The lease counts as released; the heartbeat goes on trying to tell the database.
+void engine::give_up_release(grant& held, const char* why) {
+    held.now = grant::state::released;
+    const auto ours = current();
+    if (!ours || ours->id() != held.session_id) return;  // an ended session holds nothing
+    ours->remember({held.name, held.grant_id, clock_.now() + statement_bound()});
+    report(event_kind::outcome_unknown, held, why);
+    poke_heartbeat();
+}
+
+void engine::release_quietly(grant& held) noexcept {
+    try {
+        if (held.now != grant::state::released) release(held);
+    } catch (...) {
+        // release() has reported it as an event and goes on in the background.
+    }
+}
+
+std::optional<lease_info> engine::inspect(const lock_name& name) {
+    fork_.require_same_process();
+    return *with_retries(failure_deadline(steady::now() + options_.retry.total), {},
+                         [&](sql::connection& db, sql::deadline until) {
+                             return protocol_.inspect(db, name.str(), until);
+                         });
+}
+
+std::vector<lease_info> engine::list(std::string_view prefix, const page& page) {
+    fork_.require_same_process();
+    validate(prefix, page);
+    return *with_retries(failure_deadline(steady::now() + options_.retry.total), {},
+                         [&](sql::connection& db, sql::deadline until) {
+                             return protocol_.list(db, prefix, page, until);
+                         });
+}
+
+bool engine::force_release(const lock_name& name) {
+    fork_.require_same_process();
+    std::optional<std::int64_t> victim;
+    return *with_retries(failure_deadline(steady::now() + options_.retry.total), {},
+                         [&](sql::connection& db, sql::deadline until) {
+                             return protocol_.force_release(db, name.str(), victim, until);
+                         });
+}
+
+client_stats engine::stats() const {
+    fork_.require_same_process();
+    const auto read = [this](counter which) {
+        return counters_[static_cast<std::size_t>(which)].load(std::memory_order_relaxed);
+    };
+    client_stats all{.acquired = read(counter::acquired),
+                     .busy = read(counter::busy),
+                     .released = read(counter::released),
+                     .lost = read(counter::lost),
+                     .heartbeats = read(counter::heartbeats),
+                     .heartbeat_failures = read(counter::heartbeat_failures),
+                     .reconnects = read(counter::reconnects),
+                     .retries = read(counter::retries),
+                     .sessions = read(counter::sessions),
+                     .unknown_outcomes = read(counter::unknown_outcomes)};
+    all.connections = pool_.open_connections() + (heartbeat_connected_ ? 1u : 0u);
+    if (const auto ours = current()) {
+        all.held = ours->held_count();
+        all.unresolved = ours->unresolved_count();
+    }
+    return all;
+}
+
+std::shared_ptr<hold> engine::shared_hold(const std::string& name,
+                                          const std::function<std::shared_ptr<hold>()>& make) {
+    const std::lock_guard lock{state_mutex_};
+    auto& slot = holds_[name];
+    auto shared = slot.lock();
+    if (!shared) {
+        shared = make();
+        slot = shared;
+        std::erase_if(holds_, [](const auto& entry) { return entry.second.expired(); });
+    }
+    return shared;
+}
+
+void engine::close() noexcept {
+    // No heartbeat may be in flight when the session ends. Each step of a worker is bounded by a
+    // statement deadline.
+    std::array<std::unique_ptr<service::worker>, 3> workers;
+    {
+        const std::lock_guard lock{state_mutex_};
+        workers = {std::move(heartbeat_), std::move(watchdog_), std::move(reaper_)};
+    }
+    reaping_.request_stop();
+    for (auto& each : workers) {
+        if (each) each->stop();
+    }
+    for (auto& each : workers) each.reset();
+    if (const auto ours = current()) {
+        end_own_session(*ours);
+        const std::lock_guard lock{state_mutex_};
+        current_.reset();
+    }
+    heartbeat_db_.reset();
+    heartbeat_connected_ = false;
+}
+
+void engine::abandon(std::shared_ptr<engine> inherited) noexcept {
+    // Its threads do not exist here and its sockets are the parent's: nothing may be joined, closed
+    // or sent. The memory is the price.
+    static_cast<void>(new std::shared_ptr<engine>{std::move(inherited)});
+}
+
+std::int64_t engine::next_id() noexcept {
+    return last_id_.fetch_add(1, std::memory_order_relaxed) + 1;
+}
+
+std::shared_ptr<session> engine::current() const {
+    const std::lock_guard lock{state_mutex_};
+    return current_;
+}
+
+void engine::poke_heartbeat() noexcept {
+    const std::lock_guard lock{state_mutex_};
+    if (heartbeat_) heartbeat_->poke();
+}
+
+}  // namespace rowlock::detail

@@ -1,0 +1,170 @@
+#pragma once
+
+#include "client/connection_pool.hpp"
+#include "client/grant.hpp"
+#include "client/session.hpp"
+#include "service/clock.hpp"
+#include "service/event_queue.hpp"
+#include "service/fork_guard.hpp"
+#include "service/loss_signals.hpp"
+#include "service/worker.hpp"
+#include "strategy/lease_protocol.hpp"
+
+#include <rowlock/lock_name.hpp>
+#include <rowlock/options.hpp>
+#include <rowlock/stats.hpp>
+
+#include <array>
+#include <atomic>
+#include <condition_variable>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <stop_token>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+namespace rowlock::detail {
+
+struct hold;
+
+/// What a client is made of. engine.cpp: the calls of its users. upkeep.cpp: the background.
+///
+/// Threads: the callers'; one heartbeat with a connection of its own; one watchdog that closes the
+/// trust window without a network; one reaper if asked for; delivery of events and loss signals.
+/// Locks: state_mutex_ and a session's own are never held over a round trip; reclaiming_ is.
+class engine : public std::enable_shared_from_this<engine> {
+public:
+    using steady = std::chrono::steady_clock;
+
+    engine(sql::connection_source source, client_options options);
+
+    /// Null if `until` passed or a stop was requested first.
+    std::shared_ptr<grant> acquire(const lock_name& name, steady::time_point until,
+                                   const std::stop_token& stop, const acquire_options& options);
+    std::vector<std::shared_ptr<grant>> reclaim();
+    void release(grant& held);
+    /// Reports what went wrong as an event.
+    void release_quietly(grant& held) noexcept;
+
+    std::optional<lease_info> inspect(const lock_name& name);
+    std::vector<lease_info> list(std::string_view prefix, const page& page);
+    bool force_release(const lock_name& name);
+
+    [[nodiscard]] client_stats stats() const;
+    [[nodiscard]] const client_options& options() const noexcept { return options_; }
+    [[nodiscard]] const service::fork_guard& fork() const noexcept { return fork_; }
+    [[nodiscard]] const service::clock& clock() const noexcept { return clock_; }
+
+    void report(event what) noexcept { events_.post(std::move(what)); }
+    void signal(grant& lost) noexcept { signals_.deliver(lost.lost_signal); }
+    /// The hold that recursive mutexes of this name share.
+    std::shared_ptr<hold> shared_hold(const std::string& name,
+                                      const std::function<std::shared_ptr<hold>()>& make);
+
+    /// Ends the session; the object only answers `lost` from then on.
+    void close() noexcept;
+    /// In a forked child: lets go of connections and threads that belong to the parent.
+    static void abandon(std::shared_ptr<engine> inherited) noexcept;
+
+private:
+    struct acquisition;
+    enum class counter {
+        acquired, busy, released, lost, heartbeats, heartbeat_failures, reconnects, retries,
+        sessions, unknown_outcomes, count_of_counters
+    };
+
+    // --- engine.cpp
+    template <typename Action>
+    auto with_retries(steady::time_point give_up, const std::stop_token& stop, Action action);
+    std::shared_ptr<session> ensure_session(sql::connection& db, sql::deadline until);
+    std::shared_ptr<session> open_session(sql::connection& db, sql::deadline until);
+    void start_workers(std::shared_ptr<session> opened);
+    strategy::attempt attempt_once(acquisition& call, sql::connection& db, sql::deadline until);
+    strategy::attempt send_acquire(acquisition& call, sql::connection& db, sql::deadline until);
+    std::shared_ptr<grant> accept(acquisition& call, const strategy::attempt& granted);
+    std::shared_ptr<grant> make_grant(session& ours, std::string name, std::int64_t grant_id,
+                                      std::int64_t token, nanoseconds sent,
+                                      std::optional<std::chrono::microseconds> deadline);
+    bool wait_for_turn(acquisition& call, const strategy::look& seen);
+    bool try_again_in_vain(acquisition& call);
+    bool pause(std::chrono::nanoseconds time, const std::stop_token& stop);
+    void forget(const grant& ended);
+    void give_up_release(grant& held, const char* why);
+    std::int64_t next_id() noexcept;
+    [[nodiscard]] std::shared_ptr<session> current() const;
+    void poke_heartbeat() noexcept;
+    [[nodiscard]] steady::time_point failure_deadline(steady::time_point until) const;
+
+    // --- upkeep.cpp
+    nanoseconds beat() noexcept;
+    nanoseconds beat(session& ours);
+    [[nodiscard]] bool beat_is_due(const session& ours, nanoseconds now) const;
+    nanoseconds after_failed_beat(session& ours, const error& failure) noexcept;
+    void after_beat(session& ours, sql::deadline until);
+    void compare_with_database(session& ours, sql::deadline until);
+    void resolve_unknown(session& ours, sql::deadline until);
+    void end_lost_sessions(sql::deadline until);
+    sql::connection& heartbeat_connection(sql::deadline until);
+    [[nodiscard]] sql::deadline heartbeat_deadline(const session& ours) const;
+    nanoseconds watch() noexcept;
+    nanoseconds watch_deadlines(nanoseconds now);
+    nanoseconds reap_once() noexcept;
+    void lose_session(session& ours, loss_reason why) noexcept;
+    bool lose(grant& lost, loss_reason why,
+              grant::state from = grant::state::held) noexcept;
+    void connection_broke() noexcept;
+    void end_own_session(session& ours) noexcept;
+
+    void count(counter which, std::uint64_t by = 1) noexcept {
+        counters_[static_cast<std::size_t>(which)].fetch_add(by, std::memory_order_relaxed);
+    }
+    void report(event_kind kind, const grant& about, std::string message = {}) noexcept;
+    [[nodiscard]] nanoseconds statement_bound() const;
+
+    const service::fork_guard fork_;
+    client_options options_;
+    const sql::connection_source source_;
+    const service::clock clock_;
+    const strategy::lease_protocol protocol_;
+    connection_pool pool_;
+    std::array<std::atomic<std::uint64_t>, static_cast<std::size_t>(counter::count_of_counters)>
+        counters_{};
+    std::atomic<std::int64_t> last_id_;
+
+    mutable std::mutex state_mutex_;
+    bool opening_ = false;  ///< one thread opens a session, the others wait for it
+    std::condition_variable opened_;
+    bool schema_checked_ = false;  ///< used by the opening thread alone
+    std::shared_ptr<session> current_;
+    struct lost_session {
+        std::int64_t id;
+        nanoseconds expired_by;  ///< the database sees it expired from then on
+    };
+    std::vector<lost_session> to_end_;
+    /// Of the leases that have one of their own, by moment and grant id.
+    std::map<std::pair<nanoseconds, std::int64_t>, std::weak_ptr<grant>> deadlines_;
+    std::unordered_map<std::string, std::weak_ptr<hold>> holds_;
+
+    std::mutex pause_mutex_;
+    std::condition_variable_any pause_;
+
+    std::unique_ptr<sql::connection> heartbeat_db_;
+    std::mutex reclaiming_;  ///< its rows are ours before their grants are known here
+    std::atomic<bool> compare_wanted_{false};
+    std::atomic<bool> heartbeat_connected_{false};
+    bool heartbeat_was_connected_ = false;
+    int failed_beats_ = 0;
+
+    service::event_queue events_;
+    service::loss_signals signals_;
+    std::unique_ptr<service::worker> heartbeat_;
+    std::unique_ptr<service::worker> watchdog_;
+    std::unique_ptr<service::worker> reaper_;
+    std::stop_source reaping_;
+};
+
+}  // namespace rowlock::detail

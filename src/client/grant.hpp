@@ -1,0 +1,66 @@
+#pragma once
+
+#include "service/clock.hpp"
+#include "service/fork_guard.hpp"
+
+#include <rowlock/events.hpp>
+#include <rowlock/fencing_token.hpp>
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <stop_token>
+#include <string>
+
+namespace rowlock::detail {
+
+using std::chrono::nanoseconds;
+
+class engine;
+
+/// How long a session may be believed in. Written by the heartbeat, read by every held().
+///
+/// Latched: once any thread has seen the window closed it stays closed, also if a reply to an
+/// earlier heartbeat comes in afterwards.
+class trust_window {
+public:
+    explicit trust_window(nanoseconds until) noexcept : until_{until.count()} {}
+
+    [[nodiscard]] bool open(nanoseconds now) noexcept;
+    /// False if it had closed already.
+    bool extend(nanoseconds until, nanoseconds now) noexcept;
+    void close() noexcept { until_.store(closed, std::memory_order_release); }
+    /// When it closes unless extended; in the past if it has.
+    [[nodiscard]] nanoseconds until() const noexcept {
+        return nanoseconds{until_.load(std::memory_order_acquire)};
+    }
+
+private:
+    static constexpr std::int64_t closed = 0;
+    std::atomic<std::int64_t> until_;
+};
+
+/// One grant of one name to this client: what a lease object points to.
+struct grant {
+    enum class state : unsigned char { held, releasing, released, lost };
+
+    std::string name;
+    fencing_token token;
+    std::int64_t grant_id = 0;
+    std::int64_t session_id = 0;
+    std::shared_ptr<trust_window> session_trust;
+    nanoseconds deadline = service::alarm::never;  ///< the lease's own, on our clock, margin taken off
+    std::weak_ptr<engine> owner;
+    service::clock clock;
+    service::fork_guard fork;
+    std::atomic<state> now{state::held};
+    std::atomic<loss_reason> reason{loss_reason::none};
+    std::atomic<bool> watched{false};  ///< somebody took lost(): callbacks may be waiting
+    std::stop_source lost_signal{};
+
+    [[nodiscard]] bool held() noexcept;
+    [[nodiscard]] nanoseconds remaining() noexcept;
+};
+
+}  // namespace rowlock::detail

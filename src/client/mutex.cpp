@@ -1,0 +1,167 @@
+#include <rowlock/mutex.hpp>
+
+#include "client/engine.hpp"
+#include "client/hold.hpp"
+
+#include <rowlock/error.hpp>
+
+#include <utility>
+
+namespace rowlock {
+namespace detail {
+
+bool hold::is_mine() const { return depth > 0 && owner == std::this_thread::get_id(); }
+
+void hold::take(lease granted) {
+    // The lease of a thread that lost its lock without unlocking may still be here. It is destroyed
+    // after the guard is given back: that may be a round trip.
+    std::optional<lease> abandoned;
+    const std::lock_guard lock{guard};
+    abandoned.swap(current);
+    owner = std::this_thread::get_id();
+    depth = 1;
+    current.emplace(std::move(granted));
+}
+
+std::optional<lease> hold::give_back() {
+    const std::lock_guard lock{guard};
+    if (!is_mine()) {
+        throw error{errc::not_owner, "unlocked by a thread that has not locked it"};
+    }
+    if (--depth > 0) return std::nullopt;
+    owner = {};
+    return std::exchange(current, std::nullopt);
+}
+
+fencing_token hold::token() const noexcept {
+    const std::lock_guard lock{guard};
+    return is_mine() ? current->token() : fencing_token{};
+}
+
+bool hold::held() const noexcept {
+    const std::lock_guard lock{guard};
+    return is_mine() && current->held();
+}
+
+std::stop_token hold::lost() const {
+    const std::lock_guard lock{guard};
+    return is_mine() ? current->lost() : std::stop_token{};
+}
+
+namespace {
+
+void release(hold& held) {
+    if (auto last = held.give_back()) last->release();
+}
+
+void unlock(hold& held, engine& engine) noexcept {
+    const auto report = [&](const char* what) {
+        engine.report({.kind = event_kind::unlock_failed,
+                       .name = held.name.str(),
+                       .token = held.token(),
+                       .message = what});
+    };
+    try {
+        release(held);
+    } catch (const std::exception& failure) {
+        try {
+            report(failure.what());
+        } catch (...) {
+            // No memory for the event.
+        }
+    }
+}
+
+}  // namespace
+}  // namespace detail
+
+using detail::hold;
+
+mutex::mutex(client& locks, const lock_name& name, acquire_options options)
+    : hold_{std::make_shared<hold>(locks, name, std::move(options))} {}
+
+mutex::~mutex() = default;
+
+void mutex::lock() { static_cast<void>(lock_until(client::time_point::max())); }
+
+bool mutex::try_lock() {
+    {
+        const std::lock_guard lock{hold_->guard};
+        if (hold_->is_mine()) return false;
+    }
+    return lock_until(client::time_point::min());
+}
+
+void mutex::unlock() noexcept { detail::unlock(*hold_, *hold_->locks.engine_); }
+
+void mutex::release() { detail::release(*hold_); }
+
+const std::string& mutex::name() const noexcept { return hold_->name.str(); }
+
+fencing_token mutex::token() const noexcept { return hold_->token(); }
+
+bool mutex::held() const noexcept { return hold_->held(); }
+
+std::stop_token mutex::lost() const { return hold_->lost(); }
+
+bool mutex::lock_until(client::time_point until) {
+    {
+        const std::lock_guard lock{hold_->guard};
+        if (hold_->is_mine()) {
+            throw error{errc::would_deadlock,
+                        "this thread has this mutex locked: unlock it, or use recursive_mutex"};
+        }
+    }
+    auto granted = hold_->locks.acquire_until(hold_->name, until, {}, hold_->options);
+    if (!granted) return false;
+    hold_->take(*std::move(granted));
+    return true;
+}
+
+recursive_mutex::recursive_mutex(client& locks, const lock_name& name, acquire_options options)
+    : hold_{locks.engine_->shared_hold(name.str(), [&] {
+          return std::make_shared<hold>(locks, name, std::move(options));
+      })} {}
+
+recursive_mutex::~recursive_mutex() = default;
+
+void recursive_mutex::lock() { static_cast<void>(lock_until(client::time_point::max())); }
+
+bool recursive_mutex::try_lock() { return lock_until(client::time_point::min()); }
+
+void recursive_mutex::unlock() noexcept { detail::unlock(*hold_, *hold_->locks.engine_); }
+
+void recursive_mutex::release() { detail::release(*hold_); }
+
+const std::string& recursive_mutex::name() const noexcept { return hold_->name.str(); }
+
+fencing_token recursive_mutex::token() const noexcept { return hold_->token(); }
+
+bool recursive_mutex::held() const noexcept { return hold_->held(); }
+
+std::stop_token recursive_mutex::lost() const { return hold_->lost(); }
+
+int recursive_mutex::depth() const noexcept {
+    const std::lock_guard lock{hold_->guard};
+    return hold_->is_mine() ? hold_->depth : 0;
+}
+
+bool recursive_mutex::lock_until(client::time_point until) {
+    {
+        const std::lock_guard lock{hold_->guard};
+        if (hold_->is_mine()) {
+            if (!hold_->current->held()) {
+                throw error{errc::lock_lost,
+                            "the lease was lost meanwhile: unlock as often as locked, start over"};
+            }
+            ++hold_->depth;
+            return true;
+        }
+    }
+    auto granted = hold_->locks.acquire_until(hold_->name, until, {}, hold_->options);
+    if (!granted) return false;
+    hold_->take(*std::move(granted));
+    return true;
+}
+
+}  // namespace rowlock

@@ -1,0 +1,77 @@
+#include "client/session.hpp"
+
+#include <algorithm>
+
+namespace rowlock::detail {
+
+void session::expect(std::int64_t grant_id) {
+    const std::lock_guard lock{mutex_};
+    pending_.insert(grant_id);
+}
+
+void session::forget(std::int64_t grant_id) {
+    const std::lock_guard lock{mutex_};
+    pending_.erase(grant_id);
+    held_.erase(grant_id);
+}
+
+void session::hold(const std::shared_ptr<grant>& granted) {
+    const std::lock_guard lock{mutex_};
+    held_.emplace(granted->grant_id, granted);
+    pending_.erase(granted->grant_id);
+    std::erase_if(unresolved_, [&](const auto& it) { return it.grant_id == granted->grant_id; });
+}
+
+bool session::knows(std::int64_t grant_id) const {
+    const std::lock_guard lock{mutex_};
+    return pending_.contains(grant_id) || held_.contains(grant_id);
+}
+
+std::vector<std::shared_ptr<grant>> session::held() const {
+    const std::lock_guard lock{mutex_};
+    std::vector<std::shared_ptr<grant>> all;
+    all.reserve(held_.size());
+    for (const auto& [id, granted] : held_) all.push_back(granted);
+    return all;
+}
+
+std::size_t session::held_count() const {
+    const std::lock_guard lock{mutex_};
+    return held_.size();
+}
+
+void session::remember(unresolved_grant what) {
+    const std::lock_guard lock{mutex_};
+    pending_.erase(what.grant_id);
+    held_.erase(what.grant_id);
+    unresolved_.push_back(std::move(what));
+    ever_unknown_ = ever_unknown_ || !unresolved_.back().surely_ended;
+}
+
+std::vector<unresolved_grant> session::unresolved() const {
+    const std::lock_guard lock{mutex_};
+    return unresolved_;
+}
+
+void session::resolved(std::int64_t grant_id) {
+    const std::lock_guard lock{mutex_};
+    std::erase_if(unresolved_, [&](const auto& it) { return it.grant_id == grant_id; });
+}
+
+bool session::is_unresolved(std::int64_t grant_id) const {
+    const std::lock_guard lock{mutex_};
+    return std::ranges::any_of(unresolved_,
+                               [&](const auto& it) { return it.grant_id == grant_id; });
+}
+
+bool session::ever_unknown() const {
+    const std::lock_guard lock{mutex_};
+    return ever_unknown_;
+}
+
+std::size_t session::unresolved_count() const {
+    const std::lock_guard lock{mutex_};
+    return unresolved_.size();
+}
+
+}  // namespace rowlock::detail

@@ -1,0 +1,72 @@
+#pragma once
+
+#include "client/grant.hpp"
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+#include <unordered_set>
+#include <vector>
+
+namespace rowlock::detail {
+
+/// A grant whose fate is unknown: an acquire or a release whose reply did not come. It is released
+/// with each heartbeat until no statement that could still create it should be running.
+struct unresolved_grant {
+    std::string name;
+    std::int64_t grant_id;
+    nanoseconds not_after;  ///< on our clock
+    bool surely_ended = false;  ///< no doubt about it: a row to be cleared, nothing to report
+};
+
+/// Our side of one session row: what we believe, what we hold, what we do not know. Thread-safe.
+///
+/// Every grant id is known here (pending, then held) from before its statement is sent until its
+/// release is confirmed. A row of this session in the database whose grant id is not known is one to
+/// give back.
+class session {
+public:
+    session(std::int64_t id, nanoseconds trusted_until, nanoseconds opened)
+        : id_{id}, trust_{std::make_shared<trust_window>(trusted_until)}, last_beat_{opened} {}
+
+    [[nodiscard]] std::int64_t id() const noexcept { return id_; }
+    [[nodiscard]] const std::shared_ptr<trust_window>& trust() const noexcept { return trust_; }
+
+    void expect(std::int64_t grant_id);  ///< an acquire with this id is about to be sent
+    void forget(std::int64_t grant_id);  ///< neither pending nor held any more
+    void hold(const std::shared_ptr<grant>& granted);
+    [[nodiscard]] bool knows(std::int64_t grant_id) const;
+    [[nodiscard]] std::vector<std::shared_ptr<grant>> held() const;
+    [[nodiscard]] std::size_t held_count() const;
+
+    void remember(unresolved_grant what);
+    [[nodiscard]] std::vector<unresolved_grant> unresolved() const;
+    void resolved(std::int64_t grant_id);
+    [[nodiscard]] bool is_unresolved(std::int64_t grant_id) const;
+    [[nodiscard]] std::size_t unresolved_count() const;
+
+    // Used by the heartbeat thread alone.
+    std::int64_t revision = 0;
+    /// Heartbeats since the rows were last compared with what we hold. Counts only once an outcome
+    /// was unknown: a server that was stopped may run a statement long after every bound.
+    int beats_since_compared = 0;
+    [[nodiscard]] bool ever_unknown() const;
+    nanoseconds last_beat() const noexcept { return last_beat_; }
+    void beaten(nanoseconds when) noexcept { last_beat_ = when; }
+
+private:
+    const std::int64_t id_;
+    const std::shared_ptr<trust_window> trust_;
+    nanoseconds last_beat_;
+
+    mutable std::mutex mutex_;
+    std::unordered_set<std::int64_t> pending_;
+    std::unordered_map<std::int64_t, std::shared_ptr<grant>> held_;
+    std::vector<unresolved_grant> unresolved_;
+    bool ever_unknown_ = false;
+};
+
+}  // namespace rowlock::detail

@@ -1,0 +1,322 @@
+// The engine's background: heartbeat, watchdog, reaper, and what is done about lost sessions.
+
+#include "client/engine.hpp"
+#include "strategy/reaping.hpp"
+
+#include <rowlock/error.hpp>
+
+#include <algorithm>
+
+namespace rowlock::detail {
+namespace {
+
+using namespace std::chrono_literals;
+using service::alarm;
+using steady = std::chrono::steady_clock;
+
+}  // namespace
+
+/// One step of the heartbeat thread; returns when the next is due.
+nanoseconds engine::beat() noexcept {
+    const auto ours = current();
+    try {
+        if (ours) return beat(*ours);
+        end_lost_sessions(steady::now() + options_.statement_deadline);
+        return alarm::never;
+    } catch (const error& failure) {
+        return ours ? after_failed_beat(*ours, failure) : clock_.now() + options_.heartbeat;
+    } catch (const std::exception& failure) {
+        const error wrapped{errc::database_error, failure.what()};
+        return ours ? after_failed_beat(*ours, wrapped) : clock_.now() + options_.heartbeat;
+    }
+}
+
+nanoseconds engine::beat(session& ours) {
+    const auto until = heartbeat_deadline(ours);
+    auto& db = heartbeat_connection(until);
+    const nanoseconds sent = clock_.now();
+    if (!beat_is_due(ours, sent)) return ours.last_beat() + options_.heartbeat;
+    if (!protocol_.heartbeat(db, ours.id(), ours.revision, until)) {
+        const auto state = protocol_.state_of(db, ours.id(), until);
+        if (!state.live) {
+            lose_session(ours, loss_reason::session_ended);
+            return clock_.now();
+        }
+        // Somebody forced one of our leases out.
+        ours.revision = state.revision;
+        compare_wanted_ = true;
+        return clock_.now();
+    }
+    if (!ours.trust()->extend(sent + options_.ttl - options_.margin, clock_.now())) {
+        lose_session(ours, loss_reason::trust_window_passed);
+        return clock_.now();
+    }
+    count(counter::heartbeats);
+    if (sent - ours.last_beat() > options_.heartbeat * 3 / 2) {
+        events_.post({.kind = event_kind::heartbeat_late, .session = ours.id()});
+    }
+    ours.beaten(sent);
+    after_beat(ours, until);
+    failed_beats_ = 0;
+    return sent + options_.heartbeat;
+}
+
+/// What a live session gives the occasion for. The larger task comes last, so that its failure does
+/// not keep the others from being done.
+void engine::after_beat(session& ours, sql::deadline until) {
+    constexpr int beats_between = 5;
+    resolve_unknown(ours, until);
+    end_lost_sessions(until);
+    if (ours.ever_unknown() && ++ours.beats_since_compared >= beats_between) compare_wanted_ = true;
+    if (!compare_wanted_.exchange(false)) return;
+    try {
+        compare_with_database(ours, until);
+        ours.beats_since_compared = 0;
+    } catch (...) {
+        compare_wanted_ = true;
+        throw;
+    }
+}
+
+/// A poke comes early: at the opening of a session, to have the connection ready, or because there
+/// is something to find out, which wants a live session first.
+bool engine::beat_is_due(const session& ours, nanoseconds now) const {
+    const std::lock_guard lock{state_mutex_};
+    return now >= ours.last_beat() + options_.heartbeat || compare_wanted_ || !to_end_.empty() ||
+           ours.unresolved_count() > 0;
+}
+
+/// Half of what is left of the trust window, so that a second attempt on a new connection fits in.
+sql::deadline engine::heartbeat_deadline(const session& ours) const {
+    const nanoseconds left = ours.trust()->until() - clock_.now();
+    return steady::now() +
+           std::min<nanoseconds>(std::max<nanoseconds>(left / 2, 50ms), options_.statement_deadline);
+}
+
+sql::connection& engine::heartbeat_connection(sql::deadline until) {
+    if (heartbeat_db_ && !heartbeat_db_->alive()) {
+        heartbeat_db_.reset();
+        heartbeat_connected_ = false;
+    }
+    if (!heartbeat_db_) {
+        heartbeat_db_ = pool_.make(until);
+        heartbeat_connected_ = true;
+        if (heartbeat_was_connected_) {
+            count(counter::reconnects);
+            events_.post({.kind = event_kind::reconnected});
+            compare_wanted_ = true;
+        }
+        heartbeat_was_connected_ = true;
+    }
+    return *heartbeat_db_;
+}
+
+nanoseconds engine::after_failed_beat(session& ours, const error& failure) noexcept {
+    count(counter::heartbeat_failures);
+    try {
+        events_.post({.kind = event_kind::heartbeat_failed,
+                      .session = ours.id(),
+                      .message = failure.what()});
+    } catch (...) {
+        // No memory for the message.
+    }
+    // Soon at first, then four times a period: the trust window is running out.
+    const nanoseconds soon = 20ms * (1 << std::min(failed_beats_++, 10));
+    return clock_.now() + std::min<nanoseconds>(soon, options_.heartbeat / 4);
+}
+
+/// After a reconnect, a broken connection or a changed revision: rows of our session that nobody
+/// here holds are given back, leases whose rows are not ours any more are lost.
+void engine::compare_with_database(session& ours, sql::deadline until) {
+    const std::unique_lock reclaiming{reclaiming_, std::try_to_lock};
+    if (!reclaiming) {
+        compare_wanted_ = true;
+        return;
+    }
+    // Taken before the rows are read: a grant that is newer than the read is not judged by it.
+    const auto held = ours.held();
+    auto& db = *heartbeat_db_;
+    const auto rows = protocol_.leases_of(db, ours.id(), until);
+    for (const auto& row : rows) {
+        if (ours.knows(row.grant_id)) continue;
+        if (protocol_.release(db, row.name, ours.id(), row.grant_id, until)) {
+            events_.post({.kind = event_kind::resolved,
+                          .name = row.name,
+                          .token = fencing_token{row.token},
+                          .session = ours.id(),
+                          .message = "a grant that nobody here holds was given back"});
+        }
+    }
+    for (const auto& granted : held) {
+        const bool there = std::ranges::any_of(
+            rows, [&](const auto& row) { return row.grant_id == granted->grant_id; });
+        if (!there && lose(*granted, loss_reason::forced_release)) ours.forget(granted->grant_id);
+    }
+}
+
+void engine::resolve_unknown(session& ours, sql::deadline until) {
+    // A grant that reclaim() is taking over must not be released under it.
+    const std::unique_lock reclaiming{reclaiming_, std::try_to_lock};
+    if (!reclaiming) return;
+    for (const auto& unknown : ours.unresolved()) {
+        if (!ours.is_unresolved(unknown.grant_id)) continue;
+        // Read before the release is sent: what is created later than this is not resolved by it.
+        const nanoseconds sent = clock_.now();
+        const bool freed = protocol_.release(*heartbeat_db_, unknown.name, ours.id(),
+                                             unknown.grant_id, until);
+        if (!freed && sent <= unknown.not_after) continue;
+        ours.resolved(unknown.grant_id);
+        if (unknown.surely_ended) continue;
+        events_.post({.kind = event_kind::resolved,
+                      .name = unknown.name,
+                      .session = ours.id(),
+                      .message = freed ? "a grant whose reply was lost was given back"
+                                       : "no grant came of it"});
+    }
+}
+
+/// Sessions that we do not believe in any more but that may still live in the database: ended, so
+/// that nobody has to wait for their ttl.
+void engine::end_lost_sessions(sql::deadline until) {
+    for (;;) {
+        lost_session next{};
+        {
+            const std::lock_guard lock{state_mutex_};
+            std::erase_if(to_end_, [&](const auto& it) { return it.expired_by < clock_.now(); });
+            if (to_end_.empty()) return;
+            next = to_end_.front();
+        }
+        protocol_.end_session(heartbeat_connection(until), next.id, until);
+        const std::lock_guard lock{state_mutex_};
+        std::erase_if(to_end_, [&](const auto& it) { return it.id == next.id; });
+    }
+}
+
+/// One step of the watchdog: no network, no waiting.
+nanoseconds engine::watch() noexcept {
+    const nanoseconds now = clock_.now();
+    nanoseconds next = alarm::never;
+    if (const auto ours = current()) {
+        if (ours->trust()->open(now)) {
+            next = ours->trust()->until();
+        } else {
+            lose_session(*ours, loss_reason::trust_window_passed);
+        }
+    }
+    return std::min(next, watch_deadlines(now));
+}
+
+nanoseconds engine::watch_deadlines(nanoseconds now) {
+    for (;;) {
+        std::shared_ptr<grant> passed;
+        {
+            const std::lock_guard lock{state_mutex_};
+            if (deadlines_.empty()) return alarm::never;
+            const auto next = deadlines_.begin();
+            if (next->first.first > now) return next->first.first;
+            passed = next->second.lock();
+            deadlines_.erase(next);
+        }
+        if (!passed || !lose(*passed, loss_reason::deadline_passed)) continue;
+        // Free by the database's definition anyway; the row is cleared to keep lists readable.
+        const auto ours = current();
+        if (ours && ours->id() == passed->session_id) {
+            ours->remember({passed->name, passed->grant_id, now, true});
+            poke_heartbeat();
+        }
+    }
+}
+
+nanoseconds engine::reap_once() noexcept {
+    const auto& options = *options_.reaper;
+    event done{.kind = event_kind::reaped};
+    try {
+        const auto until = steady::now() + options_.statement_deadline;
+        const auto db = pool_.make(until);
+        done.message = to_string(
+            strategy::reap_round(*db, protocol_.sql(), options, reaping_.get_token()));
+    } catch (const std::exception& failure) {
+        done.message = std::string{"the round failed and will be repeated: "} + failure.what();
+    }
+    events_.post(std::move(done));
+    return clock_.now() + options.interval;
+}
+
+void engine::lose_session(session& ours, loss_reason why) noexcept {
+    ours.trust()->close();
+    {
+        const std::lock_guard lock{state_mutex_};
+        if (!current_ || current_->id() != ours.id()) return;  // somebody was faster
+        current_.reset();
+        if (why == loss_reason::trust_window_passed) {
+            to_end_.push_back({ours.id(), clock_.now() + options_.ttl});
+        }
+        if (heartbeat_) heartbeat_->poke();
+    }
+    events_.post({.kind = event_kind::session_ended, .reason = why, .session = ours.id()});
+    for (const auto& granted : ours.held()) lose(*granted, why);
+}
+
+/// True if this call declared it.
+bool engine::lose(grant& lost, loss_reason why, grant::state from) noexcept {
+    // The reason first: whoever sees the state reads it. The first reason stays.
+    auto none = loss_reason::none;
+    if (lost.now == from) lost.reason.compare_exchange_strong(none, why);
+    if (!lost.now.compare_exchange_strong(from, grant::state::lost)) return false;
+    count(counter::lost);
+    if (lost.watched) signal(lost);
+    report(event_kind::lease_lost, lost);
+    return true;
+}
+
+void engine::connection_broke() noexcept {
+    count(counter::reconnects);
+    compare_wanted_ = true;
+    poke_heartbeat();
+}
+
+void engine::end_own_session(session& ours) noexcept {
+    const auto held = ours.held();
+    ours.trust()->close();
+    for (const auto& granted : held) lose(*granted, loss_reason::client_closed);
+    event done{.kind = event_kind::session_ended,
+               .reason = loss_reason::client_closed,
+               .session = ours.id()};
+    try {
+        const auto until = steady::now() + options_.statement_deadline;
+        auto& db = heartbeat_connection(until);
+        // The row may go if nothing names it. A held lease does; so may an unresolved grant.
+        if (held.empty() && ours.unresolved_count() == 0) {
+            protocol_.delete_session(db, ours.id(), until);
+        } else {
+            protocol_.end_session(db, ours.id(), until);
+        }
+        end_lost_sessions(until);
+    } catch (const std::exception& failure) {
+        done.message = std::string{"the database was not told; the session expires: "} + failure.what();
+    }
+    events_.post(std::move(done));
+}
+
+void engine::report(event_kind kind, const grant& about, std::string message) noexcept {
+    if (!options_.on_event) return;
+    try {
+        events_.post({.kind = kind,
+                      .name = about.name,
+                      .token = about.token,
+                      .reason = kind == event_kind::lease_lost ? about.reason.load()
+                                                               : loss_reason::none,
+                      .session = about.session_id,
+                      .message = std::move(message)});
+    } catch (...) {
+        // No memory for the name: an event is lost, never a lock.
+    }
+}
+
+/// How long a statement that we gave up may still arrive at the server, or run there: its deadline,
+/// and what the kernel resends to a connection that fell silent.
+nanoseconds engine::statement_bound() const {
+    return std::max<nanoseconds>(2 * options_.statement_deadline, 30s) + 1s;
+}
+
+}  // namespace rowlock::detail

@@ -1,0 +1,71 @@
+#include "client/validation.hpp"
+
+#include "schema/table_names.hpp"
+#include "strategy/reaping.hpp"
+#include "utf8.hpp"
+
+#include <rowlock/error.hpp>
+
+#include <errno.h>
+
+namespace rowlock::detail {
+namespace {
+
+using namespace std::chrono_literals;
+
+void require(bool holds, const char* message) {
+    if (!holds) throw error{errc::invalid_options, message};
+}
+
+bool is_text(std::string_view text, std::size_t most_bytes) {
+    return text.size() <= most_bytes && utf8::check(text) != utf8::verdict::malformed &&
+           text.find('\0') == std::string_view::npos;
+}
+
+}  // namespace
+
+client_options validated(client_options options) {
+    require(options.ttl >= 100ms && options.ttl <= 24h, "ttl must be from 100 ms to 1 day");
+    require(options.heartbeat >= 0ms && options.margin >= 0ms,
+            "heartbeat and margin may not be negative; 0 means ttl/3 and ttl/6");
+    if (options.heartbeat == 0ms) options.heartbeat = options.ttl / 3;
+    if (options.margin == 0ms) options.margin = options.ttl / 6;
+    require(options.heartbeat + options.margin < options.ttl,
+            "heartbeat + margin must be less than ttl");
+    require(options.poll_interval > 0ms, "poll_interval must be positive");
+    require(options.statement_deadline > 0ms && options.statement_deadline <= 1min,
+            "statement_deadline must be positive and at most one minute");
+    require(options.max_connections >= 1 && options.max_connections <= 1000,
+            "max_connections must be from 1 to 1000");
+    require(is_text(options.owner, 255), "owner must be UTF-8 of at most 255 bytes without NUL");
+    require(is_text(options.program, 255), "program must be UTF-8 of at most 255 bytes without NUL");
+    require(!options.owner.starts_with("random:"), "an owner may not begin with `random:`");
+    require(options.retry.attempts >= 1 && options.retry.backoff >= 0ms &&
+                options.retry.max_backoff >= 0ms && options.retry.total >= 0ms &&
+                options.retry.jitter >= 0 && options.retry.jitter <= 1,
+            "retry: attempts must be at least 1, times not negative, jitter from 0 to 1");
+    if (options.program.empty()) options.program = program_invocation_short_name;
+    if (options.reaper) {
+        options.reaper->schema = options.schema;
+        options.reaper->prefix = options.prefix;
+        options.reaper->statement_deadline = options.statement_deadline;
+        strategy::validate(*options.reaper);
+    }
+    return options;
+}
+
+void validate(const acquire_options& options) {
+    require(is_text(options.note, 1000), "a note must be UTF-8 of at most 1000 bytes without NUL");
+    require(!options.deadline || *options.deadline >= 10ms,
+            "a lease's deadline must be at least 10 ms");
+    require(!options.deadline || *options.deadline <= 24h * 366,
+            "a lease's deadline must be at most a year");
+}
+
+void validate(std::string_view prefix, const page& page) {
+    require(is_text(prefix, 255) && is_text(page.after, 255),
+            "a prefix must be UTF-8 of at most 255 bytes without NUL");
+    require(page.limit >= 1 && page.limit <= 10'000, "a page's limit must be from 1 to 10000");
+}
+
+}  // namespace rowlock::detail

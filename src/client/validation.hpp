@@ -1,0 +1,16 @@
+#pragma once
+
+#include <rowlock/client.hpp>
+#include <rowlock/options.hpp>
+
+#include <string_view>
+
+namespace rowlock::detail {
+
+/// The options with their zeros filled in.
+/// @throws error errc::invalid_options
+client_options validated(client_options options);
+void validate(const acquire_options& options);
+void validate(std::string_view prefix, const page& page);
+
+}  // namespace rowlock::detail

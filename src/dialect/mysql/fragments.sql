@@ -1,0 +1,43 @@
+-- Pieces that several statements share, written {name} there.
+
+-- fragment now
+-- Microseconds since the epoch. UTC_TIMESTAMP is read when the statement starts, before it waits for
+-- a row's lock; SYSDATE when it is evaluated. Our connections set their time zone to UTC.
+timestampdiff(microsecond, '1970-01-01', sysdate(6))
+
+-- fragment free
+-- Whether lease l, left-joined to its session s, may be granted. A session that has expired but was
+-- not ended is still in the way: whoever wants the lease ends that session first, by a conditional
+-- write that its heartbeat serialises with (invariant I3).
+(l.session is null or s.id is null or s.ended = 1 or coalesce(l.deadline <= {now}, 0))
+
+-- fragment live
+-- Whether session m can be granted anything.
+(m.ended = 0 and m.expires_at > {now})
+
+-- fragment look
+-- What a look at lease l and its session s tells; the columns strategy::look reads.
+l.name is not null,
+l.token,
+{free},
+l.grant_id,
+l.session,
+coalesce(s.expires_at <= {now}, 0),
+coalesce(least(s.expires_at, l.deadline), s.expires_at) - {now}
+
+-- fragment info
+-- What people want to know of lease l and its holder s; the columns strategy::info reads.
+l.name,
+l.token,
+{now} - l.changed_at,
+{free},
+l.session,
+l.grant_id,
+s.owner,
+s.host,
+s.program,
+l.thread,
+l.note,
+s.pid,
+{now} - l.acquired_at,
+coalesce(least(s.expires_at, l.deadline), s.expires_at) - {now}

@@ -1,0 +1,41 @@
+-- Pieces that several statements share, written {name} there.
+
+-- fragment now
+clock_timestamp()
+
+-- fragment free
+-- Whether lease l, left-joined to its session s, may be granted. A session that has expired but was
+-- not ended is still in the way: whoever wants the lease ends that session first, by a conditional
+-- write that its heartbeat serialises with (invariant I3).
+(l.session is null or s.id is null or s.ended or coalesce(l.deadline <= clock_timestamp(), false))
+
+-- fragment live
+-- Whether session m can be granted anything.
+(not m.ended and m.expires_at > clock_timestamp())
+
+-- fragment look
+-- What a look at lease l and its session s tells; the columns strategy::look reads.
+(l.name is not null)::int as present,
+l.token as token,
+{free}::int as free,
+l.grant_id as grant_id,
+l.session as session,
+coalesce(s.expires_at <= clock_timestamp(), false)::int as expired,
+(extract(epoch from least(s.expires_at, l.deadline) - clock_timestamp()) * 1000000)::bigint as remaining
+
+-- fragment info
+-- What people want to know of lease l and its holder s; the columns strategy::info reads.
+l.name,
+l.token,
+(extract(epoch from clock_timestamp() - l.changed_at) * 1000000)::bigint,
+{free}::int,
+l.session,
+l.grant_id,
+s.owner,
+s.host,
+s.program,
+l.thread,
+l.note,
+s.pid,
+(extract(epoch from clock_timestamp() - l.acquired_at) * 1000000)::bigint,
+(extract(epoch from least(s.expires_at, l.deadline) - clock_timestamp()) * 1000000)::bigint

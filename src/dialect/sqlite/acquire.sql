@@ -1,0 +1,18 @@
+-- Grants a lease if it is free and our session lives; a row comes back if and only if it was granted.
+-- A statement that writes has the file to itself, so what its subqueries see is what is. When the
+-- lease is held no page changes. If the reply is lost, the grant id finds the row again.
+-- $1 name  $2 my session  $3 grant id  $4 thread  $5 note  $6 own deadline in µs, or NULL
+insert into rowlock_lease as l (name, token, session, grant_id, thread, note,
+                                acquired_at, changed_at, deadline)
+select $1, f.floor + 1, m.id, $3, $4, $5, {now}, {now}, {now} + $6
+  from rowlock_session m, rowlock_token_floor f
+ where m.id = $2 and {live}
+on conflict (name) do update
+   set token = max(l.token, excluded.token - 1) + 1, session = excluded.session,
+       grant_id = excluded.grant_id, thread = excluded.thread, note = excluded.note,
+       acquired_at = excluded.acquired_at, changed_at = excluded.changed_at,
+       deadline = excluded.deadline
+ where l.session is null
+    or not exists (select 1 from rowlock_session s where s.id = l.session and s.ended = 0)
+    or coalesce(l.deadline <= {now}, 0)
+returning token

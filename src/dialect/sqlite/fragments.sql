@@ -1,0 +1,45 @@
+-- Pieces that several statements share, written {name} there.
+--
+-- SQLite has one writer, and a statement that writes has the file to itself from its first read to
+-- its commit. What needs compare-and-set elsewhere is one statement here.
+
+-- fragment now
+-- Microseconds since the epoch, in steps of a millisecond; read after the wait for the file.
+cast(round((julianday('now') - 2440587.5) * 86400000.0) as integer) * 1000
+
+-- fragment free
+-- Whether lease l, left-joined to its session s, may be granted. A session that has expired but was
+-- not ended is still in the way: whoever wants the lease ends that session first, by a conditional
+-- write that its heartbeat serialises with (invariant I3).
+(l.session is null or s.id is null or s.ended = 1 or coalesce(l.deadline <= {now}, 0))
+
+-- fragment live
+-- Whether session m can be granted anything.
+(m.ended = 0 and m.expires_at > {now})
+
+-- fragment look
+-- What a look at lease l and its session s tells; the columns strategy::look reads.
+l.name is not null,
+l.token,
+{free},
+l.grant_id,
+l.session,
+coalesce(s.expires_at <= {now}, 0),
+coalesce(min(s.expires_at, l.deadline), s.expires_at) - {now}
+
+-- fragment info
+-- What people want to know of lease l and its holder s; the columns strategy::info reads.
+l.name,
+l.token,
+{now} - l.changed_at,
+{free},
+l.session,
+l.grant_id,
+s.owner,
+s.host,
+s.program,
+l.thread,
+l.note,
+s.pid,
+{now} - l.acquired_at,
+coalesce(min(s.expires_at, l.deadline), s.expires_at) - {now}

@@ -1,0 +1,142 @@
+#include "dialect/statements.hpp"
+
+#include "embedded.hpp"
+#include "schema/table_names.hpp"
+
+#include <rowlock/error.hpp>
+
+#include <map>
+#include <string_view>
+
+namespace rowlock::dialect {
+namespace {
+
+std::optional<std::string_view> find_file(sql::dialect dialect, std::string_view name) {
+    const std::string path = std::string{to_string(dialect)} + "/" + std::string{name} + ".sql";
+    for (const auto& file : embedded::dialect_files()) {
+        if (file.path == path) return file.text;
+    }
+    return std::nullopt;
+}
+
+/// Drops the lines that are comments: they are for readers of the files, not for the wire.
+std::string without_comments(std::string_view text) {
+    std::string kept;
+    while (!text.empty()) {
+        const auto end = std::min(text.find('\n'), text.size() - 1);
+        const auto line = text.substr(0, end + 1);
+        if (!line.starts_with("--")) kept += line;
+        text.remove_prefix(end + 1);
+    }
+    while (!kept.empty() && (kept.back() == '\n' || kept.back() == ' ')) kept.pop_back();
+    while (!kept.empty() && kept.front() == '\n') kept.erase(0, 1);
+    return kept;
+}
+
+using fragment_map = std::map<std::string, std::string, std::less<>>;
+
+/// Replaces {name} by the fragment of that name; fragments may contain others.
+std::string expand(std::string text, const fragment_map& fragments) {
+    for (auto open = text.find('{'); open != std::string::npos; open = text.find('{', open)) {
+        const auto close = text.find('}', open);
+        const auto found = fragments.find(text.substr(open + 1, close - open - 1));
+        if (close == std::string::npos || found == fragments.end()) {
+            throw error{errc::database_error, "an embedded statement names an unknown fragment"};
+        }
+        text.replace(open, close - open + 1, found->second);
+    }
+    return text;
+}
+
+/// Reads fragments.sql: each begins with a line `-- fragment <name>`.
+fragment_map load_fragments(sql::dialect dialect, bool testing_clock) {
+    constexpr std::string_view marker = "-- fragment ";
+    const std::string_view text = find_file(dialect, "fragments").value_or("");
+    fragment_map fragments;
+    for (auto at = text.find(marker); at != std::string_view::npos;) {
+        const auto name_at = at + marker.size();
+        const auto body_at = text.find('\n', name_at);
+        const auto next = text.find(marker, body_at);
+        const auto body = text.substr(body_at, next == std::string_view::npos ? next : next - body_at);
+        fragments.emplace(text.substr(name_at, body_at - name_at), without_comments(body));
+        at = next;
+    }
+    if (testing_clock) fragments["now"] = "rowlock_testing_now()";
+    return fragments;
+}
+
+}  // namespace
+
+class statements::loader {
+public:
+    loader(sql::dialect dialect, const statement_options& options)
+        : dialect_{dialect},
+          options_{options},
+          fragments_{load_fragments(dialect, options.testing_clock)} {}
+
+    [[nodiscard]] std::optional<sql::statement> maybe(std::string_view name) const {
+        const auto text = find_file(dialect_, name);
+        if (!text) return std::nullopt;
+        // The tag shows in the server's list of running statements.
+        return sql::statement{
+            "/* rowlock " + std::string{name} + " */ " +
+            schema::qualify(expand(without_comments(*text), fragments_), dialect_, options_.schema,
+                            options_.prefix)};
+    }
+
+    [[nodiscard]] sql::statement operator()(std::string_view name) const {
+        if (auto found = maybe(name)) return *std::move(found);
+        throw error{errc::unsupported, "this dialect has no statement " + std::string{name}};
+    }
+
+private:
+    sql::dialect dialect_;
+    const statement_options& options_;
+    fragment_map fragments_;
+};
+
+statements::statements(sql::dialect dialect, const statement_options& options)
+    : statements{dialect, loader{dialect, options}} {}
+
+statements::statements(sql::dialect dialect, const loader& load)
+    : speaks{dialect},
+      open_session{load("open_session")},
+      heartbeat{load("heartbeat")},
+      session_state{load("session_state")},
+      end_expired_session{load("end_expired_session")},
+      end_session{load("end_session")},
+      delete_session{load("delete_session")},
+      bump_revision{load("bump_revision")},
+      acquire{load.maybe("acquire")},
+      take{load.maybe("take")},
+      insert_lease{load.maybe("insert_lease")},
+      release_durably{load.maybe("release_durably")},
+      probe{load("probe")},
+      release{load("release")},
+      find_grant{load("find_grant")},
+      confirm_grant{load("confirm_grant")},
+      session_leases{load("session_leases")},
+      force_release{load("force_release")},
+      predecessors{load("predecessors")},
+      reclaim_lease{load("reclaim_lease")},
+      inspect{load("inspect")},
+      list{load("list")},
+      reap_sessions{load("reap_sessions")},
+      settle_floor{load("settle_floor")},
+      idle_leases{load("idle_leases")},
+      raise_floor{load("raise_floor")},
+      reap_leases{load.maybe("reap_leases")},
+      reap_waiters{load.maybe("reap_waiters")},
+      reap_ended_sessions{load.maybe("reap_ended_sessions")},
+      delete_leases{load.maybe("delete_leases")},
+      orphans{load.maybe("orphans")},
+      free_orphan{load.maybe("free_orphan")},
+      dead_waiters{load.maybe("dead_waiters")},
+      delete_waiter{load.maybe("delete_waiter")},
+      unreferenced_sessions{load.maybe("unreferenced_sessions")},
+      delete_ended_session{load.maybe("delete_ended_session")},
+      deletable_leases{load.maybe("deletable_leases")},
+      delete_lease{load.maybe("delete_lease")},
+      session_setup{load.maybe("session_setup")} {}
+
+}  // namespace rowlock::dialect

@@ -1,0 +1,51 @@
+#pragma once
+
+#include <rowlock/sql/connection.hpp>
+
+#include <optional>
+#include <string>
+
+/// The SQL of one dialect, loaded from src/dialect/<dialect>/*.sql, where each statement says what
+/// it does, what $1 … $n are and why it is right. Members are named after the files.
+namespace rowlock::dialect {
+
+struct statement_options {
+    std::string schema{};
+    std::string prefix = "rowlock_";
+    /// Read the database's clock from the SQL function rowlock_testing_now() (SQLite only).
+    bool testing_clock = false;
+};
+
+struct statements {
+    /// @throws error errc::invalid_options for an unusable schema or prefix
+    statements(sql::dialect dialect, const statement_options& options);
+
+    sql::dialect speaks;
+
+    // Sessions
+    sql::statement open_session, heartbeat, session_state, end_expired_session, end_session,
+        delete_session, bump_revision;
+
+    // Leases
+    std::optional<sql::statement> acquire;             ///< absent on MySQL: probe, then …
+    std::optional<sql::statement> take, insert_lease;  ///< … one of these
+    std::optional<sql::statement> release_durably;     ///< where `release` is asynchronous
+    sql::statement probe, release, find_grant, confirm_grant, session_leases, force_release, predecessors,
+        reclaim_lease, inspect, list;
+
+    // Housekeeping. MySQL looks for candidates and changes them by primary key; the others change a
+    // batch in one statement.
+    sql::statement reap_sessions, settle_floor, idle_leases, raise_floor;
+    std::optional<sql::statement> reap_leases, reap_waiters, reap_ended_sessions, delete_leases;
+    std::optional<sql::statement> orphans, free_orphan, dead_waiters, delete_waiter,
+        unreferenced_sessions, delete_ended_session, deletable_leases, delete_lease;
+
+    /// Settings of a connection of our own; only PostgreSQL has them as a statement.
+    std::optional<sql::statement> session_setup;
+
+private:
+    class loader;
+    explicit statements(sql::dialect dialect, const loader& load);
+};
+
+}  // namespace rowlock::dialect

@@ -1,0 +1,659 @@
+#include "driver/placeholders.hpp"
+#include "driver/refusal.hpp"
+#include "driver/url.hpp"
+#include <rowlock/driver/mysql.hpp>
+#include <rowlock/error.hpp>
+#include <rowlock/sql/classify.hpp>
+
+#include <cppconn/connection.h>
+#include <cppconn/driver.h>
+#include <cppconn/exception.h>
+#include <cppconn/prepared_statement.h>
+#include <cppconn/resultset.h>
+#include <cppconn/resultset_metadata.h>
+#include <cppconn/statement.h>
+#include <mysql_driver.h>
+#include <pthread.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <chrono>
+#include <condition_variable>
+#include <csignal>
+#include <exception>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <thread>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+// Inside namespace rowlock `sql` is rowlock::sql; Connector/C++ is ::sql.
+namespace rowlock::mysql {
+namespace {
+
+using namespace std::chrono_literals;
+using std::chrono::steady_clock;
+
+// No answer takes longer, whatever the deadline: so long a connection that was given up in a silent
+// network keeps its thread and its socket.
+constexpr int read_timeout_s = 300;
+// A program that makes statements without end must not use up the server's max_prepared_stmt_count.
+constexpr std::size_t most_kept_statements = 512;
+
+// What executeUpdate() says of a statement that answers rows. (Metadata cannot tell beforehand:
+// MariaDB sends none for INSERT … RETURNING until it has run.)
+constexpr int answers_rows = -1;
+
+// Error numbers that the code tells apart; classify_mysql() knows all of them.
+constexpr int no_such_database = 1049;
+constexpr int server_shutdown = 1053;
+constexpr int aborting_connection = 1152;
+constexpr int unknown_prepared_statement = 1243;
+constexpr int needs_repreparing = 1615;
+constexpr int connection_killed = 1927;
+constexpr int first_client_error = 2000;
+constexpr int tls_failed = 2026;
+constexpr int columns_changed = 2057;
+constexpr int last_client_error = 2999;
+constexpr int idle_too_long = 4031;
+
+// --- errors --------------------------------------------------------------------------------------
+
+error::server_report report_of(const ::sql::SQLException& e) {
+    // Connector/C++ makes up HY000 for what the server never saw.
+    return {.sqlstate = e.getSQLStateCStr(), .native_code = e.getErrorCode(), .message = e.what()};
+}
+
+bool ends_session(int number) {
+    const bool client_side = number >= first_client_error && number <= last_client_error;
+    return (client_side && number != columns_changed) || number == server_shutdown ||
+           number == aborting_connection || number == connection_killed || number == idle_too_long;
+}
+
+// --- one connection ------------------------------------------------------------------------------
+
+// A parameter that owns its text: a call that was given up may still read it.
+using owned_value = std::optional<std::pair<std::optional<std::int64_t>, std::string>>;
+
+// One statement with its parameters, to be run now or by another thread.
+struct order {
+    std::uint64_t id = 0;
+    std::shared_ptr<const driver::rewritten> shape;
+    std::vector<owned_value> parameters;
+};
+
+// Makes orders; knows the shape of every statement seen.
+class order_book {
+public:
+    order make(const sql::statement& what, std::span<const sql::value> parameters) {
+        if (shapes_.size() >= most_kept_statements) shapes_.clear();
+        auto& shape = shapes_[what.id()];
+        if (!shape) {
+            shape = std::make_shared<const driver::rewritten>(driver::rewrite_placeholders(
+                what.text(), sql::dialect::mysql, driver::spelling::question));
+        }
+        shape->require_parameters(parameters.size());
+        order made{.id = what.id(), .shape = shape, .parameters = {}};
+        made.parameters.reserve(parameters.size());
+        for (const sql::value& each : parameters) made.parameters.push_back(owned(each));
+        return made;
+    }
+
+private:
+    static owned_value owned(const sql::value& from) {
+        switch (from.type()) {
+            case sql::value::kind::null:
+                return std::nullopt;
+            case sql::value::kind::integer:
+                return {{from.integer(), {}}};
+            case sql::value::kind::text:
+                return {{std::nullopt, std::string{from.text()}}};
+        }
+        return std::nullopt;
+    }
+
+    std::unordered_map<std::uint64_t, std::shared_ptr<const driver::rewritten>> shapes_;
+};
+
+// Talks over a handle that somebody else owns. Every call blocks as long as the library does.
+class conversation {
+public:
+    conversation(::sql::Connection& handle, const options& how)
+        : handle_{handle}, keeps_statements_{how.prepare_statements} {}
+
+    sql::result execute(const order& what) {
+        return guarded([&] {
+            try {
+                return run(what);
+            } catch (const ::sql::SQLException& e) {
+                const int number = e.getErrorCode();
+                if (number == columns_changed) statements_.erase(what.id);
+                // The server has forgotten the statement and has done nothing.
+                if (number != unknown_prepared_statement && number != needs_repreparing) throw;
+                statements_.erase(what.id);
+                return run(what);
+            }
+        });
+    }
+
+    sql::result query(const std::string& text) {
+        return guarded([&] {
+            const std::unique_ptr<::sql::Statement> statement{handle_.createStatement()};
+            ++round_trips_;
+            const bool rows = statement->execute(text);
+            sql::result table = rows ? table_of(*statement) : sql::result{};
+            if (!rows) table.set_affected(static_cast<std::int64_t>(statement->getUpdateCount()));
+            drain(*statement);
+            return table;
+        });
+    }
+
+    [[nodiscard]] bool alive() const noexcept { return alive_; }
+    [[nodiscard]] std::uint64_t round_trips() const noexcept { return round_trips_; }
+
+private:
+    template <typename Call>
+    sql::result guarded(Call call) {
+        try {
+            return call();
+        } catch (const ::sql::SQLException& e) {
+            throw failure(e);
+        }
+    }
+
+    error failure(const ::sql::SQLException& e) {
+        error::server_report report = report_of(e);
+        if (report.native_code == columns_changed) {
+            return {errc::outcome_unknown,
+                    "the columns of a table changed under a kept statement: find out whether it "
+                    "happened, then go on with this connection",
+                    std::move(report)};
+        }
+        // No number: the library itself gave up, in a state that nobody knows.
+        if (report.native_code == 0 || ends_session(report.native_code)) {
+            alive_ = false;
+            return driver::broken(std::move(report));
+        }
+        const errc kind = sql::classify_mysql(report.native_code);
+        return driver::refusal(kind, std::move(report));
+    }
+
+    sql::result run(const order& what) {
+        if (!keeps_statements_) statements_.clear();
+        ::sql::PreparedStatement& statement = prepared(what);
+        bind(statement, what);
+        ++round_trips_;
+        const int affected = statement.executeUpdate();
+        if (affected == answers_rows) return table_of(statement);
+        sql::result none;
+        none.set_affected(affected);
+        return none;
+    }
+
+    ::sql::PreparedStatement& prepared(const order& what) {
+        if (const auto found = statements_.find(what.id); found != statements_.end()) {
+            return *found->second;
+        }
+        if (statements_.size() >= most_kept_statements) statements_.clear();
+        ++round_trips_;
+        std::unique_ptr<::sql::PreparedStatement> fresh{handle_.prepareStatement(what.shape->text)};
+        return *statements_.emplace(what.id, std::move(fresh)).first->second;
+    }
+
+    static void bind(::sql::PreparedStatement& statement, const order& what) {
+        unsigned position = 0;
+        for (const std::size_t parameter : what.shape->order) {
+            const owned_value& value = what.parameters[parameter];
+            ++position;
+            if (!value) {
+                statement.setNull(position, 0);
+            } else if (value->first) {
+                statement.setInt64(position, *value->first);
+            } else {
+                statement.setString(position, value->second);
+            }
+        }
+    }
+
+    template <typename Statement>
+    static sql::result table_of(Statement& statement) {
+        const std::unique_ptr<::sql::ResultSet> rows{statement.getResultSet()};
+        const unsigned columns = rows->getMetaData()->getColumnCount();
+        sql::result table{columns};
+        while (rows->next()) {
+            for (unsigned column = 1; column <= columns; ++column) {
+                const std::string text = rows->getString(column);
+                if (rows->wasNull()) {
+                    table.append_null();
+                } else {
+                    table.append_text(text);
+                }
+            }
+        }
+        return table;
+    }
+
+    static void drain(::sql::Statement& statement) {
+        while (statement.getMoreResults()) {
+            const std::unique_ptr<::sql::ResultSet> rest{statement.getResultSet()};
+        }
+    }
+
+    ::sql::Connection& handle_;
+    bool keeps_statements_;
+    bool alive_ = true;
+    std::uint64_t round_trips_ = 0;
+    std::unordered_map<std::uint64_t, std::unique_ptr<::sql::PreparedStatement>> statements_;
+};
+
+// --- connecting ----------------------------------------------------------------------------------
+
+// Where and how to connect, worked out once by open().
+struct target {
+    ::sql::ConnectOptionsMap settings;
+    bool needs_tls = false;
+    bool refuses_tls = false;
+    std::string password;
+    std::string description;
+};
+
+std::string lower(std::string text) {
+    std::ranges::transform(text, text.begin(),
+                           [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+    return text;
+}
+
+bool boolean(const driver::url_parameter& given) {
+    const std::string text = lower(given.value);
+    if (text == "true" || text == "1" || text == "yes") return true;
+    if (text == "false" || text == "0" || text == "no") return false;
+    driver::refuse_value(given, "true or false");
+}
+
+void apply_ssl_mode(const driver::url_parameter& given, target& to) {
+    const std::string mode = lower(given.value);
+    const bool verify = mode == "verify_ca" || mode == "verify_identity";
+    if (!verify && mode != "required" && mode != "disabled") {
+        driver::refuse_value(given, "DISABLED, REQUIRED, VERIFY_CA or VERIFY_IDENTITY");
+    }
+    to.refuses_tls = mode == "disabled";
+    if (to.refuses_tls) return;
+    to.needs_tls = true;
+    if (verify) to.settings["sslVerify"] = true;
+}
+
+void apply(const driver::url_parameter& given, target& to) {
+    constexpr std::array files{
+        std::pair{"ssl-ca", "sslCA"},          std::pair{"ssl-capath", "sslCAPath"},
+        std::pair{"ssl-cert", "sslCert"},      std::pair{"ssl-key", "sslKey"},
+        std::pair{"ssl-cipher", "sslCipher"},  std::pair{"ssl-crl", "sslCRL"},
+        std::pair{"ssl-crlpath", "sslCRLPath"}};
+    for (const auto& [name, option] : files) {
+        if (given.name != name) continue;
+        to.settings[option] = given.value;
+        to.needs_tls = true;
+        return;
+    }
+    if (given.name == "ssl-mode") return apply_ssl_mode(given, to);
+    if (given.name == "ssl-verify") {
+        const bool verify = boolean(given);
+        to.settings["sslVerify"] = verify;
+        to.needs_tls = to.needs_tls || verify;
+    } else if (given.name == "read-default-file") {
+        to.settings["readDefaultFile"] = given.value;
+    } else if (given.name != "socket") {
+        driver::refuse_parameter("mysql", given);
+    }
+}
+
+void require_parts(const driver::url& from, const std::string& socket) {
+    if (from.scheme != "mysql" && from.scheme != "mariadb") {
+        throw error{errc::invalid_url, "a MySQL URL starts with mysql:// or mariadb://"};
+    }
+    if (from.host.empty() && socket.empty()) {
+        throw error{errc::invalid_url,
+                    "a MySQL URL names a host or ?socket=/path: mysql://user@host/database"};
+    }
+    if (from.host.find(',') != std::string::npos) {
+        throw error{errc::invalid_url, "a MySQL URL names one host; put a proxy before several"};
+    }
+    if (from.database.empty() || from.database.find('/') != std::string::npos) {
+        throw error{errc::invalid_url, "a MySQL URL names a database: mysql://user@host/database"};
+    }
+}
+
+target understand(const std::string& text) {
+    const driver::url from = driver::parse_url(text);
+    std::string socket;
+    target made;
+    for (const driver::url_parameter& each : from.parameters) {
+        if (each.name == "socket") socket = each.value;
+        apply(each, made);
+    }
+    require_parts(from, socket);
+    if (made.needs_tls && made.refuses_tls) {
+        throw error{errc::invalid_url,
+                    "the MySQL URL says ssl-mode=DISABLED and has parameters for TLS"};
+    }
+    const std::string host =
+        from.host.find(':') == std::string::npos ? from.host : "[" + from.host + "]";
+    const std::string port = std::to_string(from.port == 0 ? 3306 : from.port);
+    auto& settings = made.settings;
+    settings["hostName"] = socket.empty() ? "tcp://" + host + ":" + port : "unix://" + socket;
+    settings["userName"] = from.user;
+    settings["schema"] = from.database;
+    settings["OPT_CHARSET_NAME"] = std::string{"utf8mb4"};
+    settings["OPT_RECONNECT"] = false;  // a new session would silently have lost every setting
+    settings["OPT_READ_TIMEOUT"] = read_timeout_s;
+    settings["OPT_WRITE_TIMEOUT"] = read_timeout_s;
+    settings["password"] = from.password;
+    // Without a password the library looks into MYSQL_PWD and, given a group, the option files.
+    if (from.password.empty()) settings["readDefaultGroup"] = std::string{"client"};
+    made.password = from.password;
+    made.description = from.scheme + "://" + (from.user.empty() ? "" : from.user + "@") + host +
+                       (from.port == 0 ? "" : ":" + port) + "/" + from.database +
+                       (socket.empty() ? "" : "?socket=" + socket);
+    return made;
+}
+
+error cannot_connect(const ::sql::SQLException& e, const target& to) {
+    error::server_report report = report_of(e);
+    if (!to.password.empty() && report.message.find(to.password) != std::string::npos) {
+        report.message.clear();
+    }
+    if (report.native_code == no_such_database) {
+        return {errc::database_unreachable,
+                "there is no such database, or no right to it: create it or correct the URL: " +
+                    report.message,
+                std::move(report)};
+    }
+    if (report.native_code == tls_failed) {
+        return {errc::database_unreachable,
+                "TLS could not be set up: check the URL's ssl parameters and the server's "
+                "certificate: " +
+                    report.message,
+                std::move(report)};
+    }
+    const errc kind = report.native_code == 0 ? errc::database_unreachable
+                                              : sql::classify_mysql(report.native_code);
+    return driver::refusal(kind, std::move(report));
+}
+
+// Our own, since get_mysql_driver_instance() is not thread-safe; and never destroyed, since a
+// thread that was left behind may use it while the program ends.
+::sql::mysql::MySQL_Driver& library() {
+    static auto& instance = *new ::sql::mysql::MySQL_Driver;
+    return instance;
+}
+
+// The library accepts sslEnforce and goes on in the clear if the server has no TLS.
+void require_tls(::sql::Connection& made) {
+    const std::unique_ptr<::sql::Statement> statement{made.createStatement()};
+    const std::unique_ptr<::sql::ResultSet> rows{
+        statement->executeQuery("show session status like 'Ssl_cipher'")};
+    if (rows->next() && rows->getString(2).length() > 0) return;
+    throw error{errc::unsupported, "the URL asks for TLS and the server does not offer it"};
+}
+
+std::unique_ptr<::sql::Connection> connect(const target& to, sql::deadline until) {
+    ::sql::ConnectOptionsMap settings = to.settings;
+    const auto left = std::chrono::ceil<std::chrono::seconds>(until - steady_clock::now()).count();
+    settings["OPT_CONNECT_TIMEOUT"] = static_cast<int>(std::clamp<long>(left, 1, read_timeout_s));
+    if (to.needs_tls) settings["sslEnforce"] = true;
+    try {
+        std::unique_ptr<::sql::Connection> made{library().connect(settings)};
+        if (to.needs_tls) require_tls(*made);
+        return made;
+    } catch (const ::sql::SQLException& e) {
+        throw cannot_connect(e, to);
+    }
+}
+
+// --- deadlines -----------------------------------------------------------------------------------
+
+// Connector/C++ blocks, knows no deadline of a single call and hands its socket to nobody. So each
+// connection of our own lives on a thread of its own, and a call waits for that thread until its
+// deadline. Then the thread is left behind: it closes the connection as soon as the library
+// returns.
+class worker {
+public:
+    using job = std::function<sql::result(conversation&)>;
+
+    worker(std::shared_ptr<const target> to, const options& how, sql::deadline until)
+        : desk_{std::make_shared<desk>()} {
+        start(std::move(to), how, until);
+        std::unique_lock lock{desk_->mutex};
+        if (!desk_->answered.wait_until(lock, until, [&] { return desk_->done; })) {
+            give_up();
+            throw error{errc::database_unreachable,
+                        "no answer from the database in time: check address, port and firewall"};
+        }
+        if (!desk_->failure) return;
+        lock.unlock();
+        thread_.join();
+        std::rethrow_exception(desk_->failure);
+    }
+    worker(const worker&) = delete;
+    worker& operator=(const worker&) = delete;
+
+    // An idle connection closes without waiting for the server.
+    ~worker() {
+        if (!thread_.joinable()) return;
+        {
+            const std::lock_guard lock{desk_->mutex};
+            desk_->closing = true;
+        }
+        desk_->wanted.notify_one();
+        thread_.join();
+    }
+
+    sql::result call(job what, sql::deadline until) {
+        {
+            const std::lock_guard lock{desk_->mutex};
+            desk_->waiting = std::move(what);
+            desk_->done = false;
+        }
+        desk_->wanted.notify_one();
+        std::unique_lock lock{desk_->mutex};
+        if (!desk_->answered.wait_until(lock, until, [&] { return desk_->done; })) {
+            give_up();
+            throw driver::unanswered();
+        }
+        alive_ = desk_->alive;
+        round_trips_ = desk_->round_trips;
+        if (desk_->failure) std::rethrow_exception(std::exchange(desk_->failure, nullptr));
+        return std::move(desk_->answer);
+    }
+
+    [[nodiscard]] bool alive() const noexcept { return alive_; }
+    [[nodiscard]] std::uint64_t round_trips() const noexcept { return round_trips_; }
+
+private:
+    // What both threads share, under its mutex.
+    struct desk {
+        std::mutex mutex;
+        std::condition_variable wanted;
+        std::condition_variable answered;
+        job waiting;
+        bool closing = false;
+        bool done = false;
+        bool alive = true;
+        std::uint64_t round_trips = 0;
+        sql::result answer;
+        std::exception_ptr failure;
+    };
+
+    void start(std::shared_ptr<const target> to, const options& how, sql::deadline until) {
+        sigset_t all;
+        sigset_t before;
+        sigfillset(&all);
+        pthread_sigmask(SIG_SETMASK, &all,
+                        &before);  // the program's signals are not for this thread
+        try {
+            thread_ = std::thread{serve, desk_, std::move(to), how, until};
+        } catch (const std::system_error&) {
+            pthread_sigmask(SIG_SETMASK, &before, nullptr);
+            throw error{errc::out_of_resources, "no thread for a connection could be started"};
+        }
+        pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    }
+
+    void give_up() {
+        alive_ = false;
+        desk_->closing = true;
+        thread_.detach();
+    }
+
+    static void serve(const std::shared_ptr<desk>& shared, const std::shared_ptr<const target>& to,
+                      const options& how, sql::deadline until) noexcept {
+        library().threadInit();
+        converse(*shared, *to, how, until);
+        library().threadEnd();
+    }
+
+    static void converse(desk& shared, const target& to, const options& how, sql::deadline until) {
+        std::unique_ptr<::sql::Connection> handle;
+        std::optional<conversation> talk;
+        std::unique_lock lock{shared.mutex};
+        shared.waiting = [&](conversation&) { return sql::result{}; };
+        for (;;) {
+            shared.wanted.wait(lock, [&] { return shared.closing || shared.waiting; });
+            if (shared.closing) return lock.unlock();
+            const job next = std::exchange(shared.waiting, nullptr);
+            lock.unlock();
+            sql::result answer;
+            std::exception_ptr failure;
+            try {
+                if (!handle) {
+                    handle = connect(to, until);
+                    talk.emplace(*handle, how);
+                }
+                answer = next(*talk);
+            } catch (...) {
+                failure = std::current_exception();
+            }
+            lock.lock();
+            shared.answer = std::move(answer);
+            shared.failure = failure;
+            shared.alive = talk && talk->alive();
+            shared.round_trips = talk ? talk->round_trips() : 0;
+            shared.done = true;
+            lock.unlock();
+            shared.answered.notify_one();
+            if (!handle) return;
+            lock.lock();
+        }
+    }
+
+    std::shared_ptr<desk> desk_;
+    std::thread thread_;
+    bool alive_ = true;
+    std::uint64_t round_trips_ = 0;
+};
+
+class own_connection final : public sql::connection {
+public:
+    own_connection(std::shared_ptr<const target> to, const options& how, sql::deadline until)
+        : worker_{std::make_unique<worker>(std::move(to), how, until)} {}
+    own_connection(const own_connection&) = delete;
+    own_connection& operator=(const own_connection&) = delete;
+
+    // A forked child has neither the thread nor a socket of its own.
+    ~own_connection() override {
+        if (home_ != ::getpid()) (void)worker_.release();
+    }
+
+    [[nodiscard]] sql::dialect speaks() const noexcept override { return sql::dialect::mysql; }
+
+    sql::result execute(const sql::statement& what, std::span<const sql::value> parameters,
+                        sql::deadline until) override {
+        check_usable(until);
+        return worker_->call([wanted = orders_.make(what, parameters)](
+                                 conversation& talk) { return talk.execute(wanted); },
+                             until);
+    }
+
+    sql::result query(std::string_view text, sql::deadline until) override {
+        check_usable(until);
+        return worker_->call(
+            [wanted = std::string{text}](conversation& talk) { return talk.query(wanted); }, until);
+    }
+
+    [[nodiscard]] bool alive() const noexcept override { return worker_->alive(); }
+    [[nodiscard]] std::uint64_t round_trips() const noexcept override {
+        return worker_->round_trips();
+    }
+
+private:
+    void check_usable(sql::deadline until) const {
+        if (home_ != ::getpid()) {
+            throw error{errc::wrong_process,
+                        "this connection belongs to the parent process: open another after fork()"};
+        }
+        if (!worker_->alive()) throw driver::already_dead();
+        if (until <= steady_clock::now()) throw driver::too_late();
+    }
+
+    std::unique_ptr<worker> worker_;
+    order_book orders_;
+    pid_t home_ = ::getpid();
+};
+
+}  // namespace
+
+sql::connection_source open(const std::string& url, options how) {
+    const auto to = std::make_shared<const target>(understand(url));
+    const auto connect = [to, how](sql::deadline until) -> std::unique_ptr<sql::connection> {
+        return std::make_unique<own_connection>(to, how, until);
+    };
+    return {sql::dialect::mysql, connect, to->description};
+}
+
+class connection_ref::session {
+public:
+    session(::sql::Connection* handle, const options& how) : talk{checked(handle), how} {}
+
+    conversation talk;
+    order_book orders;
+
+private:
+    static ::sql::Connection& checked(::sql::Connection* handle) {
+        if (handle == nullptr) throw error{errc::invalid_options, "the MySQL handle is null"};
+        return *handle;
+    }
+};
+
+connection_ref::connection_ref(::sql::Connection* handle, options how)
+    : session_{std::make_unique<session>(handle, how)} {}
+
+connection_ref::~connection_ref() = default;
+
+sql::result connection_ref::execute(const sql::statement& what,
+                                    std::span<const sql::value> parameters, sql::deadline until) {
+    if (!session_->talk.alive()) throw driver::already_dead();
+    if (until <= steady_clock::now()) throw driver::too_late();
+    return session_->talk.execute(session_->orders.make(what, parameters));
+}
+
+sql::result connection_ref::query(std::string_view text, sql::deadline until) {
+    if (!session_->talk.alive()) throw driver::already_dead();
+    if (until <= steady_clock::now()) throw driver::too_late();
+    return session_->talk.query(std::string{text});
+}
+
+bool connection_ref::alive() const noexcept {
+    return session_->talk.alive();
+}
+
+std::uint64_t connection_ref::round_trips() const noexcept {
+    return session_->talk.round_trips();
+}
+
+}  // namespace rowlock::mysql

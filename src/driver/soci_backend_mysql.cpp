@@ -1,0 +1,93 @@
+#include "driver/soci_backend.hpp"
+#include <rowlock/sql/classify.hpp>
+
+#include <soci/mysql/soci-mysql.h>
+
+#include <algorithm>
+#include <array>
+
+namespace rowlock::soci {
+namespace {
+
+// A statement deadline is up to one minute; beyond that a silent server is a dead one.
+constexpr auto silence_is_death = "65";
+
+// The client library's own numbers, and those with which a server says goodbye. Other refusals by a
+// node that is not ready leave the connection as it is.
+bool ends_connection(int error_number) noexcept {
+    constexpr std::array goodbyes{1053, 1152, 1158, 1159, 1160, 1161, 1184, 1927, 3169, 4031};
+    return (error_number >= 2000 && error_number < 3000) ||
+           std::ranges::find(goodbyes, error_number) != goodbyes.end();
+}
+
+class mysql final : public backend {
+public:
+    [[nodiscard]] sql::dialect speaks() const noexcept override { return sql::dialect::mysql; }
+    [[nodiscard]] const ::soci::backend_factory& factory() const noexcept override {
+        return ::soci::mysql;
+    }
+
+    void require_usable(const std::string& connect_string) const override {
+        if (value_of(connect_string, "reconnect")) {
+            throw error{errc::invalid_url,
+                        "SOCI connection string: leave out 'reconnect'; a transaction would be cut "
+                        "in two without notice"};
+        }
+    }
+
+    [[nodiscard]] std::string complete(const std::string& connect_string,
+                                       std::chrono::seconds to_connect) const override {
+        std::string made = connect_string;
+        const auto add = [&](std::string_view key, std::string_view text) {
+            if (value_of(connect_string, key)) return;
+            made.append(" ").append(key).append("=").append(text);
+        };
+        add("connect_timeout", std::to_string(std::max<std::int64_t>(1, to_connect.count())));
+        add("read_timeout", silence_is_death);
+        add("write_timeout", silence_is_death);
+        add("charset", "utf8mb4");
+        return made;
+    }
+
+    void require_suitable(::soci::session& session) const override {
+        auto* const ours = static_cast<::soci::mysql_session_backend*>(session.get_backend());
+        bool reconnects = false;
+        if (mysql_get_option(ours->conn_, MYSQL_OPT_RECONNECT, &reconnects) == 0 && reconnects) {
+            throw error{errc::unsupported,
+                        "this SOCI session reconnects by itself; open it without 'reconnect', or a "
+                        "transaction is cut in two without notice"};
+        }
+    }
+
+    [[nodiscard]] failure read(const ::soci::soci_error& thrown, ::soci::session&) const override {
+        failure told = read(thrown);
+        told.connection_lost = ends_connection(told.report.native_code);
+        return told;
+    }
+
+    [[nodiscard]] failure read(const ::soci::soci_error& thrown) const override {
+        failure told;
+        const auto* const detailed = dynamic_cast<const ::soci::mysql_soci_error*>(&thrown);
+        if (detailed == nullptr) {
+            // SOCI's own complaint; about a connection string it quotes nothing.
+            told.report.message = thrown.get_error_message();
+            if (told.report.message.find("onnection string") != std::string::npos) {
+                told.kind = errc::invalid_url;
+            }
+            return told;
+        }
+        told.report.native_code = static_cast<int>(detailed->err_num_);
+        told.report.message = thrown.get_error_message();
+        told.kind = sql::classify_mysql(told.report.native_code);
+        return told;
+    }
+};
+
+}  // namespace
+
+const backend& mysql_backend() noexcept {
+    static const mysql instance;
+    return instance;
+}
+
+}  // namespace rowlock::soci

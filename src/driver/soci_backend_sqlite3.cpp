@@ -1,0 +1,96 @@
+// Not together with <sqlite3.h>: SOCI's header declares SQLite a second time, in a namespace.
+#include "driver/soci_backend.hpp"
+#include <rowlock/sql/classify.hpp>
+
+#include <soci/sqlite3/soci-sqlite3.h>
+
+namespace rowlock::soci {
+namespace {
+
+sqlite_api::sqlite3* handle_of(::soci::session& session) {
+    return static_cast<::soci::sqlite3_session_backend*>(session.get_backend())->conn_;
+}
+
+class sqlite3 final : public backend {
+public:
+    [[nodiscard]] sql::dialect speaks() const noexcept override { return sql::dialect::sqlite; }
+    [[nodiscard]] const ::soci::backend_factory& factory() const noexcept override {
+        return ::soci::sqlite3;
+    }
+
+    void require_usable(const std::string& connect_string) const override {
+        const bool in_memory = connect_string.find(":memory:") != std::string::npos ||
+                               connect_string.find("mode=memory") != std::string::npos;
+        const bool nameless = connect_string.find_first_not_of(' ') == std::string::npos;
+        if (in_memory || nameless) {
+            throw error{
+                errc::invalid_url,
+                "SOCI connection string: a database in memory or without a name is refused, "
+                "since no other process would see its locks; name a file"};
+        }
+    }
+
+    // No busy timeout: waiting is done here, up to the deadline of each call.
+    [[nodiscard]] std::string complete(const std::string& connect_string,
+                                       std::chrono::seconds) const override {
+        return connect_string;
+    }
+
+    void require_suitable(::soci::session&) const override {
+        if (sqlite_api::sqlite3_libversion_number() < 3'035'000) {
+            throw error{errc::unsupported, "SQLite 3.35 or newer is needed"};
+        }
+    }
+
+    [[nodiscard]] failure read(const ::soci::soci_error& thrown,
+                               ::soci::session& session) const override {
+        failure told = read(thrown);
+        sqlite_api::sqlite3* const handle = handle_of(session);
+        if (told.report.native_code == 0) return told;
+        // SOCI knows the primary code only, and puts its own words before SQLite's.
+        const int extended = sqlite_api::sqlite3_extended_errcode(handle);
+        if ((extended & 0xff) == (told.report.native_code & 0xff)) {
+            told.report.native_code = extended;
+            told.report.message = sqlite_api::sqlite3_errmsg(handle);
+        }
+        const int code = told.report.native_code;
+        told.kind = sql::classify_sqlite(code, told.report.message);
+        told.connection_lost = told.kind == errc::outcome_unknown;
+        told.worth_waiting = (code & 0xff) == SQLITE_BUSY && told.kind == errc::timed_out &&
+                             sqlite_api::sqlite3_txn_state(handle, nullptr) == SQLITE_TXN_NONE;
+        return told;
+    }
+
+    [[nodiscard]] failure read(const ::soci::soci_error& thrown) const override {
+        failure told;
+        told.report.message = thrown.get_error_message();
+        if (const auto* detailed = dynamic_cast<const ::soci::sqlite3_soci_error*>(&thrown)) {
+            told.report.native_code = detailed->result();
+            told.kind = sql::classify_sqlite(detailed->result(), told.report.message);
+        }
+        return told;
+    }
+
+    [[nodiscard]] std::int64_t mark(::soci::session& session) const override {
+        sqlite_api::sqlite3* const handle = handle_of(session);
+        return sqlite_api::sqlite3_total_changes(handle);
+    }
+
+    // SOCI asks too early where a statement returns rows, and gets an earlier statement's count.
+    [[nodiscard]] std::int64_t affected(::soci::details::statement_backend&,
+                                        ::soci::session& session,
+                                        std::int64_t before) const override {
+        sqlite_api::sqlite3* const handle = handle_of(session);
+        if (sqlite_api::sqlite3_total_changes(handle) == before) return 0;
+        return sqlite_api::sqlite3_changes(handle);
+    }
+};
+
+}  // namespace
+
+const backend& sqlite3_backend() noexcept {
+    static const sqlite3 instance;
+    return instance;
+}
+
+}  // namespace rowlock::soci

@@ -1,0 +1,739 @@
+#include "driver/lock_pause.hpp"
+#include "driver/placeholders.hpp"
+#include "driver/refusal.hpp"
+#include "driver/url.hpp"
+#include <rowlock/driver/sqlite.hpp>
+#include <rowlock/error.hpp>
+#include <rowlock/sql/classify.hpp>
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <sqlite3.h>
+#include <sys/stat.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <filesystem>
+#include <mutex>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+namespace rowlock::sqlite {
+namespace {
+
+using std::chrono::steady_clock;
+
+constexpr int oldest_supported = 3'035'000;  // RETURNING
+// Virtual machine instructions between two looks at the clock: some ten microseconds.
+constexpr int instructions_per_look = 1'000;
+// Far above what the strategies use; keeps a caller that makes statements on the fly bounded.
+constexpr std::size_t most_kept_statements = 500;
+
+struct finalize {
+    void operator()(sqlite3_stmt* handle) const noexcept { sqlite3_finalize(handle); }
+};
+using statement_handle = std::unique_ptr<sqlite3_stmt, finalize>;
+
+struct close_database {
+    void operator()(sqlite3* handle) const noexcept { sqlite3_close_v2(handle); }
+};
+using database_handle = std::unique_ptr<sqlite3, close_database>;
+
+// A cached statement must be reset, whatever happens, or its read transaction stays open. The
+// bindings point into the caller's text.
+class reset_after_use {
+public:
+    explicit reset_after_use(sqlite3_stmt* handle) noexcept : handle_{handle} {}
+    reset_after_use(const reset_after_use&) = delete;
+    reset_after_use& operator=(const reset_after_use&) = delete;
+    ~reset_after_use() {
+        sqlite3_reset(handle_);
+        sqlite3_clear_bindings(handle_);
+    }
+
+private:
+    sqlite3_stmt* handle_;
+};
+
+std::string explain(errc code, const std::string& where) {
+    switch (code) {
+        case errc::timed_out:
+            return where + " was locked by another connection until the deadline; nothing was done";
+        case errc::conflict:
+            return where +
+                   " was changed by another connection meanwhile; start the transaction over";
+        case errc::read_only:
+            return where +
+                   " does not accept writes; check the permissions of the file, of its "
+                   "folder and of its -wal and -shm";
+        case errc::access_denied:
+            return where + " may not be used by this user or this handle";
+        case errc::out_of_resources:
+            return where + " has no room: check disk space and memory";
+        case errc::database_unreachable:
+            return where +
+                   " cannot be opened; check that it exists and that this user may write it "
+                   "and its folder";
+        case errc::schema_outdated:
+            return where + " lacks a table or column that this statement needs; run the migrations";
+        case errc::unique_violation:
+            return where + " already has a row with this key";
+        case errc::unsupported:
+            return where + " is used through an SQLite that lacks a feature";
+        case errc::outcome_unknown:
+            return where + " could not be flushed to disk; the last change may be lost or not";
+        default:
+            return where + " could not carry out a statement";
+    }
+}
+
+[[noreturn]] void fail(sqlite3* handle, int code, const std::string& where) {
+    const std::string message = handle != nullptr ? sqlite3_errmsg(handle) : sqlite3_errstr(code);
+    const errc kind = sql::classify_sqlite(code, message);
+    std::string text = explain(kind, where);
+    const int primary = code & 0xff;
+    if (primary == SQLITE_INTERRUPT) {
+        text = "a statement on " + where +
+               " ran until its deadline; nothing was done, and its transaction may be rolled back";
+    }
+    if (primary == SQLITE_NOTADB) text = where + " is not an SQLite database";
+    if (primary == SQLITE_CORRUPT) text = where + " is damaged; restore it from a backup";
+    if (kind == errc::database_error) {
+        text += std::string{" (SQLite: "} + sqlite3_errstr(code) + ", code " +
+                std::to_string(code) + ")";
+    }
+    throw error{kind, text, {"", code, message}};
+}
+
+// The files that connections of ours hold open. After fork() the child's SQLite still counts its
+// parent's connections among its own: a new one in the child would believe in their locks and take
+// none. When that was tried, the parent closed, the log was deleted under the child, and ten
+// commits were lost. So it is refused.
+class open_files {
+public:
+    struct identity {
+        dev_t device = 0;
+        ino_t inode = 0;
+        bool operator==(const identity&) const = default;
+    };
+
+    static open_files& instance() {
+        static auto* const only = new open_files;  // outlives every connection
+        return *only;
+    }
+
+    std::mutex& guard() noexcept { return guard_; }
+
+    void enter(const identity& file) {
+        const std::lock_guard lock{guard_};
+        entries_.push_back({file, ::getpid()});
+    }
+    void leave(const identity& file) noexcept {
+        const std::lock_guard lock{guard_};
+        const auto found = std::ranges::find(entries_, entry{file, ::getpid()});
+        if (found != entries_.end()) entries_.erase(found);
+    }
+    [[nodiscard]] bool inherited(const identity& file) {
+        const std::lock_guard lock{guard_};
+        return std::ranges::any_of(entries_, [&file, self = ::getpid()](const entry& one) {
+            return one.file == file && one.process != self;
+        });
+    }
+
+private:
+    struct entry {
+        identity file;
+        pid_t process;
+        bool operator==(const entry&) const = default;
+    };
+
+    // Nobody forks while another thread holds the mutex, or the child could never have it.
+    open_files() {
+        ::pthread_atfork([] { instance().guard_.lock(); }, [] { instance().guard_.unlock(); },
+                         [] { instance().guard_.unlock(); });
+    }
+
+    std::mutex guard_;
+    std::vector<entry> entries_;
+};
+
+// A place in that list. A forked child leaves its parent's there.
+class open_file {
+public:
+    explicit open_file(const open_files::identity& file) : file_{file} {
+        open_files::instance().enter(file_);
+    }
+    open_file(const open_file&) = delete;
+    open_file& operator=(const open_file&) = delete;
+    ~open_file() { open_files::instance().leave(file_); }
+
+    [[nodiscard]] const open_files::identity& identity() const noexcept { return file_; }
+
+private:
+    open_files::identity file_;
+};
+
+// Runs statements on a handle, our own or borrowed.
+class runner {
+public:
+    // Borrowed: the caller's busy and progress handlers stay, since SQLite cannot tell what they
+    // are.
+    runner(sqlite3* handle, std::string where) : handle_{handle}, where_{std::move(where)} {}
+
+    runner(database_handle own, std::string where)
+        : owned_{std::move(own)}, handle_{owned_.get()}, where_{std::move(where)} {
+        sqlite3_busy_handler(handle_, &runner::wait_for_lock, this);
+        sqlite3_progress_handler(handle_, instructions_per_look, &runner::look_at_clock, this);
+    }
+    runner(const runner&) = delete;
+    runner& operator=(const runner&) = delete;
+    ~runner() {
+        if (in_other_process()) {
+            // SQLite's locks and shared memory are the parent's: leave everything as it is.
+            for (auto& [id, kept] : kept_) static_cast<void>(kept.release());
+            static_cast<void>(owned_.release());
+            return;
+        }
+        if (owned_ == nullptr) return;
+        sqlite3_busy_handler(handle_, nullptr, nullptr);  // so that closing waits for nobody
+        sqlite3_progress_handler(handle_, 0, nullptr, nullptr);
+    }
+
+    // From now on a file that is replaced under us is noticed.
+    void watch(std::string path, const open_files::identity& file) {
+        path_ = std::move(path);
+        file_ = file;
+    }
+
+    sql::result execute(const sql::statement& what, std::span<const sql::value> parameters,
+                        sql::deadline until) {
+        begin_call(until);
+        sqlite3_stmt* const prepared = keep(what);
+        const auto wanted = sqlite3_bind_parameter_count(prepared);
+        if (std::cmp_not_equal(wanted, parameters.size())) {
+            throw error{errc::invalid_options, "a statement takes " + std::to_string(wanted) +
+                                                   " parameters, not " +
+                                                   std::to_string(parameters.size())};
+        }
+        const reset_after_use guard{prepared};
+        bind(prepared, parameters);
+        return run(prepared);
+    }
+
+    sql::result query(std::string_view text, sql::deadline until) {
+        begin_call(until);
+        const statement_handle prepared = prepare(text, 0);
+        if (prepared == nullptr) return sql::result{};
+        return run(prepared.get());
+    }
+
+    // What connecting cost does not count.
+    void start_counting() noexcept { round_trips_ = 0; }
+
+    [[nodiscard]] bool alive() const noexcept { return alive_; }
+    [[nodiscard]] std::uint64_t round_trips() const noexcept { return round_trips_; }
+
+private:
+    static int wait_for_lock(void* self, int attempt) {
+        auto& mine = *static_cast<runner*>(self);
+        return mine.pause_(attempt, mine.until_) ? 1 : 0;
+    }
+
+    // Interrupts by flag and not by its return value: SQLite asks once more after a statement has
+    // committed, and "interrupt" would then be the answer for something that was done.
+    static int look_at_clock(void* self) {
+        auto& mine = *static_cast<runner*>(self);
+        if (steady_clock::now() >= mine.until_) sqlite3_interrupt(mine.handle_);
+        return 0;
+    }
+
+    [[nodiscard]] bool in_other_process() const noexcept { return ::getpid() != process_; }
+
+    void begin_call(sql::deadline until) {
+        if (in_other_process()) {
+            throw error{errc::wrong_process,
+                        "an SQLite connection cannot be used in a forked child; connect anew"};
+        }
+        if (!alive_) throw driver::already_dead();
+        require_same_file();
+        if (steady_clock::now() >= until) throw driver::too_late();
+        until_ = until;
+        ++round_trips_;
+    }
+
+    // In WAL mode SQLite goes on writing to a file that was deleted or replaced, and nobody else
+    // would see our locks.
+    void require_same_file() {
+        if (path_.empty()) return;
+        struct stat now = {};
+        const bool there = ::stat(path_.c_str(), &now) == 0;
+        if (there && open_files::identity{now.st_dev, now.st_ino} == file_) return;
+        alive_ = false;
+        throw error{errc::database_unreachable,
+                    where_ + " was moved, deleted or replaced while it was open; connect anew"};
+    }
+
+    sqlite3_stmt* keep(const sql::statement& what) {
+        if (const auto found = kept_.find(what.id()); found != kept_.end())
+            return found->second.get();
+        const auto text = driver::rewrite_placeholders(what.text(), sql::dialect::sqlite,
+                                                       driver::spelling::question_number);
+        statement_handle prepared = prepare(text.text, SQLITE_PREPARE_PERSISTENT);
+        if (prepared == nullptr) throw error{errc::invalid_options, "an empty statement"};
+        if (kept_.size() >= most_kept_statements) kept_.erase(kept_.begin());
+        return kept_.emplace(what.id(), std::move(prepared)).first->second.get();
+    }
+
+    statement_handle prepare(std::string_view text, unsigned flags) {
+        if (text.data() == nullptr) text = "";
+        const char* rest = nullptr;
+        statement_handle prepared = prepare(text, flags, rest);
+        const std::string_view tail = text.substr(static_cast<std::size_t>(rest - text.data()));
+        if (tail.empty()) return prepared;
+        // What follows may only be blanks and comments.
+        if (prepare(tail, 0, rest) != nullptr) {
+            throw error{errc::invalid_options,
+                        "one statement at a time: the text holds more than one"};
+        }
+        return prepared;
+    }
+
+    statement_handle prepare(std::string_view text, unsigned flags, const char*& rest) {
+        for (int attempt = 0;; ++attempt) {
+            sqlite3_stmt* made = nullptr;
+            const int code = sqlite3_prepare_v3(handle_, text.data(), static_cast<int>(text.size()),
+                                                flags, &made, &rest);
+            if (code == SQLITE_OK) return statement_handle{made};
+            if (!may_wait(code) || !pause_(attempt, until_)) give_up(code);
+        }
+    }
+
+    void bind(sqlite3_stmt* prepared, std::span<const sql::value> parameters) {
+        int index = 0;
+        for (const sql::value& parameter : parameters) {
+            ++index;
+            int code = SQLITE_OK;
+            switch (parameter.type()) {
+                case sql::value::kind::null:
+                    code = sqlite3_bind_null(prepared, index);
+                    break;
+                case sql::value::kind::integer:
+                    code = sqlite3_bind_int64(prepared, index, parameter.integer());
+                    break;
+                case sql::value::kind::text: {
+                    // A null pointer would bind NULL, and an empty string_view may hold one.
+                    const std::string_view text = parameter.text();
+                    code = sqlite3_bind_text64(prepared, index, text.empty() ? "" : text.data(),
+                                               text.size(), SQLITE_STATIC, SQLITE_UTF8);
+                    break;
+                }
+            }
+            if (code != SQLITE_OK) give_up(code);
+        }
+    }
+
+    sql::result run(sqlite3_stmt* prepared) {
+        for (int attempt = 0;; ++attempt) {
+            const int changes_before = sqlite3_total_changes(handle_);
+            int code = sqlite3_step(prepared);
+            // Only now: the first step prepares anew if the schema has changed.
+            sql::result answer{static_cast<std::size_t>(sqlite3_column_count(prepared))};
+            for (; code == SQLITE_ROW; code = sqlite3_step(prepared)) append_row(prepared, answer);
+            if (code == SQLITE_DONE) {
+                // sqlite3_changes() alone would still tell of an earlier statement.
+                const bool changed = sqlite3_total_changes(handle_) != changes_before;
+                answer.set_affected(changed ? sqlite3_changes(handle_) : 0);
+                return answer;
+            }
+            const int extended = sqlite3_extended_errcode(handle_);
+            if ((extended & 0xff) == (code & 0xff)) code = extended;
+            if (!may_wait(code)) give_up(code);
+            sqlite3_reset(prepared);
+            if (!pause_(attempt, until_)) give_up(code);
+        }
+    }
+
+    void append_row(sqlite3_stmt* prepared, sql::result& answer) {
+        const int columns = sqlite3_column_count(prepared);
+        for (int column = 0; column < columns; ++column) {
+            switch (sqlite3_column_type(prepared, column)) {
+                case SQLITE_NULL:
+                    answer.append_null();
+                    break;
+                case SQLITE_INTEGER:
+                    answer.append_integer(sqlite3_column_int64(prepared, column));
+                    break;
+                default: {
+                    const void* const bytes = sqlite3_column_blob(prepared, column);
+                    const int size = sqlite3_column_bytes(prepared, column);
+                    if (bytes == nullptr && size > 0) give_up(SQLITE_NOMEM);
+                    answer.append_text(
+                        {static_cast<const char*>(bytes), static_cast<std::size_t>(size)});
+                }
+            }
+        }
+    }
+
+    // On a borrowed handle there is no busy handler of ours. Waiting is safe, and useful, only
+    // while this connection holds no lock itself: otherwise two of them could wait for each other.
+    [[nodiscard]] bool may_wait(int code) const noexcept {
+        return owned_ == nullptr && (code & 0xff) == SQLITE_BUSY && code != SQLITE_BUSY_SNAPSHOT &&
+               sqlite3_txn_state(handle_, nullptr) == SQLITE_TXN_NONE;
+    }
+
+    [[noreturn]] void give_up(int code) {
+        try {
+            fail(handle_, code, where_);
+        } catch (const error& failure) {
+            if (failure.kind() == errc::outcome_unknown ||
+                failure.native_code() == SQLITE_READONLY_DBMOVED) {
+                alive_ = false;
+            }
+            throw;
+        }
+    }
+
+    database_handle owned_;
+    sqlite3* handle_;
+    std::string where_;
+    pid_t process_ = ::getpid();
+    std::string path_;
+    open_files::identity file_;
+    sql::deadline until_{};
+    driver::lock_pause pause_;
+    bool alive_ = true;
+    std::uint64_t round_trips_ = 0;
+    std::unordered_map<std::uint64_t, statement_handle> kept_;
+};
+
+class own_connection final : public sql::connection {
+public:
+    own_connection(std::unique_ptr<open_file> file, database_handle handle, std::string where)
+        : file_{std::move(file)}, runner_{std::move(handle), std::move(where)} {}
+
+    [[nodiscard]] sql::dialect speaks() const noexcept override { return sql::dialect::sqlite; }
+    sql::result execute(const sql::statement& what, std::span<const sql::value> parameters,
+                        sql::deadline until) override {
+        return runner_.execute(what, parameters, until);
+    }
+    sql::result query(std::string_view text, sql::deadline until) override {
+        return runner_.query(text, until);
+    }
+    [[nodiscard]] bool alive() const noexcept override { return runner_.alive(); }
+    [[nodiscard]] std::uint64_t round_trips() const noexcept override {
+        return runner_.round_trips();
+    }
+
+    runner& statements() noexcept { return runner_; }
+
+private:
+    std::unique_ptr<open_file> file_;
+    runner runner_;
+};
+
+// What a URL says, checked.
+struct target {
+    std::string path;   // absolute, so that a later chdir() changes nothing
+    std::string where;  // for messages
+    bool create = true;
+    bool synchronous_full = true;
+    std::function<std::int64_t()> testing_clock;
+};
+
+[[noreturn]] void refuse(const std::string& why) {
+    throw error{errc::invalid_url, why};
+}
+
+bool parse_bool(const driver::url_parameter& from) {
+    if (from.value != "true" && from.value != "false") driver::refuse_value(from, "true or false");
+    return from.value == "true";
+}
+
+void apply(target& to, const driver::url_parameter& parameter) {
+    if (parameter.name == "create") {
+        to.create = parse_bool(parameter);
+    } else if (parameter.name == "synchronous") {
+        if (parameter.value != "full" && parameter.value != "normal") {
+            driver::refuse_value(parameter, "full or normal");
+        }
+        to.synchronous_full = parameter.value == "full";
+    } else {
+        driver::refuse_parameter("sqlite", parameter);
+    }
+}
+
+std::string parse_path(std::string_view text) {
+    if (text.starts_with("//")) {
+        text.remove_prefix(2);
+        if (!text.starts_with('/')) {
+            refuse(
+                "sqlite URL: there is no host; write sqlite:relative/path or "
+                "sqlite:///absolute/path");
+        }
+    }
+    const std::string path = driver::percent_decoded(text);
+    if (path.empty()) refuse("sqlite URL: the path of the file is missing");
+    if (path.starts_with(":memory:") || path.starts_with("file:")) {
+        refuse(
+            "sqlite URL: a database in memory or a file: URI is refused, since no other process "
+            "would see its locks; name a file");
+    }
+    std::error_code failure;
+    const auto absolute = std::filesystem::absolute(path, failure);
+    if (failure) refuse("sqlite URL: the path is relative and the working folder is gone");
+    return absolute.string();  // not normalized: ../ behind a symbolic link
+}
+
+target parse(std::string_view url, options settings) {
+    constexpr std::string_view scheme = "sqlite:";
+    if (!url.starts_with(scheme)) refuse("an SQLite URL starts with 'sqlite:'");
+    url.remove_prefix(scheme.size());
+    const auto question = std::min(url.find('?'), url.size());
+    target parsed;
+    parsed.create = settings.create;
+    parsed.testing_clock = std::move(settings.testing_clock);
+    parsed.path = parse_path(url.substr(0, question));
+    parsed.where = "the SQLite file " + parsed.path;
+    url.remove_prefix(std::min(question + 1, url.size()));
+    for (const auto& one : driver::parse_parameters(url)) apply(parsed, one);
+    return parsed;
+}
+
+[[noreturn]] void fail_by_errno(const target& of, int number) {
+    const std::string reason = ": " + std::string{std::generic_category().message(number)};
+    switch (number) {
+        case EACCES:
+        case EPERM:
+            throw error{errc::access_denied, of.where + " may not be opened" + reason};
+        case EROFS:
+            throw error{errc::read_only, of.where + " is on a read-only file system"};
+        case ENOSPC:
+        case EDQUOT:
+        case EMFILE:
+        case ENFILE:
+        case ENOMEM:
+            throw error{errc::out_of_resources, of.where + " cannot be made or opened" + reason};
+        default:
+            throw error{errc::database_unreachable, of.where + " cannot be opened" + reason};
+    }
+}
+
+// File systems whose locks or shared memory do not hold between hosts. FUSE hides what is beneath.
+bool is_network(std::uint32_t type) noexcept {
+    constexpr std::array<std::uint32_t, 11> magic{
+        0x00006969,  // NFS
+        0x0000517b,  // SMB
+        0xff534d42,  // CIFS
+        0xfe534d42,  // SMB2
+        0x5346414f,  // AFS
+        0x73757245,  // Coda
+        0x0000564c,  // NCP
+        0x00c36400,  // Ceph
+        0x0bd00bd0,  // Lustre
+        0x01161970,  // GFS2
+        0x7461636f,  // OCFS2
+    };
+    return std::ranges::find(magic, type) != magic.end();
+}
+
+void require_local(const target& of, const std::string& folder) {
+    struct statfs found = {};
+    // The file itself may be a symbolic link to elsewhere; a new one will stand in the folder.
+    if (::statfs(of.path.c_str(), &found) != 0 && ::statfs(folder.c_str(), &found) != 0) return;
+    if (!is_network(static_cast<std::uint32_t>(found.f_type))) return;
+    throw error{errc::unsupported,
+                of.where +
+                    " is on a network file system, where SQLite's locks cannot be trusted; "
+                    "use a local disk, or PostgreSQL or MySQL for several hosts"};
+}
+
+// Makes the file with its final mode if there is none. SQLite alone would use the umask.
+void make_file(const target& of, const std::string& folder) {
+    // Closing any descriptor of a file drops all POSIX locks that this process has on it. Behind
+    // the mutex no connection of ours opens the new file before that.
+    const std::lock_guard guard{open_files::instance().guard()};
+
+    struct stat found = {};
+    if (::stat(of.path.c_str(), &found) == 0) {
+        if (S_ISREG(found.st_mode)) return;
+        throw error{errc::database_unreachable,
+                    of.path + (S_ISDIR(found.st_mode) ? " is a folder" : " is no regular file") +
+                        "; name a file"};
+    }
+    if (errno != ENOENT) fail_by_errno(of, errno);
+    if (::stat(folder.c_str(), &found) != 0 && errno == ENOENT) {
+        throw error{errc::database_unreachable,
+                    "the folder " + folder + " does not exist; make it"};
+    }
+    if (!of.create) {
+        throw error{
+            errc::database_unreachable,
+            of.where + " does not exist, and create is false; make it or allow it to be made"};
+    }
+    const int made = ::open(of.path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    if (made >= 0) {
+        ::close(made);
+    } else if (errno != EEXIST) {  // then another process was first
+        fail_by_errno(of, errno);
+    }
+}
+
+std::unique_ptr<open_file> enter_file(const target& of) {
+    struct stat found = {};
+    if (::stat(of.path.c_str(), &found) != 0) fail_by_errno(of, errno);
+    const open_files::identity file{found.st_dev, found.st_ino};
+    if (open_files::instance().inherited(file)) {
+        throw error{errc::wrong_process,
+                    of.where +
+                        " was open when this process was forked, and SQLite cannot open it "
+                        "again here; fork before it is opened, or start a new program"};
+    }
+    return std::make_unique<open_file>(file);
+}
+
+database_handle open_database(const target& of) {
+    sqlite3* opened = nullptr;
+    const int code = sqlite3_open_v2(
+        of.path.c_str(), &opened,
+        SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_PRIVATECACHE, nullptr);
+    database_handle handle{opened};
+    if (code != SQLITE_OK) {
+        const int reason = opened != nullptr ? sqlite3_system_errno(opened) : 0;
+        if (code == SQLITE_CANTOPEN && reason != 0) fail_by_errno(of, reason);
+        fail(nullptr, code, of.where);
+    }
+    sqlite3_extended_result_codes(opened, 1);
+    // A misspelt column must not pass as a string.
+    sqlite3_db_config(opened, SQLITE_DBCONFIG_DQS_DML, 0, nullptr);
+    sqlite3_db_config(opened, SQLITE_DBCONFIG_DQS_DDL, 0, nullptr);
+    // SQLite falls back to reading by itself.
+    if (sqlite3_db_readonly(opened, "main") == 1) {
+        throw error{errc::read_only, explain(errc::read_only, of.where)};
+    }
+    return handle;
+}
+
+void answer_testing_now(sqlite3_context* context, int, sqlite3_value**) {
+    const auto& clock = *static_cast<std::function<std::int64_t()>*>(sqlite3_user_data(context));
+    try {
+        sqlite3_result_int64(context, clock());
+    } catch (...) {
+        sqlite3_result_error(context, "the testing clock threw", -1);
+    }
+}
+
+void forget_testing_clock(void* clock) {
+    delete static_cast<std::function<std::int64_t()>*>(clock);
+}
+
+void register_testing_clock(sqlite3* handle, const target& of) {
+    if (!of.testing_clock) return;
+    auto clock = std::make_unique<std::function<std::int64_t()>>(of.testing_clock);
+    // SQLite deletes it with the connection, and also if this call fails.
+    const int code =
+        sqlite3_create_function_v2(handle, "rowlock_testing_now", 0, SQLITE_UTF8, clock.release(),
+                                   &answer_testing_now, nullptr, nullptr, &forget_testing_clock);
+    if (code != SQLITE_OK) fail(handle, code, of.where);
+}
+
+// WAL lets readers and one writer pass each other. It is a property of the file, so mostly set.
+void require_wal(runner& statements, const target& of, sql::deadline until) {
+    if (statements.query("PRAGMA journal_mode", until).text(0, 0) == "wal") return;
+    driver::lock_pause pause;
+    for (int attempt = 0;; ++attempt) {
+        try {
+            if (statements.query("PRAGMA journal_mode=WAL", until).text(0, 0) == "wal") return;
+            throw error{errc::unsupported,
+                        of.where + " cannot be switched to WAL mode; use a local file system"};
+        } catch (const error& failure) {
+            // The switch needs the file for itself and does not always ask the busy handler.
+            const int primary = failure.native_code() & 0xff;
+            if (primary != SQLITE_BUSY && primary != SQLITE_LOCKED) throw;
+            if (!pause(attempt, until)) throw;
+        }
+    }
+}
+
+void require_suitable_library() {
+    if (sqlite3_libversion_number() < oldest_supported) {
+        throw error{errc::unsupported,
+                    "SQLite 3.35 or newer is needed; this is " + std::string{sqlite3_libversion()}};
+    }
+    if (sqlite3_threadsafe() == 0) {
+        throw error{errc::unsupported, "this SQLite was built without thread safety"};
+    }
+}
+
+std::unique_ptr<sql::connection> connect(const target& to, sql::deadline until) {
+    if (steady_clock::now() >= until) {
+        throw error{errc::database_unreachable, "the deadline had passed; no connection was tried"};
+    }
+    require_suitable_library();
+    const std::string folder = std::filesystem::path{to.path}.parent_path().string();
+    require_local(to, folder);
+    make_file(to, folder);
+    auto file = enter_file(to);
+    const open_files::identity identity = file->identity();
+    database_handle handle = open_database(to);
+    register_testing_clock(handle.get(), to);
+    auto made = std::make_unique<own_connection>(std::move(file), std::move(handle), to.where);
+    made->statements().watch(to.path, identity);
+    require_wal(made->statements(), to, until);
+    made->statements().query(
+        to.synchronous_full ? "PRAGMA synchronous=FULL" : "PRAGMA synchronous=NORMAL", until);
+    made->statements().start_counting();
+    return made;
+}
+
+std::string describe(sqlite3* handle) {
+    const char* const path = handle != nullptr ? sqlite3_db_filename(handle, "main") : nullptr;
+    if (path == nullptr || *path == '\0') return "the SQLite database";
+    return std::string{"the SQLite file "} + path;
+}
+
+}  // namespace
+
+sql::connection_source open(const std::string& url, options options) {
+    target to = parse(url, std::move(options));
+    std::string description = "sqlite:" + to.path;
+    auto connect_to = [to = std::move(to)](sql::deadline until) { return connect(to, until); };
+    return {sql::dialect::sqlite, std::move(connect_to), std::move(description)};
+}
+
+class connection_ref::session final : public runner {
+public:
+    using runner::runner;
+};
+
+connection_ref::connection_ref(sqlite3* handle) {
+    require_suitable_library();
+    if (handle == nullptr) throw error{errc::invalid_options, "the SQLite handle is null"};
+    session_ = std::make_unique<session>(handle, describe(handle));
+}
+
+connection_ref::~connection_ref() = default;
+
+sql::result connection_ref::execute(const sql::statement& what,
+                                    std::span<const sql::value> parameters, sql::deadline until) {
+    return session_->execute(what, parameters, until);
+}
+
+sql::result connection_ref::query(std::string_view text, sql::deadline until) {
+    return session_->query(text, until);
+}
+
+bool connection_ref::alive() const noexcept {
+    return session_->alive();
+}
+
+std::uint64_t connection_ref::round_trips() const noexcept {
+    return session_->round_trips();
+}
+
+}  // namespace rowlock::sqlite

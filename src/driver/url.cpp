@@ -1,0 +1,145 @@
+#include "driver/url.hpp"
+
+#include <rowlock/error.hpp>
+
+#include <algorithm>
+#include <charconv>
+#include <limits>
+
+namespace rowlock::driver {
+namespace {
+
+[[noreturn]] void refuse(std::string_view why) {
+    std::string message{"the database URL "};
+    message += why;
+    throw error{errc::invalid_url, message};
+}
+
+int hexadecimal(char c) {
+    if (c >= '0' && c <= '9') return c - '0';
+    if (c >= 'a' && c <= 'f') return c - 'a' + 10;
+    if (c >= 'A' && c <= 'F') return c - 'A' + 10;
+    return -1;
+}
+
+bool is_plain_name(std::string_view name) {
+    return name.size() <= 40 && std::ranges::all_of(name, [](char c) {
+               return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+                      c == '_' || c == '-';
+           });
+}
+
+// The part before `mark`, which `text` loses together with it; all of `text` if there is no mark.
+std::string_view take_until(std::string_view& text, char mark) {
+    const std::size_t end = std::min(text.find(mark), text.size());
+    const std::string_view taken = text.substr(0, end);
+    text.remove_prefix(std::min(end + 1, text.size()));
+    return taken;
+}
+
+std::uint16_t parse_port(std::string_view digits) {
+    unsigned number = 0;
+    const char* const end = digits.data() + digits.size();
+    const auto [stop, failure] = std::from_chars(digits.data(), end, number);
+    if (failure != std::errc{} || stop != end || number == 0 ||
+        number > std::numeric_limits<std::uint16_t>::max()) {
+        refuse(
+            "has a port that is no number from 1 to 65535; characters such as @ : / ? # % in a "
+            "user name or password are written percent-encoded");
+    }
+    return static_cast<std::uint16_t>(number);
+}
+
+void parse_host(std::string_view text, url& into) {
+    std::string_view host;
+    if (text.starts_with('[')) {
+        const std::size_t end = text.find(']');
+        if (end == std::string_view::npos) refuse("has a [ without its ]");
+        host = text.substr(1, end - 1);
+        text.remove_prefix(end + 1);
+        if (!text.empty() && !text.starts_with(':')) refuse("has text behind the ] of its host");
+    } else {
+        host = text.substr(0, text.find(':'));
+        text.remove_prefix(host.size());
+    }
+    into.host = percent_decoded(host);
+    if (text.size() > 1) into.port = parse_port(text.substr(1));
+}
+
+}  // namespace
+
+std::string percent_decoded(std::string_view text) {
+    std::string decoded;
+    decoded.reserve(text.size());
+    for (std::size_t at = 0; at < text.size(); ++at) {
+        if (text[at] != '%') {
+            decoded += text[at];
+            continue;
+        }
+        const int high = at + 2 < text.size() ? hexadecimal(text[at + 1]) : -1;
+        const int low = at + 2 < text.size() ? hexadecimal(text[at + 2]) : -1;
+        if (high < 0 || low < 0) refuse("has a % without two hexadecimal digits behind it");
+        decoded += static_cast<char>(high * 16 + low);
+        at += 2;
+    }
+    if (decoded.find('\0') != std::string::npos) refuse("holds a NUL byte");
+    return decoded;
+}
+
+std::vector<url_parameter> parse_parameters(std::string_view text) {
+    std::vector<url_parameter> parameters;
+    while (!text.empty()) {
+        std::string_view value = take_until(text, '&');
+        if (value.empty()) continue;
+        if (value.find('=') == std::string_view::npos) refuse("has a parameter without =");
+        const std::string name = percent_decoded(take_until(value, '='));
+        if (name.empty()) refuse("has a parameter without a name");
+        if (std::ranges::find(parameters, name, &url_parameter::name) != parameters.end()) {
+            refuse("has a parameter twice");
+        }
+        parameters.push_back({name, percent_decoded(value)});
+    }
+    return parameters;
+}
+
+url parse_url(std::string_view text) {
+    const std::size_t colon = text.find("://");
+    if (colon == std::string_view::npos) refuse("has no scheme such as mysql://");
+    if (text.find('#') != std::string_view::npos) {
+        refuse("has a #, which is written %23 in a password");
+    }
+    url made;
+    made.scheme = std::string{text.substr(0, colon)};
+    text.remove_prefix(colon + 3);
+
+    std::string_view place = take_until(text, '?');
+    made.parameters = parse_parameters(text);
+    std::string_view authority = take_until(place, '/');
+    made.database = percent_decoded(place);
+
+    // The last @ parts user and host, so that one in a password does no harm.
+    if (const std::size_t at = authority.rfind('@'); at != std::string_view::npos) {
+        std::string_view password = authority.substr(0, at);
+        made.user = percent_decoded(take_until(password, ':'));
+        made.password = percent_decoded(password);
+        authority.remove_prefix(at + 1);
+    }
+    parse_host(authority, made);
+    return made;
+}
+
+void refuse_parameter(std::string_view scheme, const url_parameter& unknown) {
+    std::string message{"the "};
+    message.append(scheme).append(" URL has an unknown parameter");
+    // Anything else may be part of a password with a raw ? in it.
+    if (is_plain_name(unknown.name)) message.append(": ").append(unknown.name);
+    throw error{errc::invalid_url, message};
+}
+
+void refuse_value(const url_parameter& wrong, std::string_view wanted) {
+    std::string message{"the database URL's parameter "};
+    message.append(wrong.name).append(" must be ").append(wanted);
+    throw error{errc::invalid_url, message};
+}
+
+}  // namespace rowlock::driver

@@ -1,0 +1,44 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+/// Database URLs of the drivers whose library understands none. No error ever quotes a URL or a
+/// value from it: they may hold a password.
+namespace rowlock::driver {
+
+struct url_parameter {
+    std::string name;
+    std::string value;
+};
+
+/// `scheme://user:password@host:port/database?name=value&…`, percent-decoded.
+struct url {
+    std::string scheme;
+    std::string user;
+    std::string password;
+    std::string host;        ///< an IPv6 address stands here without its brackets
+    std::uint16_t port = 0;  ///< 0 = none given
+    std::string database;
+    std::vector<url_parameter> parameters;  ///< in the order given; no name twice
+};
+
+/// @throws error errc::invalid_url, saying what is wrong and where, but never the text.
+[[nodiscard]] url parse_url(std::string_view text);
+
+/// @throws error errc::invalid_url for % without two hexadecimal digits, and for %00.
+[[nodiscard]] std::string percent_decoded(std::string_view text);
+
+/// `name=value&name=value`, percent-decoded.
+/// @throws error errc::invalid_url for a name that is missing or stands twice, or has no =.
+[[nodiscard]] std::vector<url_parameter> parse_parameters(std::string_view text);
+
+/// @throws error errc::invalid_url that names the parameter: unknown to `scheme`'s driver …
+[[noreturn]] void refuse_parameter(std::string_view scheme, const url_parameter& unknown);
+
+/// … or with a value that is not one of `wanted`, such as "true or false".
+[[noreturn]] void refuse_value(const url_parameter& wrong, std::string_view wanted);
+
+}  // namespace rowlock::driver

@@ -1,0 +1,17 @@
+#pragma once
+
+#include <span>
+#include <string_view>
+
+/// The .sql files, compiled in by cmake/EmbedSql.cmake.
+namespace rowlock::embedded {
+
+struct file {
+    std::string_view path;  ///< "postgresql/acquire.sql"
+    std::string_view text;
+};
+
+std::span<const file> dialect_files() noexcept;    ///< src/dialect
+std::span<const file> migration_files() noexcept;  ///< migrations
+
+}  // namespace rowlock::embedded

@@ -1,0 +1,119 @@
+#include "schema/catalog.hpp"
+#include "schema/migrator.hpp"
+#include "schema/table_names.hpp"
+#include <rowlock/error.hpp>
+#include <rowlock/migrations.hpp>
+
+namespace rowlock {
+namespace {
+
+std::unique_ptr<sql::connection> connect(const sql::connection_source& source,
+                                         const migration_options& options) {
+    schema::validate(options, source.speaks());
+    return source.connect(std::chrono::steady_clock::now() + options.wait);
+}
+
+error with_advice(const error& failure) {
+    switch (failure.kind()) {
+        case errc::access_denied:
+            return schema::explained(failure, "",
+                                     "; a migration needs the right to create tables: run it as "
+                                     "their owner, or give a DBA the output of `rowlock migrate "
+                                     "--print`");
+        case errc::outcome_unknown:
+            return schema::explained(
+                failure, "", "; migrate again: it sees how far this run came and goes on there");
+        default:
+            return failure;
+    }
+}
+
+/// No rows if the table is missing.
+std::vector<schema::recorded_migration> read_record(sql::connection& connection,
+                                                    const migration_options& options,
+                                                    sql::deadline until) {
+    try {
+        return schema::read_record(connection, options, until);
+    } catch (const error& failure) {
+        if (failure.kind() == errc::schema_outdated) return {};
+        if (failure.kind() != errc::access_denied) throw;
+        throw schema::explained(failure, "",
+                                "; the rights that rowlock needs are in docs/migrations.md");
+    }
+}
+
+std::string place(const migration_options& options) {
+    std::string text = "with the prefix " + options.prefix;
+    if (!options.schema.empty()) text += " in the schema " + options.schema;
+    return text;
+}
+
+}  // namespace
+
+std::vector<int> migrate(const sql::connection_source& source, const migration_options& options,
+                         int target) {
+    const schema::catalog& known = schema::library_catalog(source.speaks());
+    if (target < -1 || target > known.latest()) {
+        throw error{errc::invalid_options, "the target of a migration must be 0 to " +
+                                               std::to_string(known.latest()) +
+                                               ", or -1 for the latest"};
+    }
+    const auto connection = connect(source, options);
+    try {
+        return schema::migrator{*connection, known, options}.move_to(target == -1 ? known.latest()
+                                                                                  : target);
+    } catch (const error& failure) {
+        throw with_advice(failure);
+    }
+}
+
+migration_status schema_status(const sql::connection_source& source,
+                               const migration_options& options) {
+    const schema::catalog& known = schema::library_catalog(source.speaks());
+    const auto connection = connect(source, options);
+    return {.version = schema::migrator{*connection, known, options}.version(),
+            .latest = known.latest()};
+}
+
+void require_current_schema(sql::connection& connection, const migration_options& options,
+                            sql::deadline until) {
+    schema::validate(options, connection.speaks());
+    const schema::catalog& known = schema::library_catalog(connection.speaks());
+    const int version = schema::verified_version(read_record(connection, options, until), known);
+    if (version == known.latest()) return;
+    if (version == 0) {
+        throw error{errc::schema_outdated,
+                    "no rowlock tables " + place(options) + ": run `rowlock migrate`"};
+    }
+    throw error{errc::schema_outdated, "the tables " + place(options) + " are at migration " +
+                                           std::to_string(version) + ", this rowlock needs " +
+                                           std::to_string(known.latest()) +
+                                           ": run `rowlock migrate`"};
+}
+
+std::string migration_script(sql::dialect dialect, const migration_options& options) {
+    schema::validate(options, dialect);
+    const schema::catalog& known = schema::library_catalog(dialect);
+    std::string script = "-- The tables of rowlock, up to " + known.at(known.latest()).title() +
+                         ", for an empty database.\n\n";
+    if (dialect == sql::dialect::postgresql) script += "begin;\n";
+    if (dialect == sql::dialect::sqlite) script += "begin immediate;\n";
+    if (!options.schema.empty()) {
+        script +=
+            "-- Needs the right to create schemas, even if this one exists: leave it out then.\n"
+            "create schema if not exists \"" +
+            options.schema + "\";\n";
+    }
+    const auto append = [&](std::string_view text) {
+        script.append("\n").append(schema::qualify(text, dialect, options.schema, options.prefix));
+    };
+    append(known.record.up);
+    for (const auto& step : known.numbered) {
+        append(step.up);
+        append(schema::record_statement(step, dialect) + ";\n");
+    }
+    if (dialect != sql::dialect::mysql) script += "\ncommit;\n";
+    return script;
+}
+
+}  // namespace rowlock

@@ -1,0 +1,339 @@
+#include "schema/migrator.hpp"
+
+#include "schema/script.hpp"
+#include "schema/table_names.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <thread>
+
+namespace rowlock::schema {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using std::chrono::steady_clock;
+
+/// Between two tries for the lock of another migrator: it works for some ten milliseconds.
+constexpr milliseconds slice{100};
+/// To undo and unlock after a failure, whatever the deadline of the work was.
+constexpr seconds cleanup_deadline{5};
+constexpr int deadlock_attempts = 5;
+
+std::string quoted(std::string_view validated_name) {
+    return std::string{"'"}.append(validated_name).append("'");
+}
+
+[[noreturn]] void give_up_waiting(const migration_options& options) {
+    throw error{errc::timed_out,
+                "another process is migrating this database and did not finish "
+                "within " +
+                    std::to_string(options.wait.count()) + " ms: try again, or wait longer"};
+}
+
+/// Runs a statement that undoes something, on the way out of a failure that matters more.
+void query_quietly(sql::connection& db, std::string_view sql) noexcept {
+    try {
+        if (db.alive()) db.query(sql, steady_clock::now() + cleanup_deadline);
+    } catch (...) {  // the connection is closed next, which has the same effect
+    }
+}
+
+template <typename Undo>
+class on_exit {
+public:
+    explicit on_exit(Undo undo) : undo_{std::move(undo)} {}
+    on_exit(const on_exit&) = delete;
+    on_exit& operator=(const on_exit&) = delete;
+    ~on_exit() { undo_(); }
+
+private:
+    Undo undo_;
+};
+
+}  // namespace
+
+migrator::migrator(sql::connection& db, const catalog& known, const migration_options& options)
+    : db_{db}, known_{known}, options_{options}, speaks_{db.speaks()} {
+    validate(options_, speaks_);
+}
+
+int migrator::version() {
+    return verified_version(read_record(), known_);
+}
+
+std::vector<int> migrator::move_to(int target) {
+    const bool removed = target == 0 && !has_record();
+    if (removed || (target != 0 && version() == target)) return {};
+    moved_.clear();
+    if (speaks_ == sql::dialect::mysql) return move_in_steps(target);
+    return move_in_transaction(target);
+}
+
+sql::result migrator::query(std::string_view sql) {
+    return db_.query(sql, steady_clock::now() + options_.wait);
+}
+
+std::string migrator::qualified(std::string_view sql) const {
+    return qualify(sql, speaks_, options_.schema, options_.prefix);
+}
+
+std::string migrator::table(std::string_view name) const {
+    return qualified("rowlock_" + std::string{name});
+}
+
+bool migrator::has_record() {
+    switch (speaks_) {
+        case sql::dialect::postgresql:
+            return query("select cast(to_regclass(" + quoted(table("migration")) +
+                         ") is not null as integer)")
+                       .integer(0, 0) != 0;
+        case sql::dialect::mysql:
+            return query(
+                       "select count(*) from information_schema.tables "
+                       "where table_schema = database() and table_name = " +
+                       quoted(table("migration")))
+                       .integer(0, 0) != 0;
+        case sql::dialect::sqlite:
+            return query("select count(*) from sqlite_master where type = 'table' and name = " +
+                         quoted(table("migration")))
+                       .integer(0, 0) != 0;
+    }
+    return false;
+}
+
+std::vector<recorded_migration> migrator::read_record() {
+    // Asked first, not concluded from an error: an error would abort a PostgreSQL transaction.
+    if (!has_record()) return {};
+    try {
+        return schema::read_record(db_, options_, steady_clock::now() + options_.wait);
+    } catch (const error& failure) {
+        if (failure.kind() != errc::schema_outdated) throw;
+        if (!locked_ && !has_record()) return {};  // another process has just removed it
+        throw explained(failure, "the table " + table("migration") +
+                                     " was not made by rowlock, choose another prefix: ");
+    }
+}
+
+void migrator::run_script(const migration& step, std::string_view script) {
+    try {
+        for (const auto& statement : split_statements(script, speaks_)) {
+            query(qualified(statement));
+        }
+    } catch (const error& failure) {
+        throw explained(failure, step.title() + ": ");
+    }
+}
+
+std::vector<int> migrator::move_in_transaction(int target) {
+    const bool postgresql = speaks_ == sql::dialect::postgresql;
+    const std::int64_t key = postgresql ? postgresql_lock_key() : 0;
+    try {
+        if (postgresql) {
+            begin_postgresql(key);
+        } else {
+            begin_sqlite();
+        }
+        move_under_lock(target);
+        query("commit");
+        return moved_;
+    } catch (...) {
+        query_quietly(db_, "rollback");
+        throw;
+    }
+}
+
+std::vector<int> migrator::move_in_steps(int target) {
+    const auto lock_wait = std::chrono::ceil<seconds>(options_.wait).count();
+    query("set session autocommit = 1, lock_wait_timeout = " + std::to_string(lock_wait));
+    take_mysql_lock();
+    const on_exit unlock{
+        [this] { query_quietly(db_, "select release_lock(" + quoted(mysql_lock_) + ")"); }};
+    for (int attempt = 1;; ++attempt) {
+        try {
+            move_under_lock(target);
+            return moved_;
+        } catch (const error& failure) {
+            // On Galera, DDL of another node makes any write the victim.
+            if (failure.kind() != errc::deadlock || attempt == deadlock_attempts) throw;
+        }
+    }
+}
+
+void migrator::move_under_lock(int target) {
+    locked_ = true;
+    const int from = version();
+    if (from > target || target == 0) {
+        move_down(from, target);
+    } else if (from < target) {
+        move_up(from, target);
+    }
+}
+
+void migrator::move_up(int from, int target) {
+    if (!has_record()) {
+        if (speaks_ == sql::dialect::postgresql) make_postgresql_schema();
+        run_script(known_.record, known_.record.up);
+    }
+    for (int version = from + 1; version <= target; ++version) {
+        const migration& step = known_.at(version);
+        run_script(step, step.up);
+        require_mysql_lock();
+        query(qualified(record_statement(step, speaks_)));
+        moved_.push_back(version);
+    }
+}
+
+void migrator::move_down(int from, int target) {
+    if (!has_record()) return;
+    for (int version = from; version > target; --version) {
+        const migration& step = known_.at(version);
+        run_script(step, step.down);
+        require_mysql_lock();
+        query(
+            qualified("delete from rowlock_migration where version = " + std::to_string(version)));
+        moved_.push_back(version);
+    }
+    if (target != 0) return;
+    // On MySQL the first migration may have been cut off before it was recorded.
+    if (from == 0) run_script(known_.at(1), known_.at(1).down);
+    require_mysql_lock();
+    run_script(known_.record, known_.record.down);
+}
+
+std::int64_t migrator::postgresql_lock_key() {
+    const auto schema = query("select " + postgresql_schema());
+    if (schema.is_null(0, 0)) {
+        throw error{errc::invalid_options,
+                    "no schema on the search path exists, so there is no place for tables: name a "
+                    "schema"};
+    }
+    // By schema, whatever the prefix: two prefixes would race to create the schema.
+    return static_cast<std::int64_t>(
+        fingerprint("rowlock migrations in " + std::string{schema.text(0, 0)}));
+}
+
+void migrator::begin_postgresql(std::int64_t key) {
+    const auto give_up = steady_clock::now() + options_.wait;
+    for (;;) {
+        query("begin transaction isolation level read committed read write");
+        const auto locked =
+            query("select cast(pg_try_advisory_xact_lock(" + std::to_string(key) + ") as integer)");
+        if (locked.integer(0, 0) != 0) break;
+        // A waiter inside a transaction would block CREATE INDEX CONCURRENTLY.
+        query("rollback");
+        if (steady_clock::now() >= give_up) give_up_waiting(options_);
+        std::this_thread::sleep_for(slice);
+    }
+    query("select set_config('lock_timeout', '" + std::to_string(options_.wait.count()) +
+          "ms', true), set_config('client_min_messages', 'warning', true)");
+    if (!options_.schema.empty()) return;
+    // New tables go where the others are, also if this role would find another schema first.
+    query("select set_config('search_path', quote_ident(" + postgresql_schema() + "), true)");
+}
+
+std::string migrator::postgresql_schema() const {
+    if (!options_.schema.empty()) return quoted(options_.schema);
+    return "coalesce((select n.nspname from pg_catalog.pg_class c "
+           "join pg_catalog.pg_namespace n on n.oid = c.relnamespace where c.oid = to_regclass(" +
+           quoted(table("migration")) + ")), current_schema())";
+}
+
+void migrator::begin_sqlite() {
+    try {
+        query("begin immediate");
+    } catch (const error& failure) {
+        if (failure.kind() != errc::timed_out) throw;
+        throw explained(failure, "another process is migrating this file, or writes to it: ");
+    }
+}
+
+void migrator::make_postgresql_schema() {
+    if (options_.schema.empty()) return;
+    // Asked first: IF NOT EXISTS needs the right to create schemas even where one exists.
+    const auto found = query("select count(*) from pg_catalog.pg_namespace where nspname = " +
+                             quoted(options_.schema));
+    if (found.integer(0, 0) == 0) query("create schema \"" + options_.schema + "\"");
+}
+
+void migrator::take_mysql_lock() {
+    const auto database = query("select database()");
+    if (database.is_null(0, 0)) {
+        throw error{errc::invalid_options,
+                    "the connection has no default database: name one in "
+                    "the URL"};
+    }
+    // Locks are the server's, not the database's; MySQL allows 64 characters.
+    const std::string place = std::string{database.text(0, 0)} + "." + options_.prefix;
+    const std::string name = "rowlock_migrations_" + hexadecimal(fingerprint(place));
+    const auto give_up = steady_clock::now() + options_.wait;
+    for (;;) {
+        const bool patient = give_up - steady_clock::now() >= seconds{1};
+        const auto locked = query("select get_lock(" + quoted(name) + (patient ? ", 1)" : ", 0)"));
+        if (locked.maybe_integer(0, 0) == 1) break;
+        if (steady_clock::now() >= give_up) give_up_waiting(options_);
+        if (!patient || locked.is_null(0, 0)) std::this_thread::sleep_for(slice);
+    }
+    mysql_lock_ = name;
+}
+
+void migrator::require_mysql_lock() {
+    if (speaks_ != sql::dialect::mysql) return;
+    // A source of somebody else's may reconnect behind our back, and the lock is gone.
+    const auto held = query("select is_used_lock(" + quoted(mysql_lock_) + ") = connection_id()");
+    if (held.maybe_integer(0, 0) == 1) return;
+    throw error{errc::conflict,
+                "the lock that keeps other migrations away was lost: migrate again, it goes on "
+                "where this run stopped"};
+}
+
+std::vector<recorded_migration> read_record(sql::connection& db, const migration_options& options,
+                                            sql::deadline until) {
+    const auto rows = db.query(qualify("select version, checksum from rowlock_migration "
+                                       "order by version",
+                                       db.speaks(), options.schema, options.prefix),
+                               until);
+    std::vector<recorded_migration> record;
+    for (std::size_t row = 0; row < rows.rows(); ++row) {
+        record.push_back({rows.integer(row, 0), std::string{rows.text(row, 1)}});
+    }
+    return record;
+}
+
+std::string record_statement(const migration& step, sql::dialect which) {
+    const std::string head =
+        "insert into rowlock_migration (version, name, checksum, applied_at) values (" +
+        std::to_string(step.version) + ", " + quoted(step.name) + ", " + quoted(step.checksum()) +
+        ", ";
+    switch (which) {
+        case sql::dialect::postgresql:
+            return head + "clock_timestamp())";
+        case sql::dialect::mysql:
+            return head +
+                   "timestampdiff(microsecond, '1970-01-01 00:00:00', utc_timestamp(6)))"
+                   " on duplicate key update version = version";
+        case sql::dialect::sqlite:
+            return head + "cast((julianday('now') - 2440587.5) * 86400000000 as integer))";
+    }
+    return head;
+}
+
+error explained(const error& failure, std::string_view before, std::string_view after) {
+    std::string message = failure.what();
+    // What std::system_error appended; it will do so again.
+    if (const auto tail = ": " + failure.code().message(); message.ends_with(tail)) {
+        message.resize(message.size() - tail.size());
+    }
+    return error{failure.kind(),
+                 std::string{before} + message + std::string{after},
+                 {failure.sqlstate(), failure.native_code(), failure.server_message()}};
+}
+
+void validate(const migration_options& options, sql::dialect which) {
+    validate_names(which, options.schema, options.prefix);
+    if (options.wait < milliseconds{1} || options.wait > std::chrono::hours{24}) {
+        throw error{errc::invalid_options, "the wait of a migration must be 1 ms to 24 h"};
+    }
+}
+
+}  // namespace rowlock::schema

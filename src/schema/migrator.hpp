@@ -1,0 +1,84 @@
+#pragma once
+
+#include "schema/catalog.hpp"
+#include <rowlock/error.hpp>
+#include <rowlock/migrations.hpp>
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace rowlock::schema {
+
+/// Moves the schema on one connection from version to version of a catalog. One at a time,
+/// anywhere:
+/// - PostgreSQL: all in one transaction, under an advisory lock of that transaction;
+/// - SQLite: all in one transaction, which has the only right to write;
+/// - MySQL: statement by statement, under GET_LOCK, since DDL commits there. Every statement can be
+///   repeated and a migration is recorded when it is complete, so that the next run completes what
+///   was cut off. On Galera two nodes grant the lock at once; then both do the same work, which
+///   does no harm: at worst one of them fails and finds it done when it tries again.
+class migrator {
+public:
+    /// The arguments must outlive the migrator.
+    /// @throws error errc::invalid_options
+    migrator(sql::connection& db, const catalog& known, const migration_options& options);
+
+    /// The version of the database, 0 without tables. Changes nothing.
+    /// @throws error errc::schema_outdated if it is newer than the catalog, or differs from it
+    [[nodiscard]] int version();
+
+    /// @param target 0 to known.latest()
+    /// @return the versions applied or taken back. Empty, nothing locked and nothing written if the
+    /// database is there already.
+    std::vector<int> move_to(int target);
+
+private:
+    sql::result query(std::string_view sql);
+    [[nodiscard]] std::string qualified(std::string_view sql) const;
+    [[nodiscard]] std::string table(std::string_view name) const;
+    [[nodiscard]] bool has_record();
+    [[nodiscard]] std::vector<recorded_migration> read_record();
+    void run_script(const migration& step, std::string_view script);
+
+    std::vector<int> move_in_transaction(int target);
+    std::vector<int> move_in_steps(int target);
+    void move_under_lock(int target);
+    void move_up(int from, int target);
+    void move_down(int from, int target);
+
+    [[nodiscard]] std::int64_t postgresql_lock_key();
+    void begin_postgresql(std::int64_t key);
+    /// An expression: the name of the schema where the tables are, or will be.
+    [[nodiscard]] std::string postgresql_schema() const;
+    void begin_sqlite();
+    void make_postgresql_schema();
+    void take_mysql_lock();
+    void require_mysql_lock();
+
+    sql::connection& db_;
+    const catalog& known_;
+    const migration_options& options_;
+    sql::dialect speaks_;
+    std::vector<int> moved_;  ///< versions, so far
+    bool locked_ = false;     ///< no other migrator is at work
+    std::string mysql_lock_;  ///< the lock's name
+};
+
+/// The rows of the record table. One round trip.
+/// @throws error errc::schema_outdated if there is none
+[[nodiscard]] std::vector<recorded_migration> read_record(sql::connection& db,
+                                                          const migration_options& options,
+                                                          sql::deadline until);
+
+/// The statement that records a migration as applied, in our spelling of table names.
+[[nodiscard]] std::string record_statement(const migration& step, sql::dialect which);
+
+/// The same error with more words.
+[[nodiscard]] error explained(const error& failure, std::string_view before,
+                              std::string_view after = {});
+
+/// @throws error errc::invalid_options
+void validate(const migration_options& options, sql::dialect which);
+
+}  // namespace rowlock::schema

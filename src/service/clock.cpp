@@ -1,0 +1,73 @@
+#include "service/clock.hpp"
+
+#include <rowlock/error.hpp>
+
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/timerfd.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdint>
+
+namespace rowlock::service {
+namespace {
+
+timespec to_timespec(nanoseconds time) {
+    const auto whole = std::chrono::floor<std::chrono::seconds>(time);
+    return {static_cast<time_t>(whole.count()), static_cast<long>((time - whole).count())};
+}
+
+}  // namespace
+
+nanoseconds clock::now() const noexcept {
+    if (replaced_) return replaced_->now();
+    timespec time{};
+    clock_gettime(CLOCK_BOOTTIME, &time);
+    return std::chrono::seconds{time.tv_sec} + nanoseconds{time.tv_nsec};
+}
+
+alarm::alarm(clock clock)
+    : clock_{std::move(clock)},
+      timer_{timerfd_create(CLOCK_BOOTTIME, TFD_CLOEXEC | TFD_NONBLOCK)},
+      wake_{eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)} {
+    if (timer_ < 0 || wake_ < 0) {
+        if (timer_ >= 0) close(timer_);
+        if (wake_ >= 0) close(wake_);
+        throw error{errc::out_of_resources,
+                    "no timer could be made: raise the limit of open files (ulimit -n)"};
+    }
+    if (clock_.replaced()) {
+        subscription_ = clock_.replaced()->on_advance([this] { poke(); });
+    }
+}
+
+alarm::~alarm() {
+    subscription_.reset();
+    close(timer_);
+    close(wake_);
+}
+
+void alarm::wait_until(nanoseconds moment) {
+    pollfd watched[] = {{wake_, POLLIN, 0}, {timer_, POLLIN, 0}};
+    const bool timed = moment != never && !clock_.replaced();
+    if (timed) {
+        // Zero would disarm the timer; a moment that has passed fires at once.
+        itimerspec due{};
+        due.it_value = to_timespec(std::max(moment, nanoseconds{1}));
+        timerfd_settime(timer_, TFD_TIMER_ABSTIME, &due, nullptr);
+    }
+    if (clock_.replaced() && moment <= clock_.now()) return;
+    poll(watched, timed ? 2 : 1, -1);
+    std::uint64_t count = 0;
+    if ((watched[0].revents & POLLIN) != 0) static_cast<void>(!read(wake_, &count, sizeof count));
+    if ((watched[1].revents & POLLIN) != 0) static_cast<void>(!read(timer_, &count, sizeof count));
+}
+
+void alarm::poke() const noexcept {
+    const std::uint64_t one = 1;
+    static_cast<void>(!write(wake_, &one, sizeof one));
+}
+
+}  // namespace rowlock::service

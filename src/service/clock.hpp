@@ -1,0 +1,48 @@
+#pragma once
+
+#include <rowlock/options.hpp>
+
+#include <chrono>
+#include <memory>
+
+namespace rowlock::service {
+
+using std::chrono::nanoseconds;
+
+/// The client's clock: CLOCK_BOOTTIME, or the hand-moved one of a test. Reading it is two calls
+/// cheaper than a virtual function where it matters: held().
+class clock {
+public:
+    explicit clock(std::shared_ptr<time_source> replaced = {}) : replaced_{std::move(replaced)} {}
+
+    [[nodiscard]] nanoseconds now() const noexcept;
+    [[nodiscard]] const std::shared_ptr<time_source>& replaced() const noexcept { return replaced_; }
+
+private:
+    std::shared_ptr<time_source> replaced_;
+};
+
+/// Sleeps until a moment of that clock or until poked, whichever is first. CLOCK_BOOTTIME goes on
+/// while the machine is suspended, and the timer fires at once after a resume; a condition variable
+/// would sleep on. One thread waits, any thread pokes.
+class alarm {
+public:
+    explicit alarm(clock clock);
+    ~alarm();
+    alarm(const alarm&) = delete;
+    alarm& operator=(const alarm&) = delete;
+
+    static constexpr nanoseconds never = nanoseconds::max();
+
+    void wait_until(nanoseconds moment);
+    /// The current or next wait ends at once.
+    void poke() const noexcept;
+
+private:
+    clock clock_;
+    int timer_ = -1;
+    int wake_ = -1;
+    std::shared_ptr<void> subscription_;
+};
+
+}  // namespace rowlock::service

@@ -1,0 +1,91 @@
+#include <rowlock/sql/connection.hpp>
+
+#include <rowlock/error.hpp>
+
+#include <atomic>
+#include <charconv>
+
+namespace rowlock::sql {
+
+std::string_view to_string(dialect which) noexcept {
+    switch (which) {
+        case dialect::postgresql: return "postgresql";
+        case dialect::mysql: return "mysql";
+        case dialect::sqlite: return "sqlite";
+    }
+    return "unknown";
+}
+
+statement::statement(std::string text) : text_{std::move(text)} {
+    static std::atomic<std::uint64_t> last_id{0};
+    id_ = ++last_id;
+}
+
+const result::cell& result::at(std::size_t row, std::size_t column) const {
+    if (row >= rows() || column >= columns_) {
+        throw error{errc::database_error, "a result was read outside its rows and columns"};
+    }
+    return cells_[row * columns_ + column];
+}
+
+bool result::is_null(std::size_t row, std::size_t column) const {
+    return at(row, column).length == null_cell;
+}
+
+std::string_view result::text(std::size_t row, std::size_t column) const {
+    const cell& found = at(row, column);
+    if (found.length == null_cell) return {};
+    return std::string_view{buffer_}.substr(found.offset, found.length);
+}
+
+std::optional<std::int64_t> result::maybe_integer(std::size_t row, std::size_t column) const {
+    if (is_null(row, column)) return std::nullopt;
+    const std::string_view digits = text(row, column);
+    std::int64_t number = 0;
+    const auto [end, failure] = std::from_chars(digits.data(), digits.data() + digits.size(), number);
+    if (failure != std::errc{} || end != digits.data() + digits.size()) {
+        throw error{errc::database_error, "the database answered text where a number was expected"};
+    }
+    return number;
+}
+
+std::int64_t result::integer(std::size_t row, std::size_t column) const {
+    if (const auto number = maybe_integer(row, column)) return *number;
+    throw error{errc::database_error, "the database answered NULL where a number was expected"};
+}
+
+void result::append_text(std::string_view text) {
+    cells_.push_back({buffer_.size(), text.size()});
+    buffer_.append(text);
+}
+
+void result::append_integer(std::int64_t number) {
+    char digits[24];
+    const auto end = std::to_chars(digits, digits + sizeof digits, number).ptr;
+    append_text({digits, static_cast<std::size_t>(end - digits)});
+}
+
+connection::~connection() = default;
+
+connection_source::connection_source(dialect speaks, connect_function connect,
+                                     std::string description)
+    : speaks_{speaks}, connect_{std::move(connect)}, description_{std::move(description)} {
+    if (!connect_) {
+        throw error{errc::invalid_options, "a connection source needs a function that connects"};
+    }
+}
+
+std::unique_ptr<connection> connection_source::connect(deadline until) const {
+    auto made = connect_(until);
+    if (!made) {
+        throw error{errc::database_unreachable, "the connection source yielded no connection"};
+    }
+    if (made->speaks() != speaks_) {
+        throw error{errc::invalid_options, "the connection source yielded a connection of dialect " +
+                                               std::string{to_string(made->speaks())} + ", not " +
+                                               std::string{to_string(speaks_)}};
+    }
+    return made;
+}
+
+}  // namespace rowlock::sql

@@ -1,0 +1,277 @@
+#include "strategy/lease_protocol.hpp"
+
+#include "strategy/transaction_scope.hpp"
+
+#include <rowlock/error.hpp>
+
+#include <algorithm>
+#include <array>
+
+namespace rowlock::strategy {
+namespace {
+
+using sql::value;
+using std::chrono::microseconds;
+using std::chrono::milliseconds;
+
+/// The columns of `acquire` and `probe` from the second on.
+look read_look(const sql::result& row) {
+    look seen;
+    seen.session_live = row.integer(0, 1) != 0;
+    seen.present = row.integer(0, 2) != 0;
+    seen.token = row.maybe_integer(0, 3).value_or(0);
+    seen.free = row.integer(0, 4) != 0;
+    seen.grant_id = row.maybe_integer(0, 5).value_or(0);
+    seen.session = row.maybe_integer(0, 6).value_or(0);
+    seen.holder_expired = row.integer(0, 7) != 0;
+    seen.remaining = microseconds{row.maybe_integer(0, 8).value_or(0)};
+    return seen;
+}
+
+attempt judge(const look& seen) {
+    if (!seen.session_live) return {attempt::outcome::session_dead, 0, seen};
+    if (!seen.free) return {attempt::outcome::held, 0, seen};
+    return {attempt::outcome::contested, 0, seen};
+}
+
+milliseconds in_milliseconds(std::optional<std::int64_t> count) {
+    return std::chrono::floor<milliseconds>(microseconds{count.value_or(0)});
+}
+
+/// The columns of the fragment `info`.
+lease_info read_info(const sql::result& rows, std::size_t row) {
+    lease_info info;
+    info.name = rows.text(row, 0);
+    info.token = fencing_token{rows.integer(row, 1)};
+    info.changed = in_milliseconds(rows.maybe_integer(row, 2));
+    if (rows.integer(row, 3) != 0) return info;
+    holder_info& holder = info.holder.emplace();
+    holder.session = rows.integer(row, 4);
+    holder.grant_id = rows.maybe_integer(row, 5).value_or(0);
+    holder.owner = rows.text(row, 6);
+    holder.host = rows.text(row, 7);
+    holder.program = rows.text(row, 8);
+    holder.thread = rows.text(row, 9);
+    holder.note = rows.text(row, 10);
+    holder.pid = rows.maybe_integer(row, 11).value_or(0);
+    holder.held_for = in_milliseconds(rows.maybe_integer(row, 12));
+    holder.remaining = in_milliseconds(rows.maybe_integer(row, 13));
+    return info;
+}
+
+bool changed_one(const sql::result& done) { return done.affected() > 0; }
+
+template <typename... Values>
+sql::result run(sql::connection& db, const sql::statement& what, sql::deadline until,
+                const Values&... values) {
+    const std::array<value, sizeof...(Values)> parameters{value{values}...};
+    return db.execute(what, parameters, until);
+}
+
+value text_or_null(std::string_view text) { return text.empty() ? value{} : value{text}; }
+
+void set_up_mysql(sql::connection& db, milliseconds statement_deadline, sql::deadline until) {
+    const auto whole_seconds = [](milliseconds time) {
+        return std::to_string(std::max<std::int64_t>(1, std::chrono::ceil<std::chrono::seconds>(time).count()));
+    };
+    const auto version = db.query("select version()", until);
+    const bool mariadb = version.text(0, 0).find("MariaDB") != std::string_view::npos;
+    // Isolation as the protocol is proved; time zone for SYSDATE; strict mode so that nothing is cut
+    // off in silence. max_execution_time bounds only SELECT on MySQL, there lock waits are bounded.
+    db.query("set session transaction isolation level read committed", until);
+    db.query("set session time_zone = '+00:00', sql_mode = 'STRICT_ALL_TABLES', autocommit = 1, "
+             "innodb_lock_wait_timeout = " +
+                 whole_seconds(statement_deadline) +
+                 (mariadb ? ", max_statement_time = " + whole_seconds(statement_deadline) +
+                                ", idle_transaction_timeout = " + whole_seconds(statement_deadline)
+                          : ", max_execution_time = " + std::to_string(statement_deadline.count())),
+             until);
+}
+
+}  // namespace
+
+void lease_protocol::set_up(sql::connection& db, milliseconds statement_deadline,
+                            sql::deadline until) const {
+    if (!db.keeps_session_state()) return;
+    if (db.speaks() == sql::dialect::mysql) set_up_mysql(db, statement_deadline, until);
+    if (sql_.session_setup) {
+        const auto timeout = std::to_string(statement_deadline.count());
+        run(db, *sql_.session_setup, until, timeout, timeout);
+    }
+}
+
+void lease_protocol::open_session(sql::connection& db, const session_row& row,
+                                  sql::deadline until) const {
+    run(db, sql_.open_session, until, row.id, row.owner, row.host, row.pid, row.program,
+        row.ttl.count());
+}
+
+bool lease_protocol::heartbeat(sql::connection& db, std::int64_t session, std::int64_t revision,
+                               sql::deadline until) const {
+    return changed_one(run(db, sql_.heartbeat, until, session, revision));
+}
+
+session_state lease_protocol::state_of(sql::connection& db, std::int64_t session,
+                                       sql::deadline until) const {
+    const auto row = run(db, sql_.session_state, until, session);
+    if (row.empty()) return {false, 0};
+    return {row.integer(0, 0) != 0, row.integer(0, 1)};
+}
+
+bool lease_protocol::end_expired_session(sql::connection& db, std::int64_t session,
+                                         sql::deadline until) const {
+    return changed_one(run(db, sql_.end_expired_session, until, session));
+}
+
+void lease_protocol::end_session(sql::connection& db, std::int64_t session,
+                                 sql::deadline until) const {
+    run(db, sql_.end_session, until, session);
+}
+
+void lease_protocol::delete_session(sql::connection& db, std::int64_t session,
+                                    sql::deadline until) const {
+    run(db, sql_.delete_session, until, session);
+}
+
+attempt lease_protocol::acquire(sql::connection& db, const grant_request& request,
+                                sql::deadline until) const {
+    if (!sql_.acquire) {
+        const look seen = probe(db, request.name, request.session, until);
+        const attempt judged = judge(seen);
+        if (judged.what != attempt::outcome::contested) return judged;
+        return take_probed(db, request, seen, until);
+    }
+    const auto row =
+        run(db, *sql_.acquire, until, request.name, request.session, request.grant_id,
+            text_or_null(request.thread), text_or_null(request.note), request.deadline_us);
+    if (!row.empty() && !row.is_null(0, 0)) {
+        return {attempt::outcome::granted, row.integer(0, 0), {}};
+    }
+    if (row.empty()) return judge(probe(db, request.name, request.session, until));
+    return judge(read_look(row));
+}
+
+attempt lease_protocol::take_probed(sql::connection& db, const grant_request& request,
+                                    const look& seen, sql::deadline until) const {
+    const auto thread = text_or_null(request.thread);
+    const auto note = text_or_null(request.note);
+    try {
+        const auto done =
+            seen.present
+                ? run(db, *sql_.take, until, request.name, request.session, request.grant_id, thread,
+                      note, request.deadline_us, seen.token, seen.next_token)
+                : run(db, *sql_.insert_lease, until, request.name, request.session,
+                      request.grant_id, thread, note, request.deadline_us, seen.next_token);
+        if (changed_one(done)) return {attempt::outcome::granted, seen.next_token, {}};
+    } catch (const error& failure) {
+        if (failure.kind() != errc::unique_violation) throw;
+    }
+    return {attempt::outcome::contested, 0, seen};
+}
+
+look lease_protocol::probe(sql::connection& db, std::string_view name, std::int64_t session,
+                           sql::deadline until) const {
+    const auto row = run(db, sql_.probe, until, name, session);
+    if (row.empty()) {
+        throw error{errc::schema_outdated,
+                    "the token floor's row is missing: restore it with `rowlock migrate`'s SQL"};
+    }
+    look seen = read_look(row);
+    seen.next_token = row.maybe_integer(0, 0).value_or(0);
+    return seen;
+}
+
+bool lease_protocol::release(sql::connection& db, std::string_view name, std::int64_t session,
+                             std::int64_t grant_id, sql::deadline until) const {
+    const bool durably = sql_.release_durably && !db.keeps_session_state();
+    const auto& statement = durably ? *sql_.release_durably : sql_.release;
+    return changed_one(run(db, statement, until, name, session, grant_id));
+}
+
+std::optional<std::int64_t> lease_protocol::find_grant(sql::connection& db, std::string_view name,
+                                                       std::int64_t session, std::int64_t grant_id,
+                                                       sql::deadline until) const {
+    const auto row = run(db, sql_.find_grant, until, name, session, grant_id);
+    if (row.empty()) return std::nullopt;
+    // What is seen need not be durable: the commit whose reply was lost may have been interrupted
+    // while it waited for the disk or a standby. This one waits for both.
+    if (!changed_one(run(db, sql_.confirm_grant, until, name, session, grant_id))) {
+        return std::nullopt;
+    }
+    return row.integer(0, 0);
+}
+
+std::vector<session_lease> lease_protocol::leases_of(sql::connection& db, std::int64_t session,
+                                                     sql::deadline until) const {
+    const auto rows = run(db, sql_.session_leases, until, session);
+    std::vector<session_lease> leases;
+    leases.reserve(rows.rows());
+    for (std::size_t row = 0; row < rows.rows(); ++row) {
+        leases.push_back({std::string{rows.text(row, 0)}, rows.maybe_integer(row, 1).value_or(0),
+                          rows.integer(row, 2), rows.maybe_integer(row, 3)});
+    }
+    return leases;
+}
+
+bool lease_protocol::force_release(sql::connection& db, std::string_view name,
+                                   std::optional<std::int64_t>& victim, sql::deadline until) const {
+    for (;;) {
+        const look seen = probe(db, name, 0, until);
+        // An earlier attempt whose reply was lost has put that holder out, or somebody else has: the
+        // next one is not meant.
+        if (victim && seen.token != *victim) return true;
+        if (seen.free) return false;
+        victim = seen.token;
+        if (put_out(db, name, seen, until)) return true;
+    }
+}
+
+bool lease_protocol::put_out(sql::connection& db, std::string_view name, const look& seen,
+                             sql::deadline until) const {
+    // Lease first: the wait for a fenced transaction must not hold the session's row, or its
+    // heartbeats would wait too. reclaim() goes the other way round; a circle of the two is found by
+    // the database and repeated.
+    transaction_scope transaction{db, until};
+    if (!changed_one(run(db, sql_.force_release, until, name, seen.token, seen.session))) {
+        return false;
+    }
+    run(db, sql_.bump_revision, until, seen.session);
+    transaction.commit(until);
+    return true;
+}
+
+void lease_protocol::reclaim(sql::connection& db, std::string_view owner, std::int64_t session,
+                             sql::deadline until) const {
+    // One transaction: were the session ended in a commit of its own, a waiter could slip in before
+    // the leases are moved.
+    transaction_scope transaction{db, until};
+    const auto predecessors = run(db, sql_.predecessors, until, owner, session);
+    for (std::size_t i = 0; i < predecessors.rows(); ++i) {
+        const std::int64_t old = predecessors.integer(i, 0);
+        if (!changed_one(run(db, sql_.end_session, until, old))) continue;
+        for (const auto& lease : leases_of(db, old, until)) {
+            run(db, sql_.reclaim_lease, until, lease.name, session, old, lease.token);
+        }
+    }
+    transaction.commit(until);
+}
+
+std::optional<lease_info> lease_protocol::inspect(sql::connection& db, std::string_view name,
+                                                  sql::deadline until) const {
+    const auto row = run(db, sql_.inspect, until, name);
+    if (row.empty()) return std::nullopt;
+    return read_info(row, 0);
+}
+
+std::vector<lease_info> lease_protocol::list(sql::connection& db, std::string_view prefix,
+                                             const page& page, sql::deadline until) const {
+    // U+10FFFF, which no name contains, sorts behind every continuation of the prefix.
+    const std::string end = std::string{prefix} + "\xF4\x8F\xBF\xBF";
+    const auto rows = run(db, sql_.list, until, prefix, end, page.after, page.limit);
+    std::vector<lease_info> leases;
+    leases.reserve(rows.rows());
+    for (std::size_t row = 0; row < rows.rows(); ++row) leases.push_back(read_info(rows, row));
+    return leases;
+}
+
+}  // namespace rowlock::strategy

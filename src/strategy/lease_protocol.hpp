@@ -1,0 +1,128 @@
+#pragma once
+
+#include "dialect/statements.hpp"
+
+#include <rowlock/client.hpp>
+#include <rowlock/sql/connection.hpp>
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+/// The transitions of sessions and leases, each one conditional statement or one short transaction
+/// on a connection given by the caller. No state, no retries, no clocks: those are the client's.
+namespace rowlock::strategy {
+
+struct session_row {
+    std::int64_t id;
+    std::string owner, host, program;
+    std::int64_t pid;
+    std::chrono::microseconds ttl;
+};
+
+struct grant_request {
+    std::string_view name;
+    std::int64_t session;
+    std::int64_t grant_id;
+    std::string_view thread;
+    std::string_view note;
+    std::optional<std::int64_t> deadline_us;
+};
+
+/// What one snapshot showed of a lease.
+struct look {
+    std::int64_t next_token = 0;  ///< MySQL only: the token a grant would carry
+    bool session_live = false;    ///< the asking session
+    bool present = false;
+    std::int64_t token = 0;
+    bool free = false;
+    std::int64_t grant_id = 0;       ///< of the holder
+    std::int64_t session = 0;        ///< of the holder
+    bool holder_expired = false;     ///< but not ended: end it, then take the lease
+    std::chrono::microseconds remaining{0};  ///< until the holder expires
+};
+
+struct attempt {
+    enum class outcome {
+        granted,
+        held,          ///< by another; `seen` tells whom
+        contested,     ///< somebody was faster between probe and write: look again
+        session_dead,  ///< ours
+    };
+    outcome what;
+    std::int64_t token = 0;  ///< if granted
+    look seen{};
+};
+
+struct session_lease {
+    std::string name;
+    std::int64_t grant_id;
+    std::int64_t token;
+    std::optional<std::int64_t> deadline_us;  ///< what is left of it
+};
+
+struct session_state {
+    bool live;
+    std::int64_t revision;
+};
+
+class lease_protocol {
+public:
+    explicit lease_protocol(dialect::statements statements) : sql_{std::move(statements)} {}
+
+    /// Prepares a connection of our own. Up to five round trips, once per connection.
+    void set_up(sql::connection& db, std::chrono::milliseconds statement_deadline,
+                sql::deadline until) const;
+
+    void open_session(sql::connection& db, const session_row& row, sql::deadline until) const;
+    /// False: look at session_state to learn whether it is dead or its revision moved.
+    bool heartbeat(sql::connection& db, std::int64_t session, std::int64_t revision,
+                   sql::deadline until) const;
+    session_state state_of(sql::connection& db, std::int64_t session, sql::deadline until) const;
+    bool end_expired_session(sql::connection& db, std::int64_t session, sql::deadline until) const;
+    void end_session(sql::connection& db, std::int64_t session, sql::deadline until) const;
+    void delete_session(sql::connection& db, std::int64_t session, sql::deadline until) const;
+
+    /// One round trip where the dialect has `acquire` (and one more look on SQLite if it is held),
+    /// else a probe and, if that finds it free, a compare-and-set.
+    attempt acquire(sql::connection& db, const grant_request& request, sql::deadline until) const;
+    look probe(sql::connection& db, std::string_view name, std::int64_t session,
+               sql::deadline until) const;
+    /// False if the row is not this grant (any more).
+    bool release(sql::connection& db, std::string_view name, std::int64_t session,
+                 std::int64_t grant_id, sql::deadline until) const;
+    /// The token of a grant whose reply was lost, made durable; two round trips.
+    std::optional<std::int64_t> find_grant(sql::connection& db, std::string_view name,
+                                           std::int64_t session, std::int64_t grant_id,
+                                           sql::deadline until) const;
+    std::vector<session_lease> leases_of(sql::connection& db, std::int64_t session,
+                                         sql::deadline until) const;
+    /// True if a holder was put out; false if the lease was free. A repetition after a lost reply is
+    /// given the same `victim` (the token of the holder that is meant, filled in by the first) and
+    /// leaves a newer holder alone.
+    bool force_release(sql::connection& db, std::string_view name,
+                       std::optional<std::int64_t>& victim, sql::deadline until) const;
+    /// Ends the owner's other sessions and moves their leases to `session`, in one transaction.
+    void reclaim(sql::connection& db, std::string_view owner, std::int64_t session,
+                 sql::deadline until) const;
+
+    std::optional<lease_info> inspect(sql::connection& db, std::string_view name,
+                                      sql::deadline until) const;
+    std::vector<lease_info> list(sql::connection& db, std::string_view prefix, const page& page,
+                                 sql::deadline until) const;
+
+    [[nodiscard]] const dialect::statements& sql() const noexcept { return sql_; }
+
+private:
+    attempt take_probed(sql::connection& db, const grant_request& request, const look& seen,
+                        sql::deadline until) const;
+    bool put_out(sql::connection& db, std::string_view name, const look& seen,
+                 sql::deadline until) const;
+
+    dialect::statements sql_;
+};
+
+}  // namespace rowlock::strategy

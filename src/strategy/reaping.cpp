@@ -1,0 +1,198 @@
+#include "strategy/reaping.hpp"
+
+#include "strategy/lease_protocol.hpp"
+#include "strategy/transaction_scope.hpp"
+
+#include <rowlock/error.hpp>
+
+#include <array>
+
+namespace rowlock::strategy {
+namespace {
+
+using sql::value;
+
+std::int64_t in_microseconds(std::chrono::milliseconds time) {
+    return std::chrono::microseconds{time}.count();
+}
+
+/// The statements of one round, each with its own deadline.
+class round {
+public:
+    round(sql::connection& db, const dialect::statements& sql, const reaper_options& options,
+          const std::stop_token& stop)
+        : db_{db}, sql_{sql}, options_{options}, stop_{stop} {}
+
+    reap_report run() {
+        report_.sessions_ended = batches(sql_.reap_sessions, value{options_.batch});
+        // A session is ended before its leases and tickets are looked at, in commits of their own.
+        if (sql_.reap_leases) {
+            report_.leases_freed = batches(*sql_.reap_leases, value{options_.batch});
+            report_.waiters_removed = batches(*sql_.reap_waiters, value{options_.batch});
+            report_.sessions_deleted = batches(*sql_.reap_ended_sessions, value{options_.batch});
+        } else {
+            report_.leases_freed = free_orphans();
+            report_.waiters_removed = delete_dead_waiters();
+            report_.sessions_deleted = delete_unreferenced_sessions();
+        }
+        delete_idle_leases();
+        return report_;
+    }
+
+private:
+    template <typename... Values>
+    sql::result execute(const sql::statement& what, const Values&... values) {
+        const std::array<value, sizeof...(Values)> parameters{value{values}...};
+        return db_.execute(what, parameters, until());
+    }
+
+    [[nodiscard]] sql::deadline until() const {
+        return std::chrono::steady_clock::now() + options_.statement_deadline;
+    }
+
+    /// Repeats a bounded statement until it finds less than a batch.
+    template <typename... Values>
+    std::int64_t batches(const sql::statement& what, const Values&... values) {
+        std::int64_t total = 0;
+        for (;;) {
+            const auto changed = execute(what, values...).affected();
+            total += changed;
+            if (changed < options_.batch || stop_.stop_requested()) return total;
+        }
+    }
+
+    /// The token floor rises over the rows first, settles for the grace, and only then they go: see
+    /// "Token" in docs/architecture.md.
+    void delete_idle_leases() {
+        const std::int64_t retention = in_microseconds(options_.retention);
+        execute(sql_.settle_floor, in_microseconds(options_.grace));
+        report_.leases_deleted = sql_.delete_leases
+                                     ? batches(*sql_.delete_leases, value{options_.batch}, retention)
+                                     : delete_idle_by_key(retention);
+        const auto idle = execute(sql_.idle_leases, retention);
+        report_.leases_pending = idle.integer(0, 0);
+        if (report_.leases_pending > 0) execute(sql_.raise_floor, idle.integer(0, 1));
+    }
+
+    // MySQL: candidates by a plain read, changes by primary key with compare-and-set. A DELETE or
+    // UPDATE over several tables would lock sessions and stop their heartbeats.
+
+    std::int64_t free_orphans() {
+        std::int64_t freed = 0;
+        std::string after;
+        for (;;) {
+            const auto found = execute(*sql_.orphans, after, options_.batch);
+            for (std::size_t row = 0; row < found.rows(); ++row) {
+                after = found.text(row, 0);
+                freed += execute(*sql_.free_orphan, after, found.integer(row, 1),
+                                 found.integer(row, 2))
+                             .affected();
+            }
+            if (is_last(found)) return freed;
+        }
+    }
+
+    std::int64_t delete_dead_waiters() {
+        std::int64_t removed = 0;
+        for (;;) {
+            const auto found = execute(*sql_.dead_waiters, options_.batch);
+            for (std::size_t row = 0; row < found.rows(); ++row) {
+                removed += execute(*sql_.delete_waiter, found.integer(row, 0)).affected();
+            }
+            if (is_last(found)) return removed;
+        }
+    }
+
+    std::int64_t delete_unreferenced_sessions() {
+        std::int64_t removed = 0;
+        std::int64_t after = 0;
+        for (;;) {
+            const auto found = execute(*sql_.unreferenced_sessions, after, options_.batch);
+            for (std::size_t row = 0; row < found.rows(); ++row) {
+                after = found.integer(row, 0);
+                removed += execute(*sql_.delete_ended_session, after).affected();
+            }
+            if (is_last(found)) return removed;
+        }
+    }
+
+    std::int64_t delete_idle_by_key(std::int64_t retention) {
+        std::int64_t removed = 0;
+        std::string after;
+        for (;;) {
+            const auto found = execute(*sql_.deletable_leases, after, retention, options_.batch);
+            if (found.empty()) return removed;
+            // One commit a batch; rows in name order, so two reapers cannot wait in a circle.
+            transaction_scope transaction{db_, until()};
+            for (std::size_t row = 0; row < found.rows(); ++row) {
+                after = found.text(row, 0);
+                removed += execute(*sql_.delete_lease, after, found.integer(row, 1),
+                                   found.integer(row, 2))
+                               .affected();
+            }
+            transaction.commit(until());
+            if (is_last(found)) return removed;
+        }
+    }
+
+    [[nodiscard]] bool is_last(const sql::result& batch) const {
+        return batch.rows() < static_cast<std::size_t>(options_.batch) || stop_.stop_requested();
+    }
+
+    sql::connection& db_;
+    const dialect::statements& sql_;
+    const reaper_options& options_;
+    const std::stop_token& stop_;
+    reap_report report_;
+};
+
+}  // namespace
+
+reap_report reap_round(sql::connection& db, const dialect::statements& sql,
+                       const reaper_options& options, const std::stop_token& stop) {
+    return round{db, sql, options, stop}.run();
+}
+
+void validate(const reaper_options& options) {
+    const auto require = [](bool holds, const char* message) {
+        if (!holds) throw error{errc::invalid_options, message};
+    };
+    using namespace std::chrono_literals;
+    require(options.interval > 0ms, "the reaper's interval must be positive");
+    require(options.batch >= 1 && options.batch <= 100'000,
+            "the reaper's batch must be from 1 to 100000 rows");
+    require(options.statement_deadline > 0ms && options.statement_deadline <= 1min,
+            "the reaper's statement deadline must be positive and at most one minute");
+    require(options.retention >= 10 * options.statement_deadline,
+            "the reaper's retention must be at least ten statement deadlines");
+    require(options.grace >= 2 * options.statement_deadline,
+            "the reaper's grace must be at least two statement deadlines");
+}
+
+}  // namespace rowlock::strategy
+
+namespace rowlock {
+
+std::string to_string(const reap_report& report) {
+    const auto count = [](std::int64_t number, const char* what) {
+        return std::to_string(number) + " " + what;
+    };
+    return count(report.sessions_ended, "sessions ended, ") +
+           count(report.leases_freed, "leases freed, ") +
+           count(report.waiters_removed, "waiters removed, ") +
+           count(report.sessions_deleted, "sessions deleted, ") +
+           count(report.leases_deleted, "idle leases deleted, ") +
+           count(report.leases_pending, "idle leases pending");
+}
+
+reap_report reap(const sql::connection_source& source, const reaper_options& options) {
+    strategy::validate(options);
+    const strategy::lease_protocol protocol{dialect::statements{
+        source.speaks(), {.schema = options.schema, .prefix = options.prefix}}};
+    const auto until = std::chrono::steady_clock::now() + options.statement_deadline;
+    const auto db = source.connect(until);
+    protocol.set_up(*db, options.statement_deadline, until);
+    return strategy::reap_round(*db, protocol.sql(), options);
+}
+
+}  // namespace rowlock

@@ -1,0 +1,42 @@
+#pragma once
+
+#include <rowlock/error.hpp>
+#include <rowlock/sql/connection.hpp>
+
+#include <chrono>
+
+namespace rowlock::strategy {
+
+/// A short transaction on a connection of our own: rolled back unless committed. On SQLite it takes
+/// the write lock at once, since a read that becomes a write later may fail with BUSY at any time.
+///
+/// A connection that could not be rolled back is discarded: the next statement on it would seem to
+/// succeed and never be committed.
+class transaction_scope {
+public:
+    transaction_scope(sql::connection& db, sql::deadline until) : db_{db} {
+        db_.query(db.speaks() == sql::dialect::sqlite ? "begin immediate" : "begin", until);
+    }
+    transaction_scope(const transaction_scope&) = delete;
+    transaction_scope& operator=(const transaction_scope&) = delete;
+    ~transaction_scope() {
+        if (done_ || !db_.alive()) return;
+        try {
+            // Not the caller's deadline: that may be what ended the transaction.
+            db_.query("rollback", std::chrono::steady_clock::now() + std::chrono::seconds{1});
+        } catch (...) {
+            db_.discard();
+        }
+    }
+
+    void commit(sql::deadline until) {
+        db_.query("commit", until);
+        done_ = true;
+    }
+
+private:
+    sql::connection& db_;
+    bool done_ = false;
+};
+
+}  // namespace rowlock::strategy

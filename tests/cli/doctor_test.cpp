@@ -1,0 +1,140 @@
+#include "cli/tool.hpp"
+
+#include <doctest/doctest.h>
+#include <nlohmann/json.hpp>
+#include <rowlock/open.hpp>
+#include <sys/stat.h>
+#include "support/tcp_listener.hpp"
+
+#include <chrono>
+#include <string>
+
+namespace {
+
+using nlohmann::json;
+
+json examine(const tool::tables& in, int expected_code) {
+    const auto got = in.run({"doctor", "--json"});
+    CAPTURE(got.out);
+    CAPTURE(got.err);
+    CHECK(got.code == expected_code);
+    REQUIRE(json::accept(got.out));
+    return json::parse(got.out);
+}
+
+std::string verdict(const json& report, const std::string& check) {
+    for (const auto& each : report["checks"]) {
+        if (each["check"] != check) continue;
+        // Whatever is not ok comes with advice.
+        CHECK((each["verdict"] == "ok") == (each["advice"] == ""));
+        return each["verdict"];
+    }
+    return "not checked";
+}
+
+void execute(const std::string& url, const std::string& sql) {
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds{10};
+    rowlock::open(url).connect(deadline)->query(sql, deadline);
+}
+
+std::string with_user(std::string url, const std::string& user) {
+    const auto begin = url.find("//") + 2;
+    url.replace(begin, url.find('@') - begin, user + ":visitor");
+    return url;
+}
+
+}  // namespace
+
+TEST_CASE("the doctor finds a healthy database healthy") {
+    for (const auto& in : tool::all_tables()) {
+        CAPTURE(in->name());
+        const auto report = examine(*in, 0);
+        CHECK(report["ok"] == true);
+        CHECK(report["checks"].size() >= 9);
+        for (const char* check : {"connection", "round trip", "schema", "rights", "durability"}) {
+            CHECK(verdict(report, check) == "ok");
+        }
+        const auto text = in->run({"doctor"});
+        CHECK(text.code == 0);
+        CHECK(text.out.find("ok    rights") != std::string::npos);
+    }
+}
+
+TEST_CASE("the doctor says what to do about missing tables") {
+    for (const auto& in : tool::all_tables(tool::tables_wanted::none)) {
+        CAPTURE(in->name());
+        if (in->url().starts_with("sqlite:")) continue;  // no file, no patient
+        const auto report = examine(*in, 1);
+        CHECK(verdict(report, "schema") == "fail");
+        CHECK(report["ok"] == false);
+    }
+}
+
+TEST_CASE("the doctor says so when it cannot connect") {
+    const support::closed_port nobody;
+    const auto got =
+        tool::rowlock({"doctor", "--json"},
+                      {.variables = {{"ROWLOCK_URL", "postgresql://me:sEcrEt@127.0.0.1:" +
+                                                         std::to_string(nobody.port()) + "/db"}}});
+    CHECK(got.code == 69);
+    CHECK(verdict(json::parse(got.out), "connection") == "fail");
+    CHECK(got.out.find("sEcrEt") == std::string::npos);
+}
+
+TEST_CASE("the doctor finds missing rights by trying them, and changes nothing") {
+    for (const auto which : {support::server::postgresql, support::server::mariadb}) {
+        const auto in = tool::server_tables(which);
+        if (!in) continue;
+        CAPTURE(in->name());
+        const bool postgresql = which == support::server::postgresql;
+        const std::string user = "visitor_" + in->prefix();
+        const std::string account = postgresql ? user : "'" + user + "'@'%'";
+        execute(in->url(), postgresql ? "create role " + user + " login password 'visitor'"
+                                      : "create user " + account + " identified by 'visitor'");
+        for (const char* table : {"session", "lease", "waiter", "version"}) {
+            execute(in->url(), "grant select, insert, update" +
+                                   std::string{table == std::string{"lease"} ? "" : ", delete"} +
+                                   " on " + in->prefix() + table + " to " + account);
+        }
+        execute(in->url(),
+                "grant select, update on " + in->prefix() + "token_floor to " + account);
+        execute(in->url(), "grant select on " + in->prefix() + "migration to " + account);
+
+        const auto url = with_user(in->url(), user);
+        const auto look = [&] {
+            const auto got =
+                tool::rowlock((*in)({"doctor", "--json"}), {.variables = {{"ROWLOCK_URL", url}}});
+            REQUIRE(json::accept(got.out));
+            return json::parse(got.out);
+        };
+        auto report = look();
+        CHECK(verdict(report, "rights") == "fail");
+        CHECK(report.dump().find("missing: delete on " + in->prefix() + "lease\"") !=
+              std::string::npos);
+        execute(in->url(), "grant delete on " + in->prefix() + "lease to " + account);
+        report = look();
+        CHECK(verdict(report, "rights") == "ok");
+        CHECK(in->run({"ls", "--all"}).out == "no locks\n");
+
+        if (postgresql) {
+            execute(in->url(), "alter role " + user + " set default_transaction_isolation = "
+                                                      "'serializable'");
+            execute(in->url(), "alter role " + user + " set synchronous_commit = off");
+            report = look();
+            CHECK(verdict(report, "isolation") == "warn");
+            CHECK(verdict(report, "durability") == "warn");
+            execute(in->url(), "drop owned by " + user);
+        }
+        execute(in->url(), (postgresql ? "drop role " : "drop user ") + account);
+    }
+}
+
+TEST_CASE("the doctor warns of a SQLite file that others may write or that a power cut may undo") {
+    const auto in = tool::sqlite_tables();
+    CHECK(verdict(examine(*in, 0), "file") == "ok");
+    REQUIRE(chmod(in->url().substr(7).c_str(), 0664) == 0);
+    CHECK(verdict(examine(*in, 0), "file") == "warn");
+    const auto got = tool::rowlock(
+        {"doctor", "--json"}, {.variables = {{"ROWLOCK_URL", in->url() + "?synchronous=normal"}}});
+    CHECK(verdict(json::parse(got.out), "durability") == "warn");
+}

@@ -1,0 +1,120 @@
+// acquire and release: a lease for a shell script.
+
+#include "cli/tool.hpp"
+
+#include <doctest/doctest.h>
+#include <nlohmann/json.hpp>
+
+#include <chrono>
+#include <csignal>
+#include <sstream>
+#include <string>
+
+namespace {
+
+struct grant {
+    long long token = 0;
+    std::string id;
+};
+
+grant acquire(const tool::tables& in, tool::arguments more) {
+    more.insert(more.begin(), "acquire");
+    const auto got = in.run(more);
+    CAPTURE(got.err);
+    REQUIRE(got.code == 0);
+    std::istringstream text{got.out};
+    grant read;
+    REQUIRE(static_cast<bool>(text >> read.token >> read.id));
+    return read;
+}
+
+}  // namespace
+
+TEST_CASE("acquire takes a lock that outlives the process, and release with its grant id frees it") {
+    for (const auto& in : tool::all_tables()) {
+        CAPTURE(in->name());
+        const grant first = acquire(*in, {"--for", "1h", "a"});
+        CHECK(first.token == 1);
+        CHECK(in->run({"acquire", "--for", "1h", "--wait", "0", "a"}).code == 75);
+        CHECK(in->run({"run", "--wait", "0", "a", "--", "true"}).code == 75);
+        CHECK(in->run({"release", "a", "12345"}).code == 1);
+        CHECK(in->run({"acquire", "--for", "1h", "--wait", "100ms", "a"}).code == 75);
+        CHECK(in->run({"release", "a", first.id}).code == 0);
+        CHECK(in->run({"release", "a", first.id}).code == 1);
+
+        const grant second = acquire(*in, {"--for", "1h", "--wait", "0", "a"});
+        CHECK(second.token == 2);
+        // A repeated release never frees a newer grant.
+        CHECK(in->run({"release", "a", first.id}).code == 1);
+        CHECK(in->run({"acquire", "--for", "1h", "--wait", "0", "a"}).code == 75);
+        CHECK(in->run({"release", "a", second.id}).code == 0);
+        // Nothing is left for the reaper.
+        const auto reaped = nlohmann::json::parse(in->run({"reap", "--json"}).out);
+        CHECK(reaped["sessions_deleted"] == 0);
+    }
+}
+
+TEST_CASE("an acquired lock frees itself at its deadline, not before") {
+    for (const auto& in : tool::all_tables()) {
+        CAPTURE(in->name());
+        const auto start = std::chrono::steady_clock::now();
+        acquire(*in, {"--for", "1200ms", "a"});
+        const auto row = nlohmann::json::parse(in->run({"show", "--json", "a"}).out);
+        CHECK(row["holder"]["remaining_ms"] <= 1200);
+        CHECK(row["holder"]["program"] == "rowlock acquire");
+        CHECK(in->run({"run", "--wait", "25s", "a", "--", "sh", "-c", "echo $ROWLOCK_TOKEN"}).out ==
+              "2\n");
+        CHECK(std::chrono::steady_clock::now() - start >= std::chrono::milliseconds{1200});
+    }
+}
+
+TEST_CASE("acquire waits until the lock is released, or a signal comes") {
+    const auto in = tool::sqlite_tables();
+    const grant first = acquire(*in, {"--for", "1h", "a"});
+    tool::process impatient{tool::command_line((*in)({"acquire", "--for", "1h", "a"})),
+                            in->in_environment()};
+    tool::process patient{tool::command_line((*in)({"acquire", "--for", "1h", "a"})),
+                          in->in_environment()};
+    // It has blocked its signals by the time it has the database open.
+    REQUIRE(tool::eventually([&] {
+        const auto maps = "/proc/" + std::to_string(impatient.id()) + "/maps";
+        return tool::contents(maps).find("-shm") != std::string::npos;
+    }));
+    impatient.send(SIGTERM);
+    CHECK(impatient.wait() == 128 + SIGTERM);
+    CHECK(impatient.out() == "");
+    CHECK(in->run({"release", "a", first.id}).code == 0);
+    CHECK(patient.wait() == 0);
+    CHECK(patient.out().starts_with("2 "));
+}
+
+TEST_CASE("release does not free what a running process holds") {
+    const auto in = tool::sqlite_tables();
+    const tool::scratch folder;
+    tool::process main{tool::command_line((*in)({"run", "a", "--", "sh", "-c",
+                                                 "printf yes >started; exec sleep 1000"})),
+                       in->in_environment({.folder = folder.path()})};
+    REQUIRE(tool::eventually([&] { return tool::contents(folder / "started") == "yes"; }));
+    const auto row = nlohmann::json::parse(in->run({"show", "--json", "a"}).out);
+    const auto refused = in->run({"release", "a", to_string(row["holder"]["grant_id"])});
+    CHECK(refused.code == 64);
+    CHECK(refused.err.find("rowlock break") != std::string::npos);
+    CHECK_FALSE(main.is_over());
+    main.send(SIGTERM);
+    CHECK(main.wait() == 128 + SIGTERM);
+}
+
+TEST_CASE("durations may be written in every unit") {
+    const auto in = tool::sqlite_tables();
+    const struct {
+        const char* text;
+        long long milliseconds;
+    } durations[] = {{"1500ms", 1500},        {"90", 90'000},       {"90s", 90'000},
+                     {"1.5h", 5'400'000},     {"2m", 120'000},      {"2h", 7'200'000},
+                     {"1d", 86'400'000},      {"0.25s", 250},       {"20min", 1'200'000}};
+    for (const auto& each : durations) {
+        const auto got = in->run({"acquire", "--for", each.text, "--json", each.text});
+        REQUIRE(nlohmann::json::accept(got.out));
+        CHECK(nlohmann::json::parse(got.out)["expires_in_ms"] == each.milliseconds);
+    }
+}

@@ -1,0 +1,63 @@
+// The inventory example: oversells without a lock, and never with one.
+
+#include "cli/tool.hpp"
+
+#include <doctest/doctest.h>
+#include <nlohmann/json.hpp>
+
+#include <string>
+
+namespace {
+
+nlohmann::json sell(const std::string& strategy, const std::string& url) {
+    tool::arguments command{ROWLOCK_INVENTORY_PATH, "--strategy", strategy, "--workers", "8",
+                            "--items", "40", "--json"};
+    if (!url.empty()) command.insert(command.end(), {"--url", url});
+    tool::process one{command};
+    const int code = one.wait();
+    CAPTURE(one.err());
+    CHECK(code == 0);
+    const std::string out = one.out();
+    REQUIRE(nlohmann::json::accept(out));
+    return nlohmann::json::parse(out);
+}
+
+void check_all_strategies(const std::string& url, const std::string& database) {
+    CAPTURE(database);
+    const auto none = sell("none", url);
+    CHECK(none["database"] == database);
+    CHECK(none["oversold"] > 0);
+    const auto lease = sell("lease", url);
+    CHECK(lease["strategy"] == "lease");
+    CHECK(lease["workers"] == 8);
+    CHECK(lease["stock"] == 40);
+    CHECK(lease["sold"] == 40);
+    CHECK(lease["oversold"] == 0);
+    CHECK(lease["conflicts"] == 0);
+    CHECK(lease["seconds"] > 0);
+}
+
+}  // namespace
+
+TEST_CASE("eight processes oversell without a lock and never under a lease") {
+    check_all_strategies("", "sqlite");
+    if (const auto url = support::url_of(support::server::postgresql)) {
+        check_all_strategies(*url, "postgresql");
+    }
+    if (const auto url = support::url_of(support::server::mariadb)) {
+        check_all_strategies(*url, "mariadb");
+    }
+}
+
+TEST_CASE("the inventory refuses what it does not know") {
+    for (const tool::arguments& more : {tool::arguments{"--strategy", "hope"},
+                                        {"--workers", "0"},
+                                        {"--items", "x"},
+                                        {"--bogus", "1"}}) {
+        tool::arguments command{ROWLOCK_INVENTORY_PATH};
+        command.insert(command.end(), more.begin(), more.end());
+        tool::process one{command};
+        CHECK(one.wait() == 64);
+        CHECK(one.err().starts_with("inventory: "));
+    }
+}

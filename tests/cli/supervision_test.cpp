@@ -1,0 +1,259 @@
+// What happens to the command when the lease, `rowlock` itself or its supervisor goes.
+
+#include "cli/tool.hpp"
+
+#include <doctest/doctest.h>
+#include <pty.h>
+#include <sys/wait.h>
+#include <termios.h>
+
+#include <chrono>
+#include <csignal>
+#include <string>
+
+using namespace std::chrono_literals;
+using std::chrono::steady_clock;
+using tool::command_line;
+using tool::contents;
+using tool::eventually;
+using tool::process;
+using tool::scratch;
+
+namespace {
+
+/// A command that does not want to end: it ignores SIGTERM, and so do its children.
+class stubborn_run {
+public:
+    stubborn_run(const tool::tables& in, const std::string& ttl)
+        : main_{command_line(in({"run", "--ttl", ttl, "a", "--", "bash", "-c", script})),
+                in.in_environment({.folder = folder_.path()})} {
+        REQUIRE(eventually([&] { return pids().size() == 3; }));
+        supervisor_ = tool::children_of(main_.id()).at(0);
+    }
+    /// bash, a child, and a grandchild whose parent is gone.
+    [[nodiscard]] std::vector<pid_t> pids() const { return tool::pids_in(folder_ / "pids"); }
+    [[nodiscard]] bool is_alive() const {
+        for (const pid_t each : pids()) {
+            if (tool::is_alive(each)) return true;
+        }
+        return false;
+    }
+    process& main() { return main_; }
+    [[nodiscard]] pid_t supervisor() const noexcept { return supervisor_; }
+    const scratch& folder() const { return folder_; }
+
+private:
+    static constexpr const char* script =
+        "trap '' TERM INT HUP; sleep 1000 & echo $! >>pids; (sleep 1000 & echo $! >>pids);"
+        "echo $$ >>pids; while :; do sleep 0.1; done";
+
+    scratch folder_;
+    process main_;
+    pid_t supervisor_ = 0;
+};
+
+/// A command that looks, as soon as it has the lock, whether anything of another still lives.
+constexpr const char* look_for_the_living =
+    "for p in $(cat pids); do s=$(sed -n 's/^State:.\\(.\\).*/\\1/p' /proc/$p/status 2>/dev/null);"
+    "case $s in ''|Z|X) ;; *) echo ALIVE $p;; esac; done; echo started";
+
+tool::answer next_run(const tool::tables& in, const scratch& folder) {
+    return in.run({"run", "--wait", "25s", "a", "--", "sh", "-c", look_for_the_living},
+                  {.folder = folder.path()});
+}
+
+}  // namespace
+
+TEST_CASE("kill -9 of rowlock: the group is dead before the next command starts, within ttl + 2 s") {
+    for (const auto& in : tool::all_tables()) {
+        CAPTURE(in->name());
+        stubborn_run first{*in, "3s"};
+        // Control: the next command would see the living.
+        process control{{"sh", "-c", look_for_the_living}, {.folder = first.folder().path()}};
+        control.wait();
+        REQUIRE(control.out().find("ALIVE") != std::string::npos);
+
+        first.main().send(SIGKILL);
+        const auto start = steady_clock::now();
+        const auto next = next_run(*in, first.folder());
+        CHECK(next.code == 0);
+        CHECK(next.out == "started\n");
+        CHECK(steady_clock::now() - start <= 3s + 2s);
+        CHECK_FALSE(first.is_alive());
+    }
+}
+
+TEST_CASE("a stopped rowlock cannot heartbeat: its supervisor stops the group in time") {
+    const auto in = tool::sqlite_tables();
+    stubborn_run first{*in, "2s"};
+    first.main().send(SIGSTOP);
+    CHECK(next_run(*in, first.folder()).out == "started\n");
+    CHECK_FALSE(first.is_alive());
+    first.main().send(SIGCONT);
+    CHECK(first.main().wait() == 70);
+}
+
+TEST_CASE("kill -9 of the supervisor: rowlock stops the group itself and frees the lock") {
+    const auto in = tool::sqlite_tables();
+    stubborn_run first{*in, "1h"};
+    REQUIRE(kill(first.supervisor(), SIGKILL) == 0);
+    CHECK(first.main().wait() == 71);
+    CHECK_FALSE(first.is_alive());
+    CHECK(first.main().err().find("supervisor") != std::string::npos);
+    CHECK(in->run({"run", "--wait", "0", "a", "--", "true"}).code == 0);
+}
+
+TEST_CASE("a broken lock stops the running command, exit code 70") {
+    for (const auto& in : tool::all_tables()) {
+        CAPTURE(in->name());
+        stubborn_run first{*in, "1500ms"};
+        const auto broken = in->run({"break", "--yes", "a"});
+        CHECK(broken.code == 0);
+        CHECK(broken.out == "a: the holder was put out\n");
+        CHECK(first.main().wait() == 70);
+        CHECK_FALSE(first.is_alive());
+        CHECK(first.main().err().find("forced release") != std::string::npos);
+        CHECK(in->run({"break", "--yes", "a"}).out == "a was free\n");
+    }
+}
+
+TEST_CASE("a broken lock stops the command even if the supervisor is stopped") {
+    const auto in = tool::sqlite_tables();
+    stubborn_run first{*in, "1500ms"};
+    REQUIRE(kill(first.supervisor(), SIGSTOP) == 0);
+    CHECK(in->run({"break", "--yes", "a"}).code == 0);
+    CHECK(first.main().wait() == 70);
+    CHECK_FALSE(first.is_alive());
+}
+
+TEST_CASE("a command that ends on SIGTERM has its grace to clean up") {
+    const auto in = tool::sqlite_tables();
+    const scratch folder;
+    const std::string script =
+        "trap 'printf cleaned >log; exit 0' TERM; printf yes >started; while :; do sleep 0.02; done";
+    process main{command_line((*in)({"run", "--ttl", "6s", "--grace", "1s", "a", "--", "bash", "-c",
+                                     script})),
+                 in->in_environment({.folder = folder.path()})};
+    REQUIRE(eventually([&] { return contents(folder / "started") == "yes"; }));
+    CHECK(in->run({"break", "--yes", "a"}).code == 0);
+    CHECK(main.wait() == 70);
+    CHECK(contents(folder / "log") == "cleaned");
+}
+
+TEST_CASE("what the command leaves in its group is stopped before the lock is free") {
+    const auto in = tool::sqlite_tables();
+    const scratch folder;
+    const std::string script =
+        "trap '' TERM; sleep 1000 & echo $! >pids; (exec setsid sleep 1000) & echo $! >daemon; "
+        "until [ \"$(ps -o sid= -p $(cat daemon) | tr -d ' ')\" = \"$(cat daemon)\" ]; do :; done; "
+        "exit 4";
+    const auto first = in->run({"run", "--ttl", "3s", "a", "--", "bash", "-c", script},
+                               {.folder = folder.path()});
+    CHECK(first.code == 4);
+    CHECK(in->run({"run", "--wait", "0", "a", "--", "sh", "-c", look_for_the_living},
+                  {.folder = folder.path()})
+              .out == "started\n");
+    // Out of reach, as documented: a process in a session of its own.
+    const pid_t daemon = tool::pids_in(folder / "daemon").at(0);
+    CHECK(tool::is_alive(daemon));
+    kill(daemon, SIGKILL);
+}
+
+TEST_CASE("kill -9 of a waiting rowlock leaves no process behind") {
+    const auto in = tool::sqlite_tables();
+    stubborn_run first{*in, "3s"};
+    process waiting{command_line((*in)({"run", "a", "--", "true"})), in->in_environment()};
+    REQUIRE(eventually([&] { return !tool::children_of(waiting.id()).empty(); }));
+    const pid_t supervisor = tool::children_of(waiting.id()).at(0);
+    waiting.send(SIGKILL);
+    CHECK(waiting.wait() == 1000 + SIGKILL);
+    CHECK(eventually([&] { return !tool::is_alive(supervisor); }));
+}
+
+// --- at a terminal ------------------------------------------------------------------------------
+
+namespace {
+
+/// A session with a terminal, in which one command line of bash runs as the foreground job.
+class terminal {
+public:
+    terminal(const tool::tables& in, const std::string& script, const std::string& folder) {
+        session_ = forkpty(&master_, nullptr, nullptr, nullptr);
+        REQUIRE(session_ >= 0);
+        if (session_ == 0) {
+            setenv("ROWLOCK_URL", in.url().c_str(), 1);
+            setenv("ROWLOCK", ROWLOCK_TOOL_PATH, 1);
+            if (chdir(folder.c_str()) != 0) _exit(125);
+            execlp("bash", "bash", "--norc", "-c", script.c_str(), static_cast<char*>(nullptr));
+            _exit(125);
+        }
+    }
+    terminal(const terminal&) = delete;
+    terminal& operator=(const terminal&) = delete;
+    ~terminal() {
+        close(master_);
+        kill(session_, SIGKILL);
+        if (!over_) waitpid(session_, nullptr, 0);
+    }
+
+    void type(const std::string& keys) const {
+        REQUIRE(write(master_, keys.data(), keys.size()) == static_cast<ssize_t>(keys.size()));
+    }
+    int wait() {
+        int status = 0;
+        REQUIRE(eventually([&] { return waitpid(session_, &status, WNOHANG) == session_; }));
+        over_ = true;
+        return WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + WTERMSIG(status);
+    }
+
+private:
+    int master_ = -1;
+    pid_t session_ = -1;
+    bool over_ = false;
+};
+
+}  // namespace
+
+TEST_CASE("Ctrl-C goes to the command, and the terminal comes back to the shell") {
+    const auto in = tool::sqlite_tables();
+    const scratch folder;
+    terminal shell{*in,
+                   "\"$ROWLOCK\" run a -- sh -c 'printf yes >started; exec sleep 1000'; "
+                   "echo $? >code; read line; echo \"$line\" >line",
+                   folder.path()};
+    REQUIRE(eventually([&] { return contents(folder / "started") == "yes"; }));
+    shell.type("\x03");
+    REQUIRE(eventually([&] { return contents(folder / "code") == "130\n"; }));
+    shell.type("hello\n");
+    REQUIRE(eventually([&] { return contents(folder / "line") == "hello\n"; }));
+}
+
+TEST_CASE("the command may read the terminal, also if its input is no terminal at first") {
+    const auto in = tool::sqlite_tables();
+    for (const std::string input : {"", "</dev/null"}) {
+        CAPTURE(input);
+        const scratch folder;
+        terminal shell{*in,
+                       "\"$ROWLOCK\" run a -- sh -c 'printf yes >started; read line </dev/tty; echo "
+                       "\"$line\" >line; exit 5' " + input + "; echo $? >code",
+                       folder.path()};
+        REQUIRE(eventually([&] { return contents(folder / "started") == "yes"; }));
+        shell.type("typed\n");
+        CHECK(eventually([&] { return contents(folder / "code") == "5\n"; }));
+        CHECK(contents(folder / "line") == "typed\n");
+    }
+}
+
+TEST_CASE("Ctrl-Z does not put a holder to sleep") {
+    const auto in = tool::sqlite_tables();
+    const scratch folder;
+    terminal shell{*in,
+                   "\"$ROWLOCK\" run a -- bash -c 'printf yes >started; read line; "
+                   "printf \"$line\" >line'; echo $? >code",
+                   folder.path()};
+    REQUIRE(eventually([&] { return contents(folder / "started") == "yes"; }));
+    shell.type("\x1a");
+    shell.type("awake\n");
+    CHECK(eventually([&] { return contents(folder / "code") == "0\n"; }));
+    CHECK(contents(folder / "line") == "awake");
+}

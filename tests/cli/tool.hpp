@@ -1,0 +1,114 @@
+#pragma once
+
+#include "support/servers.hpp"
+
+#include <sys/types.h>
+
+#include <chrono>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+/// Black-box tests of the tool: its processes, its databases.
+namespace tool {
+
+using arguments = std::vector<std::string>;
+using environment = std::map<std::string, std::string>;
+
+/// A folder that everybody may enter, removed with what is in it.
+class scratch {
+public:
+    scratch();
+    scratch(const scratch&) = delete;
+    scratch& operator=(const scratch&) = delete;
+    ~scratch();
+    [[nodiscard]] std::string operator/(const std::string& name) const { return path_ + "/" + name; }
+    [[nodiscard]] const std::string& path() const noexcept { return path_; }
+
+private:
+    std::string path_;
+};
+
+/// What a process is given. HOME is a scratch folder and ROWLOCK_… is unset unless named here.
+struct setting {
+    environment variables = {};
+    std::string folder = {};        ///< to work in
+    std::string standard_output{};  ///< a file, instead of one that out() reads
+    std::string standard_input = "/dev/null";
+    bool unprivileged = false;      ///< as nobody, if we are root
+    std::function<void()> before_exec = {};
+};
+
+/// A process; killed, with the wait for it, if it still runs when this object goes.
+class process {
+public:
+    process(const arguments& command, setting with = {});
+    process(const process&) = delete;
+    process& operator=(const process&) = delete;
+    ~process();
+
+    [[nodiscard]] pid_t id() const noexcept { return id_; }
+    void send(int signal) const;
+    /// The exit code, or 1000 + n if signal n ended it. Fails the test case after half a minute.
+    int wait();
+    [[nodiscard]] bool is_over();
+    [[nodiscard]] std::string out() const;
+    [[nodiscard]] std::string err() const;
+
+private:
+    scratch files_;
+    setting with_;
+    pid_t id_ = -1;
+    std::optional<int> code_;
+};
+
+struct answer {
+    int code = -1;
+    std::string out, err;
+};
+
+/// `rowlock ARGUMENTS…` from start to end.
+answer rowlock(const arguments& command, const setting& with = {});
+/// The command line of the tool, to start a process.
+[[nodiscard]] arguments command_line(const arguments& command);
+
+/// Looks every few milliseconds until the condition holds. False after half a minute.
+[[nodiscard]] bool eventually(const std::function<bool()>& condition);
+
+/// Ids of the living children of a process.
+[[nodiscard]] std::vector<pid_t> children_of(pid_t parent);
+/// Exists and is no zombie.
+[[nodiscard]] bool is_alive(pid_t process);
+[[nodiscard]] std::string contents(const std::string& path);
+[[nodiscard]] std::vector<pid_t> pids_in(const std::string& path);
+
+/// Migrated tables of our own in one of the databases, and how to name them to the tool.
+class tables {
+public:
+    virtual ~tables() = default;
+    [[nodiscard]] virtual const char* name() const = 0;
+    [[nodiscard]] const std::string& url() const noexcept { return url_; }
+    [[nodiscard]] const std::string& prefix() const noexcept { return prefix_; }
+    /// `command`, with --prefix behind its first word.
+    [[nodiscard]] arguments operator()(arguments command) const;
+    /// ROWLOCK_URL.
+    [[nodiscard]] setting in_environment(setting with = {}) const;
+    answer run(const arguments& command, setting with = {}) const;
+
+protected:
+    std::string url_, prefix_;
+};
+
+enum class tables_wanted : bool { none, made };
+
+/// In a SQLite file, on PostgreSQL, on MariaDB; null if the server is missing (see support::url_of).
+std::unique_ptr<tables> sqlite_tables(tables_wanted made = tables_wanted::made);
+std::unique_ptr<tables> server_tables(support::server which,
+                                      tables_wanted made = tables_wanted::made);
+/// All that there are.
+std::vector<std::unique_ptr<tables>> all_tables(tables_wanted made = tables_wanted::made);
+
+}  // namespace tool

@@ -1,0 +1,296 @@
+// What a new user tries: each mistake gives one clear line, the right exit code, and nothing half-done.
+
+#include "cli/tool.hpp"
+#include "support/tcp_listener.hpp"
+
+#include <doctest/doctest.h>
+#include <nlohmann/json.hpp>
+#include <sqlite3.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <csignal>
+#include <filesystem>
+#include <string>
+#include <unistd.h>
+
+using tool::arguments;
+using tool::contents;
+using tool::rowlock;
+using tool::scratch;
+using tool::setting;
+
+namespace {
+
+bool is_one_line(const std::string& text) {
+    return text.starts_with("rowlock: ") && std::ranges::count(text, '\n') == 1 &&
+           text.ends_with('\n');
+}
+
+void check_refusal(const tool::answer& got, int code, const std::string& said) {
+    CAPTURE(got.err);
+    CHECK(got.code == code);
+    CHECK(is_one_line(got.err));
+    CHECK(got.err.find(said) != std::string::npos);
+    CHECK(got.out == "");
+}
+
+unsigned mode_of(const std::string& path) {
+    struct stat found {};
+    REQUIRE(stat(path.c_str(), &found) == 0);
+    return found.st_mode & 07777u;
+}
+
+}  // namespace
+
+TEST_CASE("wrong usage is 64 and one clear line") {
+    const auto in = tool::sqlite_tables();
+    const std::string long_name(300, 'a');
+    const struct {
+        arguments command;
+        const char* said;
+    } mistakes[] = {
+        {{}, "no command"},
+        {{"nosuch"}, "no such command: nosuch"},
+        {{"ls", "--bogus"}, "--bogus"},
+        {{"run", "a"}, "no command: rowlock run NAME -- COMMAND"},
+        {{"run", "a", "--"}, "no command after --"},
+        {{"run", "--", "touch", "ran"}, "NAME"},
+        {{"run", "", "--", "touch", "ran"}, "a lock name may not be empty"},
+        {{"run", long_name, "--", "touch", "ran"}, "255 bytes"},
+        {{"run", "\xff\xfe", "--", "touch", "ran"}, "valid UTF-8"},
+        {{"run", "a\nb", "--", "touch", "ran"}, "control characters"},
+        {{"run", "--ttl", "0", "a", "--", "touch", "ran"}, "--ttl must be more than 0"},
+        {{"run", "--ttl", "1ms", "a", "--", "touch", "ran"}, "ttl must be from 100 ms"},
+        {{"run", "--ttl", "2y", "a", "--", "touch", "ran"}, "--ttl takes a duration"},
+        {{"run", "--ttl", "", "a", "--", "touch", "ran"}, "--ttl takes a duration"},
+        {{"run", "--ttl", "1e3", "a", "--", "touch", "ran"}, "--ttl takes a duration"},
+        {{"run", "--wait", "-5s", "a", "--", "touch", "ran"}, "--wait may not be negative"},
+        {{"run", "--wait=-5s", "a", "--", "touch", "ran"}, "--wait may not be negative"},
+        {{"run", "--grace", "6s", "a", "--", "touch", "ran"}, "--grace may be at most"},
+        {{"run", "--reclaim", "a", "--", "touch", "ran"}, "--owner"},
+        {{"run", "--note", "\xff", "a", "--", "touch", "ran"}, "note must be UTF-8"},
+        {{"run", "--busy-exit-code", "256", "a", "--", "touch", "ran"}, "255"},
+        {{"acquire", "a"}, "--for"},
+        {{"acquire", "--for", "0", "a"}, "--for must be more than 0"},
+        {{"release", "a"}, "GRANT-ID"},
+        {{"release", "a", "x"}, "GRANT-ID is the second number"},
+        {{"show", ""}, "a lock name may not be empty"},
+        {{"ls", "--limit", "0"}, "--limit"},
+        {{"ls", "\xff"}, "UTF-8"},
+        {{"migrate", "--down-to", "0"}, "give --yes"},
+        {{"migrate", "--print", "--dialect", "oracle"}, "--dialect takes"},
+        {{"reap", "--batch", "0"}, "batch"},
+        {{"reap", "--retention", "1s"}, "retention"},
+    };
+    const scratch folder;
+    for (const auto& mistake : mistakes) {
+        CAPTURE(mistake.said);
+        check_refusal(rowlock(mistake.command, in->in_environment({.folder = folder.path()})), 64,
+                      mistake.said);
+    }
+    CHECK(std::filesystem::is_empty(folder.path()));
+    CHECK(in->run({"ls", "--all"}).out == "no locks\n");
+}
+
+TEST_CASE("an unknown scheme is refused; so is a memory database, which nobody else could see") {
+    const arguments command{"run", "a", "--", "true"};
+    const auto with_url = [&](const char* url) {
+        return rowlock(command, {.variables = {{"ROWLOCK_URL", url}}});
+    };
+    check_refusal(with_url("redis://localhost"), 64, "postgresql://");
+    check_refusal(with_url("sqlite::memory:"), 64, "memory");
+}
+
+TEST_CASE("a wrong password is 77, and nobody repeats it") {
+    for (const auto which : {support::server::postgresql, support::server::mariadb}) {
+        auto url = support::url_of(which);
+        if (!url) continue;
+        const auto colon = url->find(':', url->find("//"));
+        url->replace(colon + 1, url->find('@') - colon - 1, "sEcrEt");
+        const auto got = rowlock({"run", "--url", *url, "a", "--", "true"});
+        check_refusal(got, 77, "denied");
+        CHECK(got.err.find("sEcrEt") == std::string::npos);
+    }
+}
+
+TEST_CASE("a database that is down is 69") {
+    const support::closed_port nobody;
+    const std::string address = "me:sEcrEt@127.0.0.1:" + std::to_string(nobody.port()) + "/db";
+    for (const std::string scheme : {"postgresql://", "mysql://"}) {
+        const auto got = rowlock({"run", "a", "--", "true"},
+                                 {.variables = {{"ROWLOCK_URL", scheme + address}}});
+        check_refusal(got, 69, "check the address");
+        CHECK(got.err.find("sEcrEt") == std::string::npos);
+    }
+}
+
+TEST_CASE("missing tables are 78 and say how to make them, by every command") {
+    for (const auto& in : tool::all_tables(tool::tables_wanted::none)) {
+        CAPTURE(in->name());
+        const bool sqlite = in->url().starts_with("sqlite:");
+        const scratch folder;
+        for (const arguments& command : {arguments{"run", "a", "--", "touch", "ran"},
+                                         {"acquire", "--for", "1m", "a"},
+                                         {"release", "a", "1"},
+                                         {"ls"},
+                                         {"show", "a"},
+                                         {"break", "--yes", "a"},
+                                         {"reap"}}) {
+            CAPTURE(command.front());
+            check_refusal(in->run(command, {.folder = folder.path()}), 78, "rowlock migrate");
+        }
+        CHECK(std::filesystem::is_empty(folder.path()));
+        if (sqlite) CHECK_FALSE(std::filesystem::exists(in->url().substr(7)));
+    }
+}
+
+TEST_CASE("a read-only SQLite file is 77") {
+    const scratch folder;
+    const std::string file = folder / "locks.db";
+    REQUIRE(rowlock({"migrate", "--url", "sqlite:" + file}).code == 0);
+    REQUIRE(chmod(file.c_str(), 0444) == 0);
+    check_refusal(rowlock({"run", "--url", "sqlite:" + file, "a", "--", "true"},
+                          {.unprivileged = true}),
+                  77, "does not accept writes");
+}
+
+TEST_CASE("without a URL there is a private database that makes itself") {
+    const scratch home;
+    const setting at_home{.variables = {{"HOME", home.path()}}};
+    CHECK(rowlock({"run", "a", "--", "sh", "-c", "echo $ROWLOCK_TOKEN"}, at_home).out == "1\n");
+    CHECK(mode_of(home / ".local/state/rowlock") == 0700);
+    CHECK(mode_of(home / ".local/state/rowlock/rowlock.db") == 0600);
+    const setting elsewhere{.variables = {{"HOME", home.path()}, {"XDG_STATE_HOME", home / "x"}}};
+    CHECK(rowlock({"ls"}, elsewhere).out == "no lock is held\n");
+    CHECK(mode_of(home / "x/rowlock/rowlock.db") == 0600);
+    check_refusal(rowlock({"ls"}, {.variables = {{"HOME", ""}}}), 78, "--url");
+}
+
+TEST_CASE("the first line of ROWLOCK_URL_FILE is a URL; ROWLOCK_URL and --url go before it") {
+    const auto in = tool::sqlite_tables();
+    const scratch folder;
+    const std::string file = folder / "url";
+    tool::process writing{{"sh", "-c", "printf '%s  \\nmore' \"$0\" >\"$1\"", in->url(), file}};
+    REQUIRE(writing.wait() == 0);
+    const auto status = [](tool::environment variables, arguments command) {
+        return rowlock(command, {.variables = std::move(variables)}).code;
+    };
+    const std::string wrong = "redis://x";
+    CHECK(status({{"ROWLOCK_URL_FILE", file}}, {"migrate", "--status"}) == 0);
+    CHECK(status({{"ROWLOCK_URL_FILE", file}, {"ROWLOCK_URL", wrong}}, {"ls"}) == 64);
+    CHECK(status({{"ROWLOCK_URL", wrong}}, {"ls", "--url", in->url()}) == 0);
+    check_refusal(rowlock({"ls"}, {.variables = {{"ROWLOCK_URL_FILE", folder / "none"}}}), 78,
+                  "ROWLOCK_URL_FILE");
+}
+
+TEST_CASE("a URL on the command line is wiped from the list of processes") {
+    const auto in = tool::sqlite_tables();
+    const scratch folder;
+    tool::process main{tool::command_line({"run", "--url", in->url(), "a", "--", "sh", "-c",
+                                           "printf yes >started; exec sleep 1000"}),
+                       {.folder = folder.path()}};
+    REQUIRE(tool::eventually([&] { return contents(folder / "started") == "yes"; }));
+    for (const pid_t each : {main.id(), tool::children_of(main.id()).at(0)}) {
+        const auto line = contents("/proc/" + std::to_string(each) + "/cmdline");
+        CHECK(line.find("locks.db") == std::string::npos);
+        CHECK(line.find("sqlite:*") != std::string::npos);
+    }
+    main.send(SIGTERM);
+    main.wait();
+}
+
+TEST_CASE("text from the database cannot steer a terminal") {
+    const auto in = tool::sqlite_tables();
+    const std::string note = "red \x1b[31m \x7f \xc2\x9b \xe2\x80\xae \\ \xc3\xa9 \t\n";
+    REQUIRE(in->run({"acquire", "--for", "1m", "--note", note, "a"}).code == 0);
+    for (const arguments& command : {arguments{"ls"}, {"show", "a"}}) {
+        const auto got = in->run(command);
+        CHECK(got.out.find("red \\x1b[31m \\x7f \\u{9b} \\u{202e} \\\\ \xc3\xa9 \\x09\\x0a") !=
+              std::string::npos);
+    }
+    const auto got = in->run({"ls", "--json"}).out;
+    for (const char c : got) CHECK((c == '\n' || (c >= ' ' && c < 0x7f)));
+    CHECK(nlohmann::json::parse(got)[0]["holder"]["note"] == note);
+}
+
+TEST_CASE("every command that prints can print JSON") {
+    const auto in = tool::sqlite_tables();
+    const auto parsed = [&](const arguments& command) {
+        CAPTURE(command.front());
+        const auto got = in->run(command);
+        REQUIRE(nlohmann::json::accept(got.out));
+        return nlohmann::json::parse(got.out);
+    };
+    const auto lease = parsed({"acquire", "--for", "1m", "--json", "a"});
+    CHECK(lease["token"] == 1);
+    CHECK(parsed({"ls", "--json"}).size() == 1);
+    CHECK(parsed({"show", "--json", "a"})["holder"]["grant_id"] == lease["grant_id"]);
+    CHECK(parsed({"show", "--json", "b"})["state"] == "free");
+    CHECK(parsed({"release", "--json", "a", to_string(lease["grant_id"])})["released"] == true);
+    CHECK(parsed({"break", "--json", "a"})["put_out"] == false);
+    CHECK(parsed({"reap", "--json"})["leases_freed"] == 0);
+    CHECK(parsed({"migrate", "--json"})["steps"].empty());
+    CHECK(parsed({"migrate", "--status", "--json"})["current"] == true);
+    CHECK(parsed({"doctor", "--json"})["ok"] == true);
+    CHECK(nlohmann::json::parse(rowlock({"version", "--json"}).out)["drivers"].size() >= 1);
+}
+
+TEST_CASE("help teaches: examples, the database, every exit code") {
+    const auto got = rowlock({"--help"});
+    CHECK(got.code == 0);
+    for (const char* word : {"run", "acquire", "release", "ls", "show", "break", "reap", "migrate",
+                             "doctor", "version", "Examples:", "ROWLOCK_URL_FILE", "128+n"}) {
+        CHECK(got.out.find(word) != std::string::npos);
+    }
+    const auto run = rowlock({"run", "--help"});
+    CHECK(run.code == 0);
+    CHECK(run.out.find("rowlock run [OPTIONS] NAME -- COMMAND") != std::string::npos);
+    CHECK(rowlock({"--version"}).out.starts_with("rowlock "));
+}
+
+TEST_CASE("output that cannot be written is 74, and a lease nobody heard of is given back") {
+    const auto in = tool::sqlite_tables();
+    const setting full{.standard_output = "/dev/full"};
+    CHECK(in->run({"ls"}, full).code == 74);
+    CHECK(in->run({"acquire", "--for", "1h", "a"}, full).code == 74);
+    CHECK(in->run({"acquire", "--wait", "0", "--for", "1h", "a"}).code == 0);
+}
+
+TEST_CASE("migrate makes the tables, tells their version, prints them for a DBA, takes them back") {
+    for (const auto& in : tool::all_tables(tool::tables_wanted::none)) {
+        CAPTURE(in->name());
+        CHECK(in->run({"migrate"}).out == "applied migration 1\n");
+        CHECK(in->run({"migrate"}).out == "nothing to do\n");
+        CHECK(in->run({"migrate", "--status"}).code == 0);
+        CHECK(in->run({"migrate", "--down-to", "0", "--yes"}).out == "took back migration 1\n");
+        CHECK(in->run({"migrate", "--status"}).code == 1);
+    }
+    for (const char* dialect : {"postgresql", "mysql", "sqlite"}) {
+        const auto script = rowlock({"migrate", "--print", "--dialect", dialect});
+        CHECK(script.code == 0);
+        CHECK(script.out.find("create table") != std::string::npos);
+    }
+}
+
+TEST_CASE("the library accepts tables that a DBA made from `migrate --print`") {
+    const scratch folder;
+    const std::string file = folder / "locks.db";
+    const std::string script = rowlock({"migrate", "--print", "--dialect", "sqlite"}).out;
+    sqlite3* db = nullptr;
+    REQUIRE(sqlite3_open(file.c_str(), &db) == SQLITE_OK);
+    CHECK(sqlite3_exec(db, script.c_str(), nullptr, nullptr, nullptr) == SQLITE_OK);
+    sqlite3_close(db);
+    CHECK(rowlock({"migrate", "--status", "--url", "sqlite:" + file}).code == 0);
+    CHECK(rowlock({"run", "--url", "sqlite:" + file, "a", "--", "true"}).code == 0);
+}
+
+TEST_CASE("reap --every goes round until it is asked to stop") {
+    const auto in = tool::sqlite_tables();
+    tool::process daemon{tool::command_line((*in)({"reap", "--every", "20ms", "--json"})),
+                         in->in_environment()};
+    CHECK(tool::eventually([&] { return std::ranges::count(daemon.out(), '\n') >= 3; }));
+    daemon.send(SIGTERM);
+    CHECK(daemon.wait() == 0);
+    CHECK(nlohmann::json::accept(daemon.out().substr(0, daemon.out().find('\n'))));
+}

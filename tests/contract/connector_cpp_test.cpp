@@ -1,0 +1,344 @@
+// What the Connector/C++ driver promises beyond the contract of every driver.
+#include "contract/server_address.hpp"
+#include "support/servers.hpp"
+#include "support/tcp_listener.hpp"
+#include <rowlock/driver/mysql.hpp>
+#include <rowlock/error.hpp>
+
+#include <cppconn/connection.h>
+#include <cppconn/driver.h>
+#include <cppconn/resultset.h>
+#include <cppconn/statement.h>
+#include <doctest/doctest.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace contract {
+namespace {
+
+using namespace std::chrono_literals;
+using rowlock::errc;
+using rowlock::sql::connection;
+using rowlock::sql::statement;
+using rowlock::sql::value;
+using clock = std::chrono::steady_clock;
+
+rowlock::sql::deadline soon() {
+    return clock::now() + 20s;
+}
+
+bool available() {
+    return support::url_of(support::server::mariadb).has_value();
+}
+
+server_address server() {
+    return address_of(support::server::mariadb);
+}
+
+std::unique_ptr<connection> connect(const std::string& url, rowlock::mysql::options how = {}) {
+    return rowlock::mysql::open(url, how).connect(soon());
+}
+
+std::unique_ptr<connection> connect() {
+    return connect(server().url());
+}
+
+struct failure {
+    errc kind{};
+    std::string text;
+    std::chrono::milliseconds after{};
+};
+
+template <typename Call>
+failure failure_of(Call call) {
+    const auto start = clock::now();
+    try {
+        call();
+    } catch (const rowlock::error& e) {
+        const auto took =
+            std::chrono::duration_cast<std::chrono::milliseconds>(clock::now() - start);
+        return {e.kind(), std::string{e.what()} + " | " + e.server_message(), took};
+    }
+    FAIL_CHECK("no error was thrown");
+    return {};
+}
+
+std::string cell(connection& of, const std::string& text, std::size_t column = 0) {
+    const auto answer = of.query(text, soon());
+    return answer.empty() ? std::string{} : std::string{answer.text(0, column)};
+}
+
+// Statements that this connection has prepared so far, and those it has given up.
+int open_statements(connection& of) {
+    const auto count = [&](const std::string& name) {
+        return std::stoi(cell(of, "show session status like '" + name + "'", 1));
+    };
+    return count("Com_stmt_prepare") - count("Com_stmt_close");
+}
+
+std::size_t threads() {
+    const std::filesystem::directory_iterator all{"/proc/self/task"};
+    return static_cast<std::size_t>(std::distance(begin(all), end(all)));
+}
+
+// A row that nobody else can change while this object lives.
+class held_row {
+public:
+    held_row() : name_{"contract_connector_" + std::to_string(::getpid())} {
+        (void)holder_->query("drop table if exists " + name_, soon());
+        (void)holder_->query("create table " + name_ + " (id int primary key, n int) engine=InnoDB",
+                             soon());
+        (void)holder_->query("insert into " + name_ + " values (1, 0)", soon());
+        (void)holder_->query("begin", soon());
+        (void)holder_->query("update " + name_ + " set n = n + 1", soon());
+    }
+    held_row(const held_row&) = delete;
+    held_row& operator=(const held_row&) = delete;
+    ~held_row() {
+        (void)holder_->query("rollback", soon());
+        (void)holder_->query("drop table " + name_, soon());
+    }
+    [[nodiscard]] const std::string& name() const { return name_; }
+
+private:
+    std::string name_;
+    std::unique_ptr<connection> holder_ = connect();
+};
+
+class environment {
+public:
+    environment(const char* name, const std::string& text) : name_{name} {
+        if (const char* before = std::getenv(name)) before_ = before;
+        ::setenv(name, text.c_str(), 1);
+    }
+    environment(const environment&) = delete;
+    environment& operator=(const environment&) = delete;
+    ~environment() {
+        if (before_.empty()) {
+            ::unsetenv(name_);
+        } else {
+            ::setenv(name_, before_.c_str(), 1);
+        }
+    }
+
+private:
+    const char* name_;
+    std::string before_;
+};
+
+}  // namespace
+
+// --- statements ----------------------------------------------------------------------------------
+
+TEST_CASE("a program that makes statements without end does not use up the server's limit") {
+    if (!available()) return;
+    const auto db = connect();
+    for (int n = 0; n < 1100; ++n) {
+        const statement fresh{"select $1 + " + std::to_string(n)};
+        REQUIRE(db->execute(fresh, std::vector<value>{1}, soon()).integer(0, 0) == n + 1);
+    }
+    CHECK(open_statements(*db) <= 512);
+}
+
+TEST_CASE("where statements are not to be kept, each is prepared for one use") {
+    if (!available()) return;
+    rowlock::mysql::options how;
+    how.prepare_statements = false;
+    const auto db = connect(server().url(), how);
+    const statement select{"select $1"};
+    const std::string text = "it's \\ \"quoted\" \xf0\x9f\x94\x92";
+    for (int repeat = 0; repeat < 5; ++repeat) {
+        CHECK(db->execute(select, std::vector<value>{text}, soon()).text(0, 0) == text);
+    }
+    CHECK(open_statements(*db) <= 1);
+}
+
+TEST_CASE("text reaches the server as utf8mb4, and byte by byte where no backslash escapes") {
+    if (!available()) return;
+    const auto db = connect();
+    CHECK(cell(*db, "select @@character_set_client") == "utf8mb4");
+    CHECK(cell(*db, "select @@character_set_results") == "utf8mb4");
+    (void)db->query("set session sql_mode = 'NO_BACKSLASH_ESCAPES'", soon());
+    const std::string text = "a\\'b";
+    CHECK(db->execute(statement{"select $1"}, std::vector<value>{text}, soon()).text(0, 0) == text);
+}
+
+TEST_CASE("a column that changes its type under a kept statement comes back whole") {
+    if (!available()) return;
+    const auto db = connect();
+    const auto other = connect();
+    const std::string table = "contract_connector_type_" + std::to_string(::getpid());
+    (void)db->query("create table " + table + " (id int primary key, n int)", soon());
+    (void)db->query("insert into " + table + " values (1, 7)", soon());
+    const statement select{"select n from " + table + " where id = $1"};
+    CHECK(db->execute(select, std::vector<value>{1}, soon()).text(0, 0) == "7");
+    (void)other->query("alter table " + table + " modify column n longtext", soon());
+    const std::string wide(70'000, 'w');
+    (void)other->execute(statement{"update " + table + " set n = $1"}, std::vector<value>{wide},
+                         soon());
+    CHECK((db->execute(select, std::vector<value>{1}, soon()).text(0, 0) == wide));
+    (void)db->query("drop table " + table, soon());
+}
+
+TEST_CASE("a second statement in one text is refused") {
+    if (!available()) return;
+    const auto db = connect();
+    CHECK(failure_of([&] { (void)db->query("select 1; select 2", soon()); }).kind ==
+          errc::database_error);
+    CHECK(cell(*db, "select 3") == "3");
+}
+
+TEST_CASE("a procedure's results are drained") {
+    if (!available()) return;
+    const auto db = connect();
+    const std::string name = "contract_connector_call_" + std::to_string(::getpid());
+    (void)db->query("create procedure " + name + "() begin select 1; select 2; end", soon());
+    CHECK(cell(*db, "call " + name + "()") == "1");
+    CHECK(cell(*db, "select 3") == "3");
+    (void)db->query("drop procedure " + name, soon());
+}
+
+TEST_CASE("a statement that the server killed is a timeout, and the connection stays") {
+    if (!available()) return;
+    const held_row row;
+    const auto db = connect();
+    const auto killer = connect();
+    const std::string id = cell(*db, "select connection_id()");
+    std::jthread assassin{[&] {
+        const std::string waiting =
+            "select count(*) from information_schema.processlist where id = " + id +
+            " and info like 'update contract_connector%'";
+        while (cell(*killer, waiting) == "0") std::this_thread::yield();
+        (void)killer->query("kill query " + id, soon());
+    }};
+    CHECK(failure_of([&] {
+              (void)db->query("update " + row.name() + " set n = 5", soon());
+          }).kind == errc::timed_out);
+    CHECK(db->alive());
+    CHECK(cell(*db, "select 1") == "1");
+}
+
+// --- deadlines -----------------------------------------------------------------------------------
+
+TEST_CASE("a call that was given up leaves nothing behind once the server answers") {
+    if (!available()) return;
+    const std::size_t before = threads();
+    {
+        const held_row row;
+        const auto db = connect();
+        const statement update{"update " + row.name() + " set n = n + $1"};
+        const failure told = failure_of(
+            [&] { (void)db->execute(update, std::vector<value>{1}, clock::now() + 200ms); });
+        CHECK(told.kind == errc::outcome_unknown);
+        CHECK(told.after <= 400ms);
+    }
+    while (threads() > before) std::this_thread::yield();
+}
+
+TEST_CASE("connecting is given up at the deadline, whatever the library waits for") {
+    if (!available()) return;
+    const support::silent_listener silent;
+    server_address nobody = server();
+    nobody.host = "127.0.0.1";
+    nobody.port = silent.port();
+    const failure told =
+        failure_of([&] { (void)rowlock::mysql::open(nobody.url()).connect(clock::now() + 50ms); });
+    CHECK(told.kind == errc::database_unreachable);
+    CHECK(told.after < 250ms);
+}
+
+// --- connecting ----------------------------------------------------------------------------------
+
+TEST_CASE("a password is also found in MYSQL_PWD and in option files, and the URL's goes first") {
+    if (!available()) return;
+    const server_address at = server();
+    const auto url = [&](const std::string& password, const std::string& rest = "") {
+        return at.scheme + "://" + at.user + password + "@" + at.host + ":" +
+               std::to_string(at.port) + "/" + at.database + rest;
+    };
+    char folder[] = "/tmp/contract_connector_XXXXXX";
+    REQUIRE(::mkdtemp(folder) != nullptr);
+    const environment home{"HOME", folder};
+    CHECK(failure_of([&] { (void)connect(url("")); }).kind == errc::access_denied);
+    {
+        const environment password{"MYSQL_PWD", at.password};
+        CHECK(cell(*connect(url("")), "select 1") == "1");
+    }
+    const std::string path = std::string{folder} + "/.my.cnf";
+    // What else stands there gives way to the URL.
+    std::ofstream{path} << "[client]\npassword=" << at.password
+                        << "\nuser=nobody\nhost=nowhere.invalid\nport=1\nsocket=/nowhere\n";
+    ::chmod(path.c_str(), 0600);
+    CHECK(cell(*connect(url("")), "select 1") == "1");
+    CHECK(cell(*connect(url("", "?read-default-file=" + path)), "select 1") == "1");
+    CHECK(failure_of([&] { (void)connect(url(":wrong")); }).kind == errc::access_denied);
+    std::filesystem::remove_all(folder);
+}
+
+TEST_CASE("TLS that the server does not offer is not done without") {
+    if (!available()) return;
+    const auto db = connect();
+    const bool offered = cell(*db, "select @@have_ssl") == "YES";
+    const auto required = [] { return connect(server().url() + "?ssl-mode=REQUIRED"); };
+    if (offered) {
+        CHECK_FALSE(cell(*required(), "show session status like 'Ssl_cipher'", 1).empty());
+        const failure told =
+            failure_of([] { (void)connect(server().url() + "?ssl-ca=/nowhere/ca.pem"); });
+        CHECK(told.text.find("TLS") != std::string::npos);
+    } else {
+        CHECK(failure_of([&] { (void)required(); }).kind == errc::unsupported);
+        CHECK(failure_of([] { (void)connect(server().url() + "?ssl-verify=true"); }).kind ==
+              errc::database_unreachable);
+    }
+}
+
+TEST_CASE("mariadb:// is another name for mysql://") {
+    if (!available()) return;
+    server_address at = server();
+    at.scheme = "mariadb";
+    const auto source = rowlock::mysql::open(at.url());
+    CHECK(source.speaks() == rowlock::sql::dialect::mysql);
+    CHECK(source.description().starts_with("mariadb://"));
+    CHECK(cell(*source.connect(soon()), "select database()") == at.database);
+}
+
+// --- processes -----------------------------------------------------------------------------------
+
+TEST_CASE("a forked child can neither use nor harm its parent's connection") {
+    if (!available()) return;
+    auto db = connect();
+    const statement select{"select 1 + $1"};
+    (void)db->execute(select, std::vector<value>{1}, soon());
+    const pid_t child = ::fork();
+    if (child == 0) {
+        int wrong = 1;
+        try {
+            (void)db->query("select 1", soon());
+        } catch (const rowlock::error& e) {
+            wrong = e.kind() == errc::wrong_process ? 0 : 2;
+        }
+        db.reset();
+        ::_exit(wrong);
+    }
+    int status = -1;
+    CHECK(::waitpid(child, &status, 0) == child);
+    CHECK(status == 0);
+    CHECK(db->execute(select, std::vector<value>{2}, soon()).integer(0, 0) == 3);
+}
+
+TEST_CASE("a null handle is refused") {
+    CHECK(failure_of([] { const rowlock::mysql::connection_ref db{nullptr}; }).kind ==
+          errc::invalid_options);
+}
+
+}  // namespace contract

@@ -1,0 +1,755 @@
+// What a lease promises, on every database through every driver.
+
+#include "support/interception.hpp"
+#include "support/lock_database.hpp"
+
+#include <rowlock/rowlock.hpp>
+
+#include <doctest/doctest.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <functional>
+#include <future>
+#include <mutex>
+#include <set>
+#include <string>
+#include <thread>
+
+using namespace rowlock;
+using namespace std::chrono_literals;
+using support::eventually;
+using support::interception;
+
+namespace {
+
+errc kind_of(const std::function<void()>& action) {
+    try {
+        action();
+    } catch (const error& failure) {
+        return failure.kind();
+    }
+    return errc{};
+}
+
+/// Collects events, thread-safe.
+class event_log {
+public:
+    event_callback callback() {
+        return [this](const event& what) {
+            const std::lock_guard lock{mutex_};
+            events_.push_back(what);
+        };
+    }
+    bool has(event_kind kind, loss_reason reason = loss_reason::none) const {
+        const std::lock_guard lock{mutex_};
+        return std::ranges::any_of(events_, [&](const event& it) {
+            return it.kind == kind && (reason == loss_reason::none || it.reason == reason);
+        });
+    }
+
+private:
+    mutable std::mutex mutex_;
+    std::vector<event> events_;
+};
+
+}  // namespace
+
+TEST_CASE("a free lock is granted, held until released, and then free for another owner") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
+        client a{database.source(), database.options()};
+        client b{database.source(), database.options()};
+
+        auto lease = a.try_acquire("job", {.note = "nightly ☾"});
+        REQUIRE(lease);
+        CHECK(lease->held());
+        CHECK(lease->name() == "job");
+        CHECK(lease->token().value() >= 1);
+        CHECK(lease->remaining() > 20s);
+        CHECK_FALSE(lease->lost().stop_requested());
+        CHECK_FALSE(b.try_acquire("job"));
+        CHECK(b.try_acquire("another job"));
+
+        lease->release();
+        CHECK_FALSE(lease->held());
+        CHECK_FALSE(lease->lost().stop_requested());
+        const auto next = b.try_acquire("job");
+        REQUIRE(next);
+        CHECK(next->token() > lease->token());
+        CHECK_FALSE(a.try_acquire("job"));
+    }
+}
+
+TEST_CASE("two threads of one client exclude each other, each grant with its own token") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
+        client locks{database.source(), database.options()};
+        const auto first = locks.try_acquire("job");
+        REQUIRE(first);
+        CHECK_FALSE(std::async(std::launch::async, [&] { return locks.try_acquire("job").has_value(); }).get());
+
+        int inside = 0;
+        int most = 0;
+        std::set<std::int64_t> tokens;
+        std::vector<std::thread> threads;
+        for (int i = 0; i < 4; ++i) {
+            threads.emplace_back([&] {
+                for (int round = 0; round < 5; ++round) {
+                    const auto lease = locks.acquire("counter");
+                    most = std::max(most, ++inside);  // unprotected but for the lease
+                    tokens.insert(lease.token().value());
+                    --inside;
+                }
+            });
+        }
+        for (auto& thread : threads) thread.join();
+        CHECK(most == 1);
+        CHECK(tokens.size() == 20);
+    }
+}
+
+TEST_CASE("names are compared byte by byte") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
+        client locks{database.source(), database.options()};
+        const std::vector<std::string> names{"job", "Job", "job ", " job", "jöb", "jo\xCC\x88" "b",
+                                             "it's \"quoted\"", "per%cent_", "back\\slash", "☾🌙",
+                                             "$1 ? :p1", std::string(255, 'x')};
+        std::vector<lease> held;
+        for (const auto& name : names) {
+            auto lease = locks.try_acquire(name);
+            REQUIRE_MESSAGE(lease, name);
+            held.push_back(*std::move(lease));
+        }
+        for (const auto& name : names) {
+            const auto info = locks.inspect(name);
+            REQUIRE(info);
+            CHECK(info->name == name);
+            CHECK(info->holder);
+        }
+    }
+}
+
+TEST_CASE("an uncontended acquire and release cost the promised round trips, the rest none") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
+        interception counted;
+        client locks{counted.wrap(database.source()), database.options()};
+        locks.acquire("job").release();  // opens the session; the row exists now
+
+        const int most = database.speaks() == sql::dialect::mysql ? 2 : 1;
+        for (const char* name : {"job", "a new name"}) {
+            counted.statements = 0;
+            auto lease = locks.acquire(name);
+            CHECK(counted.statements <= most);
+
+            counted.statements = 0;
+            for (int i = 0; i < 100; ++i) {
+                static_cast<void>(lease.held());
+                static_cast<void>(lease.token());
+                static_cast<void>(lease.remaining());
+            }
+            CHECK(counted.statements == 0);
+
+            lease.release();
+            CHECK(counted.statements == 1);
+        }
+    }
+}
+
+TEST_CASE("a waiter gets the lock soon after its release, within its time limit, or stops") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
+        client a{database.source(), database.options()};
+        client b{database.source(), database.options({.poll_interval = 50ms})};
+        auto first = a.acquire("job");
+
+        CHECK_FALSE(b.try_acquire_for("job", 60ms));
+        CHECK_FALSE(b.try_acquire_for("job", -1s));
+        std::stop_source stop;
+        auto stopped = std::async(std::launch::async,
+                                  [&] { return b.acquire("job", stop.get_token()).has_value(); });
+        stop.request_stop();
+        CHECK_FALSE(stopped.get());
+
+        auto waiting = std::async(std::launch::async, [&] { return b.acquire("job").token(); });
+        CHECK(waiting.wait_for(100ms) == std::future_status::timeout);
+        first.release();
+        CHECK(waiting.get() > first.token());
+    }
+}
+
+TEST_CASE("a holder that vanished is replaced after its ttl, with a greater token") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
+        interception network;
+        client vanishing{network.wrap(database.source()), database.options({.ttl = 600ms})};
+        client next{database.source(), database.options({.poll_interval = 5s})};
+        auto lease = vanishing.acquire("job");
+        network.before([](std::string_view) { interception::refuse_to_send(); });
+
+        // The poll interval is longer than this may take: the waiter wakes at the holder's expiry.
+        const auto started = std::chrono::steady_clock::now();
+        const auto taken = next.try_acquire_for("job", 4s);
+        REQUIRE(taken);
+        CHECK_FALSE(lease.held());
+        CHECK(taken->token() > lease.token());
+        CHECK(std::chrono::steady_clock::now() - started < 3s);
+        CHECK(kind_of([&] { lease.release(); }) == errc::lock_lost);
+        CHECK(taken->held());
+    }
+}
+
+TEST_CASE("heartbeats keep a lease far beyond its ttl, with the same token") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        client holder{database.source(), database.options({.ttl = 600ms})};
+        client other{database.source(), database.options()};
+        const auto lease = holder.acquire("job");
+        const auto before = holder.inspect("job");
+        CHECK_FALSE(other.try_acquire_for("job", 2s));
+        CHECK(lease.held());
+        CHECK(holder.inspect("job")->token == before->token);
+        CHECK(holder.stats().heartbeats >= 3);
+    }
+}
+
+TEST_CASE("the reply to an acquire is lost after the commit: one hold, its own token") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
+        interception network;
+        client locks{network.wrap(database.source()), database.options()};
+        locks.acquire("warm up").release();
+        const auto grants_before = database.number(
+            "select coalesce(max(token), 0) from rowlock_lease where name = 'job'");
+        std::atomic<int> lost{0};
+        network.after([&](std::string_view name) {
+            const bool granting = name == "acquire" || name == "take" || name == "insert_lease";
+            if (granting && lost.fetch_add(1) == 0) interception::lose_reply();
+        });
+
+        const auto lease = locks.try_acquire("job");
+        REQUIRE(lease);
+        CHECK(lost == 1);  // found again, not granted again
+        CHECK(lease->held());
+        CHECK(lease->token().value() ==
+              database.number("select token from rowlock_lease where name = 'job'"));
+        CHECK(lease->token().value() == grants_before + 1);
+        CHECK(lease->grant_id() ==
+              database.number("select grant_id from rowlock_lease where name = 'job'"));
+    }
+}
+
+TEST_CASE("a committed acquire whose caller gave up is given back, not kept alive for ever") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
+        interception network;
+        client locks{network.wrap(database.source()),
+                     database.options({.ttl = 2s, .retry = {.attempts = 1}})};
+        locks.acquire("warm up").release();
+        network.after([&](std::string_view name) {
+            if (name == "acquire" || name == "take" || name == "insert_lease") {
+                interception::lose_reply();
+            }
+        });
+        CHECK(kind_of([&] { static_cast<void>(locks.try_acquire("job")); }) ==
+              errc::outcome_unknown);
+        network.after({});
+
+        client other{database.source(), database.options({.poll_interval = 20ms})};
+        const auto lease = other.try_acquire_for("job", 10s);
+        CHECK(lease);
+        CHECK(locks.stats().sessions == 1);  // the session lives on: it was not its end that freed it
+        CHECK(locks.stats().unknown_outcomes == 1);
+    }
+}
+
+TEST_CASE("an acquire that the server runs only after its caller gave up is given back too") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        event_log events;
+        interception network;
+        client locks{network.wrap(database.source()),
+                     database.options({.ttl = 900ms, .on_event = events.callback(), .retry = {.attempts = 1}})};
+        const auto kept = locks.acquire("warm up");
+        network.before([&](std::string_view name) {
+            if (name == "acquire" || name == "probe") interception::lose_reply();
+        });
+        CHECK(kind_of([&] { static_cast<void>(locks.try_acquire("job")); }) ==
+              errc::outcome_unknown);
+        network.before({});
+        const auto beats = locks.stats().heartbeats;
+        REQUIRE(eventually([&] { return locks.stats().heartbeats > beats + 1; }));
+
+        // The late statement: what was on its way arrives now. The grant id is the client's secret,
+        // so the row is written as that statement would have written it.
+        const std::string id = std::to_string(kept.grant_id() + 1);
+        const std::string session = std::to_string(kept.session_id());
+        const std::string now = database.speaks() == sql::dialect::postgresql ? "now()" : "0";
+        database.run("insert into rowlock_lease (name, token, session, grant_id, changed_at) "
+                     "values ('job', 7, " + session + ", " + id + ", " + now + ")");
+        CHECK(eventually([&] {
+            return database.number(
+                       "select count(*) from rowlock_lease where session is not null and name = 'job'") == 0;
+        }));
+        CHECK(events.has(event_kind::resolved));
+        CHECK(kept.held());
+    }
+}
+
+TEST_CASE("the reply to a release is lost: repeated, and it never frees a newer grant") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
+        interception network;
+        client a{network.wrap(database.source()), database.options()};
+        client b{database.source(), database.options()};
+        auto lease = a.acquire("job");
+        std::optional<rowlock::lease> newer;
+        std::atomic<bool> once{true};
+        network.after([&](std::string_view name) {
+            if (name != "release" || !once.exchange(false)) return;
+            newer = b.try_acquire("job");  // between the release and its repetition
+            interception::lose_reply();
+        });
+        lease.release();
+        REQUIRE(newer);
+        CHECK(newer->held());
+        CHECK(database.number("select token from rowlock_lease where name = 'job' "
+                              "and session is not null") == newer->token().value());
+        CHECK(a.stats().released == 1);
+    }
+}
+
+TEST_CASE("a release that the database forgot in a crash is repeated after the reconnect") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        interception network;
+        client locks{network.wrap(database.source()), database.options({.ttl = 1500ms})};
+        auto lease = locks.acquire("job");
+        const auto other = locks.acquire("still held");
+        lease.release();
+
+        // As a crash leaves it: the committed release is gone, every connection broken.
+        const auto undo = [&] {
+            database.run("update rowlock_lease set session = " + std::to_string(lease.session_id()) +
+                         ", grant_id = " + std::to_string(lease.grant_id()) + " where name = 'job'");
+        };
+        const auto held_rows = [&] {
+            return database.number("select count(*) from rowlock_lease where name = 'job' and session is not null");
+        };
+        undo();
+        // The control: without the reconnect the heartbeats would keep that row for ever.
+        const auto beats = locks.stats().heartbeats;
+        REQUIRE(eventually([&] { return locks.stats().heartbeats > beats + 1; }));
+        REQUIRE(held_rows() == 1);
+
+        network.break_connections();
+        CHECK(eventually([&] { return held_rows() == 0; }));
+        CHECK(other.held());
+        CHECK(locks.stats().sessions == 1);
+    }
+}
+
+TEST_CASE("a forced release raises the token, and the old holder learns with its next heartbeat") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
+        event_log events;
+        client holder{database.source(),
+                      database.options({.ttl = 900ms, .on_event = events.callback()})};
+        client breaker{database.source(), database.options()};
+        auto lease = holder.acquire("job");
+        auto bystander = holder.acquire("other");
+        const auto lost = lease.lost();
+
+        CHECK(breaker.force_release("job"));
+        CHECK_FALSE(breaker.force_release("job"));
+        CHECK_FALSE(breaker.force_release("never locked"));
+        CHECK(breaker.inspect("job")->token > lease.token());
+        CHECK(eventually([&] { return lost.stop_requested(); }));
+        CHECK_FALSE(lease.held());
+        CHECK(events.has(event_kind::lease_lost, loss_reason::forced_release));
+        CHECK(kind_of([&] { lease.release(); }) == errc::lock_lost);
+        CHECK(bystander.held());
+        const auto next = breaker.try_acquire("job");
+        REQUIRE(next);
+        CHECK(next->token() > lease.token());
+    }
+}
+
+TEST_CASE("a holder that releases before it learnt of a forced release hears lock_lost") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
+        client holder{database.source(), database.options()};
+        client breaker{database.source(), database.options()};
+        auto lease = holder.acquire("job");
+        CHECK(breaker.force_release("job"));
+        const auto next = breaker.try_acquire("job");
+        CHECK(kind_of([&] { lease.release(); }) == errc::lock_lost);
+        CHECK(next->held());
+        CHECK_FALSE(holder.try_acquire("job"));
+    }
+}
+
+TEST_CASE("a restarted process with a stable owner takes its predecessor's leases over at once") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
+        interception crash;
+        event_log events;
+        client before{crash.wrap(database.source()),
+                      database.options({.owner = "billing-1", .on_event = events.callback()})};
+        const auto a = before.acquire("a");
+        const auto b = before.acquire("b", {.deadline = 1h});
+        client bystander{database.source(), database.options({.owner = "billing-2"})};
+        const auto c = bystander.acquire("c");
+
+        client after{database.source(), database.options({.owner = "billing-1"})};
+        CHECK_FALSE(after.try_acquire("a"));  // nobody is robbed without asking
+        auto reclaimed = after.reclaim();
+        REQUIRE(reclaimed.size() == 2);
+        CHECK(reclaimed[0].name() == "a");
+        CHECK(reclaimed[0].token() > a.token());
+        CHECK(reclaimed[0].held());
+        CHECK(reclaimed[1].token() > b.token());
+        CHECK(after.reclaim().empty());
+        CHECK(c.held());
+        CHECK_FALSE(bystander.try_acquire("a"));
+        reclaimed[0].release();
+        CHECK(bystander.try_acquire("a"));
+
+        client nameless{database.source(), database.options()};
+        CHECK(kind_of([&] { static_cast<void>(nameless.reclaim()); }) == errc::invalid_options);
+    }
+}
+
+TEST_CASE("the reply to a reclaim is lost: repeated, every lease arrives once") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        client before{database.source(), database.options({.owner = "billing-1"})};
+        const auto a = before.acquire("a");
+        interception network;
+        client after{network.wrap(database.source()), database.options({.owner = "billing-1"})};
+        std::atomic<bool> once{true};
+        network.after([&](std::string_view name) {
+            if (name == "commit" && once.exchange(false)) interception::lose_reply();
+        });
+        const auto reclaimed = after.reclaim();
+        REQUIRE(reclaimed.size() == 1);
+        CHECK(reclaimed[0].held());
+        CHECK(reclaimed[0].token().value() ==
+              database.number("select token from rowlock_lease where name = 'a'"));
+    }
+}
+
+TEST_CASE("a lease with a deadline ends by itself although its session lives") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
+        event_log events;
+        client holder{database.source(), database.options({.on_event = events.callback()})};
+        client other{database.source(), database.options()};
+        auto lease = holder.acquire("job", {.deadline = 600ms});
+        const auto endless = holder.acquire("other");
+        const auto lost = lease.lost();
+        CHECK(lease.remaining() <= 600ms);
+        const auto next = other.try_acquire_for("job", 5s);
+        REQUIRE(next);
+        CHECK_FALSE(lease.held());  // by its own clock, before the database gave it away
+        CHECK(next->token() > lease.token());
+        CHECK(eventually([&] { return lost.stop_requested(); }));
+        CHECK(events.has(event_kind::lease_lost, loss_reason::deadline_passed));
+        CHECK(kind_of([&] { lease.release(); }) == errc::lock_lost);
+        CHECK(next->held());
+        CHECK(endless.held());
+    }
+}
+
+TEST_CASE("a client that is destroyed frees its leases, and theirs become inert") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
+        client other{database.source(), database.options()};
+        std::optional<lease> orphan;
+        {
+            client locks{database.source(), database.options()};
+            orphan = locks.acquire("job");
+            const auto released = locks.acquire("other");
+        }
+        CHECK_FALSE(orphan->held());
+        CHECK(orphan->lost().stop_requested());
+        CHECK(kind_of([&] { orphan->release(); }) == errc::lock_lost);
+        const auto next = other.try_acquire("job");
+        CHECK(next);
+        orphan.reset();
+        CHECK(next->held());
+    }
+}
+
+TEST_CASE("a client whose leases are all released leaves no session row behind") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
+        {
+            client locks{database.source(), database.options()};
+            locks.acquire("job").release();
+        }
+        CHECK(database.number("select count(*) from rowlock_session") == 0);
+    }
+}
+
+TEST_CASE("inspect and list show holders, states and pages") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
+        client locks{database.source(),
+                     database.options({.owner = "the owner", .program = "the program"})};
+        std::vector<lease> held;
+        for (const char* name : {"a/1", "a/2", "a/3", "b"}) {
+            held.push_back(locks.acquire(name, {.note = "line 1\nline 2 \x1b[31m"}));
+        }
+        held[1].release();
+
+        const auto info = locks.inspect("a/1");
+        REQUIRE(info);
+        REQUIRE(info->holder);
+        CHECK(info->token == held[0].token());
+        CHECK(info->holder->owner == "the owner");
+        CHECK(info->holder->program == "the program");
+        CHECK(info->holder->pid == getpid());
+        CHECK_FALSE(info->holder->host.empty());
+        CHECK(info->holder->note == "line 1\nline 2 \x1b[31m");
+        CHECK(info->holder->session == held[0].session_id());
+        CHECK(info->holder->grant_id == held[0].grant_id());
+        CHECK(info->holder->remaining > 20s);
+        CHECK(info->holder->remaining <= 30s);
+        CHECK(info->holder->held_for < 10s);
+        CHECK(info->changed < 10s);
+        CHECK_FALSE(locks.inspect("a/2")->holder);
+        CHECK_FALSE(locks.inspect("never locked"));
+
+        const auto names = [](const std::vector<lease_info>& infos) {
+            std::string all;
+            for (const auto& each : infos) all += each.name + " ";
+            return all;
+        };
+        CHECK(names(locks.list()) == "a/1 a/2 a/3 b ");
+        CHECK(names(locks.list("a/")) == "a/1 a/2 a/3 ");
+        CHECK(names(locks.list("a/", {.limit = 2})) == "a/1 a/2 ");
+        CHECK(names(locks.list("a/", {.after = "a/2", .limit = 2})) == "a/3 ");
+        CHECK(names(locks.list("a_")).empty());
+        CHECK(kind_of([&] { static_cast<void>(locks.list("", {.limit = 0})); }) ==
+              errc::invalid_options);
+    }
+}
+
+TEST_CASE("a client can be built while the database is away, and says what is wrong when asked") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
+        interception network;
+        network.before([](std::string_view) { interception::refuse_to_send(); });
+        client locks{network.wrap(database.source()), database.options({.retry = {.attempts = 2}})};
+        CHECK(kind_of([&] { static_cast<void>(locks.try_acquire("job")); }) ==
+              errc::database_unreachable);
+        network.before({});
+        CHECK(locks.try_acquire("job"));
+    }
+}
+
+TEST_CASE("tables that are missing are named, with what to do") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
+        auto options = database.options();
+        options.prefix = "nothing_here_";
+        client locks{database.source(), options};
+        try {
+            static_cast<void>(locks.try_acquire("job"));
+            FAIL("granted without tables");
+        } catch (const error& failure) {
+            CHECK(failure.kind() == errc::schema_outdated);
+            CHECK(std::string{failure.what()}.find("rowlock migrate") != std::string::npos);
+        }
+    }
+}
+
+TEST_CASE("transient refusals are retried and do not reach the caller") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        interception network;
+        client locks{network.wrap(database.source()), database.options()};
+        locks.acquire("warm up").release();
+        for (const errc kind : {errc::deadlock, errc::conflict, errc::timed_out,
+                                errc::out_of_resources, errc::database_unreachable}) {
+            std::atomic<int> failures{2};
+            network.before([&](std::string_view) {
+                if (failures.fetch_sub(1) > 0) throw error{kind, "made by the test"};
+            });
+            auto lease = locks.try_acquire("job");
+            REQUIRE(lease);
+            failures = 2;
+            lease->release();
+            CHECK(failures <= 0);
+        }
+        network.before([](std::string_view) { throw error{errc::access_denied, "made by the test"}; });
+        CHECK(kind_of([&] { static_cast<void>(locks.try_acquire("job")); }) == errc::access_denied);
+    }
+}
+
+TEST_CASE("an exhausted pool costs no lease: the heartbeat has a connection of its own") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        interception network;
+        client locks{network.wrap(database.source()),
+                     database.options({.ttl = 900ms, .statement_deadline = 400ms, .max_connections = 1})};
+        const auto lease = locks.acquire("job");
+        std::promise<void> let_go;
+        std::promise<void> stuck;
+        auto blocked = let_go.get_future().share();
+        std::atomic<bool> once{true};
+        network.before([&](std::string_view name) {
+            if (name != "inspect" || !once.exchange(false)) return;
+            stuck.set_value();
+            blocked.wait();
+        });
+        auto user = std::async(std::launch::async, [&] { return locks.inspect("job").has_value(); });
+        stuck.get_future().wait();
+        CHECK(kind_of([&] { static_cast<void>(locks.try_acquire("other")); }) == errc::timed_out);
+        const auto beats = locks.stats().heartbeats;
+        CHECK(eventually([&] { return locks.stats().heartbeats > beats + 4; }));
+        CHECK(lease.held());
+        let_go.set_value();
+        CHECK(user.get());
+    }
+}
+
+TEST_CASE("a connection that could not be rolled back is never used again") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        interception network;
+        client holder{database.source(), database.options()};
+        const auto broken_later = holder.acquire("to be broken");
+        client operator_{network.wrap(database.source()),
+                         database.options({.max_connections = 1, .retry = {.attempts = 1}})};
+        network.after([](std::string_view name) {
+            if (name == "bump_revision") throw error{errc::timed_out, "made by the test"};
+        });
+        network.before([](std::string_view name) {
+            if (name == "rollback") throw error{errc::timed_out, "made by the test"};
+        });
+        CHECK(kind_of([&] { static_cast<void>(operator_.force_release("to be broken")); }) ==
+              errc::timed_out);
+        network.after({});
+        network.before({});
+        // On a connection that is still inside the transaction this would look granted, to us alone.
+        const auto lease = operator_.acquire("job");
+        CHECK(database.number("select token from rowlock_lease where name = 'job'") ==
+              lease.token().value());
+        CHECK_FALSE(holder.try_acquire("job"));
+        CHECK(operator_.force_release("to be broken"));
+    }
+}
+
+TEST_CASE("a grant that is found again late has the deadline of its own sending") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        interception network;
+        client locks{network.wrap(database.source()), database.options()};
+        const auto other = locks.acquire("warm up");
+        int attempts = 0;
+        network.before([&](std::string_view name) {
+            const bool mysql = database.speaks() == sql::dialect::mysql;
+            if (name != (mysql ? "probe" : "acquire")) return;
+            ++attempts;
+            if (attempts == 1) interception::lose_reply();  // it is still on its way
+            if (attempts != 2) return;
+            std::this_thread::sleep_for(700ms);
+            const bool postgresql = database.speaks() == sql::dialect::postgresql;
+            const std::string now = postgresql ? "clock_timestamp()" : "0";
+            database.run("insert into rowlock_lease (name, token, session, grant_id, changed_at) values ('job', 7, " +
+                         std::to_string(other.session_id()) + ", " + std::to_string(other.grant_id() + 1) + ", " + now + ")");
+        });
+        const auto lease = locks.acquire("job", {.deadline = 20s});
+        CHECK(lease.grant_id() == other.grant_id() + 1);
+        CHECK(lease.token().value() == 7);
+        CHECK(lease.remaining() <= 20s - 700ms);
+    }
+}
+
+TEST_CASE("a mutex that was lost does not answer with the lease of the thread that has it now") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        client locks{database.source(), database.options()};
+        rowlock::mutex lock{locks, "job"};
+        lock.lock();
+        const auto old = lock.token();
+        CHECK(locks.force_release("job"));
+        std::async(std::launch::async, [&] {
+            lock.lock();
+            CHECK(lock.held());
+            CHECK(lock.token() > old);
+        }).get();
+        CHECK_FALSE(lock.held());
+        CHECK(lock.token() == fencing_token{});
+        CHECK_FALSE(lock.lost().stop_possible());
+        CHECK(kind_of([&] { lock.release(); }) == errc::not_owner);
+    }
+}
+
+TEST_CASE("reclaim leaves alone what is being given back") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        interception network;
+        client locks{network.wrap(database.source()),
+                     database.options({.ttl = 900ms, .owner = "billing-1", .retry = {.attempts = 1}})};
+        const auto other = locks.acquire("warm up");
+        const auto self = std::this_thread::get_id();
+        network.before([&](std::string_view name) {
+            if (std::this_thread::get_id() != self) return;
+            if (name == "acquire" || name == "probe") interception::lose_reply();
+        });
+        CHECK(kind_of([&] { static_cast<void>(locks.try_acquire("job")); }) == errc::outcome_unknown);
+        network.before([&](std::string_view name) {
+            if (std::this_thread::get_id() != self || name != "session_leases") return;
+            // The late statement commits right here.
+            const std::string now = database.speaks() == sql::dialect::postgresql ? "now()" : "0";
+            database.run("insert into rowlock_lease (name, token, session, grant_id, changed_at) values ('job', 7, " +
+                         std::to_string(other.session_id()) + ", " + std::to_string(other.grant_id() + 1) + ", " + now + ")");
+        });
+        CHECK(locks.reclaim().empty());
+        network.before({});
+        CHECK(eventually([&] {
+            return database.number("select count(*) from rowlock_lease where name = 'job' and session is not null") == 0;
+        }));
+    }
+}
+
+TEST_CASE("after an unknown outcome the rows are compared now and then, without a reconnect") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        interception network;
+        client locks{network.wrap(database.source()),
+                     database.options({.ttl = 600ms, .retry = {.attempts = 1}})};
+        const auto other = locks.acquire("warm up");
+        network.before([](std::string_view name) {
+            if (name == "acquire" || name == "probe") interception::lose_reply();
+        });
+        CHECK(kind_of([&] { static_cast<void>(locks.try_acquire("job")); }) == errc::outcome_unknown);
+        network.before({});
+        // A server that was stopped runs a statement long after anybody would still look for its id.
+        const std::string now = database.speaks() == sql::dialect::postgresql ? "now()" : "0";
+        database.run("insert into rowlock_lease (name, token, session, grant_id, changed_at) values ('late', 7, " +
+                     std::to_string(other.session_id()) + ", 12345, " + now + ")");
+        CHECK(eventually([&] {
+            return database.number("select count(*) from rowlock_lease where name = 'late' and session is not null") == 0;
+        }));
+        CHECK(other.held());
+    }
+}
+
+TEST_CASE("a lock that can be neither taken nor found held is an error, not an endless loop") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        client locks{database.source(), database.options()};
+        const auto other = locks.acquire("warm up");
+        database.run("delete from rowlock_token_floor");
+        const errc kind = kind_of([&] { static_cast<void>(locks.try_acquire("job")); });
+        CHECK((kind == errc::database_error || kind == errc::schema_outdated));
+        CHECK(other.held());
+    }
+}
+
+TEST_CASE("round trips longer than the trust window end in an error that says so") {
+    support::lock_database database{support::backend::sqlite};
+    interception network;
+    client locks{network.wrap(database.source()), database.options({.ttl = 100ms})};
+    network.after([](std::string_view name) {
+        if (name == "acquire") std::this_thread::sleep_for(120ms);
+    });
+    CHECK(kind_of([&] { static_cast<void>(locks.try_acquire("job")); }) == errc::database_error);
+}
+
+TEST_CASE("the reply to a forced release is lost: repeated, and the next holder is left alone") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        interception network;
+        client first{database.source(), database.options()};
+        client second{database.source(), database.options()};
+        client operator_{network.wrap(database.source()), database.options()};
+        const auto broken = first.acquire("job");
+        std::optional<lease> next;
+        network.after([&](std::string_view name) {
+            if (name != "commit" || next) return;
+            next = second.try_acquire("job");
+            interception::lose_reply();
+        });
+        CHECK(operator_.force_release("job"));
+        REQUIRE(next);
+        CHECK(database.number("select coalesce(session, 0) from rowlock_lease where name = 'job'") ==
+              next->session_id());
+    }
+}

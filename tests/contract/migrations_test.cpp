@@ -1,0 +1,729 @@
+#include "contract/scratch_database.hpp"
+#include "schema/catalog.hpp"
+#include "schema/migrator.hpp"
+#include "schema/script.hpp"
+#include "schema/table_names.hpp"
+#include <rowlock/error.hpp>
+#include <rowlock/migrations.hpp>
+
+#include <doctest/doctest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <barrier>
+#include <csignal>
+#include <cstdio>
+#include <fstream>
+#include <future>
+#include <iterator>
+#include <regex>
+#include <string>
+#include <thread>
+#include <vector>
+
+using namespace std::chrono_literals;
+using namespace std::string_literals;
+using contract::scratch_database;
+using contract::watched;
+using rowlock::errc;
+using rowlock::error;
+using rowlock::migrate;
+using rowlock::migration_options;
+using rowlock::schema_status;
+using rowlock::sql::connection_source;
+using rowlock::sql::dialect;
+
+namespace {
+
+struct postgresql {
+    static constexpr auto speaks = dialect::postgresql;
+};
+struct mariadb {
+    static constexpr auto speaks = dialect::mysql;
+};
+struct sqlite {
+    static constexpr auto speaks = dialect::sqlite;
+};
+
+#define EVERY_DATABASE postgresql, mariadb, sqlite
+
+using versions = std::vector<int>;
+const versions nothing;
+
+rowlock::sql::deadline soon() {
+    return std::chrono::steady_clock::now() + 30s;
+}
+
+std::vector<std::string> all_tables(const std::string& prefix = "rowlock_") {
+    return {prefix + "lease",       prefix + "migration", prefix + "session",
+            prefix + "token_floor", prefix + "version",   prefix + "waiter"};
+}
+
+template <typename Call>
+error failure_of(Call call) {
+    try {
+        call();
+    } catch (const error& failure) {
+        return failure;
+    }
+    FAIL("nothing was thrown");
+    return error{errc::database_error, "nothing was thrown"};
+}
+
+template <typename Call>
+errc kind_of(Call call) {
+    return failure_of(call).kind();
+}
+
+bool contains(std::string_view text, std::string_view part) {
+    return text.find(part) != std::string_view::npos;
+}
+
+void require_current(const connection_source& source, const migration_options& options = {}) {
+    const auto connection = source.connect(soon());
+    rowlock::require_current_schema(*connection, options, soon());
+}
+
+/// Whether the statement takes the lock that keeps other migrators away.
+bool takes_lock(std::string_view sql) {
+    return contains(sql, "advisory") || contains(sql, "get_lock(") ||
+           contains(sql, "begin immediate");
+}
+
+bool records(std::string_view sql) {
+    return contains(sql, "insert into rowlock_migration");
+}
+
+/// The library's migrations and one more.
+class longer_catalog {
+public:
+    longer_catalog(dialect speaks, std::string up, std::string down)
+        : up_{std::move(up)},
+          down_{std::move(down)},
+          known_{rowlock::schema::library_catalog(speaks)} {
+        known_.numbered.push_back({known_.latest() + 1, "next", up_, down_});
+    }
+    longer_catalog(const longer_catalog&) = delete;
+    longer_catalog& operator=(const longer_catalog&) = delete;
+
+    versions migrate(const connection_source& source, int target) const {
+        const auto connection = source.connect(soon());
+        const migration_options options;
+        return rowlock::schema::migrator{*connection, known_, options}.move_to(target);
+    }
+    [[nodiscard]] int latest() const { return known_.latest(); }
+
+private:
+    std::string up_, down_;
+    rowlock::schema::catalog known_;
+};
+
+/// The SQL that docs/migrations.md gives for a database, with the role's name replaced and `shop`
+/// by `place`.
+std::vector<std::string> documented_grants(dialect speaks, const std::string& place,
+                                           const std::string& role) {
+    std::ifstream file{ROWLOCK_SOURCE_DIR "/docs/migrations.md"};
+    const std::string page{std::istreambuf_iterator<char>{file}, {}};
+    const auto marker = page.find("migrations_test.cpp: "s + std::string{to_string(speaks)});
+    REQUIRE(marker != std::string::npos);
+    const auto begin = page.find("```sql\n", marker) + 7;
+    auto sql = page.substr(begin, page.find("```", begin) - begin);
+    sql = std::regex_replace(sql, std::regex{"shop_app"}, role);
+    sql = std::regex_replace(sql, std::regex{"\\bshop\\b"}, place);
+    return rowlock::schema::split_statements(sql, speaks);
+}
+
+/// Makes a role for a test and removes it.
+class scratch_role {
+public:
+    explicit scratch_role(scratch_database& db) : db_{db}, name_{db.name() + "_app"} {
+        db_.run(postgresql() ? "create role " + name_ + " login password 'of-the-test'"
+                             : "create user '" + name_ + "'@'%' identified by 'of-the-test'");
+    }
+    scratch_role(const scratch_role&) = delete;
+    scratch_role& operator=(const scratch_role&) = delete;
+    ~scratch_role() {
+        try {
+            if (postgresql()) db_.run("drop owned by " + name_);
+            db_.run(postgresql() ? "drop role " + name_ : "drop user '" + name_ + "'@'%'");
+        } catch (const std::exception& failure) {
+            MESSAGE(failure.what());
+        }
+    }
+
+    [[nodiscard]] const std::string& name() const noexcept { return name_; }
+    [[nodiscard]] connection_source source() const { return db_.source_as(name_, "of-the-test"); }
+
+private:
+    [[nodiscard]] bool postgresql() const { return db_.speaks() == dialect::postgresql; }
+
+    scratch_database& db_;
+    std::string name_;
+};
+
+/// Everything the library does to its tables, by kind of access.
+std::vector<std::string> accesses(dialect speaks, const migration_options& options) {
+    const bool postgresql = speaks == dialect::postgresql;
+    const std::string now = postgresql ? "clock_timestamp()" : "1";
+    const std::string ended = postgresql ? "true" : "1";
+    const std::string share = postgresql ? " for share" : " lock in share mode";
+    std::vector<std::string> made{
+        "insert into rowlock_session (id, owner, host, pid, program, ttl_us, expires_at, "
+        "opened_at) values (1, 'o', 'h', 1, 'p', 1, " +
+            now + ", " + now + ")",
+        "update rowlock_session set beats = beats + 1, ended = " + ended,
+        "select id from rowlock_session for update",
+        "insert into rowlock_lease (name, token, session, changed_at) select 'n', floor + 1, 1, " +
+            now + " from rowlock_token_floor" + (postgresql ? "" : share),
+        "update rowlock_lease set token = token + 1",
+        "select l.token from rowlock_lease l join rowlock_session s on s.id = l.session" + share,
+        "insert into rowlock_waiter (name, session, grant_id, enqueued_at) values ('n', 1, 1, " +
+            now + ")",
+        "select ticket from rowlock_waiter for update",
+        "delete from rowlock_waiter where ticket = 1",
+        "delete from rowlock_lease where name = 'n'",
+        "delete from rowlock_session where id = 1",
+        "insert into rowlock_version (resource, version, created_at, updated_at) values ('r', 1, " +
+            now + ", " + now + ")",
+        "update rowlock_version set version = version + 1",
+        "delete from rowlock_version where resource = 'r'",
+        "select floor from rowlock_token_floor for update",
+        "update rowlock_token_floor set floor = floor + 1, settled = floor"};
+    for (auto& sql : made) {
+        sql = rowlock::schema::qualify(sql, speaks, options.schema, options.prefix);
+    }
+    return made;
+}
+
+/// Runs `work` in a child process; its exit status, or 128 + the signal that ended it.
+template <typename Work>
+pid_t in_child(Work work) {
+    std::fflush(nullptr);  // or the child may print it again
+    const pid_t child = ::fork();
+    if (child != 0) return child;
+    int status = 99;
+    try {
+        status = work();
+    } catch (const std::exception& failure) {
+        std::fprintf(stderr, "in a child: %s\n", failure.what());
+    }
+    ::_exit(status);
+}
+
+int status_of(pid_t child) {
+    int status = 0;
+    ::waitpid(child, &status, 0);
+    return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+}
+
+}  // namespace
+
+TEST_CASE_TEMPLATE("up, down and up again works, and there is nothing to do in between", Database,
+                   EVERY_DATABASE) {
+    const auto db = scratch_database::make(Database::speaks);
+    if (!db) return;
+    CHECK(schema_status(db->source()).version == 0);
+    CHECK_FALSE(schema_status(db->source()).current());
+    CHECK(migrate(db->source(), {}, 0) == nothing);
+    CHECK(db->tables().empty());
+    for (int round = 0; round < 2; ++round) {
+        CHECK(migrate(db->source()) == versions{1});
+        CHECK(schema_status(db->source()).current());
+        CHECK_NOTHROW(require_current(db->source()));
+        CHECK(db->tables() == all_tables());
+        CHECK(migrate(db->source()) == nothing);
+        CHECK(migrate(db->source(), {}, 1) == nothing);
+        const auto floor = db->run("select id, floor, settled from rowlock_token_floor");
+        REQUIRE(floor.rows() == 1);
+        CHECK(floor.integer(0, 0) == 1);
+        CHECK(floor.integer(0, 1) == 0);
+        CHECK(floor.integer(0, 2) == 0);
+        CHECK(migrate(db->source(), {}, 0) == versions{1});
+        CHECK(db->tables().empty());
+        CHECK(schema_status(db->source()).version == 0);
+        CHECK(migrate(db->source(), {}, 0) == nothing);
+    }
+}
+
+TEST_CASE_TEMPLATE("of eight threads that migrate at once one does it", Database, EVERY_DATABASE) {
+    const auto db = scratch_database::make(Database::speaks);
+    if (!db) return;
+    for (const int target : {1, 0, 1}) {
+        std::barrier start{8};
+        std::atomic<int> applied{0};
+        std::atomic<int> failed{0};
+        std::vector<std::thread> threads;
+        for (int i = 0; i < 8; ++i) {
+            threads.emplace_back([&] {
+                start.arrive_and_wait();
+                try {
+                    applied += static_cast<int>(migrate(db->source(), {}, target).size());
+                } catch (const std::exception& failure) {
+                    ++failed;
+                    MESSAGE(failure.what());
+                }
+            });
+        }
+        for (auto& thread : threads) thread.join();
+        CHECK(applied == 1);
+        CHECK(failed == 0);
+        CHECK(schema_status(db->source()).version == target);
+    }
+}
+
+TEST_CASE_TEMPLATE("of eight processes that migrate at once one does it", Database,
+                   EVERY_DATABASE) {
+    const auto db = scratch_database::make(Database::speaks);
+    if (!db) return;
+    int start[2];
+    REQUIRE(::pipe(start) == 0);
+    std::vector<pid_t> children;
+    for (int i = 0; i < 8; ++i) {
+        children.push_back(in_child([&] {
+            ::close(start[1]);
+            char ignored = 0;
+            (void)!::read(start[0], &ignored, 1);  // until all of them are there
+            return static_cast<int>(migrate(db->source()).size());
+        }));
+    }
+    ::close(start[0]);
+    ::close(start[1]);
+    int applied = 0;
+    for (const pid_t child : children) applied += status_of(child);
+    CHECK(applied == 1);
+    CHECK_NOTHROW(require_current(db->source()));
+}
+
+TEST_CASE_TEMPLATE("a second migrator waits for the first, does nothing, and gives up in time",
+                   Database, EVERY_DATABASE) {
+    const auto db = scratch_database::make(Database::speaks);
+    if (!db) return;
+    std::promise<void> first_at_work;
+    std::promise<void> second_waits;
+    std::promise<void> go_on;
+    std::atomic<bool> second_asked{false};
+
+    // Stops where all tables are made and the migration is not recorded yet.
+    auto first = std::async(std::launch::async, [&] {
+        return migrate(watched(db->source(), [&](std::string_view sql) {
+            if (!records(sql)) return;
+            first_at_work.set_value();
+            go_on.get_future().wait();
+        }));
+    });
+    first_at_work.get_future().wait();
+    const auto gave_up = failure_of([&] { migrate(db->source(), {.wait = 300ms}); });
+    CHECK(gave_up.kind() == errc::timed_out);
+    CHECK(contains(gave_up.what(), "another process is migrating this"));
+
+    auto second = std::async(std::launch::async, [&] {
+        return migrate(watched(db->source(), [&](std::string_view sql) {
+            if (takes_lock(sql) && !second_asked.exchange(true)) second_waits.set_value();
+        }));
+    });
+    second_waits.get_future().wait();
+    CHECK(second.wait_for(100ms) == std::future_status::timeout);
+    go_on.set_value();
+    CHECK(first.get() == versions{1});
+    CHECK(second.get() == nothing);
+    CHECK_NOTHROW(require_current(db->source()));
+}
+
+TEST_CASE_TEMPLATE("with a current schema nothing is locked and nothing is written", Database,
+                   EVERY_DATABASE) {
+    const auto db = scratch_database::make(Database::speaks);
+    if (!db) return;
+    migrate(db->source());
+    std::vector<std::string> log;
+    const auto source = watched(db->source(), [&](std::string_view sql) { log.emplace_back(sql); });
+    CHECK(migrate(source) == nothing);
+    CHECK(schema_status(source).current());
+    CHECK(log.size() <= 4);
+    for (const auto& sql : log) {
+        CAPTURE(sql);
+        CHECK(sql.starts_with("select "));
+        CHECK_FALSE(takes_lock(sql));
+    }
+    log.clear();
+    CHECK_NOTHROW(require_current(source));
+    CHECK(log.size() == 1);
+}
+
+TEST_CASE_TEMPLATE("tables of a newer library are refused and left alone", Database,
+                   EVERY_DATABASE) {
+    const auto db = scratch_database::make(Database::speaks);
+    if (!db) return;
+    const longer_catalog newer{Database::speaks, "create table rowlock_extra (a integer);\n",
+                               "drop table rowlock_extra;\n"};
+    CHECK(newer.migrate(db->source(), newer.latest()) == versions{1, 2});
+    for (const auto& failure : {failure_of([&] { migrate(db->source()); }),
+                                failure_of([&] { migrate(db->source(), {}, 0); }),
+                                failure_of([&] { (void)schema_status(db->source()); }),
+                                failure_of([&] { require_current(db->source()); })}) {
+        CHECK(failure.kind() == errc::schema_outdated);
+        CHECK(contains(failure.what(),
+                       "the database has migration 2, this rowlock knows up to 1: upgrade"));
+    }
+    CHECK(db->tables().size() == 7);
+    CHECK(newer.migrate(db->source(), 1) == versions{2});
+    CHECK_NOTHROW(require_current(db->source()));
+    CHECK(db->tables() == all_tables());
+}
+
+TEST_CASE_TEMPLATE("an edited migration is refused and left alone", Database, EVERY_DATABASE) {
+    const auto db = scratch_database::make(Database::speaks);
+    if (!db) return;
+    migrate(db->source());
+    db->run("update rowlock_migration set checksum = '0123456789abcdef'");
+    for (const auto& failure : {failure_of([&] { migrate(db->source()); }),
+                                failure_of([&] { migrate(db->source(), {}, 0); }),
+                                failure_of([&] { (void)schema_status(db->source()); }),
+                                failure_of([&] { require_current(db->source()); })}) {
+        CHECK(failure.kind() == errc::schema_outdated);
+        CHECK(contains(failure.what(), "migration 1 (initial) of the database is not the one"));
+    }
+    CHECK(db->tables() == all_tables());
+}
+
+TEST_CASE_TEMPLATE("a database without tables says what to run", Database, EVERY_DATABASE) {
+    const auto db = scratch_database::make(Database::speaks);
+    if (!db) return;
+    const auto missing = failure_of([&] { require_current(db->source()); });
+    CHECK(missing.kind() == errc::schema_outdated);
+    CHECK(contains(missing.what(),
+                   "no rowlock tables with the prefix rowlock_: run `rowlock migrate`"));
+    migrate(db->source());
+    CHECK(kind_of([&] { require_current(db->source(), {.prefix = "other_"}); }) ==
+          errc::schema_outdated);
+    db->run("delete from rowlock_migration");
+    CHECK(kind_of([&] { require_current(db->source()); }) == errc::schema_outdated);
+}
+
+TEST_CASE_TEMPLATE("a table of the same name that is not ours is refused", Database,
+                   EVERY_DATABASE) {
+    const auto db = scratch_database::make(Database::speaks);
+    if (!db) return;
+    db->run("create table rowlock_migration (theirs integer)");
+    const auto failure = failure_of([&] { migrate(db->source()); });
+    CHECK(failure.kind() == errc::schema_outdated);
+    CHECK(contains(failure.what(), "rowlock_migration was not made by rowlock"));
+    CHECK(kind_of([&] { migrate(db->source(), {}, 0); }) == errc::schema_outdated);
+    CHECK(db->tables().size() == 1);
+}
+
+TEST_CASE_TEMPLATE("two prefixes share a database and do not see each other", Database,
+                   EVERY_DATABASE) {
+    const auto db = scratch_database::make(Database::speaks);
+    if (!db) return;
+    const migration_options shop{.prefix = "shop_"};
+    const migration_options billing{.prefix = "_b1"};
+    auto other = std::async(std::launch::async, [&] { return migrate(db->source(), billing); });
+    CHECK(migrate(db->source(), shop) == versions{1});
+    CHECK(other.get() == versions{1});
+    CHECK(db->tables("shop_") == all_tables("shop_"));
+    CHECK(db->tables("_b1") == all_tables("_b1"));
+    CHECK(db->tables().empty());
+
+    db->run("update shop_token_floor set floor = 5");
+    CHECK(db->run("select floor from _b1token_floor").integer(0, 0) == 0);
+    CHECK(migrate(db->source(), shop, 0) == versions{1});
+    CHECK(db->tables("shop_").empty());
+    CHECK_NOTHROW(require_current(db->source(), billing));
+}
+
+TEST_CASE_TEMPLATE("the printed script makes what the library accepts", Database, EVERY_DATABASE) {
+    const auto db = scratch_database::make(Database::speaks);
+    if (!db) return;
+    std::vector<migration_options> places{{}, {.prefix = "shop_"}};
+    if (Database::speaks == dialect::postgresql) places.push_back({.schema = "order"});
+    for (const auto& options : places) {
+        const auto script = rowlock::migration_script(Database::speaks, options);
+        for (const auto& sql : rowlock::schema::split_statements(script, Database::speaks)) {
+            db->run(sql);
+        }
+        CHECK_NOTHROW(require_current(db->source(), options));
+        CHECK(migrate(db->source(), options) == nothing);
+        CHECK(migrate(db->source(), options, 0) == versions{1});
+    }
+    CHECK(db->tables("").size() == (Database::speaks == dialect::sqlite ? 1 : 0));
+}
+
+TEST_CASE_TEMPLATE(
+    "a migration that fails leaves nothing half-recorded, and the corrected one runs", Database,
+    EVERY_DATABASE) {
+    const auto db = scratch_database::make(Database::speaks);
+    if (!db) return;
+    const longer_catalog broken{
+        Database::speaks,
+        "create table if not exists rowlock_extra (a integer);\ncreate table nonsense;\n",
+        "drop table if exists rowlock_extra;\n"};
+    const auto failure = failure_of([&] { broken.migrate(db->source(), 2); });
+    CHECK(contains(failure.what(), "migration 2 (next): "));
+    if (Database::speaks == dialect::mysql) {
+        CHECK(schema_status(db->source()).version == 1);
+    } else {
+        CHECK(db->tables().empty());
+    }
+
+    CHECK(migrate(db->source()).size() == (Database::speaks == dialect::mysql ? 0 : 1));
+    CHECK_THROWS_AS(broken.migrate(db->source(), 2), error);
+    CHECK(schema_status(db->source()).version == 1);
+    CHECK(db->tables().size() == (Database::speaks == dialect::mysql ? 7 : 6));
+
+    const longer_catalog corrected{Database::speaks,
+                                   "create table if not exists rowlock_extra (a integer);\n",
+                                   "drop table if exists rowlock_extra;\n"};
+    CHECK(corrected.migrate(db->source(), 2) == versions{2});
+    CHECK(corrected.migrate(db->source(), 0) == versions{2, 1});
+    CHECK(db->tables().empty());
+}
+
+TEST_CASE_TEMPLATE("a migrator killed before any of its statements is made up for by the next",
+                   Database, EVERY_DATABASE) {
+    const auto db = scratch_database::make(Database::speaks);
+    if (!db) return;
+    constexpr int killed = 128 + SIGKILL;
+    for (const int target : {1, 0}) {
+        int ended = killed;
+        for (int fatal = 1; ended == killed; ++fatal) {
+            CAPTURE(target);
+            CAPTURE(fatal);
+            REQUIRE(fatal < 100);
+            db->disconnect();
+            ended = status_of(in_child([&] {
+                int statement = 0;
+                const auto source = watched(db->source(), [&](std::string_view) {
+                    if (++statement == fatal) ::raise(SIGKILL);
+                });
+                migrate(source, {}, target);
+                return 0;
+            }));
+            if (ended != killed) break;
+            if (Database::speaks != dialect::mysql) {
+                // All or nothing.
+                const auto tables = db->tables();
+                CHECK((target == 1 ? tables.empty() : tables == all_tables()));
+            }
+            migrate(db->source(), {}, target);
+            CHECK(schema_status(db->source()).version == target);
+            CHECK(db->tables() == (target == 1 ? all_tables() : std::vector<std::string>{}));
+            if (target == 1) CHECK_NOTHROW(require_current(db->source()));
+            migrate(db->source(), {}, 1 - target);
+        }
+        CHECK(ended == 0);
+        migrate(db->source());
+    }
+}
+
+TEST_CASE_TEMPLATE("a migrator that fails before any of its statements keeps no lock", Database,
+                   EVERY_DATABASE) {
+    const auto db = scratch_database::make(Database::speaks);
+    if (!db) return;
+    bool failed = true;
+    for (int fatal = 1; failed; ++fatal) {
+        CAPTURE(fatal);
+        REQUIRE(fatal < 100);
+        int statement = 0;
+        // Outlives the failure, like the connection of somebody else's pool.
+        const std::shared_ptr<rowlock::sql::connection> kept{db->source().connect(soon())};
+        const auto pool = contract::lending(kept);
+        try {
+            migrate(watched(pool, [&](std::string_view sql) {
+                const bool cleanup = sql == "rollback" || contains(sql, "release_lock(");
+                if (++statement == fatal && !cleanup)
+                    throw error{errc::out_of_resources, "by the test"};
+            }));
+            failed = false;
+        } catch (const error& failure) {
+            REQUIRE(failure.kind() == errc::out_of_resources);
+        }
+        CHECK_NOTHROW(migrate(db->source(), {.wait = 2s}));
+        CHECK_NOTHROW(require_current(db->source()));
+        migrate(db->source(), {}, 0);
+    }
+}
+
+TEST_CASE_TEMPLATE("the documented rights are enough for the library and for no more", Database,
+                   postgresql, mariadb) {
+    const auto db = scratch_database::make(Database::speaks);
+    if (!db) return;
+    const bool is_postgresql = Database::speaks == dialect::postgresql;
+    const migration_options options{.schema = is_postgresql ? "place" : ""};
+    migrate(db->source(), options);
+    const scratch_role app{*db};
+    for (const auto& sql :
+         documented_grants(Database::speaks, is_postgresql ? "place" : db->name(), app.name())) {
+        db->run(sql);
+    }
+
+    CHECK(migrate(app.source(), options) == nothing);
+    CHECK(schema_status(app.source(), options).current());
+    CHECK_NOTHROW(require_current(app.source(), options));
+    const auto connection = app.source().connect(soon());
+    for (const auto& sql : accesses(Database::speaks, options)) {
+        CAPTURE(sql);
+        CHECK_NOTHROW(connection->query(sql, soon()));
+    }
+
+    for (const auto* sql :
+         {"delete from rowlock_token_floor", "delete from rowlock_migration",
+          "update rowlock_migration set version = 2", "drop table rowlock_lease",
+          "insert into rowlock_token_floor (id, raised_at) select 1, raised_at from "
+          "rowlock_token_floor",
+          "create table rowlock_more (a integer)"}) {
+        CAPTURE(sql);
+        const auto refused =
+            rowlock::schema::qualify(sql, Database::speaks, options.schema, options.prefix);
+        CHECK(kind_of([&] { connection->query(refused, soon()); }) == errc::access_denied);
+    }
+    const auto advised = failure_of([&] { migrate(app.source(), options, 0); });
+    CHECK(advised.kind() == errc::access_denied);
+    CHECK(contains(advised.what(), "run it as their owner, or give a DBA the output of"));
+    CHECK_NOTHROW(require_current(app.source(), options));
+
+    // A role without any of these rights is told where they are listed.
+    db->run(is_postgresql ? "revoke select on place.rowlock_migration from " + app.name()
+                          : "revoke select on rowlock_migration from '" + app.name() + "'@'%'");
+    const auto poor = failure_of([&] { require_current(app.source(), options); });
+    CHECK(poor.kind() == errc::access_denied);
+    CHECK(contains(poor.what(), "docs/migrations.md"));
+}
+
+TEST_CASE("MariaDB: a migration is recorded although connections start without autocommit") {
+    const auto db = scratch_database::make(dialect::mysql);
+    if (!db) return;
+    const connection_source manual{dialect::mysql,
+                                   [&](auto until) {
+                                       auto made = db->source().connect(until);
+                                       made->query("set session autocommit = 0", until);
+                                       return made;
+                                   },
+                                   "without autocommit"};
+    CHECK(migrate(manual) == versions{1});
+    CHECK_NOTHROW(require_current(db->source()));
+    CHECK(db->run("select count(*) from rowlock_token_floor").integer(0, 0) == 1);
+}
+
+TEST_CASE("MariaDB: a name is compared byte by byte, up to 255 of them") {
+    const auto db = scratch_database::make(dialect::mysql);
+    if (!db) return;
+    migrate(db->source());
+    const auto add = [&](const std::string& name) {
+        db->run("insert into rowlock_lease (name, token, changed_at) values ('" + name +
+                "', 1, 1)");
+    };
+    for (const auto* name : {"job", "Job", "job ",
+                             "j\xC3\xB6"
+                             "b",
+                             "jo\xCC\x88"
+                             "b"}) {
+        CAPTURE(name);
+        CHECK_NOTHROW(add(name));
+    }
+    CHECK_NOTHROW(add(std::string(255, 'x')));
+    CHECK(kind_of([&] { add("job"); }) == errc::unique_violation);
+    CHECK(db->run("select count(*) from rowlock_lease").integer(0, 0) == 6);
+}
+
+TEST_CASE("PostgreSQL: schemas share a database, one is made where it is missing") {
+    const auto db = scratch_database::make(dialect::postgresql);
+    if (!db) return;
+    const migration_options shop{.schema = "shop"};
+    const migration_options order{.schema = "order", .prefix = "x_"};
+    CHECK(kind_of([&] { require_current(db->source(), shop); }) == errc::schema_outdated);
+    CHECK(schema_status(db->source(), shop).version == 0);
+    CHECK(migrate(db->source(), shop, 0) == nothing);
+    CHECK(db->run("select 1 from pg_namespace where nspname = 'shop'").empty());
+    CHECK(migrate(db->source(), shop) == versions{1});
+    CHECK(migrate(db->source(), order) == versions{1});
+    CHECK(db->run("select floor from shop.rowlock_token_floor").rows() == 1);
+    CHECK(db->run("select floor from \"order\".x_token_floor").rows() == 1);
+    CHECK(schema_status(db->source()).version == 0);
+    CHECK(migrate(db->source(), order, 0) == versions{1});
+    CHECK_NOTHROW(require_current(db->source(), shop));
+    CHECK(db->run("select 1 from pg_namespace where nspname = 'order'").rows() == 1);
+}
+
+TEST_CASE("PostgreSQL: eight migrators with different prefixes make one new schema") {
+    const auto db = scratch_database::make(dialect::postgresql);
+    if (!db) return;
+    std::barrier start{8};
+    std::atomic<int> applied{0};
+    std::vector<std::thread> threads;
+    for (int i = 0; i < 8; ++i) {
+        threads.emplace_back([&, i] {
+            start.arrive_and_wait();
+            try {
+                migrate(db->source(),
+                        {.schema = "shared", .prefix = std::string(1, static_cast<char>('a' + i))});
+                ++applied;
+            } catch (const std::exception& failure) {
+                MESSAGE(failure.what());
+            }
+        });
+    }
+    for (auto& thread : threads) thread.join();
+    CHECK(applied == 8);
+}
+
+TEST_CASE(
+    "PostgreSQL: new tables go where the old ones are, whatever the search path finds first") {
+    const auto db = scratch_database::make(dialect::postgresql);
+    if (!db) return;
+    const auto with_path = [&](std::string path) {
+        return connection_source{dialect::postgresql,
+                                 [&db, path](auto until) {
+                                     auto made = db->source().connect(until);
+                                     made->query("set search_path = " + path, until);
+                                     return made;
+                                 },
+                                 "with a search path"};
+    };
+    migrate(db->source());
+    db->run("create schema \"Own's\"");
+    const longer_catalog newer{dialect::postgresql, "create table rowlock_extra (a integer);\n",
+                               "drop table rowlock_extra;\n"};
+    CHECK(newer.migrate(with_path("\"Own's\", public"), 2) == versions{2});
+    CHECK(
+        db->run("select schemaname from pg_tables where tablename = 'rowlock_extra'").text(0, 0) ==
+        "public");
+    CHECK(newer.migrate(with_path("\"Own's\", public"), 0) == versions{2, 1});
+    CHECK(db->tables().empty());
+    CHECK(migrate(with_path("\"Own's\", public")) == versions{1});
+    CHECK(
+        db->run("select schemaname from pg_tables where tablename = 'rowlock_lease'").text(0, 0) ==
+        "Own's");
+    CHECK(kind_of([&] { migrate(with_path("nowhere")); }) == errc::invalid_options);
+}
+
+TEST_CASE(
+    "PostgreSQL: heartbeats and grants update rows in their pages, without touching an index") {
+    const auto db = scratch_database::make(dialect::postgresql);
+    if (!db) return;
+    if (db->run("select current_setting('server_version_num')").integer(0, 0) < 150000) {
+        MESSAGE("skipped: PostgreSQL before 15 does not tell its statistics at once");
+        return;
+    }
+    migrate(db->source());
+    db->run(
+        "insert into rowlock_session (id, owner, host, pid, program, ttl_us, expires_at, "
+        "opened_at) select i, 'o', 'host.example', 1, 'program', 1, now(), now() "
+        "from generate_series(1, 500) i");
+    db->run(
+        "insert into rowlock_lease (name, token, changed_at) select 'name/' || i, 0, now() "
+        "from generate_series(1, 500) i");
+    for (int round = 0; round < 5; ++round) {
+        db->run("update rowlock_session set beats = beats + 1, expires_at = clock_timestamp()");
+        db->run(
+            "update rowlock_lease set token = token + 1, session = 1, grant_id = token, "
+            "note = 'a note', changed_at = clock_timestamp()");
+    }
+    db->run("select pg_stat_force_next_flush()");
+    const auto seen = db->run(
+        "select sum(n_tup_upd), sum(n_tup_hot_upd) from pg_stat_user_tables "
+        "where relname in ('rowlock_session', 'rowlock_lease')");
+    CHECK(seen.integer(0, 0) == 5000);
+    CHECK(seen.integer(0, 1) >= 4500);  // 371 with the default fillfactor
+}

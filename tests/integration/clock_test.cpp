@@ -1,0 +1,145 @@
+// Which clock, read when. The traps are shown first, then that we are not in them.
+
+#include "support/interception.hpp"
+#include "support/lock_database.hpp"
+
+#include <rowlock/rowlock.hpp>
+
+#include <doctest/doctest.h>
+
+#include <future>
+#include <string>
+
+using namespace rowlock;
+using namespace std::chrono_literals;
+using strategy::attempt;
+using support::eventually;
+using support::soon;
+
+namespace {
+
+constexpr auto wait_behind_a_lock = 1200ms;
+
+/// Holds a row's lock for a while from another connection, `during` runs behind it.
+template <typename Action>
+auto behind_a_shared_lock(support::lock_database& database, const std::string& table,
+                          const std::string& where, Action during) {
+    const bool postgresql = database.speaks() == sql::dialect::postgresql;
+    const auto blocker = database.connect();
+    blocker->query("begin", soon());
+    blocker->query("select * from " + database.prefix() + table + " where " + where +
+                       (postgresql ? " for share" : " lock in share mode"),
+                   soon());
+    auto result = std::async(std::launch::async, during);
+    const auto end = std::chrono::steady_clock::now() + wait_behind_a_lock;
+    CHECK(result.wait_until(end) == std::future_status::timeout);
+    blocker->query("commit", soon());
+    return result.get();
+}
+
+std::string now_of(support::lock_database& database) {
+    return database.speaks() == sql::dialect::postgresql
+               ? "clock_timestamp()"
+               : "timestampdiff(microsecond, '1970-01-01', utc_timestamp(6))";
+}
+
+/// A difference of two times of the database in milliseconds.
+std::int64_t milliseconds_between(support::lock_database& database, const std::string& later,
+                                  const std::string& earlier, const std::string& from) {
+    return database.speaks() == sql::dialect::postgresql
+               ? database.number("select (extract(epoch from (" + later + ") - (" + earlier +
+                                 ")) * 1000)::bigint from " + from)
+               : database.number("select ((" + later + ") - (" + earlier + ")) div 1000 from " + from);
+}
+
+}  // namespace
+
+TEST_CASE("control: a plain UPDATE behind a share lock records a clock from before the wait") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
+        const std::string now = now_of(database);
+        database.run("insert into rowlock_lease (name, token, changed_at) values ('job', 1, " + now + ")");
+        const auto db = database.connect();
+        behind_a_shared_lock(database, "lease", "name = 'job'", [&] {
+            return db->query("update " + database.prefix() + "lease set token = 2, changed_at = " + now +
+                                 " where name = 'job'",
+                             soon()).affected();
+        });
+        CHECK(milliseconds_between(database, now, "changed_at", "rowlock_lease") >= 1000);
+    }
+}
+
+TEST_CASE("a grant that waited for the row records times from after the wait, and its deadline is whole") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
+        const auto protocol = database.protocol();
+        const auto db = database.connect();
+        protocol.open_session(*db, {1, "owner", "host", "program", 1, 60s}, soon());
+        const std::string now = now_of(database);
+        database.run("insert into rowlock_lease (name, token, changed_at) values ('job', 1, " + now + ")");
+        const auto granted = behind_a_shared_lock(database, "lease", "name = 'job'", [&] {
+            return protocol.acquire(*db, {"job", 1, 11, "", "", 10'000'000}, soon());
+        });
+        REQUIRE(granted.what == attempt::outcome::granted);
+        CHECK(milliseconds_between(database, now, "acquired_at", "rowlock_lease") < 1000);
+        CHECK(milliseconds_between(database, "deadline", now, "rowlock_lease") > 9000);
+    }
+}
+
+TEST_CASE("a heartbeat that waited for its row extends from after the wait") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
+        const auto protocol = database.protocol();
+        const auto db = database.connect();
+        protocol.open_session(*db, {1, "owner", "host", "program", 1, 10s}, soon());
+        const bool extended = behind_a_shared_lock(database, "session", "id = 1", [&] {
+            return protocol.heartbeat(*db, 1, 0, soon());
+        });
+        REQUIRE(extended);
+        CHECK(milliseconds_between(database, "expires_at", now_of(database), "rowlock_session") > 9000);
+    }
+}
+
+TEST_CASE("sessions in different time zones agree on who is expired") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
+        const bool postgresql = database.speaks() == sql::dialect::postgresql;
+        const auto in_zone = [&](const std::string& zone) {
+            return sql::connection_source{
+                database.speaks(),
+                [&database, zone, postgresql](sql::deadline until) {
+                    auto db = database.source().connect(until);
+                    db->query((postgresql ? "set timezone = '" : "set time_zone = '") + zone + "'", until);
+                    return db;
+                },
+                "in " + zone};
+        };
+        // PostgreSQL keeps the zone; on MySQL the client sets UTC on connections that are its own.
+        client east{in_zone("+09:00"), database.options({.ttl = 30s})};
+        client west{in_zone("-08:00"), database.options({.ttl = 30s})};
+        const auto lease = east.acquire("job");
+        CHECK_FALSE(west.try_acquire("job"));
+        const auto info = west.inspect("job");
+        REQUIRE(info);
+        REQUIRE(info->holder);
+        CHECK(info->holder->remaining > 25s);
+        CHECK(info->holder->remaining <= 30s);
+        CHECK(info->holder->held_for < 5s);
+        const auto limited = west.acquire("limited", {.deadline = 20s});
+        CHECK(east.inspect("limited")->holder->remaining > 15s);
+        CHECK(east.inspect("limited")->holder->remaining <= 20s);
+        CHECK_FALSE(east.try_acquire("limited"));
+    }
+}
+
+TEST_CASE("a heartbeat counts as one although the database's clock was set back") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        const auto protocol = database.protocol();
+        const auto db = database.connect();
+        protocol.open_session(*db, {1, "owner", "host", "program", 1, 10s}, soon());
+        // Set back so far that the new expiry is the old one: only `beats` differs.
+        for (int i = 0; i < 3; ++i) CHECK(protocol.heartbeat(*db, 1, 0, soon()));
+        CHECK(database.number("select beats from rowlock_session") == 3);
+        const bool postgresql = database.speaks() == sql::dialect::postgresql;
+        database.run(std::string{"update rowlock_session set expires_at = "} +
+                     (postgresql ? "clock_timestamp() + interval '1 hour'" : "expires_at + 3600000000"));
+        CHECK(protocol.heartbeat(*db, 1, 0, soon()));
+        CHECK(database.number("select beats from rowlock_session") == 4);
+    }
+}

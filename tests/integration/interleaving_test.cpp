@@ -1,0 +1,314 @@
+// Two clients in each other's way, the order forced by open transactions and hooks. Every case names
+// what would go wrong, and those that can have a control that does go wrong.
+
+#include "support/interception.hpp"
+#include "support/lock_database.hpp"
+
+#include <rowlock/rowlock.hpp>
+
+#include <doctest/doctest.h>
+
+#include <array>
+#include <functional>
+#include <future>
+#include <string>
+#include <thread>
+
+using namespace rowlock;
+using namespace std::chrono_literals;
+using strategy::attempt;
+using support::eventually;
+using support::soon;
+
+namespace {
+
+/// Sessions and grants by hand, one connection each: a client without its upkeep.
+class by_hand {
+public:
+    explicit by_hand(support::lock_database& database, std::int64_t session,
+                     std::chrono::microseconds ttl = 60s)
+        : protocol_{database.protocol()}, db_{database.connect()}, session_{session} {
+        protocol_.open_session(*db_, {session, "owner", "host", "program", 1, ttl}, soon());
+    }
+
+    [[nodiscard]] attempt acquire(std::string_view name, std::int64_t grant_id) const {
+        return protocol_.acquire(*db_, {name, session_, grant_id, "", "", std::nullopt}, soon());
+    }
+    [[nodiscard]] sql::connection& db() const { return *db_; }
+    [[nodiscard]] const strategy::lease_protocol& protocol() const { return protocol_; }
+    [[nodiscard]] std::int64_t session() const { return session_; }
+
+private:
+    strategy::lease_protocol protocol_;
+    std::unique_ptr<sql::connection> db_;
+    std::int64_t session_;
+};
+
+/// Until somebody at the server waits for a row's lock (held by the test).
+bool somebody_waits_for_a_row(support::lock_database& database) {
+    const bool postgresql = database.speaks() == sql::dialect::postgresql;
+    return eventually([&] {
+        // InnoDB renews this view only if nobody has read it for 100 ms.
+        if (!postgresql) std::this_thread::sleep_for(150ms);
+        return database.number(
+                   postgresql
+                       ? "select count(*) from pg_locks l join pg_stat_activity a using (pid) "
+                         "where not l.granted and a.query like '%" + database.prefix() + "%'"
+                       : "select count(*) from information_schema.innodb_trx "
+                         "where trx_state = 'LOCK WAIT' and trx_query like '%" + database.prefix() + "%'") > 0;
+    });
+}
+
+}  // namespace
+
+TEST_CASE("a take-over that waited for the row does not steal it from a session younger than its snapshot") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
+        by_hand first{database, 1};
+        by_hand waiter{database, 2};
+        REQUIRE(first.acquire("job", 11).what == attempt::outcome::granted);
+        first.protocol().end_session(first.db(), 1, soon());  // the lease is free now
+
+        // The row is locked; the waiter judges it free in its snapshot and waits. Session 3 is
+        // opened and granted the lease behind the waiter's back.
+        const auto blocker = database.connect();
+        blocker->query("begin", soon());
+        blocker->query("select * from " + database.prefix() + "lease where name = 'job' for update", soon());
+        auto late = std::async(std::launch::async, [&] { return waiter.acquire("job", 22); });
+        REQUIRE(somebody_waits_for_a_row(database));
+        const std::string lease = database.prefix() + "lease";
+        const by_hand young{database, 3};
+        blocker->query("update " + lease + " set session = 3, grant_id = 33, token = token + 1 "
+                       "where name = 'job'", soon());
+        blocker->query("commit", soon());
+
+        CHECK(late.get().what == attempt::outcome::contested);
+        CHECK(database.number("select session from rowlock_lease where name = 'job'") == 3);
+        CHECK(waiter.acquire("job", 23).what == attempt::outcome::held);
+    }
+}
+
+TEST_CASE("control: the same interleaving steals the lease where the write judges sessions itself") {
+    if (support::lock_database database{support::backend::postgresql}; database.there()) {
+        by_hand first{database, 1};
+        REQUIRE(first.acquire("job", 11).what == attempt::outcome::granted);
+        first.protocol().end_session(first.db(), 1, soon());
+        const std::string lease = database.prefix() + "lease";
+        const std::string session = database.prefix() + "session";
+
+        const auto blocker = database.connect();
+        blocker->query("begin", soon());
+        blocker->query("select * from " + lease + " where name = 'job' for update", soon());
+        const auto thief = database.connect();
+        auto late = std::async(std::launch::async, [&] {
+            return thief->query("update " + lease + " l set session = 2, token = token + 1 "
+                                "where name = 'job' and not exists (select from " + session +
+                                " s where s.id = l.session and not s.ended)", soon()).affected();
+        });
+        REQUIRE(somebody_waits_for_a_row(database));
+        const by_hand young{database, 3};
+        blocker->query("update " + lease + " set session = 3, grant_id = 33, token = token + 1 "
+                       "where name = 'job'", soon());
+        blocker->query("commit", soon());
+        CHECK(late.get() == 1);  // session 3 lives, and is robbed
+    }
+}
+
+TEST_CASE("a heartbeat that comes after its session was ended changes nothing") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        const by_hand holder{database, 1, 300ms};
+        const by_hand ender{database, 2};
+        CHECK_FALSE(ender.protocol().end_expired_session(ender.db(), 1, soon()));
+        REQUIRE(eventually([&] {
+            return ender.protocol().end_expired_session(ender.db(), 1, soon());
+        }));
+        CHECK_FALSE(holder.protocol().heartbeat(holder.db(), 1, 0, soon()));
+        CHECK_FALSE(holder.protocol().state_of(holder.db(), 1, soon()).live);
+        // Not even with a clock far in the past, where it would not look expired.
+        const bool postgresql = database.speaks() == sql::dialect::postgresql;
+        database.run(std::string{"update rowlock_session set expires_at = "} +
+                     (postgresql ? "clock_timestamp() + interval '1 hour'"
+                                 : "expires_at + 3600000000") +
+                     " where id = 1");
+        CHECK_FALSE(holder.protocol().heartbeat(holder.db(), 1, 0, soon()));
+    }
+}
+
+TEST_CASE("an ender that meets a heartbeat in flight waits for it and then leaves the session alone") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
+        const by_hand holder{database, 1, 2s};
+        const by_hand ender{database, 2};
+        // The heartbeat has run but not committed while the old expiry passes.
+        holder.db().query("begin", soon());
+        REQUIRE(holder.protocol().heartbeat(holder.db(), 1, 0, soon()));
+        database.run("select 1");
+        const bool postgresql = database.speaks() == sql::dialect::postgresql;
+        REQUIRE(eventually([&] {
+            return database.number(postgresql
+                ? "select count(*) from rowlock_session where id = 1 and expires_at <= clock_timestamp()"
+                : "select count(*) from rowlock_session where id = 1 and expires_at <= "
+                  "timestampdiff(microsecond, '1970-01-01', utc_timestamp(6))") == 1;
+        }));
+        auto ended = std::async(std::launch::async, [&] {
+            return ender.protocol().end_expired_session(ender.db(), 1, soon());
+        });
+        REQUIRE(somebody_waits_for_a_row(database));
+        // A second heartbeat in the same transaction: committed now, it is young.
+        holder.db().query("update " + database.prefix() + "session set expires_at = " +
+                          (postgresql ? "clock_timestamp() + interval '1 hour'"
+                                      : "expires_at + 3600000000") + " where id = 1", soon());
+        holder.db().query("commit", soon());
+        CHECK_FALSE(ended.get());
+        CHECK(holder.protocol().state_of(holder.db(), 1, soon()).live);
+    }
+}
+
+TEST_CASE("a heartbeat that waited for its row past the expiry does not revive the session") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
+        const by_hand holder{database, 1, 700ms};
+        const auto blocker = database.connect();
+        blocker->query("begin", soon());
+        blocker->query("select * from " + database.prefix() + "session where id = 1 for update", soon());
+        auto beat = std::async(std::launch::async, [&] {
+            return holder.protocol().heartbeat(holder.db(), 1, 0, soon());
+        });
+        REQUIRE(somebody_waits_for_a_row(database));
+        const bool postgresql = database.speaks() == sql::dialect::postgresql;
+        REQUIRE(eventually([&] {
+            return database.number(postgresql
+                ? "select count(*) from rowlock_session where id = 1 and expires_at <= clock_timestamp()"
+                : "select count(*) from rowlock_session where id = 1 and expires_at <= "
+                  "timestampdiff(microsecond, '1970-01-01', utc_timestamp(6))") == 1;
+        }));
+        blocker->query("rollback", soon());  // the row did not change: PostgreSQL would not re-check it
+        CHECK_FALSE(beat.get());
+    }
+}
+
+TEST_CASE("a lease is granted after a forced release only to one of two takers that probed together") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
+        const by_hand a{database, 1};
+        const by_hand b{database, 2};
+        for (const char* row : {"absent", "present"}) {
+            CAPTURE(row);
+            const std::string lease = database.prefix() + "lease";
+            const auto blocker = database.connect();
+            blocker->query("begin", soon());
+            if (std::string_view{row} == "absent") {
+                const bool postgresql = database.speaks() == sql::dialect::postgresql;
+                blocker->query("insert into " + lease + " (name, token, changed_at) values ('job', 1, " +
+                               (postgresql ? "now()" : "0") + ")", soon());
+            } else {
+                blocker->query("select * from " + lease + " where name = 'job' for update", soon());
+            }
+            const std::int64_t id = std::string_view{row} == "absent" ? 100 : 200;
+            std::array<std::future<attempt>, 2> takers{
+                std::async(std::launch::async, [&] { return a.acquire("job", id + 1); }),
+                std::async(std::launch::async, [&] { return b.acquire("job", id + 2); })};
+            REQUIRE(somebody_waits_for_a_row(database));
+            blocker->query("rollback", soon());
+            int granted = 0;
+            for (auto& taker : takers) {
+                if (taker.get().what == attempt::outcome::granted) ++granted;
+            }
+            CHECK(granted == 1);
+            database.run("update rowlock_lease set session = null, grant_id = null");
+        }
+    }
+}
+
+TEST_CASE("no grant without a live session: it expired a moment before") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        const by_hand late{database, 1, 100ms};
+        REQUIRE(eventually([&] { return !late.protocol().state_of(late.db(), 1, soon()).live; }));
+        CHECK(late.acquire("job", 11).what == attempt::outcome::session_dead);
+        CHECK(database.number("select count(*) from rowlock_lease where session = 1") == 0);
+    }
+}
+
+TEST_CASE("a client whose session was ended in the middle of an acquire opens another and tells nobody of the orphan") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        support::interception network;
+        client locks{network.wrap(database.source()), database.options({.ttl = 1s})};
+        const auto first = locks.acquire("other");
+        // The database ends the session right before the acquire's statement.
+        std::atomic<bool> once{true};
+        network.before([&](std::string_view name) {
+            if ((name == "acquire" || name == "probe") && once.exchange(false)) {
+                database.run(database.speaks() == sql::dialect::postgresql
+                                 ? "update rowlock_session set ended = true"
+                                 : "update rowlock_session set ended = 1");
+            }
+        });
+        const auto lease = locks.acquire("job");
+        CHECK(lease.held());
+        CHECK(lease.session_id() != first.session_id());
+        CHECK_FALSE(first.held());
+        CHECK(locks.stats().sessions == 2);
+        CHECK(database.number("select session from rowlock_lease where name = 'job'") ==
+              lease.session_id());
+    }
+}
+
+TEST_CASE("a client that was stopped while it was being granted never returns an expired success") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        support::interception network;
+        client locks{network.wrap(database.source()), database.options({.ttl = 600ms})};
+        locks.acquire("warm up").release();
+        const auto thread = std::this_thread::get_id();
+        std::atomic<bool> once{true};
+        std::promise<void> stopped;
+        auto resumed = stopped.get_future().share();
+        network.after([&](std::string_view name) {
+            const bool granting = name == "acquire" || name == "take" || name == "insert_lease";
+            if (std::this_thread::get_id() == thread && granting && once.exchange(false)) {
+                // As if the whole process had been stopped right after the grant: no heartbeat is
+                // sent until another client has ended the session.
+                const by_hand other{database, 9};
+                const auto ours = database.number("select session from rowlock_lease where name = 'job'");
+                REQUIRE(eventually([&] {
+                    return other.protocol().end_expired_session(other.db(), ours, soon());
+                }));
+                stopped.set_value();
+            }
+        });
+        network.before([&](std::string_view name) {
+            if (name == "heartbeat" && once) return;
+            if (name == "heartbeat" && std::this_thread::get_id() != thread) resumed.wait();
+        });
+        const auto lease = locks.acquire("job");
+        CHECK(lease.held());
+        CHECK(lease.session_id() ==
+              database.number("select session from rowlock_lease where name = 'job'"));
+        CHECK(locks.stats().sessions == 2);
+    }
+}
+
+TEST_CASE("two sessions of one owner that reclaim at the same time: one wins each lease, tokens rise") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
+        const by_hand before{database, 1};
+        for (int i = 0; i < 5; ++i) {
+            REQUIRE(before.acquire("job " + std::to_string(i), 10 + i).what == attempt::outcome::granted);
+        }
+        const by_hand a{database, 2};
+        const by_hand b{database, 3};
+        const auto reclaim = [](const by_hand& who) {
+            for (;;) {
+                try {
+                    who.protocol().reclaim(who.db(), "owner", who.session(), soon());
+                    return;
+                } catch (const error& failure) {
+                    if (!failure.retryable()) throw;
+                }
+            }
+        };
+        auto first = std::async(std::launch::async, reclaim, std::cref(a));
+        auto second = std::async(std::launch::async, reclaim, std::cref(b));
+        first.get();
+        second.get();
+        // One of the two ended the other; every lease is with a live session or free, once.
+        const bool postgresql = database.speaks() == sql::dialect::postgresql;
+        CHECK(database.number(std::string{"select count(*) from rowlock_session where "} +
+                              (postgresql ? "not ended" : "ended = 0")) <= 1);
+        CHECK(database.number("select count(*) from rowlock_lease where token >= 2") == 5);
+    }
+}

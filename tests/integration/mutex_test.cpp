@@ -1,0 +1,214 @@
+// The standard faces: mutex and recursive_mutex.
+
+#include "support/interception.hpp"
+#include "support/lock_database.hpp"
+
+#include <rowlock/rowlock.hpp>
+
+#include <doctest/doctest.h>
+
+#include <functional>
+#include <future>
+#include <mutex>
+#include <string>
+
+using namespace rowlock;
+using namespace std::chrono_literals;
+using support::eventually;
+
+namespace {
+
+template <typename Mutex>
+concept timed_lockable = requires(Mutex lock, std::chrono::milliseconds time,
+                                  std::chrono::system_clock::time_point moment,
+                                  std::chrono::steady_clock::time_point steady_moment) {
+    lock.lock();
+    lock.unlock();
+    { lock.try_lock() } -> std::same_as<bool>;
+    { lock.try_lock_for(time) } -> std::same_as<bool>;
+    { lock.try_lock_until(moment) } -> std::same_as<bool>;
+    { lock.try_lock_until(steady_moment) } -> std::same_as<bool>;
+};
+static_assert(timed_lockable<rowlock::mutex>);
+static_assert(timed_lockable<rowlock::recursive_mutex>);
+static_assert(noexcept(std::declval<rowlock::mutex&>().unlock()));
+
+errc kind_of(const std::function<void()>& action) {
+    try {
+        action();
+    } catch (const error& failure) {
+        return failure.kind();
+    }
+    return errc{};
+}
+
+bool free_for(client& other, const char* name) { return other.try_acquire(name).has_value(); }
+
+}  // namespace
+
+TEST_CASE("a mutex works with the standard guards and excludes other clients") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        client locks{database.source(), database.options()};
+        client other{database.source(), database.options()};
+        rowlock::mutex a{locks, "account/1"};
+        rowlock::mutex b{locks, "account/2"};
+        {
+            const std::scoped_lock both{a, b};
+            CHECK(a.held());
+            CHECK(b.held());
+            CHECK(a.name() == "account/1");
+            CHECK_FALSE(free_for(other, "account/1"));
+            CHECK_FALSE(free_for(other, "account/2"));
+        }
+        CHECK_FALSE(a.held());
+        CHECK(free_for(other, "account/1"));
+        const auto before = a.token();
+        {
+            std::unique_lock lock{a, 100ms};
+            REQUIRE(lock.owns_lock());
+            CHECK(a.token() > before);
+            lock.unlock();
+            CHECK(free_for(other, "account/1"));
+            lock.lock();
+            CHECK_FALSE(free_for(other, "account/1"));
+        }
+        CHECK(free_for(other, "account/1"));
+    }
+}
+
+TEST_CASE("two clients that lock the same two mutexes in opposite order both get through") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        const auto work = [&](const char* first, const char* second) {
+            client locks{database.source(), database.options({.poll_interval = 10ms})};
+            rowlock::mutex a{locks, first};
+            rowlock::mutex b{locks, second};
+            for (int i = 0; i < 5; ++i) const std::scoped_lock both{a, b};
+        };
+        auto forth = std::async(std::launch::async, work, "1", "2");
+        auto back = std::async(std::launch::async, work, "2", "1");
+        CHECK_NOTHROW(forth.get());
+        CHECK_NOTHROW(back.get());
+    }
+}
+
+TEST_CASE("two mutex objects of one name in one client exclude each other") {
+    support::lock_database database{support::backend::sqlite};
+    client locks{database.source(), database.options()};
+    rowlock::mutex a{locks, "job"};
+    rowlock::mutex b{locks, "job"};
+    a.lock();
+    CHECK_FALSE(b.try_lock());
+    CHECK_FALSE(b.try_lock_for(20ms));
+    a.unlock();
+    CHECK(b.try_lock());
+    b.unlock();
+}
+
+TEST_CASE("a mutex says what a caller did wrong") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        std::atomic<int> failures{0};
+        client locks{database.source(), database.options({.on_event = [&](const event& what) {
+                         if (what.kind == event_kind::unlock_failed) ++failures;
+                     }})};
+        client other{database.source(), database.options()};
+        rowlock::mutex lock{locks, "job"};
+
+        CHECK(kind_of([&] { lock.release(); }) == errc::not_owner);
+        lock.lock();
+        CHECK(kind_of([&] { lock.lock(); }) == errc::would_deadlock);
+        CHECK(kind_of([&] { static_cast<void>(lock.try_lock_for(1s)); }) == errc::would_deadlock);
+        CHECK_FALSE(lock.try_lock());
+        std::async(std::launch::async, [&] {
+            CHECK(kind_of([&] { lock.release(); }) == errc::not_owner);
+            lock.unlock();
+        }).get();
+        CHECK(eventually([&] { return failures == 1; }));
+        CHECK(lock.held());
+        CHECK_FALSE(free_for(other, "job"));
+
+        CHECK(other.force_release("job"));
+        CHECK(kind_of([&] { lock.release(); }) == errc::lock_lost);
+        CHECK(kind_of([&] { lock.release(); }) == errc::not_owner);
+        lock.unlock();
+        CHECK(eventually([&] { return failures == 2; }));
+        CHECK(lock.try_lock());
+        lock.unlock();
+    }
+}
+
+TEST_CASE("a recursive mutex counts holds of a thread without round trips") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        support::interception counted;
+        client locks{counted.wrap(database.source()), database.options()};
+        client other{database.source(), database.options()};
+        recursive_mutex a{locks, "job"};
+        recursive_mutex b{locks, "job"};  // the same hold
+        a.lock();
+        const auto token = a.token();
+        counted.statements = 0;
+        b.lock();
+        CHECK(a.try_lock());
+        CHECK(b.try_lock_for(1s));
+        CHECK(a.depth() == 4);
+        CHECK(b.token() == token);
+        for (int i = 0; i < 3; ++i) a.unlock();
+        CHECK(counted.statements == 0);
+        CHECK(a.depth() == 1);
+        CHECK_FALSE(free_for(other, "job"));
+        std::async(std::launch::async, [&] {
+            CHECK(a.depth() == 0);
+            CHECK_FALSE(a.try_lock());
+            CHECK(kind_of([&] { a.release(); }) == errc::not_owner);
+        }).get();
+        b.release();
+        CHECK(counted.statements == 1);
+        CHECK(free_for(other, "job"));
+        CHECK(kind_of([&] { a.release(); }) == errc::not_owner);
+    }
+}
+
+TEST_CASE("re-entry after the lease was lost fails, and the lock can be started over") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        client locks{database.source(), database.options({.ttl = 600ms})};
+        client other{database.source(), database.options()};
+        recursive_mutex lock{locks, "job"};
+        lock.lock();
+        lock.lock();
+        CHECK(other.force_release("job"));
+        CHECK(eventually([&] { return !lock.held(); }));
+        CHECK(kind_of([&] { lock.lock(); }) == errc::lock_lost);
+        CHECK(kind_of([&] { static_cast<void>(lock.try_lock()); }) == errc::lock_lost);
+        lock.release();  // one of two: nothing is asked of the database
+        CHECK(kind_of([&] { lock.release(); }) == errc::lock_lost);
+        lock.lock();
+        CHECK(lock.held());
+        lock.unlock();
+    }
+}
+
+TEST_CASE("threads of several clients count together under a mutex and a recursive mutex") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        int counter = 0;
+        std::vector<std::future<void>> workers;
+        for (int c = 0; c < 2; ++c) {
+            workers.push_back(std::async(std::launch::async, [&] {
+                client locks{database.source(), database.options({.poll_interval = 10ms})};
+                recursive_mutex shared{locks, "counter"};
+                const auto count = [&] {
+                    for (int i = 0; i < 10; ++i) {
+                        const std::lock_guard once{shared};
+                        const std::lock_guard again{shared};
+                        const int before = counter;
+                        std::this_thread::yield();
+                        counter = before + 1;
+                    }
+                };
+                auto second = std::async(std::launch::async, count);
+                count();
+                second.get();
+            }));
+        }
+        for (auto& worker : workers) worker.get();
+        CHECK(counter == 40);
+    }
+}

@@ -1,0 +1,118 @@
+#include "support/interception.hpp"
+
+#include <string>
+
+namespace support {
+
+using namespace rowlock;
+
+namespace {
+
+/// "acquire" from "/* rowlock acquire */ with …"; other text as it is.
+std::string_view name_of(std::string_view text) {
+    constexpr std::string_view tag = "/* rowlock ";
+    if (!text.starts_with(tag)) return text;
+    text.remove_prefix(tag.size());
+    return text.substr(0, text.find(" */"));
+}
+
+}  // namespace
+
+class intercepted_connection final : public sql::connection {
+public:
+    intercepted_connection(interception& by, std::unique_ptr<sql::connection> inner)
+        : by_{by}, inner_{std::move(inner)}, generation_{by.generation_} {}
+
+    [[nodiscard]] sql::dialect speaks() const noexcept override { return inner_->speaks(); }
+
+    sql::result execute(const sql::statement& what, std::span<const sql::value> parameters,
+                        sql::deadline until) override {
+        return run(name_of(what.text()), [&] { return inner_->execute(what, parameters, until); });
+    }
+
+    sql::result query(std::string_view text, sql::deadline until) override {
+        return run(name_of(text), [&] { return inner_->query(text, until); });
+    }
+
+    [[nodiscard]] bool alive() const noexcept override { return !broken_ && inner_->alive(); }
+    [[nodiscard]] bool keeps_session_state() const noexcept override {
+        return inner_->keeps_session_state();
+    }
+    [[nodiscard]] std::uint64_t round_trips() const noexcept override {
+        return inner_->round_trips();
+    }
+
+private:
+    template <typename Action>
+    sql::result run(std::string_view name, Action action) {
+        if (broken_) {
+            throw error{errc::database_unreachable, "this connection broke before"};
+        }
+        if (generation_ != by_.generation_) {
+            broken_ = true;
+            throw error{errc::outcome_unknown, "the connection broke"};
+        }
+        if (std::this_thread::get_id() == by_.counted_) ++by_.statements;
+        try {
+            by_.run_before(name);
+            auto answer = action();
+            by_.run_after(name);
+            return answer;
+        } catch (const error& failure) {
+            broken_ = broken_ || failure.kind() == errc::outcome_unknown;
+            throw;
+        }
+    }
+
+    interception& by_;
+    std::unique_ptr<sql::connection> inner_;
+    int generation_;
+    bool broken_ = false;
+};
+
+void interception::before(hook action) {
+    const std::lock_guard lock{mutex_};
+    hooks_.before = std::move(action);
+}
+
+void interception::after(hook action) {
+    const std::lock_guard lock{mutex_};
+    hooks_.after = std::move(action);
+}
+
+void interception::lose_reply() { throw error{errc::outcome_unknown, "the reply was lost"}; }
+
+void interception::refuse_to_send() {
+    throw error{errc::database_unreachable, "the network is down"};
+}
+
+sql::connection_source interception::wrap(sql::connection_source inner) {
+    const auto dialect = inner.speaks();
+    const auto description = inner.description();
+    return {dialect,
+            [this, inner = std::move(inner)](sql::deadline until) {
+                run_before("connect");
+                return std::make_unique<intercepted_connection>(*this, inner.connect(until));
+            },
+            description};
+}
+
+void interception::run_before(std::string_view name) const {
+    hook action;
+    {
+        const std::lock_guard lock{mutex_};
+        action = hooks_.before;
+    }
+    if (action) action(name);
+}
+
+void interception::run_after(std::string_view name) const {
+    hook action;
+    {
+        const std::lock_guard lock{mutex_};
+        action = hooks_.after;
+    }
+    if (action) action(name);
+}
+
+}  // namespace support

@@ -1,0 +1,135 @@
+#include "support/lock_database.hpp"
+
+#include "contract/server_address.hpp"
+#include "schema/table_names.hpp"
+#include "support/servers.hpp"
+
+#include <rowlock/driver/soci.hpp>
+#include <rowlock/open.hpp>
+
+#include <doctest/doctest.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <filesystem>
+
+namespace support {
+
+using namespace rowlock;
+using namespace std::chrono_literals;
+using std::chrono::milliseconds;
+
+namespace {
+
+/// Differs between processes that share a server and between cases of one.
+std::string fresh_prefix() {
+    static std::atomic<int> count{0};
+    return "t" + std::to_string(getpid()) + "_" + std::to_string(++count) + "_";
+}
+
+std::string fresh_folder() {
+    std::string pattern = (std::filesystem::temp_directory_path() / "rowlock-test-XXXXXX").string();
+    if (mkdtemp(pattern.data()) == nullptr) throw std::runtime_error{"no temporary folder"};
+    return pattern;
+}
+
+std::string soci_connect_string() {
+    const auto server = contract::address_of(server::mariadb);
+    return "host=" + server.host + " port=" + std::to_string(server.port) + " user=" + server.user +
+           " password=" + server.password + " db=" + server.database;
+}
+
+/// Empty if the server is missing.
+std::string url_of_backend(backend which, const std::string& folder) {
+    switch (which) {
+        case backend::sqlite:
+        case backend::soci_sqlite: return "sqlite:" + folder + "/locks.db";
+        case backend::postgresql:
+        case backend::soci_postgresql: return url_of(server::postgresql).value_or("");
+        case backend::mariadb:
+        case backend::soci_mariadb: return url_of(server::mariadb).value_or("");
+    }
+    return {};
+}
+
+sql::connection_source source_of(backend which, const std::string& url) {
+    switch (which) {
+        case backend::soci_sqlite:
+            return rowlock::soci::open("sqlite3", "dbname=" + url.substr(7) + " timeout=10");
+        case backend::soci_postgresql: return rowlock::soci::open("postgresql", url);
+        case backend::soci_mariadb: return rowlock::soci::open("mysql", soci_connect_string());
+        default: return open(url);
+    }
+}
+
+}  // namespace
+
+const char* to_string(backend which) noexcept {
+    switch (which) {
+        case backend::sqlite: return "SQLite";
+        case backend::postgresql: return "PostgreSQL";
+        case backend::mariadb: return "MariaDB";
+        case backend::soci_sqlite: return "SQLite through SOCI";
+        case backend::soci_postgresql: return "PostgreSQL through SOCI";
+        case backend::soci_mariadb: return "MariaDB through SOCI";
+    }
+    return "?";
+}
+
+lock_database::lock_database(backend which)
+    : which_{which},
+      prefix_{fresh_prefix()},
+      folder_{fresh_folder()},
+      url_{url_of_backend(which, folder_)} {
+    if (url_.empty()) return;
+    source_ = source_of(which, url_);
+    migrate(*source_, {.prefix = prefix_});
+    admin_ = source_->connect(soon());
+}
+
+lock_database::~lock_database() {
+    admin_.reset();
+    if (source_) {
+        try {
+            migrate(*source_, {.prefix = prefix_}, 0);
+        } catch (const std::exception& failure) {
+            MESSAGE("tables of a test were left behind: ", failure.what());
+        }
+    }
+    std::error_code ignored;
+    std::filesystem::remove_all(folder_, ignored);
+}
+
+client_options lock_database::options(client_options options) const {
+    options.prefix = prefix_;
+    return options;
+}
+
+strategy::lease_protocol lock_database::protocol() const {
+    return strategy::lease_protocol{dialect::statements{speaks(), {.prefix = prefix_}}};
+}
+
+reaper_options lock_database::reaping(milliseconds retention, milliseconds grace) const {
+    return {.retention = retention,
+            .grace = grace,
+            .statement_deadline = std::min({retention / 10, grace / 2, milliseconds{5s}}),
+            .prefix = prefix_};
+}
+
+std::unique_ptr<sql::connection> lock_database::connect() const {
+    auto made = source_->connect(soon());
+    protocol().set_up(*made, 5s, soon());
+    return made;
+}
+
+sql::result lock_database::run(const std::string& sql) {
+    return admin_->query(schema::qualify(sql, speaks(), "", prefix_), soon());
+}
+
+std::int64_t lock_database::number(const std::string& sql) { return run(sql).integer(0, 0); }
+
+sql::deadline soon() { return std::chrono::steady_clock::now() + 20s; }
+
+}  // namespace support

@@ -1,0 +1,101 @@
+#pragma once
+
+#include <rowlock/client.hpp>
+#include <rowlock/migrations.hpp>
+#include <rowlock/sql/connection.hpp>
+
+#include "dialect/statements.hpp"
+#include "strategy/lease_protocol.hpp"
+
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace support {
+
+/// The database and driver that a case runs on.
+enum class backend : unsigned char {
+    sqlite,
+    postgresql,
+    mariadb,
+    soci_sqlite,
+    soci_postgresql,
+    soci_mariadb,
+};
+
+[[nodiscard]] const char* to_string(backend which) noexcept;
+
+/// Migrated tables of its own for one test case, removed afterwards.
+class lock_database {
+public:
+    explicit lock_database(backend which);
+    ~lock_database();
+    lock_database(const lock_database&) = delete;
+    lock_database& operator=(const lock_database&) = delete;
+
+    /// False if the server is missing: the case is skipped (or has failed where servers are required).
+    [[nodiscard]] bool there() const noexcept { return source_.has_value(); }
+
+    [[nodiscard]] const rowlock::sql::connection_source& source() const { return *source_; }
+    [[nodiscard]] const std::string& prefix() const noexcept { return prefix_; }
+    /// For another process that opens the same tables; native drivers only.
+    [[nodiscard]] const std::string& url() const noexcept { return url_; }
+    [[nodiscard]] backend which() const noexcept { return which_; }
+    [[nodiscard]] rowlock::sql::dialect speaks() const { return source_->speaks(); }
+
+    /// `options` for a client on these tables.
+    [[nodiscard]] rowlock::client_options options(rowlock::client_options options = {}) const;
+    [[nodiscard]] rowlock::strategy::lease_protocol protocol() const;
+    [[nodiscard]] rowlock::reaper_options reaping(std::chrono::milliseconds retention,
+                                                  std::chrono::milliseconds grace) const;
+    /// A connection of its own, set up as a client's.
+    [[nodiscard]] std::unique_ptr<rowlock::sql::connection> connect() const;
+
+    /// Plain SQL on a connection of the fixture's; `rowlock_` names our tables.
+    rowlock::sql::result run(const std::string& sql);
+    [[nodiscard]] std::int64_t number(const std::string& sql);
+
+private:
+    backend which_;
+    std::string prefix_;
+    std::string folder_;
+    std::string url_;
+    std::optional<rowlock::sql::connection_source> source_;
+    std::unique_ptr<rowlock::sql::connection> admin_;
+};
+
+/// Now plus a generous bound for one statement.
+[[nodiscard]] rowlock::sql::deadline soon();
+
+/// Waits until `condition` holds, looking often; false after `limit`. For what another thread or
+/// process must bring about: the wait ends with the event, the limit only ends a failed test.
+template <typename Condition>
+bool eventually(Condition condition, std::chrono::milliseconds limit = std::chrono::seconds{10}) {
+    const auto end = std::chrono::steady_clock::now() + limit;
+    while (!condition()) {
+        if (std::chrono::steady_clock::now() > end) return false;
+        std::this_thread::sleep_for(std::chrono::milliseconds{2});
+    }
+    return true;
+}
+
+}  // namespace support
+
+/// Runs the case once for each back end, in subcases named after them.
+#define ROWLOCK_FOR_EACH_BACKEND(database, ...)                              \
+    for (const auto which_ : {__VA_ARGS__})                                  \
+        DOCTEST_SUBCASE(support::to_string(which_))                          \
+            if (support::lock_database database{which_}; database.there())
+
+#define ROWLOCK_ALL_BACKENDS                                                                \
+    support::backend::sqlite, support::backend::postgresql, support::backend::mariadb,      \
+        support::backend::soci_sqlite, support::backend::soci_postgresql,                   \
+        support::backend::soci_mariadb
+
+#define ROWLOCK_NATIVE_BACKENDS \
+    support::backend::sqlite, support::backend::postgresql, support::backend::mariadb
+
+#define ROWLOCK_SERVER_BACKENDS support::backend::postgresql, support::backend::mariadb

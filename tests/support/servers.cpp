@@ -1,0 +1,44 @@
+#include "support/servers.hpp"
+
+#include <doctest/doctest.h>
+
+#include <atomic>
+#include <cstdlib>
+
+namespace support {
+namespace {
+
+std::atomic<bool> missed{false};
+
+bool is_set(const char* variable) {
+    const char* value = std::getenv(variable);
+    return value != nullptr && *value != '\0';
+}
+
+std::optional<std::string> url_in(const char* variable) {
+    if (is_set(variable)) return std::getenv(variable);
+    if (is_set("CI") || is_set("ROWLOCK_REQUIRE_SERVERS")) {
+        FAIL("no server: ", variable, " is not set; run the tests by scripts/test");
+    }
+    missed = true;
+    MESSAGE("skipped: ", variable, " is not set; scripts/with-servers starts servers");
+    return std::nullopt;
+}
+
+}  // namespace
+
+std::optional<std::string> url_of(server which) {
+    return url_in(which == server::postgresql ? "ROWLOCK_TEST_POSTGRESQL_URL"
+                                              : "ROWLOCK_TEST_MARIADB_URL");
+}
+
+std::optional<std::string> socket_url_of(server which) {
+    return url_in(which == server::postgresql ? "ROWLOCK_TEST_POSTGRESQL_SOCKET_URL"
+                                              : "ROWLOCK_TEST_MARIADB_SOCKET_URL");
+}
+
+bool missed_a_server() noexcept {
+    return missed;
+}
+
+}  // namespace support

@@ -1,0 +1,27 @@
+#pragma once
+
+#include <optional>
+#include <string>
+
+/// The database servers that a run of the tests may use. scripts/with-servers starts them.
+namespace support {
+
+/// URLs with a password and the right to make databases and users.
+enum class server : unsigned char { postgresql, mariadb };
+
+/// Where `which` listens, over TCP; empty if there is none, and then the running test case counts
+/// as skipped, with a message. If a run must not skip (environment variable CI or
+/// ROWLOCK_REQUIRE_SERVERS), a missing server fails the test case instead. Call it in a test case:
+///
+///     const auto url = support::url_of(support::server::postgresql);
+///     if (!url) return;
+[[nodiscard]] std::optional<std::string> url_of(server which);
+
+/// The same for the server's unix socket.
+[[nodiscard]] std::optional<std::string> socket_url_of(server which);
+
+/// Whether url_of() was asked for a server that is not there: the program's exit status is then 77,
+/// a skip, unless a test failed.
+[[nodiscard]] bool missed_a_server() noexcept;
+
+}  // namespace support

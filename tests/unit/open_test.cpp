@@ -1,0 +1,150 @@
+#include <rowlock/error.hpp>
+#include <rowlock/open.hpp>
+
+#include <doctest/doctest.h>
+
+#include <optional>
+#include <string>
+#include <vector>
+
+using rowlock::errc;
+using rowlock::open;
+using rowlock::sql::dialect;
+
+namespace {
+
+struct refusal {
+    errc kind{};
+    std::string text;
+};
+
+// Nothing if the URL was taken.
+std::optional<refusal> refusal_of(const std::string& url) {
+    try {
+        (void)open(url);
+    } catch (const rowlock::error& e) {
+        return refusal{e.kind(), std::string{e.what()} + e.server_message()};
+    }
+    return std::nullopt;
+}
+
+errc kind_of(const std::string& url) {
+    const auto refused = refusal_of(url);
+    return refused ? refused->kind : errc{};
+}
+
+}  // namespace
+
+TEST_CASE("an unknown scheme is refused with the known ones") {
+    for (const std::string url : {"", "shop", "oracle://h/x", "postgresql:x", "mysql:/h", "://",
+                                  "http://h?a=b", "sqlite3:x"}) {
+        CAPTURE(url);
+        const auto refused = refusal_of(url);
+        REQUIRE(refused.has_value());
+        CHECK(refused->kind == errc::invalid_url);
+        CHECK(refused->text.find("postgresql://") != std::string::npos);
+    }
+}
+
+TEST_CASE("no refusal repeats what may be a password") {
+    const std::vector<std::string> urls{
+        "hunter2",
+        "hunter2://x",
+        "postgresql://ann:hunter2@h:port/x",
+        "postgresql://ann:x/hunter2@h/x",
+        "postgresql://ann:x@hunter2@h/x",
+        "postgresql://ann:hunter2%zz@h/x",
+        "postgresql://ann:hunter2%00@h/x",
+        "postgresql://h/x?hunter2=1",
+        "postgresql://h/x?sslmode=a&hunter2",
+        "postgresql://ann:hunter2@h:1:2/x",
+        "postgresql://ann:hunter2@[::1/x",
+        "postgresql://ann@h/x?rowlock_pooler=hunter2",
+        "host=h password=my hunter2",
+        "host=h hunter2=x",
+        "host=h password='hunter2",
+        "host=h rowlock_pooler=hunter2",
+        "host=h dbname=postgresql://ann:hunter2@h/x",
+        "mysql://ann:x/hunter2@h/x",
+        "mysql://h/x?hunter2",
+        "mysql://h/x?ssl-mode=hunter2",
+        "mysql://ann:hunter2@h,i/x",
+        "mysql://ann:hunter2@h",
+        "mysql://ann:hunter2@/x",
+        "mysql://ann:a?b@hunter2=c/x",
+        "sqlite::memory:?hunter2=1",
+    };
+    for (const std::string& url : urls) {
+        CAPTURE(url);
+        const auto refused = refusal_of(url);
+        REQUIRE(refused.has_value());
+        CHECK(refused->text.find("hunter2") == std::string::npos);
+    }
+}
+
+#ifdef ROWLOCK_HAS_POSTGRESQL
+TEST_CASE("PostgreSQL is opened by URL or conninfo, described without the password") {
+    const auto told = [](const std::string& url) {
+        const auto source = open(url);
+        CHECK(source.speaks() == dialect::postgresql);
+        return source.description();
+    };
+    CHECK(told("postgresql://ann:hunter2@h:5433/shop") == "postgresql://ann@h:5433/shop");
+    CHECK(told("postgres://ann@h/shop?password=hunter2") == "postgresql://ann@h/shop");
+    CHECK(told("postgresql://a:1,b:2/shop") == "postgresql://a:1,b:2/shop");
+    CHECK(told("postgresql://[::1]:5433/shop") == "postgresql://[::1]:5433/shop");
+    CHECK(told("postgresql:///shop") == "postgresql:///shop");
+    CHECK(told("host=h port=5433 user=ann password=hunter2 dbname=shop") ==
+          "postgresql://ann@h:5433/shop");
+    CHECK(told("host=a,b dbname=shop") == "postgresql://a,b/shop");
+    CHECK(told("host = h password = 'it\\'s hunter2' dbname=shop rowlock_pooler = 'transaction'") ==
+          "postgresql://h/shop");
+    CHECK(told("dbname=shop rowlock_pooler=none host=h") == "postgresql://h/shop");
+    CHECK(told("postgresql://h/shop?rowlock_pooler=transaction") == "postgresql://h/shop");
+}
+
+TEST_CASE("PostgreSQL URLs that libpq would trip over later are refused at once") {
+    for (const std::string url :
+         {"postgresql://h:x/shop", "postgresql://h:1,i:y/shop", "postgresql://ann:p@ss@h/shop",
+          "host=h port=123456", "postgresql://h/shop?no_such=1", "postgresql://h/shop?a",
+          "postgresql://h/%zz", "postgresql://h?rowlock_pooler=session", "host=h port"}) {
+        CAPTURE(url);
+        CHECK(kind_of(url) == errc::invalid_url);
+    }
+    CHECK(kind_of(std::string{"postgresql://h/shop\0x", 21}) == errc::invalid_url);
+}
+#endif
+
+#ifdef ROWLOCK_HAS_MYSQL
+TEST_CASE("MySQL is opened by URL, described without the password") {
+    const auto told = [](const std::string& url) {
+        const auto source = open(url);
+        CHECK(source.speaks() == dialect::mysql);
+        return source.description();
+    };
+    CHECK(told("mysql://ann:hunter2@h:3307/shop") == "mysql://ann@h:3307/shop");
+    CHECK(told("mariadb://h/shop") == "mariadb://h/shop");
+    CHECK(told("mysql://ann@[::1]:3307/shop") == "mysql://ann@[::1]:3307/shop");
+    CHECK(told("mysql://ann:hunter2@/shop?socket=/run/my.sock") ==
+          "mysql://ann@/shop?socket=/run/my.sock");
+    CHECK(told("mysql://ann@localhost/shop?socket=/run/my.sock&ssl-mode=disabled") ==
+          "mysql://ann@localhost/shop?socket=/run/my.sock");
+}
+
+TEST_CASE("MySQL URLs with a part missing or unknown are refused, naming it") {
+    const auto told = [](const std::string& url) {
+        const auto refused = refusal_of(url);
+        REQUIRE(refused.has_value());
+        CHECK(refused->kind == errc::invalid_url);
+        return refused->text;
+    };
+    CHECK(told("mysql:///shop").find("host") != std::string::npos);
+    CHECK(told("mysql://h").find("database") != std::string::npos);
+    CHECK(told("mysql://h/").find("database") != std::string::npos);
+    CHECK(told("mysql://h/shop?sslca=x").find("sslca") != std::string::npos);
+    CHECK(told("mysql://h/shop?ssl-verify=maybe").find("ssl-verify") != std::string::npos);
+    CHECK(told("mysql://h/shop?ssl-mode=maybe").find("REQUIRED") != std::string::npos);
+    CHECK(told("mysql://h/shop?ssl-mode=disabled&ssl-ca=x").find("DISABLED") != std::string::npos);
+    CHECK(told("mysql://h,i/shop").find("one host") != std::string::npos);
+}
+#endif

@@ -1,0 +1,243 @@
+#include "driver/placeholders.hpp"
+
+#include <rowlock/error.hpp>
+
+#include <doctest/doctest.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace {
+
+using rowlock::errc;
+using rowlock::driver::rewrite_placeholders;
+using rowlock::driver::spelling;
+using rowlock::sql::dialect;
+using order = std::vector<std::size_t>;
+
+std::string in_postgresql(const std::string& text) {
+    return rewrite_placeholders(text, dialect::postgresql, spelling::question).text;
+}
+
+std::string in_mysql(const std::string& text) {
+    return rewrite_placeholders(text, dialect::mysql, spelling::question).text;
+}
+
+std::string in_sqlite(const std::string& text) {
+    return rewrite_placeholders(text, dialect::sqlite, spelling::question_number).text;
+}
+
+std::string for_soci(const std::string& text, dialect speaks = dialect::postgresql) {
+    return rewrite_placeholders(text, speaks, spelling::colon_name).text;
+}
+
+template <typename Call>
+errc failure_of(Call call) {
+    try {
+        call();
+    } catch (const rowlock::error& e) {
+        return e.kind();
+    }
+    return errc{};
+}
+
+// Small deterministic generator, so that a failure can be repeated.
+class dice {
+public:
+    explicit dice(std::uint64_t seed) : state_{seed} {}
+    std::size_t below(std::size_t limit) {
+        state_ = state_ * 6364136223846793005U + 1442695040888963407U;
+        return static_cast<std::size_t>(state_ >> 33) % limit;
+    }
+
+private:
+    std::uint64_t state_;
+};
+
+}  // namespace
+
+TEST_CASE("each spelling writes the same parameters its own way") {
+    const std::string text = "update t set a = $2 where b = $1 and c = $2";
+    const auto written = [&](spelling wanted) {
+        return rewrite_placeholders(text, dialect::mysql, wanted);
+    };
+    CHECK(written(spelling::dollar).text == text);
+    CHECK(written(spelling::question).text == "update t set a = ? where b = ? and c = ?");
+    CHECK(written(spelling::question_number).text == "update t set a = ?2 where b = ?1 and c = ?2");
+    CHECK(written(spelling::colon_name).text == "update t set a = :p2 where b = :p1 and c = :p2");
+    for (const spelling wanted :
+         {spelling::dollar, spelling::question, spelling::question_number, spelling::colon_name}) {
+        CHECK(written(wanted).order == order{1, 0, 1});
+        CHECK(written(wanted).parameters == 2);
+    }
+}
+
+TEST_CASE("a statement without parameters takes none") {
+    const auto made = rewrite_placeholders("select 1", dialect::mysql, spelling::question);
+    CHECK(made.text == "select 1");
+    CHECK(made.order.empty());
+    CHECK(made.parameters == 0);
+    CHECK(rewrite_placeholders("", dialect::mysql, spelling::question).text.empty());
+}
+
+TEST_CASE("the count of parameters is the greatest number, and is required exactly") {
+    const auto made = rewrite_placeholders("select $12", dialect::mysql, spelling::question);
+    CHECK(made.parameters == 12);
+    CHECK(made.order == order{11});
+    CHECK_NOTHROW(made.require_parameters(12));
+    CHECK(failure_of([&] { made.require_parameters(11); }) == errc::invalid_options);
+    CHECK(failure_of([&] { made.require_parameters(13); }) == errc::invalid_options);
+}
+
+TEST_CASE("literals of every dialect are left alone") {
+    CHECK(in_postgresql("'$1' $1") == "'$1' ?");
+    CHECK(in_postgresql("'it''s $1' $1") == "'it''s $1' ?");
+    CHECK(in_postgresql("'' $1") == "'' ?");
+    CHECK(in_mysql("'$1' \"$1\" $1") == "'$1' \"$1\" ?");
+    CHECK(in_mysql("\"a\"\"$1\" $1") == "\"a\"\"$1\" ?");
+    CHECK(in_sqlite("'it''s $1' $1") == "'it''s $1' ?1");
+}
+
+TEST_CASE("a backslash escapes in MySQL's literals and in PostgreSQL's E'', nowhere else") {
+    CHECK(in_mysql(R"('\' $1' $1)") == R"('\' $1' ?)");
+    CHECK(in_mysql(R"("\" $1" $1)") == R"("\" $1" ?)");
+    CHECK(in_mysql(R"('\\' $1)") == R"('\\' ?)");
+    CHECK(in_postgresql(R"('\' $1 '$1')") == R"('\' ? '$1')");
+    CHECK(in_postgresql(R"(E'\' $1' $1)") == R"(E'\' $1' ?)");
+    CHECK(in_postgresql(R"(e'\\' $1)") == R"(e'\\' ?)");
+    CHECK(in_sqlite(R"('\' $1)") == R"('\' ?1)");
+}
+
+TEST_CASE("only the word E makes an escape string") {
+    CHECK(in_postgresql(R"(nameE'\' $1)") == R"(nameE'\' ?)");
+    CHECK(in_postgresql(R"(1E'\' $1)") == R"(1E'\' ?)");
+    CHECK(in_postgresql(R"(B'\' $1)") == R"(B'\' ?)");
+    CHECK(in_sqlite(R"(E'\' $1)") == R"(E'\' ?1)");
+}
+
+TEST_CASE("quoted identifiers are left alone") {
+    CHECK(in_postgresql(R"("$1""$1" $1)") == R"("$1""$1" ?)");
+    CHECK(in_mysql("`$1``$1` $1") == "`$1``$1` ?");
+    CHECK(in_mysql(R"(`a\` $1)") == R"(`a\` ?)");
+    CHECK(in_sqlite("[it's $1] \"$1\" `$1` $1") == "[it's $1] \"$1\" `$1` ?1");
+    CHECK(in_postgresql("a[$1]") == "a[?]");
+}
+
+TEST_CASE("comments are left alone") {
+    CHECK(in_postgresql("-- $1 it's\n$1") == "-- $1 it's\n?");
+    CHECK(in_postgresql("/* $1 ' */ $1") == "/* $1 ' */ ?");
+    CHECK(in_postgresql("$1 --") == "? --");
+    CHECK(in_mysql("# $1 '\n$1") == "# $1 '\n?");
+    CHECK(in_mysql("-- $1 '\n$1 --\t$1") == "-- $1 '\n? --\t$1");
+    CHECK(in_mysql("/* $1 ' */ $1") == "/* $1 ' */ ?");
+    CHECK(in_sqlite("-- $1 '\n/* $1 ' */ $1") == "-- $1 '\n/* $1 ' */ ?1");
+}
+
+TEST_CASE("block comments nest in PostgreSQL only") {
+    CHECK(in_postgresql("/* /* */ $1 */ $1") == "/* /* */ $1 */ ?");
+    CHECK(in_postgresql("/*/ $1 */ $1") == "/*/ $1 */ ?");
+    CHECK(in_mysql("/* /* */ $1") == "/* /* */ ?");
+    CHECK(in_sqlite("/* /* */ $1") == "/* /* */ ?1");
+}
+
+TEST_CASE("MySQL reads two minus signs as a comment only before white space") {
+    CHECK(in_mysql("5--$1") == "5--?");
+    CHECK(in_postgresql("5--$1") == "5--$1");
+    CHECK(in_sqlite("5--$1") == "5--$1");
+}
+
+TEST_CASE("MySQL's executable comments hold parameters like other text") {
+    CHECK(in_mysql("select /*!50000 $1, */ /*M! $2 */ '$1'") ==
+          "select /*!50000 ?, */ /*M! ? */ '$1'");
+}
+
+TEST_CASE("dollar quotes are left alone") {
+    CHECK(in_postgresql("$$ $1 ' $$ $1") == "$$ $1 ' $$ ?");
+    CHECK(in_postgresql("$a$ $1 $b$ $$ $a$ $1") == "$a$ $1 $b$ $$ $a$ ?");
+    CHECK(in_postgresql("$a1$ $1 $a1$ $1") == "$a1$ $1 $a1$ ?");
+    CHECK(in_postgresql("a$$ $1 $$") == "a$$ ? $$");
+    CHECK(in_postgresql("$ $1") == "$ ?");
+    CHECK(in_mysql("$$ $1 $$") == "$$ ? $$");
+}
+
+TEST_CASE("casts, words and operators are no parameters") {
+    CHECK(in_postgresql("$1::text, a::b, c:=d") == "?::text, a::b, c:=d");
+    CHECK(in_postgresql("a$1 _$1 \xc3\xa4$1 $1") == "a$1 _$1 \xc3\xa4$1 ?");
+    CHECK(in_postgresql("($1)+$2-$3/$4") == "(?)+?-?/?");
+    CHECK(in_mysql("@v := $1 / 2 - 1") == "@v := ? / 2 - 1");
+}
+
+TEST_CASE("unterminated text runs to its end and is left to the server") {
+    for (const std::string text : {"'$1", "\"$1", "/* $1", "/*", "-- $1", "'a''", "select 1 /"}) {
+        CAPTURE(text);
+        CHECK(in_postgresql(text) == text);
+        CHECK(in_mysql(text) == text);
+        CHECK(in_sqlite(text) == text);
+    }
+    CHECK(in_postgresql("$a$ $1") == "$a$ $1");
+    CHECK(in_postgresql("E'\\") == "E'\\");
+    CHECK(in_mysql("'\\") == "'\\");
+    CHECK(in_mysql("`$1") == "`$1");
+    CHECK(in_sqlite("[$1") == "[$1");
+}
+
+TEST_CASE("a parameter out of range or glued to what follows is refused") {
+    for (const std::string text :
+         {"$0", "$65536", "$99999999999999999999999999", "$1a", "$1_", "$1$2", "$1\xc3\xa4"}) {
+        CAPTURE(text);
+        CHECK(failure_of([&] { (void)in_mysql(text); }) == errc::invalid_options);
+        CHECK(failure_of([&] { (void)in_postgresql(text); }) == errc::invalid_options);
+    }
+    CHECK(rewrite_placeholders("$65535", dialect::mysql, spelling::question).parameters == 65535);
+    CHECK(in_mysql("$01") == "?");
+}
+
+TEST_CASE("a bare question mark is refused where it means a parameter") {
+    CHECK(failure_of([] { (void)in_mysql("select ?"); }) == errc::invalid_options);
+    CHECK(failure_of([] { (void)in_sqlite("select ?1"); }) == errc::invalid_options);
+    CHECK(in_mysql("select '?' /* ? */") == "select '?' /* ? */");
+    CHECK(rewrite_placeholders("a ? b", dialect::postgresql, spelling::dollar).text == "a ? b");
+}
+
+TEST_CASE("SOCI is given no comments, which it would read for quotes and parameters") {
+    CHECK(for_soci("select 1 -- it's :a\n+ $1") == "select 1  \n+ :p1");
+    CHECK(for_soci("select /* it's :a */ $1") == "select   :p1");
+    CHECK(for_soci("select /*+ hint */ $1", dialect::mysql) == "select /*+ hint */ :p1");
+    CHECK(for_soci("select /*!50000 $1 */", dialect::mysql) == "select /*!50000 :p1 */");
+}
+
+TEST_CASE("SOCI is given no text that it would misread") {
+    CHECK(for_soci("$1::text := ':a' 'it''s' \"a\"") == ":p1::text := ':a' 'it''s' \"a\"");
+    CHECK(for_soci("E'a\\n:'") == "E'a\\n:'");
+    for (const std::string text :
+         {":a", "a[1:2]", "\"a:b\"", "\"a'b\"", "$$it's$$", "$$a:b$$", "E'it\\'s'"}) {
+        CAPTURE(text);
+        CHECK(failure_of([&] { (void)for_soci(text); }) == errc::unsupported);
+    }
+    CHECK(failure_of([] { (void)for_soci("'it\\'s'", dialect::mysql); }) == errc::unsupported);
+    CHECK(failure_of([] { (void)for_soci("/*+ it's */", dialect::mysql); }) == errc::unsupported);
+}
+
+TEST_CASE("any text is read to its end, and rewriting to $n changes nothing") {
+    const std::string alphabet = "'\"`[]$1209aE\\-/*!#:?=\n M\xc3";
+    dice random{20240501};
+    for (int round = 0; round < 200'000; ++round) {
+        std::string text;
+        for (std::size_t length = random.below(14); length > 0; --length) {
+            text += alphabet[random.below(alphabet.size())];
+        }
+        for (const dialect speaks : {dialect::postgresql, dialect::mysql, dialect::sqlite}) {
+            try {
+                const auto kept = rewrite_placeholders(text, speaks, spelling::dollar);
+                const auto number = text.find("$0") == std::string::npos;
+                if (number) REQUIRE(kept.text == text);
+                const auto asked = rewrite_placeholders(text, speaks, spelling::question);
+                REQUIRE(asked.order == kept.order);
+                REQUIRE(asked.parameters == kept.parameters);
+            } catch (const rowlock::error& e) {
+                REQUIRE(e.kind() == errc::invalid_options);
+            }
+        }
+    }
+}

@@ -1,0 +1,126 @@
+#include "driver/url.hpp"
+
+#include <rowlock/error.hpp>
+
+#include <doctest/doctest.h>
+
+#include <string>
+
+namespace {
+
+using rowlock::errc;
+using rowlock::driver::parse_parameters;
+using rowlock::driver::parse_url;
+using rowlock::driver::percent_decoded;
+
+// The message with which `call` refuses; it must be an invalid URL.
+template <typename Call>
+std::string refusal_of(Call call) {
+    try {
+        call();
+    } catch (const rowlock::error& e) {
+        CHECK(e.kind() == errc::invalid_url);
+        return e.what();
+    }
+    FAIL_CHECK("nothing was refused");
+    return {};
+}
+
+std::string refusal_of_url(const std::string& text) {
+    return refusal_of([&] { (void)parse_url(text); });
+}
+
+}  // namespace
+
+TEST_CASE("a URL is taken apart") {
+    const auto all = parse_url("mysql://ann:pa%20ss@db.example:3307/shop?a=1&b=two");
+    CHECK(all.scheme == "mysql");
+    CHECK(all.user == "ann");
+    CHECK(all.password == "pa ss");
+    CHECK(all.host == "db.example");
+    CHECK(all.port == 3307);
+    CHECK(all.database == "shop");
+    REQUIRE(all.parameters.size() == 2);
+    CHECK(all.parameters[0].name == "a");
+    CHECK(all.parameters[0].value == "1");
+    CHECK(all.parameters[1].name == "b");
+    CHECK(all.parameters[1].value == "two");
+}
+
+TEST_CASE("every part of a URL but the scheme may be missing") {
+    const auto bare = parse_url("mysql://");
+    CHECK(bare.host.empty());
+    CHECK(bare.user.empty());
+    CHECK(bare.port == 0);
+    CHECK(bare.database.empty());
+    CHECK(bare.parameters.empty());
+    CHECK(parse_url("mysql://host").host == "host");
+    CHECK(parse_url("mysql:///shop").database == "shop");
+    CHECK(parse_url("mysql://ann@/shop").user == "ann");
+    CHECK(parse_url("mysql://host?a=1").host == "host");
+    CHECK(parse_url("mysql://host/?a=1").parameters.size() == 1);
+    CHECK(parse_url("mysql://host:/shop").port == 0);
+    CHECK(parse_url("mysql://:secret@host/").password == "secret");
+}
+
+TEST_CASE("an IPv6 address stands in brackets") {
+    const auto with_port = parse_url("mysql://ann@[::1]:3307/shop");
+    CHECK(with_port.host == "::1");
+    CHECK(with_port.port == 3307);
+    CHECK(parse_url("mysql://[fe80::1%25eth0]/shop").host == "fe80::1%eth0");
+    refusal_of_url("mysql://[::1/shop");
+    refusal_of_url("mysql://[::1]3306/shop");
+}
+
+TEST_CASE("a password may hold anything percent-encoded, and a few characters as they are") {
+    CHECK(parse_url("mysql://ann:%40%3A%2F%3F%23%25@h/x").password == "@:/?#%");
+    CHECK(parse_url("mysql://ann:p@ss@h/x").password == "p@ss");
+    CHECK(parse_url("mysql://ann:p@ss@h/x").host == "h");
+    CHECK(parse_url("mysql://ann:a:b@h/x").password == "a:b");
+    CHECK(parse_url("mysql://ann:%c3%A4@h/x").password == "\xc3\xa4");
+}
+
+TEST_CASE("a URL that cannot be read is refused without being quoted") {
+    for (const std::string text :
+         {"hunter2", "mysql:/hunter2", "mysql://ann:hunter2/x@h/shop", "mysql://h:hunter2/shop",
+          "mysql://h:0/shop", "mysql://h:65536/shop", "mysql://h:-1/shop", "mysql://h:+1/shop",
+          "mysql://h: 1/shop", "mysql://ann:hunter2%@h/shop", "mysql://ann:hunter2%4@h/shop",
+          "mysql://ann:hunter2%zz@h/shop", "mysql://ann:hunter2%00@h/shop",
+          "mysql://ann:hunter2#x@h/shop", "mysql://h/shop?hunter2", "mysql://h/shop?=hunter2",
+          "mysql://h/shop?a=hunter2&a=hunter2", "mysql://ann:hunter2?x@h/shop"}) {
+        CAPTURE(text);
+        CHECK(refusal_of_url(text).find("hunter2") == std::string::npos);
+    }
+}
+
+TEST_CASE("percent-decoding takes both cases and refuses half a byte") {
+    CHECK(percent_decoded("%41%6a%4A+%2B") == "AjJ++");
+    CHECK(percent_decoded("").empty());
+    for (const std::string text : {"%", "%4", "a%", "%g0", "%0g", "%%41", "%00"}) {
+        CAPTURE(text);
+        refusal_of([&] { (void)percent_decoded(text); });
+    }
+}
+
+TEST_CASE("parameters may be empty, but not nameless or doubled") {
+    CHECK(parse_parameters("").empty());
+    CHECK(parse_parameters("&&").empty());
+    CHECK(parse_parameters("a=").front().value.empty());
+    CHECK(parse_parameters("a=b=c").front().value == "b=c");
+    CHECK(parse_parameters("a%3D=%26").front().name == "a=");
+    CHECK(parse_parameters("a%3D=%26").front().value == "&");
+    for (const std::string text : {"a", "=1", "a=1&a=2"}) {
+        CAPTURE(text);
+        refusal_of([&] { (void)parse_parameters(text); });
+    }
+}
+
+TEST_CASE("an unknown parameter is named if its name can be no password") {
+    using rowlock::driver::refuse_parameter;
+    const auto told = [](const std::string& name) {
+        return refusal_of([&] { refuse_parameter("mysql", {name, "hunter2"}); });
+    };
+    CHECK(told("ssl-caa").find("ssl-caa") != std::string::npos);
+    CHECK(told("ssl-caa").find("hunter2") == std::string::npos);
+    CHECK(told("h/ter@x").find("h/ter@x") == std::string::npos);
+}
