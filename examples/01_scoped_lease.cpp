@@ -3,7 +3,6 @@
 //   01_scoped_lease [URL]
 
 #include "example.hpp"
-
 #include <rowlock/client.hpp>
 
 #include <iostream>
@@ -14,8 +13,8 @@ int main(int argc, char** argv) {
         {
             const rowlock::lease lease = locks.acquire("nightly-report");
             // Hand the token to whatever the lock protects: it can refuse older ones.
-            std::cout << "holding " << lease.name() << " with fencing token " << lease.token().value()
-                      << '\n';
+            std::cout << "holding " << lease.name() << " with fencing token "
+                      << lease.token().value() << '\n';
         }  // released here
         const auto row = locks.inspect("nightly-report");
         std::cout << (row->holder ? "still held\n" : "free again\n");

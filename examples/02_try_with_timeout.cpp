@@ -3,7 +3,6 @@
 //   02_try_with_timeout [URL]
 
 #include "example.hpp"
-
 #include <rowlock/client.hpp>
 
 #include <chrono>

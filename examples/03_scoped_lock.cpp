@@ -4,7 +4,6 @@
 //   03_scoped_lock [URL]
 
 #include "example.hpp"
-
 #include <rowlock/mutex.hpp>
 
 #include <iostream>

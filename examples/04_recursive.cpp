@@ -4,7 +4,6 @@
 //   04_recursive [URL]
 
 #include "example.hpp"
-
 #include <rowlock/mutex.hpp>
 
 #include <iostream>
@@ -16,7 +15,8 @@ void rebuild_index(rowlock::client& locks) {
     // Objects of one name in one client share their hold.
     rowlock::recursive_mutex catalog{locks, "catalog"};
     const std::lock_guard guard{catalog};
-    std::cout << "index: depth " << catalog.depth() << ", token " << catalog.token().value() << '\n';
+    std::cout << "index: depth " << catalog.depth() << ", token " << catalog.token().value()
+              << '\n';
 }
 
 void import_products(rowlock::client& locks) {

@@ -4,7 +4,6 @@
 //   05_lost_handling [URL]
 
 #include "example.hpp"
-
 #include <rowlock/client.hpp>
 
 #include <chrono>

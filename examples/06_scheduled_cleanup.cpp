@@ -5,7 +5,6 @@
 //   06_scheduled_cleanup [URL]
 
 #include "example.hpp"
-
 #include <rowlock/client.hpp>
 
 #include <sys/wait.h>

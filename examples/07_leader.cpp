@@ -4,7 +4,6 @@
 //   07_leader [URL]
 
 #include "example.hpp"
-
 #include <rowlock/client.hpp>
 
 #include <iostream>

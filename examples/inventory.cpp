@@ -1,9 +1,10 @@
-// Many processes sell from one stock. Each sale reads the stock, thinks a little, and writes it back
-// less one: without a lock two processes read the same number and both sell the same item.
+// Many processes sell from one stock. Each sale reads the stock, thinks a little, and writes it
+// back less one: without a lock two processes read the same number and both sell the same item.
 //
 //   inventory [--strategy none|lease] [--workers N] [--items M] [--url URL] [--json]
 //
-// Without --url: a SQLite file of its own that goes away. The tables inventory_… are made and dropped.
+// Without --url: a SQLite file of its own that goes away. The tables inventory_… are made and
+// dropped.
 
 #include <rowlock/client.hpp>
 #include <rowlock/migrations.hpp>
@@ -32,7 +33,8 @@ using std::chrono::steady_clock;
 
 namespace {
 
-// ---- the shop: two tables --------------------------------------------------------------------------
+// ---- the shop: two tables
+// --------------------------------------------------------------------------
 
 class shop {
 public:
@@ -63,7 +65,8 @@ public:
         const bool sqlite = db_->speaks() == rowlock::sql::dialect::sqlite;
         db_->query(sqlite ? "begin immediate" : "begin", soon());
         db_->execute(write_, std::array{rowlock::sql::value{stock_read - 1}}, soon());
-        db_->execute(record_, std::array{rowlock::sql::value{sale}, rowlock::sql::value{stock_read}},
+        db_->execute(record_,
+                     std::array{rowlock::sql::value{sale}, rowlock::sql::value{stock_read}},
                      soon());
         db_->query("commit", soon());
     }
@@ -87,7 +90,8 @@ private:
     rowlock::sql::statement read_, write_, record_;
 };
 
-// ---- strategies: how a worker sells until nothing is left ------------------------------------------
+// ---- strategies: how a worker sells until nothing is left
+// ------------------------------------------
 
 /// One worker's view.
 struct counter_clerk {
@@ -142,7 +146,8 @@ const strategy* find_strategy(std::string_view name) {
     return nullptr;
 }
 
-// ---- the command line ------------------------------------------------------------------------------
+// ---- the command line
+// ------------------------------------------------------------------------------
 
 struct options {
     std::string strategy = "lease", url;
@@ -176,20 +181,28 @@ options parse(int argc, char** argv) {
         }
         if (i + 1 == argc) refuse(name + " is unknown, or lacks its value");
         const std::string value = argv[++i];
-        if (name == "--strategy") all.strategy = value;
-        else if (name == "--url") all.url = value;
-        else if (name == "--workers") all.workers = number(name, value, 1000);
-        else if (name == "--items") all.items = number(name, value, 1'000'000);
-        else if (name == "--worker") all.worker = number(name, value, 1000);
-        else if (name == "--suffix") all.suffix = value;
-        else refuse(name + " is unknown");
+        if (name == "--strategy")
+            all.strategy = value;
+        else if (name == "--url")
+            all.url = value;
+        else if (name == "--workers")
+            all.workers = number(name, value, 1000);
+        else if (name == "--items")
+            all.items = number(name, value, 1'000'000);
+        else if (name == "--worker")
+            all.worker = number(name, value, 1000);
+        else if (name == "--suffix")
+            all.suffix = value;
+        else
+            refuse(name + " is unknown");
     }
     if (find_strategy(all.strategy) == nullptr) refuse("there is no strategy " + all.strategy);
     if (all.workers < 1 || all.items < 1) refuse("at least one worker and one item");
     return all;
 }
 
-// ---- a worker process ------------------------------------------------------------------------------
+// ---- a worker process
+// ------------------------------------------------------------------------------
 
 int work(const options& told) {
     prctl(PR_SET_PDEATHSIG, SIGTERM);
@@ -209,7 +222,8 @@ int work(const options& told) {
     return EXIT_SUCCESS;
 }
 
-// ---- the parent ------------------------------------------------------------------------------------
+// ---- the parent
+// ------------------------------------------------------------------------------------
 
 volatile std::sig_atomic_t interrupted = 0;
 
@@ -261,7 +275,8 @@ public:
         int sold = 0;
         for (ssize_t got = 0; (got = read(news_, news, sizeof news)) > 0;) {
             sold += static_cast<int>(got);
-            if (isatty(STDERR_FILENO)) std::cerr << "\rsold " << sold << " of " << items << std::flush;
+            if (isatty(STDERR_FILENO))
+                std::cerr << "\rsold " << sold << " of " << items << std::flush;
         }
         if (isatty(STDERR_FILENO)) std::cerr << "\r\033[K";
         if (interrupted) throw std::runtime_error{"interrupted"};
@@ -285,16 +300,18 @@ private:
 void report(const options& told, const std::string& server, const outcome& result) {
     const int oversold = std::max(0, result.sold - told.items);
     if (told.json) {
-        std::printf("{\"strategy\": \"%s\", \"database\": \"%s\", \"workers\": %d, \"stock\": %d, "
-                    "\"sold\": %d, \"oversold\": %d, \"conflicts\": %d, \"seconds\": %.3f}\n",
-                    told.strategy.c_str(), server.c_str(), told.workers, told.items, result.sold,
-                    oversold, 0, result.seconds);
+        std::printf(
+            "{\"strategy\": \"%s\", \"database\": \"%s\", \"workers\": %d, \"stock\": %d, "
+            "\"sold\": %d, \"oversold\": %d, \"conflicts\": %d, \"seconds\": %.3f}\n",
+            told.strategy.c_str(), server.c_str(), told.workers, told.items, result.sold, oversold,
+            0, result.seconds);
         return;
     }
-    std::printf("strategy  database    workers  stock   sold  oversold  seconds  ms/sale\n"
-                "%-8s  %-10s  %7d  %5d  %5d  %8d  %7.2f  %7.1f\n",
-                told.strategy.c_str(), server.c_str(), told.workers, told.items, result.sold,
-                oversold, result.seconds, result.seconds * 1000 / std::max(1, result.sold));
+    std::printf(
+        "strategy  database    workers  stock   sold  oversold  seconds  ms/sale\n"
+        "%-8s  %-10s  %7d  %5d  %5d  %8d  %7.2f  %7.1f\n",
+        told.strategy.c_str(), server.c_str(), told.workers, told.items, result.sold, oversold,
+        result.seconds, result.seconds * 1000 / std::max(1, result.sold));
 }
 
 int oversee(const options& told) {
@@ -315,7 +332,8 @@ int oversee(const options& told) {
         report(told, goods.server(), result);
         goods.close();
         const bool exact = result.sold == told.items && left == 0;
-        return exact || !find_strategy(told.strategy)->never_oversells ? EXIT_SUCCESS : EXIT_FAILURE;
+        return exact || !find_strategy(told.strategy)->never_oversells ? EXIT_SUCCESS
+                                                                       : EXIT_FAILURE;
     } catch (...) {
         goods.close();
         throw;

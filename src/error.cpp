@@ -8,26 +8,46 @@ public:
     [[nodiscard]] const char* name() const noexcept override { return "rowlock"; }
     [[nodiscard]] std::string message(int code) const override {
         switch (static_cast<errc>(code)) {
-            case errc::invalid_name: return "invalid lock name";
-            case errc::invalid_options: return "invalid options";
-            case errc::invalid_url: return "invalid database URL";
-            case errc::lock_lost: return "the lock was lost";
-            case errc::not_owner: return "not the owner of the lock";
-            case errc::would_deadlock: return "the calling thread already holds the lock";
-            case errc::deadlock: return "deadlock";
-            case errc::timed_out: return "timed out";
-            case errc::database_unreachable: return "the database cannot be reached";
-            case errc::access_denied: return "access denied";
-            case errc::read_only: return "the database is read-only";
-            case errc::out_of_resources: return "the database is out of resources";
-            case errc::outcome_unknown: return "the outcome is unknown";
-            case errc::schema_outdated: return "the schema does not fit this library";
-            case errc::unsupported: return "not supported here";
-            case errc::unindexed_key: return "the key has no unique index";
-            case errc::conflict: return "a concurrent change won";
-            case errc::unique_violation: return "a row with this key exists";
-            case errc::wrong_process: return "the object belongs to another process";
-            case errc::database_error: return "the database reported an error";
+            case errc::invalid_name:
+                return "invalid lock name";
+            case errc::invalid_options:
+                return "invalid options";
+            case errc::invalid_url:
+                return "invalid database URL";
+            case errc::lock_lost:
+                return "the lock was lost";
+            case errc::not_owner:
+                return "not the owner of the lock";
+            case errc::would_deadlock:
+                return "the calling thread already holds the lock";
+            case errc::deadlock:
+                return "deadlock";
+            case errc::timed_out:
+                return "timed out";
+            case errc::database_unreachable:
+                return "the database cannot be reached";
+            case errc::access_denied:
+                return "access denied";
+            case errc::read_only:
+                return "the database is read-only";
+            case errc::out_of_resources:
+                return "the database is out of resources";
+            case errc::outcome_unknown:
+                return "the outcome is unknown";
+            case errc::schema_outdated:
+                return "the schema does not fit this library";
+            case errc::unsupported:
+                return "not supported here";
+            case errc::unindexed_key:
+                return "the key has no unique index";
+            case errc::conflict:
+                return "a concurrent change won";
+            case errc::unique_violation:
+                return "a row with this key exists";
+            case errc::wrong_process:
+                return "the object belongs to another process";
+            case errc::database_error:
+                return "the database reported an error";
         }
         return "unknown error";
     }
@@ -58,8 +78,10 @@ bool error::retryable() const noexcept {
         case errc::timed_out:
         case errc::database_unreachable:
         case errc::out_of_resources:
-        case errc::conflict: return true;
-        default: return false;
+        case errc::conflict:
+            return true;
+        default:
+            return false;
     }
 }
 

@@ -1,8 +1,6 @@
-#include <rowlock/lock_name.hpp>
-
 #include "utf8.hpp"
-
 #include <rowlock/error.hpp>
+#include <rowlock/lock_name.hpp>
 
 namespace rowlock {
 
@@ -20,7 +18,8 @@ lock_name::lock_name(std::string_view text) {
             throw error{errc::invalid_name, "a lock name must be valid UTF-8"};
         case utf8::verdict::control:
             throw error{errc::invalid_name, "a lock name may not contain control characters"};
-        case utf8::verdict::clean: break;
+        case utf8::verdict::clean:
+            break;
     }
     text_ = text;
 }

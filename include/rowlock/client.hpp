@@ -28,17 +28,17 @@ struct holder_info {
     std::string owner{}, host{}, program{}, thread{}, note{};
     std::int64_t pid = 0;
     std::chrono::milliseconds held_for{0};
-    /// Until the holder's session or the lease's own deadline expires, by the database's clock, without further heartbeats;
-    /// negative if past.
+    /// Until the holder's session or the lease's own deadline expires, by the database's clock,
+    /// without further heartbeats; negative if past.
     std::chrono::milliseconds remaining{0};
 };
 
 /// A row of the lease table, as of one moment.
 struct lease_info {
     std::string name{};
-    fencing_token token{};                ///< of the latest grant
-    std::chrono::milliseconds changed{0}; ///< since the last grant or release
-    std::optional<holder_info> holder{};  ///< empty: free
+    fencing_token token{};                 ///< of the latest grant
+    std::chrono::milliseconds changed{0};  ///< since the last grant or release
+    std::optional<holder_info> holder{};   ///< empty: free
 };
 
 /// A page of client::list, by name.
@@ -126,7 +126,8 @@ private:
     static time_point after(const std::chrono::duration<Rep, Period>& timeout) {
         using namespace std::chrono;
         constexpr auto forever = hours{24 * 365 * 10};
-        if (duration<double>{timeout} > duration<double>{forever}) return steady_clock::now() + forever;
+        if (duration<double>{timeout} > duration<double>{forever})
+            return steady_clock::now() + forever;
         return steady_clock::now() + ceil<steady_clock::duration>(timeout);
     }
     std::optional<lease> acquire_until(const lock_name& name, time_point until,

@@ -24,34 +24,34 @@ enum class loss_reason : unsigned char {
 
 enum class event_kind : unsigned char {
     session_opened,
-    session_ended,       ///< ours: closed, expired or ended by another client
+    session_ended,  ///< ours: closed, expired or ended by another client
     lease_acquired,
     lease_released,
-    lease_lost,          ///< `reason` says why
-    heartbeat_late,      ///< confirmed after more than one and a half periods
-    heartbeat_failed,    ///< not confirmed; retried until the trust window ends
+    lease_lost,        ///< `reason` says why
+    heartbeat_late,    ///< confirmed after more than one and a half periods
+    heartbeat_failed,  ///< not confirmed; retried until the trust window ends
     reconnected,
-    outcome_unknown,     ///< an acquire or release whose reply was lost; being resolved
-    resolved,            ///< … and has been
-    unlock_failed,       ///< a mutex' noexcept unlock() did not succeed; `message` says why
-    reaped,              ///< `message` holds the counts
-    events_dropped,      ///< the callback was too slow; `message` says how many were dropped
+    outcome_unknown,  ///< an acquire or release whose reply was lost; being resolved
+    resolved,         ///< … and has been
+    unlock_failed,    ///< a mutex' noexcept unlock() did not succeed; `message` says why
+    reaped,           ///< `message` holds the counts
+    events_dropped,   ///< the callback was too slow; `message` says how many were dropped
 };
 [[nodiscard]] std::string_view to_string(event_kind kind) noexcept;
 
 /// Something that happened in the background.
 struct event {
     event_kind kind{};
-    std::string name{};               ///< the lock, or empty
-    fencing_token token{};            ///< of the lease concerned, or 0
+    std::string name{};     ///< the lock, or empty
+    fencing_token token{};  ///< of the lease concerned, or 0
     loss_reason reason = loss_reason::none;
-    std::int64_t session = 0;         ///< id of our session, or 0
-    std::string message{};            ///< for people; never credentials
+    std::int64_t session = 0;  ///< id of our session, or 0
+    std::string message{};     ///< for people; never credentials
 };
 
-/// Called on a thread of its own, one event at a time, in order. If it blocks, later events queue up
-/// (1 024, then the oldest are dropped and counted); nothing else waits for it. If it throws, the
-/// exception is dropped.
+/// Called on a thread of its own, one event at a time, in order. If it blocks, later events queue
+/// up (1 024, then the oldest are dropped and counted); nothing else waits for it. If it throws,
+/// the exception is dropped.
 using event_callback = std::function<void(const event&)>;
 
 }  // namespace rowlock

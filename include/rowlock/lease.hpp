@@ -29,8 +29,8 @@ public:
     lease() noexcept = default;  ///< holds nothing, as if released
     lease(lease&&) noexcept;
     lease& operator=(lease&&) noexcept;
-    /// Releases; a failure is reported as an event, and retried in the background. Takes at most one
-    /// statement deadline.
+    /// Releases; a failure is reported as an event, and retried in the background. Takes at most
+    /// one statement deadline.
     ~lease();
 
     [[nodiscard]] const std::string& name() const noexcept;
@@ -40,7 +40,8 @@ public:
     /// CLOCK_BOOTTIME with the trust window, so it turns false in time even without a network.
     [[nodiscard]] bool held() const noexcept;
     explicit operator bool() const noexcept { return held(); }
-    /// How long held() stays true if no further heartbeat succeeds; 0 if it is false. No round trip.
+    /// How long held() stays true if no further heartbeat succeeds; 0 if it is false. No round
+    /// trip.
     [[nodiscard]] std::chrono::milliseconds remaining() const noexcept;
     /// Stopped when the lease is lost, soon after held() turned false. Callbacks run on a thread of
     /// the library's; one that blocks delays no other lease's signal. One that throws terminates.
@@ -53,7 +54,7 @@ public:
     /// errc::wrong_process in a forked child.
     void release();
 
-    /// Identity of the grant in the database, for fence() and for people.
+    /// Identity of the grant in the database, for SQL of your own and for people.
     [[nodiscard]] std::int64_t session_id() const noexcept;
     [[nodiscard]] std::int64_t grant_id() const noexcept;
 

@@ -21,20 +21,22 @@ struct migration_status {
     [[nodiscard]] bool current() const noexcept { return version == latest; }
 };
 
-/// Brings the tables up to `target` (-1 = latest) or down to it (0 = remove everything). Many processes may call
-/// it at once: one works, the others wait. Needs the right to create tables; the rest of the
-/// library does not.
-/// @return the versions that were applied or taken back, in order; empty if there was nothing to do.
+/// Brings the tables up to `target` (-1 = latest) or down to it (0 = remove everything). Many
+/// processes may call it at once: one works, the others wait. Needs the right to create tables; the
+/// rest of the library does not.
+/// @return the versions that were applied or taken back, in order; empty if there was nothing to
+/// do.
 /// @throws error errc::schema_outdated if the database is newer than this library or a recorded
 /// migration differs from ours; errc::timed_out while another migrates; errc::access_denied …
-std::vector<int> migrate(const sql::connection_source& source, const migration_options& options = {},
-                         int target = -1);
+std::vector<int> migrate(const sql::connection_source& source,
+                         const migration_options& options = {}, int target = -1);
 
 /// @throws error as migrate(); does not change anything.
 [[nodiscard]] migration_status schema_status(const sql::connection_source& source,
                                              const migration_options& options = {});
 
-/// @throws error errc::schema_outdated unless the schema on this connection is exactly ours. One round trip.
+/// @throws error errc::schema_outdated unless the schema on this connection is exactly ours. One
+/// round trip.
 void require_current_schema(sql::connection& connection, const migration_options& options,
                             sql::deadline until);
 

@@ -52,7 +52,8 @@ private:
 };
 
 /// A std::recursive_timed_mutex over a lease. The owner is a thread of a client: objects of one
-/// name in one client share their hold, and the thread that has it locks again without a round trip.
+/// name in one client share their hold and the options of the first of them, and the thread that
+/// has it locks again without a round trip.
 class recursive_mutex {
 public:
     recursive_mutex(client& locks, const lock_name& name, acquire_options options = {});

@@ -13,17 +13,21 @@
 namespace rowlock {
 
 /// When and how often a failed call is repeated: reconnects, deadlock victims, serialization
-/// failures, a busy SQLite file. Contention for a lock is not a failure and is not governed by this.
+/// failures, a busy SQLite file. Contention for a lock is not a failure and is not governed by
+/// this.
 struct retry_policy {
     /// 1 = never repeat. With the back-off below ten attempts take about 5 s: most fail-overs of a
     /// proxy and every deadlock storm seen in tests are over by then.
     int attempts = 10;
-    /// First pause; each further one is twice as long, up to max_backoff. 20 ms is a few round trips.
+    /// First pause; each further one is twice as long, up to max_backoff. 20 ms is a few round
+    /// trips.
     std::chrono::milliseconds backoff{20};
     std::chrono::milliseconds max_backoff{std::chrono::seconds{1}};
-    /// Each pause is shortened at random by up to this fraction, so that clients cut off together do not come back together.
+    /// Each pause is shortened at random by up to this fraction, so that clients cut off together
+    /// do not come back together.
     double jitter = 0.5;
-    /// No attempt starts later than this after the first. A caller's own deadline is never passed either.
+    /// No attempt starts later than this after the first. A caller's own deadline is never passed
+    /// either.
     std::chrono::milliseconds total{std::chrono::seconds{10}};
     /// Replaces all of the above: given the failure, the number of attempts made and the time since
     /// the first, returns the pause before the next attempt, or nothing to give up. Thread-safe.
@@ -42,7 +46,8 @@ class time_source {
 public:
     virtual ~time_source() = default;
     [[nodiscard]] virtual std::chrono::nanoseconds now() const noexcept = 0;
-    /// Calls `wake` whenever the hand-moved clock was moved; until the returned handle is destroyed.
+    /// Calls `wake` whenever the hand-moved clock was moved; until the returned handle is
+    /// destroyed.
     [[nodiscard]] virtual std::shared_ptr<void> on_advance(std::function<void()> wake) = 0;
 };
 
@@ -55,15 +60,19 @@ struct client_options {
     /// 0 = ttl/3, so that two heartbeats in a row may fail before the trust window ends.
     std::chrono::milliseconds heartbeat{0};
     /// 0 = ttl/6. How much earlier than the database we stop believing in our leases: it pays for
-    /// clock rates that differ and for the time it takes to stop working. heartbeat + margin must stay under ttl.
+    /// clock rates that differ and for the time it takes to stop working. heartbeat + margin must
+    /// stay under ttl.
     std::chrono::milliseconds margin{0};
-    /// The longest pause between two looks at a held lock. The holder's expiry is looked at exactly.
+    /// The longest pause between two looks at a held lock. The holder's expiry is looked at
+    /// exactly.
     std::chrono::milliseconds poll_interval{std::chrono::seconds{1}};
-    /// For one statement, connecting included, enforced by the server where it can and by the client. Up to one minute: the
-    /// reaper's grace rests on it. 5 s is beyond any healthy statement and within a third of the ttl.
+    /// For one statement, connecting included, enforced by the server where it can and by the
+    /// client. Up to one minute: the reaper's grace rests on it. 5 s is beyond any healthy
+    /// statement and within a third of the ttl.
     std::chrono::milliseconds statement_deadline{std::chrono::seconds{5}};
-    /// Open connections, besides the one reserved for the heartbeat. Calls beyond that wait for a free one within their
-    /// own deadline. Four serve about 10 000 acquisitions a second.
+    /// Open connections, besides the one reserved for the heartbeat. Calls beyond that wait for a
+    /// free one within their own deadline. Four keep a server's disk busy: commits of one moment
+    /// share a flush.
     int max_connections = 4;
     /// Stable name of this process among its restarts, for reclaim(); unique among live processes.
     /// Empty: a random one, and reclaim() is refused.
@@ -76,7 +85,8 @@ struct client_options {
     std::string prefix = "rowlock_";
     event_callback on_event = {};
     retry_policy retry = {};
-    /// Runs a reaper thread in this client if set. Its schema, prefix and deadline are taken from here.
+    /// Runs a reaper thread in this client, from its first session on, if set. Its schema, prefix
+    /// and deadline are taken from here.
     std::optional<reaper_options> reaper = {};
     /// For tests only.
     std::shared_ptr<time_source> time = {};
@@ -86,7 +96,8 @@ struct client_options {
 struct acquire_options {
     /// Shown to people beside the lease. Up to 1 000 bytes of UTF-8.
     std::string note = {};
-    /// The lease ends so long after its grant, whatever happens, without renewal: for work that must not run on for ever.
+    /// The lease ends so long after its grant, whatever happens, without renewal: for work that
+    /// must not run on for ever.
     std::optional<std::chrono::milliseconds> deadline = {};
 };
 

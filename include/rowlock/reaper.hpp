@@ -14,7 +14,8 @@ struct reaper_options {
     /// Between two rounds of a reaper thread. Housekeeping only: nobody waits for it.
     std::chrono::milliseconds interval{std::chrono::seconds{60}};
     /// A free lease row that nobody touched for so long is deleted. A day keeps the last token of a
-    /// nightly job in sight. At least ten statement deadlines, so that no statement that saw the row can still be running.
+    /// nightly job in sight. At least ten statement deadlines, so that no statement that saw the
+    /// row can still be running.
     std::chrono::milliseconds retention{std::chrono::hours{24}};
     /// Between raising the token floor over the rows to delete and deleting them: longer than any
     /// statement of any client can run. Statement deadlines are capped at one minute.

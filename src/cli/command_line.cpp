@@ -3,7 +3,6 @@
 #include "cli/commands.hpp"
 #include "cli/duration.hpp"
 #include "cli/text.hpp"
-
 #include <rowlock/error.hpp>
 #include <rowlock/version.hpp>
 
@@ -29,7 +28,8 @@ constexpr const char* database_help =
     "\nThe database is --url, else ROWLOCK_URL, else the first line of the file that\n"
     "ROWLOCK_URL_FILE names, else an embedded SQLite file of yours below ~/.local/state:\n"
     "  postgresql://user@host:5432/db   mysql://user@host:3306/db   sqlite:/path/to/file\n"
-    "A password on the command line can be seen by others (ps): rowlock wipes it as soon as it has\n"
+    "A password on the command line can be seen by others (ps): rowlock wipes it as soon as it "
+    "has\n"
     "started. Better are ROWLOCK_URL_FILE, ~/.pgpass, or ROWLOCK_URL.\n"
     "Durations are 500ms, 30s, 5m, 2h, 1d; a bare number is seconds.\n\n";
 
@@ -45,30 +45,38 @@ constexpr const char* general_help =
     "  rowlock doctor --url postgresql://me@db/shop    is everything as it should be?\n";
 
 constexpr const char* run_help =
-    "\nRuns COMMAND while holding the lock NAME, like flock(1) across machines. Waits for the lock\n"
+    "\nRuns COMMAND while holding the lock NAME, like flock(1) across machines. Waits for the "
+    "lock\n"
     "for as long as --wait says, without it for ever.\n\n"
     "Examples:\n"
     "  rowlock run nightly -- ./report.sh\n"
-    "  rowlock run --wait 0 --busy-exit-code 0 nightly -- ./report.sh    skip if it runs elsewhere\n"
+    "  rowlock run --wait 0 --busy-exit-code 0 nightly -- ./report.sh    skip if it runs "
+    "elsewhere\n"
     "  rowlock run --wait 5m --note 'deploy 42' deploy/web -- make deploy\n"
     "  rowlock run job -- sh -c 'psql -c \"update t set token = $ROWLOCK_TOKEN where …\"'\n\n"
-    "The command finds the fencing token in ROWLOCK_TOKEN and the name in ROWLOCK_NAME. It does not\n"
+    "The command finds the fencing token in ROWLOCK_TOKEN and the name in ROWLOCK_NAME. It does "
+    "not\n"
     "inherit ROWLOCK_URL or ROWLOCK_URL_FILE, except by --pass-url. Its exit code is ours.\n\n"
     "It runs in a process group of its own. Signals that rowlock receives (INT, TERM, HUP, QUIT,\n"
     "USR1, USR2, CONT) go to the whole group. At a terminal Ctrl-C goes there too; Ctrl-Z does\n"
     "nothing, since a holder that sleeps keeps everybody else waiting. What the command leaves\n"
     "behind in its group is stopped before the lock is freed.\n"
-    "If the lease is lost (the database cannot be reached for too long, `rowlock break`), or rowlock\n"
-    "is killed, even by kill -9, the group gets SIGTERM and, --grace later, SIGKILL, in time before\n"
-    "another can get the lock. A process that leaves the group (setsid, setuid programs) is out of\n"
+    "If the lease is lost (the database cannot be reached for too long, `rowlock break`), or "
+    "rowlock\n"
+    "is killed, even by kill -9, the group gets SIGTERM and, --grace later, SIGKILL, in time "
+    "before\n"
+    "another can get the lock. A process that leaves the group (setsid, setuid programs) is out "
+    "of\n"
     "reach.\n"
     "--reclaim takes over at once from a predecessor with the same --owner, for a service that is\n"
-    "restarted: only where the predecessor and its command are surely dead, and for one process per\n"
+    "restarted: only where the predecessor and its command are surely dead, and for one process "
+    "per\n"
     "owner.\n";
 
 constexpr const char* acquire_help =
     "\nTakes the lock NAME for a fixed time, for a shell script. The lease belongs to no process:\n"
-    "nothing renews it, `rowlock release` or the end of the time frees it. Prints its fencing token\n"
+    "nothing renews it, `rowlock release` or the end of the time frees it. Prints its fencing "
+    "token\n"
     "and its grant id. `rowlock run` is safer where it fits.\n\n"
     "Example:\n"
     "  read -r token grant <<<\"$(rowlock acquire --for 10m --wait 30s deploy)\" || exit\n"
@@ -102,8 +110,8 @@ struct parsed {
 
 using duration_setter = std::function<void(milliseconds)>;
 
-CLI::Option* add_duration(CLI::App& app, const std::string& names, zero is,
-                          const std::string& help, duration_setter set) {
+CLI::Option* add_duration(CLI::App& app, const std::string& names, zero is, const std::string& help,
+                          duration_setter set) {
     const std::string name = names.substr(names.rfind(',') + 1);
     return app
         .add_option_function<std::string>(
@@ -119,7 +127,9 @@ void add_database(CLI::App& app, database_options& database) {
     app.footer(app.get_footer() + database_help + exit_code_help());
 }
 
-void add_json(CLI::App& app, bool& json) { app.add_flag("--json", json, "Print JSON"); }
+void add_json(CLI::App& app, bool& json) {
+    app.add_flag("--json", json, "Print JSON");
+}
 
 void add_name(CLI::App& app, std::string& name) {
     app.add_option("NAME", name, "The lock: 1 to 255 bytes of UTF-8")->required();
@@ -129,7 +139,8 @@ void add_wait(CLI::App& app, patience& wait, int& busy_exit_code) {
     auto* time = add_duration(app, "-w,--wait", zero::allowed,
                               "Give up after this time; 0 = do not wait; default: wait for ever",
                               [&wait](milliseconds value) { wait = value; });
-    app.add_flag_callback("-n,--no-wait", [&wait] { wait = 0ms; }, "Same as --wait 0")
+    app.add_flag_callback(
+           "-n,--no-wait", [&wait] { wait = 0ms; }, "Same as --wait 0")
         ->excludes(time);
     app.add_option("--busy-exit-code", busy_exit_code, "Exit code if the lock was not got")
         ->capture_default_str()
@@ -146,8 +157,8 @@ std::int64_t grant_id(const std::string& text) {
     return number;
 }
 
-CLI::App& add_command(CLI::App& app, parsed& into, const std::string& name,
-                      const std::string& help, std::function<int()> action) {
+CLI::App& add_command(CLI::App& app, parsed& into, const std::string& name, const std::string& help,
+                      std::function<int()> action) {
     auto& command = *app.add_subcommand(name, help);
     command.callback([&into, action] { into.action = action; });
     return command;
@@ -170,7 +181,8 @@ void add_run(CLI::App& app, parsed& into) {
     command.add_option("--note", options.note, "Shown by `rowlock ls` and `show`");
     auto* owner = command.add_option("--owner", options.owner,
                                      "Stable name of this process among its restarts");
-    command.add_flag("--reclaim", options.reclaim, "Take over from the predecessor of this --owner")
+    command
+        .add_flag("--reclaim", options.reclaim, "Take over from the predecessor of this --owner")
         ->needs(owner);
     command.add_flag("--pass-url", options.pass_url, "Give the command ROWLOCK_URL");
     add_database(command, options.database);
@@ -227,8 +239,9 @@ void add_looks(CLI::App& app, parsed& into) {
     auto& breaking = into.break_lock;
     auto& out = add_command(app, into, "break", "Take a lock away from its holder",
                             [&breaking] { return break_lock(breaking); });
-    out.footer("\nThe holder learns of it with its next heartbeat; until then it goes on. Its fenced "
-               "writes\nfail at once, since the token is raised.\n");
+    out.footer(
+        "\nThe holder learns of it with its next heartbeat; until then it goes on. Its fenced "
+        "writes\nfail at once, since the token is raised.\n");
     add_name(out, breaking.name);
     out.add_flag("-y,--yes", breaking.yes, "Do not ask");
     add_json(out, breaking.json);
@@ -239,8 +252,9 @@ void add_upkeep(CLI::App& app, parsed& into) {
     auto& reaping = into.reap;
     auto& sweep = add_command(app, into, "reap", "Remove what dead holders left behind",
                               [&reaping] { return reap(reaping); });
-    sweep.footer("\nOnce, for cron; or with --every as a daemon, until SIGTERM or SIGINT. Locks are "
-                 "right\nwithout it: it keeps the tables small.\n");
+    sweep.footer(
+        "\nOnce, for cron; or with --every as a daemon, until SIGTERM or SIGINT. Locks are "
+        "right\nwithout it: it keeps the tables small.\n");
     add_duration(sweep, "--every", zero::refused, "Repeat at this interval",
                  [&reaping](milliseconds value) { reaping.every = value; });
     add_duration(sweep, "--retention", zero::refused, "Delete rows that were idle so long [1d]",
@@ -256,14 +270,15 @@ void add_upkeep(CLI::App& app, parsed& into) {
     auto& moving = into.migrate;
     auto& tables = add_command(app, into, "migrate", "Make or update the tables",
                                [&moving] { return migrate(moving); });
-    tables.footer("\nExamples:\n  rowlock migrate --url postgresql://owner@db/shop\n"
-                  "  rowlock migrate --print --dialect postgresql | less     for a DBA\n"
-                  "  rowlock migrate --status\n");
+    tables.footer(
+        "\nExamples:\n  rowlock migrate --url postgresql://owner@db/shop\n"
+        "  rowlock migrate --print --dialect postgresql | less     for a DBA\n"
+        "  rowlock migrate --status\n");
     auto* print = tables.add_flag("--print", moving.print, "Print the SQL, change nothing");
     tables.add_option("--dialect", moving.dialect,
                       "With --print and no database: postgresql, mysql, sqlite");
-    auto* status =
-        tables.add_flag("--status", moving.status, "Print the version; exit 1 if it is not current");
+    auto* status = tables.add_flag("--status", moving.status,
+                                   "Print the version; exit 1 if it is not current");
     tables.add_option("--down-to", moving.down_to, "Go back to this version; 0 removes all tables")
         ->check(CLI::NonNegativeNumber)
         ->excludes(print)

@@ -1,7 +1,6 @@
 #pragma once
 
 #include "cli/database.hpp"
-
 #include <rowlock/reaper.hpp>
 
 #include <chrono>

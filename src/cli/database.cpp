@@ -72,8 +72,8 @@ void require_file(const sql::connection_source& source) {
     const std::string path = source.description().substr(std::strlen("sqlite:"));
     struct stat found {};
     if (stat(path.c_str(), &found) == 0 || (errno != ENOENT && errno != ENOTDIR)) return;
-    throw failure{misconfigured, "there is no file " + path +
-                                     ": `rowlock migrate` makes it, with the tables"};
+    throw failure{misconfigured,
+                  "there is no file " + path + ": `rowlock migrate` makes it, with the tables"};
 }
 
 }  // namespace

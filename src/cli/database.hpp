@@ -1,7 +1,6 @@
 #pragma once
 
 #include "cli/exit_code.hpp"
-
 #include <rowlock/migrations.hpp>
 #include <rowlock/options.hpp>
 #include <rowlock/sql/connection.hpp>
@@ -28,8 +27,8 @@ struct database {
 
 enum class missing_file : bool { refused, made };
 
-/// --url, else ROWLOCK_URL, else the first line of the file ROWLOCK_URL_FILE names, else the embedded
-/// SQLite file. Connects to nothing.
+/// --url, else ROWLOCK_URL, else the first line of the file ROWLOCK_URL_FILE names, else the
+/// embedded SQLite file. Connects to nothing.
 /// @throws failure, error
 [[nodiscard]] database find_database(const database_options& options,
                                      missing_file file = missing_file::refused);
@@ -38,7 +37,8 @@ enum class missing_file : bool { refused, made };
 /// @throws error errc::schema_outdated
 void mend_tables(const database& in);
 
-/// Runs `action`; if it finds the tables wrong, mends them and runs it again, or says what is wrong.
+/// Runs `action`; if it finds the tables wrong, mends them and runs it again, or says what is
+/// wrong.
 template <typename Action>
 auto with_tables(const database& in, Action action) {
     try {

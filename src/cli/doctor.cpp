@@ -19,13 +19,18 @@ using namespace std::chrono_literals;
 using std::chrono::microseconds;
 using std::chrono::steady_clock;
 
-sql::deadline soon() { return steady_clock::now() + 5s; }
+sql::deadline soon() {
+    return steady_clock::now() + 5s;
+}
 
 const char* name_of(finding::verdict how) {
     switch (how) {
-        case finding::verdict::ok: return "ok";
-        case finding::verdict::warn: return "warn";
-        case finding::verdict::fail: return "fail";
+        case finding::verdict::ok:
+            return "ok";
+        case finding::verdict::warn:
+            return "warn";
+        case finding::verdict::fail:
+            return "fail";
     }
     return "fail";
 }
@@ -94,18 +99,17 @@ struct right {
 /// Statements that need a right on a table and touch no row.
 std::vector<right> rights_on(const std::string& table, const char* column, bool may_change_rows,
                              sql::dialect speaks) {
-    std::vector<right> all{
-        {"select", fmt::format("select {} from {} where 1 = 0", column, table)}};
+    std::vector<right> all{{"select", fmt::format("select {} from {} where 1 = 0", column, table)}};
     if (table.ends_with("migration")) return all;
     all.push_back({"update", fmt::format("update {0} set {1} = {1} where 1 = 0", table, column)});
     if (!may_change_rows) return all;
     all.push_back({"delete", fmt::format("delete from {} where 1 = 0", table)});
     // PostgreSQL refuses to be given the waiter's identity column, MySQL to be given less than all.
-    all.push_back({"insert", speaks == sql::dialect::postgresql
-                                 ? fmt::format("insert into {0} ({1}) select {1} from {0} where 1 = 0",
-                                               table, column)
-                                 : fmt::format("insert into {0} select * from {0} where 1 = 0",
-                                               table)});
+    all.push_back(
+        {"insert",
+         speaks == sql::dialect::postgresql
+             ? fmt::format("insert into {0} ({1}) select {1} from {0} where 1 = 0", table, column)
+             : fmt::format("insert into {0} select * from {0} where 1 = 0", table)});
     return all;
 }
 
@@ -132,12 +136,10 @@ void check_rights(examination& patient) {
         const char* column;
         bool may_change_rows;
     };
-    static constexpr std::array tables{table{"rowlock_session", "owner", true},
-                                       table{"rowlock_lease", "name", true},
-                                       table{"rowlock_waiter", "name", true},
-                                       table{"rowlock_version", "resource", true},
-                                       table{"rowlock_token_floor", "floor", false},
-                                       table{"rowlock_migration", "version", false}};
+    static constexpr std::array tables{
+        table{"rowlock_session", "owner", true},      table{"rowlock_lease", "name", true},
+        table{"rowlock_waiter", "name", true},        table{"rowlock_version", "resource", true},
+        table{"rowlock_token_floor", "floor", false}, table{"rowlock_migration", "version", false}};
     const auto speaks = patient.connection().speaks();
     const auto& names = patient.where().tables;
     std::string missing;
@@ -159,9 +161,15 @@ void examine(examination& patient) {
     if (has_tables) patient.look_at("rights", [&] { check_rights(patient); });
     patient.look_at("clock", [&] { check_clock(patient); });
     switch (patient.connection().speaks()) {
-        case sql::dialect::postgresql: examine_postgresql(patient); break;
-        case sql::dialect::mysql: examine_mysql(patient); break;
-        case sql::dialect::sqlite: examine_sqlite(patient); break;
+        case sql::dialect::postgresql:
+            examine_postgresql(patient);
+            break;
+        case sql::dialect::mysql:
+            examine_mysql(patient);
+            break;
+        case sql::dialect::sqlite:
+            examine_sqlite(patient);
+            break;
     }
 }
 
@@ -192,7 +200,9 @@ void report_as_text(const database& in, const std::vector<finding>& findings) {
 
 }  // namespace
 
-sql::result examination::query(std::string_view text) { return db_->query(text, soon()); }
+sql::result examination::query(std::string_view text) {
+    return db_->query(text, soon());
+}
 
 std::string examination::value(std::string_view text) {
     const auto answer = query(text);

@@ -1,7 +1,6 @@
 #pragma once
 
 #include "cli/database.hpp"
-
 #include <rowlock/error.hpp>
 #include <rowlock/sql/connection.hpp>
 

@@ -13,7 +13,9 @@ std::string variable(examination& patient, std::string_view name) {
     return row.empty() ? std::string{} : std::string{row.text(0, 1)};
 }
 
-bool is_on(const std::string& value) { return value == "ON" || value == "1"; }
+bool is_on(const std::string& value) {
+    return value == "ON" || value == "1";
+}
 
 void check_version(examination& patient) {
     const std::string version = patient.value("select version()");
@@ -68,15 +70,17 @@ void check_isolation(examination& patient) {
     std::string level = variable(patient, "transaction_isolation");
     if (level.empty()) level = variable(patient, "tx_isolation");
     if (level == "READ-COMMITTED") return patient.ok("isolation", level);
-    patient.ok("isolation", level + " by default; rowlock's own connections use READ-COMMITTED. In "
-                                    "your transactions, fence before you read");
+    patient.ok("isolation", level +
+                                " by default; rowlock's own connections use READ-COMMITTED. In "
+                                "your transactions, fence before you read");
 }
 
 void check_galera(examination& patient) {
     if (!is_on(variable(patient, "wsrep_on"))) return patient.ok("cluster", "no Galera");
-    patient.warn("cluster", "a Galera node",
-                 "leases are exclusive here, but reads on another node lag: let all clients use one "
-                 "node, or set wsrep_sync_wait");
+    patient.warn(
+        "cluster", "a Galera node",
+        "leases are exclusive here, but reads on another node lag: let all clients use one "
+        "node, or set wsrep_sync_wait");
 }
 
 void check_replication(examination& patient) {
@@ -85,8 +89,8 @@ void check_replication(examination& patient) {
     const bool synchronous = is_on(variable(patient, "rpl_semi_sync_master_enabled")) ||
                              is_on(variable(patient, "rpl_semi_sync_source_enabled"));
     const auto count = replicas.integer(0, 0);
-    const std::string seen = fmt::format("{} replica(s) seen{}", count,
-                                         synchronous ? ", semi-synchronous" : "");
+    const std::string seen =
+        fmt::format("{} replica(s) seen{}", count, synchronous ? ", semi-synchronous" : "");
     if (count == 0 || synchronous) return patient.ok("replication", seen);
     patient.warn("replication", seen + ", asynchronous",
                  "after a promotion the newest grants may be lost, held twice, and their tokens "
@@ -99,9 +103,11 @@ void check_engine(examination& patient) {
         schema::qualify("rowlock_lease", sql::dialect::mysql, names.schema, names.prefix);
     const std::string engine = patient.value(
         "select engine from information_schema.tables where table_schema = database() and "
-        "table_name = '" + lease + "'");
+        "table_name = '" +
+        lease + "'");
     if (engine.empty() || engine == "InnoDB") return patient.ok("engine", "InnoDB");
-    patient.fail("engine", engine, "convert rowlock's tables to InnoDB: others have no transactions");
+    patient.fail("engine", engine,
+                 "convert rowlock's tables to InnoDB: others have no transactions");
 }
 
 void check_headroom(examination& patient) {

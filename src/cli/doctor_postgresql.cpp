@@ -60,8 +60,8 @@ void check_replication(examination& patient) {
         "select (select count(*) from pg_stat_replication), "
         "current_setting('synchronous_standby_names'), current_setting('synchronous_commit')");
     const auto standbys = row.integer(0, 0);
-    const bool synchronous = !row.text(0, 1).empty() && row.text(0, 2) != "local" &&
-                             row.text(0, 2) != "off";
+    const bool synchronous =
+        !row.text(0, 1).empty() && row.text(0, 2) != "local" && row.text(0, 2) != "off";
     const std::string seen =
         fmt::format("{} standby(s), {}", standbys, synchronous ? "synchronous" : "asynchronous");
     if (standbys == 0 || synchronous) return patient.ok("replication", seen);
@@ -78,7 +78,8 @@ void check_isolation(examination& patient) {
                  "you read");
 }
 
-/// Two connections on one server process, or one connection on two: something in between shares them.
+/// Two connections on one server process, or one connection on two: something in between shares
+/// them.
 void check_pooler(examination& patient) {
     const bool declared = !patient.connection().keeps_session_state();
     constexpr auto pid = "select pg_backend_pid()";
@@ -90,8 +91,8 @@ void check_pooler(examination& patient) {
     const std::string after = patient.value(pid);
     other->query("rollback", deadline);
     if (before == after && theirs != after && theirs != before) {
-        return patient.ok("pooler", declared ? "none seen, though the URL says there is one"
-                                             : "none seen");
+        return patient.ok("pooler",
+                          declared ? "none seen, though the URL says there is one" : "none seen");
     }
     if (declared) return patient.ok("pooler", "a transaction pooler, as the URL says");
     patient.fail("pooler", "a transaction pooler: statements go to changing server processes",
@@ -106,9 +107,10 @@ void check_headroom(examination& patient) {
     const auto free = row.integer(0, 0) - row.integer(0, 1);
     const std::string seen = fmt::format("{} of {} free", free, row.integer(0, 0));
     if (free >= 10) return patient.ok("connections", seen);
-    patient.warn("connections", seen,
-                 "raise max_connections or use a pooler: a client that finds none fails, though the "
-                 "one its heartbeat holds is safe");
+    patient.warn(
+        "connections", seen,
+        "raise max_connections or use a pooler: a client that finds none fails, though the "
+        "one its heartbeat holds is safe");
 }
 
 }  // namespace

@@ -33,7 +33,8 @@ void check_durability(examination& patient) {
 
 /// The driver refuses network file systems, so a connection means a local one.
 void check_file(examination& patient) {
-    const std::string path = patient.value("select file from pragma_database_list where name = 'main'");
+    const std::string path =
+        patient.value("select file from pragma_database_list where name = 'main'");
     struct stat file {};
     if (stat(path.c_str(), &file) != 0) {
         return patient.fail("file", path + " cannot be looked at", "check its folder's rights");
@@ -41,8 +42,9 @@ void check_file(examination& patient) {
     const auto mode = static_cast<unsigned>(file.st_mode) & 0777u;
     const std::string seen = fmt::format("{} mode {:04o}, on a local file system", path, mode);
     if ((mode & 0022u) == 0) return patient.ok("file", seen);
-    patient.warn("file", seen,
-                 "others may write it and so take or free any lock: chmod go-w, unless they should");
+    patient.warn(
+        "file", seen,
+        "others may write it and so take or free any lock: chmod go-w, unless they should");
 }
 
 void check_integrity(examination& patient) {

@@ -16,7 +16,8 @@ std::string exit_code_help() {
            "  75       busy: another holds the lock (--busy-exit-code changes it)\n"
            "  76       the database refused for another reason\n"
            "  77       access denied, or the database does not accept writes\n"
-           "  78       the set-up is wrong: tables missing or of another version, URL file, driver\n"
+           "  78       the set-up is wrong: tables missing or of another version, URL file, "
+           "driver\n"
            "  126      the command of `run` cannot be executed\n"
            "  127      the command of `run` was not found\n"
            "  128+n    ended by signal n, `rowlock` or the command it ran\n";

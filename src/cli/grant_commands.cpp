@@ -1,5 +1,6 @@
-// A lease for a shell script: it belongs to no process, so nothing renews it, and its fixed deadline
-// ends it. It hangs on a session of its own, which lives a little longer than the deadline.
+// A lease for a shell script: it belongs to no process, so nothing renews it, and its fixed
+// deadline ends it. It hangs on a session of its own, which lives a little longer than the
+// deadline.
 
 #include "cli/commands.hpp"
 #include "cli/duration.hpp"
@@ -7,7 +8,6 @@
 #include "cli/signals.hpp"
 #include "client/validation.hpp"
 #include "strategy/lease_protocol.hpp"
-
 #include <rowlock/lock_name.hpp>
 
 #include <fmt/format.h>
@@ -35,7 +35,8 @@ std::int64_t random_id() {
     if (getrandom(&bits, sizeof bits, 0) != static_cast<ssize_t>(sizeof bits)) {
         throw system_call_failed("no random numbers", errno);
     }
-    return static_cast<std::int64_t>(bits >> 2) + 1;
+    // 53 bits: what reads our JSON may keep numbers as doubles, as jq does.
+    return static_cast<std::int64_t>(bits >> 11) + 1;
 }
 
 std::string host_name() {
@@ -53,12 +54,11 @@ public:
     link(const database& in, blocked_signals& signals)
         : in_{in},
           signals_{signals},
-          protocol_{dialect::statements{in.source.speaks(),
-                                        {.schema = in.tables.schema, .prefix = in.tables.prefix}}} {
-    }
+          protocol_{dialect::statements{
+              in.source.speaks(), {.schema = in.tables.schema, .prefix = in.tables.prefix}}} {}
 
-    /// Runs `action(connection, deadline)`, and again after failures that allow it. An unknown outcome
-    /// is repeated too: every action here finds out what became of the earlier attempt.
+    /// Runs `action(connection, deadline)`, and again after failures that allow it. An unknown
+    /// outcome is repeated too: every action here finds out what became of the earlier attempt.
     template <typename Action>
     auto run(Action action) {
         const auto start = steady_clock::now();
@@ -119,8 +119,8 @@ public:
                 if (options_.wait && waited >= *options_.wait) return give_up();
                 pause = next_pause(attempt.seen);
                 if (options_.wait) {
-                    pause = std::min(
-                        pause, std::chrono::ceil<milliseconds>(*options_.wait - waited));
+                    pause =
+                        std::min(pause, std::chrono::ceil<milliseconds>(*options_.wait - waited));
                 }
             }
             if (const int number = signals.wait(pause); number != 0) {
@@ -147,9 +147,8 @@ private:
 
     strategy::attempt try_once() {
         try {
-            return link_.run([&](sql::connection& db, sql::deadline until) {
-                return attempt(db, until);
-            });
+            return link_.run(
+                [&](sql::connection& db, sql::deadline until) { return attempt(db, until); });
         } catch (const error& failed) {
             if (!sent_) throw;
             throw failure{exit_code_of(failed.kind()),
@@ -193,6 +192,10 @@ private:
     /// change.
     strategy::attempt in_the_way(sql::connection& db, const strategy::look& seen,
                                  sql::deadline until) {
+        if (session_ != 0 && seen.session == session_ && seen.grant_id == grant_id_) {
+            // An earlier attempt, whose reply was lost, has been committed since.
+            return {outcome::granted, seen.token, seen};
+        }
         if (!seen.holder_expired) return {outcome::held, 0, seen};
         link_.protocol().end_expired_session(db, seen.session, until);
         return {outcome::contested, 0, seen};
@@ -201,8 +204,7 @@ private:
     void keep_session(sql::connection& db, sql::deadline until) {
         const auto now = steady_clock::now();
         if (session_ != 0 && now - beaten_ < slack / 2) return;
-        const bool alive =
-            session_ != 0 && link_.protocol().heartbeat(db, session_, 0, until);
+        const bool alive = session_ != 0 && link_.protocol().heartbeat(db, session_, 0, until);
         if (!alive) {
             grant_id_ = random_id();
             const strategy::session_row row{.id = random_id(),
@@ -279,14 +281,15 @@ int acquire(const acquire_options& options) {
     static_cast<void>(lock_name{options.name});
     detail::validate(rowlock::acquire_options{.note = options.note, .deadline = options.duration});
     const database in = find_database(options.database);
-    blocked_signals signals{{SIGINT, SIGTERM, SIGHUP, SIGQUIT}};
+    // No SIGPIPE: a lease that nobody can be told of is given back.
+    blocked_signals signals{{SIGINT, SIGTERM, SIGHUP, SIGQUIT}, {SIGPIPE}};
     link to{in, signals};
     acquisition mine{to, options};
     const auto got = mine.wait(signals);
     if (!got) {
-        throw failure{options.busy_exit_code,
-                      fmt::format("{} is held by another; `rowlock show` tells by whom",
-                                  options.name)};
+        throw failure{
+            options.busy_exit_code,
+            fmt::format("{} is held by another; `rowlock show` tells by whom", options.name)};
     }
     try {
         report(options, *got);

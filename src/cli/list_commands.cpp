@@ -1,7 +1,6 @@
 #include "cli/commands.hpp"
 #include "cli/duration.hpp"
 #include "cli/json.hpp"
-
 #include <rowlock/client.hpp>
 
 #include <fmt/format.h>
@@ -47,27 +46,28 @@ std::vector<std::string> to_cells(const lease_info& row) {
     const std::string token = std::to_string(row.token.value());
     if (!row.holder) return {row.name, state_of(row), token, "-", "-", "-", "-", "-", ""};
     const holder_info& holder = *row.holder;
-    return {row.name,
-            state_of(row),
-            token,
-            holder.host,
-            std::to_string(holder.pid),
-            holder.program,
-            to_text(holder.held_for),
-            to_text(holder.remaining),
-            is_made_up(holder.owner) ? holder.note
-                                     : fmt::format("[{}] {}", holder.owner, holder.note)};
+    return {
+        row.name,
+        state_of(row),
+        token,
+        holder.host,
+        std::to_string(holder.pid),
+        holder.program,
+        to_text(holder.held_for),
+        to_text(holder.remaining),
+        is_made_up(holder.owner) ? holder.note : fmt::format("[{}] {}", holder.owner, holder.note)};
 }
 
 std::string in_full(const lease_info& row) {
-    std::string text = fmt::format("name       {}\nstate      {}\ntoken      {}\nchanged    {} ago\n",
-                                   escaped(row.name), state_of(row), row.token.value(),
-                                   to_text(row.changed));
+    std::string text =
+        fmt::format("name       {}\nstate      {}\ntoken      {}\nchanged    {} ago\n",
+                    escaped(row.name), state_of(row), row.token.value(), to_text(row.changed));
     if (!row.holder) return text;
     const holder_info& holder = *row.holder;
     text += fmt::format(
         "held for   {}\nremaining  {} without another heartbeat\nhost       {}\npid        {}\n"
-        "program    {}\nowner      {}\nthread     {}\nnote       {}\nsession    {}\ngrant id   {}\n",
+        "program    {}\nowner      {}\nthread     {}\nnote       {}\nsession    {}\ngrant id   "
+        "{}\n",
         to_text(holder.held_for), to_text(holder.remaining), escaped(holder.host), holder.pid,
         escaped(holder.program), escaped(holder.owner), escaped(holder.thread),
         escaped(holder.note), holder.session, holder.grant_id);
@@ -118,8 +118,9 @@ int list(const list_options& options) {
     } else {
         std::vector<std::vector<std::string>> cells;
         for (const auto& row : rows) cells.push_back(to_cells(row));
-        print(table({"NAME", "STATE", "TOKEN", "HOST", "PID", "PROGRAM", "HELD", "REMAINING", "NOTE"},
-                    cells));
+        print(
+            table({"NAME", "STATE", "TOKEN", "HOST", "PID", "PROGRAM", "HELD", "REMAINING", "NOTE"},
+                  cells));
     }
     if (more) {
         complain(fmt::format("there are more than {}: use --limit, or --after with the last name",
@@ -137,9 +138,10 @@ int show(const name_options& options) {
     if (options.json) {
         print_json(to_json(row ? *row : lease_info{.name = options.name}));
     } else {
-        print(row ? in_full(*row)
-                  : fmt::format("name       {}\nstate      free (no row: never locked, or reaped)\n",
-                                escaped(options.name)));
+        print(
+            row ? in_full(*row)
+                : fmt::format("name       {}\nstate      free (no row: never locked, or reaped)\n",
+                              escaped(options.name)));
     }
     return success;
 }

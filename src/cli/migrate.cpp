@@ -26,9 +26,8 @@ int print_status(const migrate_options& options) {
     const database in = find_database(options.database);
     const migration_status now = schema_status(in.source, in.tables);
     if (options.json) {
-        print_json(json{{"version", now.version},
-                        {"latest", now.latest},
-                        {"current", now.current()}});
+        print_json(
+            json{{"version", now.version}, {"latest", now.latest}, {"current", now.current()}});
     } else {
         print(fmt::format("version {} of {}{}\n", now.version, now.latest,
                           now.current() ? "" : ": run `rowlock migrate`"));
@@ -49,8 +48,8 @@ int migrate(const migrate_options& options) {
     if (options.print) return print_script(options);
     if (options.dialect) throw failure{usage, "--dialect goes with --print"};
     if (options.status) return print_status(options);
-    const database in = find_database(
-        options.database, options.down_to ? missing_file::refused : missing_file::made);
+    const database in = find_database(options.database,
+                                      options.down_to ? missing_file::refused : missing_file::made);
     if (options.down_to && !options.yes) confirm_loss(in);
     const auto steps = rowlock::migrate(in.source, in.tables, options.down_to.value_or(-1));
     if (options.json) {

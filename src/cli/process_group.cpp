@@ -46,7 +46,9 @@ process read_process(const char* pid) noexcept {
     return found;
 }
 
-bool is_running(char state) noexcept { return state != 'Z' && state != 'X' && state != 'x'; }
+bool is_running(char state) noexcept {
+    return state != 'Z' && state != 'X' && state != 'x';
+}
 
 }  // namespace
 

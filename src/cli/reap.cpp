@@ -27,7 +27,9 @@ int reap(const reap_options& options) {
     how.schema = in.tables.schema;
     how.prefix = in.tables.prefix;
     blocked_signals signals{{SIGINT, SIGTERM, SIGHUP}};
-    const auto round = [&] { return with_tables(in, [&] { return rowlock::reap(in.source, how); }); };
+    const auto round = [&] {
+        return with_tables(in, [&] { return rowlock::reap(in.source, how); });
+    };
     print_report(round(), options.json);
     if (!options.every) return success;
     // What was right once may fail for a while: a daemon reports it and goes on.

@@ -5,7 +5,6 @@
 #include "cli/supervisor.hpp"
 #include "cli/text.hpp"
 #include "utf8.hpp"
-
 #include <rowlock/client.hpp>
 
 #include <fmt/format.h>
@@ -37,9 +36,10 @@ struct schedule {
           reserve{std::max<milliseconds>(1ms, std::min<milliseconds>(1s, options.ttl / 10))} {
         if (!options.grace) return;
         if (*options.grace > options.ttl / 6) {
-            throw failure{usage, fmt::format("--grace may be at most a sixth of --ttl, here {}: "
-                                             "the command must be gone before another gets the lock",
-                                             to_text(options.ttl / 6))};
+            throw failure{usage,
+                          fmt::format("--grace may be at most a sixth of --ttl, here {}: "
+                                      "the command must be gone before another gets the lock",
+                                      to_text(options.ttl / 6))};
         }
         grace = *options.grace;
     }
@@ -139,14 +139,17 @@ private:
     /// Tells the supervisor how long the lease can be trusted, or takes matters in hand if the
     /// supervisor should have stopped the group and has not (it may be stopped itself).
     void vouch() noexcept {
+        // The clock first: a pause between the two must shorten what we promise, not lengthen it.
+        const nanoseconds now = boot_time();
         const nanoseconds left = held_.remaining();
         if (left > 0ns) {
-            trusted_until_ = std::max(trusted_until_, boot_time() + left);
+            trusted_until_ = std::max(trusted_until_, now + left);
             if (told_ != trusted_until_) {
                 told_ = trusted_until_;
                 helper_.tell({notice::kind::trust, 0, told_.count()});
             }
-        } else if (group_ != 0 && !finished_ && boot_time() >= latest_kill()) {
+        } else if (group_ != 0 && !finished_ && now >= latest_kill() &&
+                   has_living_members(group_)) {
             kill(-group_, SIGKILL);
             kill(helper_.process(), SIGCONT);
         }
@@ -178,15 +181,19 @@ private:
         const auto news = helper_.hear();
         if (!news) return supervisor_died();
         switch (news->what) {
-            case notice::kind::started: group_ = news->number; break;
-            case notice::kind::not_started: refuse_start(*news);
+            case notice::kind::started:
+                group_ = news->number;
+                break;
+            case notice::kind::not_started:
+                refuse_start(*news);
             case notice::kind::ended:
                 finished_ = true;
                 lost_ = lost_ || news->value != 0;
                 code_ = WIFSIGNALED(news->number) ? signal_base + WTERMSIG(news->number)
                                                   : WEXITSTATUS(news->number);
                 break;
-            default: break;
+            default:
+                break;
         }
     }
 
@@ -207,8 +214,7 @@ private:
         }
         collect_children();
         helper_.take_terminal_back(group_);
-        throw failure{system_failure,
-                      "the supervisor process was killed, and the command with it"};
+        throw failure{system_failure, "the supervisor process was killed, and the command with it"};
     }
 
     supervisor& helper_;
@@ -216,7 +222,8 @@ private:
     blocked_signals& signals_;
     const schedule& times_;
     wake_up lost_signal_;
-    std::stop_callback<std::function<void()>> on_lost_{held_.lost(), [this] { lost_signal_.set(); }};
+    std::stop_callback<std::function<void()>> on_lost_{held_.lost(),
+                                                       [this] { lost_signal_.set(); }};
     nanoseconds trusted_until_{0};
     nanoseconds told_{0};
     pid_t group_ = 0;
@@ -277,22 +284,21 @@ int run(const run_options& options) {
     const database in = find_database(options.database);
     blocked_signals signals{{SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGTSTP, SIGCONT},
                             {SIGTTOU}};
-    const supervised_command command{
-        .arguments = options.command,
-        .name = options.name,
-        .url = options.pass_url ? std::optional{in.url} : std::nullopt,
-        .grace = times.grace,
-        .allowance = times.grace,
-        .signal_mask = signals.before()};
+    const supervised_command command{.arguments = options.command,
+                                     .name = options.name,
+                                     .url = options.pass_url ? std::optional{in.url} : std::nullopt,
+                                     .grace = times.grace,
+                                     .allowance = times.grace,
+                                     .signal_mask = signals.before()};
     supervisor helper{command};  // before any thread
 
     std::atomic<loss_reason> reason{loss_reason::none};
     client locks{in.source, options_for_run(options, in, times, reason)};
     auto held = wait_for_lease(locks, in, options, signals);
     if (!held) {
-        throw failure{options.busy_exit_code,
-                      fmt::format("{} is held by another; `rowlock show` tells by whom",
-                                  options.name)};
+        throw failure{
+            options.busy_exit_code,
+            fmt::format("{} is held by another; `rowlock show` tells by whom", options.name)};
     }
     const outcome result = watch{helper, *held, signals, times}.run();
     return finish(*held, result, options, reason);

@@ -36,7 +36,9 @@ blocked_signals::blocked_signals(std::initializer_list<int> delivered,
     pthread_sigmask(SIG_BLOCK, &blocked, &before_);
 }
 
-blocked_signals::~blocked_signals() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+blocked_signals::~blocked_signals() {
+    pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+}
 
 int blocked_signals::next() noexcept {
     signalfd_siginfo info{};

@@ -2,16 +2,15 @@
 
 #include "cli/descriptor.hpp"
 
-#include <csignal>
-
 #include <chrono>
+#include <csignal>
 #include <initializer_list>
 
 namespace rowlock::cli {
 
 /// Blocks signals in this thread, and in those it makes, and hands them out as a file descriptor.
-/// Signals that are ignored (nohup, a shell's background job) stay ignored. No handler is installed:
-/// a process made later needs nothing but before() as its mask.
+/// Signals that are ignored (nohup, a shell's background job) stay ignored. No handler is
+/// installed: a process made later needs nothing but before() as its mask.
 class blocked_signals {
 public:
     /// `silenced` are blocked and never delivered.

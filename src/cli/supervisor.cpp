@@ -60,8 +60,9 @@ public:
           terminal_{terminal},
           command_{command},
           main_group_{main_group},
-          children_{{SIGCHLD}, {SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGALRM,
-                                SIGTSTP, SIGTTIN, SIGTTOU, SIGPIPE}},
+          children_{{SIGCHLD},
+                    {SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGALRM, SIGTSTP, SIGTTIN,
+                     SIGTTOU, SIGPIPE}},
           timer_{timerfd_create(CLOCK_BOOTTIME, TFD_CLOEXEC | TFD_NONBLOCK)} {
         if (!timer_) throw system_call_failed("timerfd", errno);
     }
@@ -100,17 +101,29 @@ private:
             return;
         }
         switch (what.what) {
-            case notice::kind::start: start(what.value); break;
+            case notice::kind::start:
+                start(what.value);
+                break;
             case notice::kind::trust:
                 trusted_until_ = std::max(trusted_until_, nanoseconds{what.value});
                 break;
-            case notice::kind::forward: forward(what.number); break;
-            case notice::kind::stop: stop(); break;
-            default: break;
+            case notice::kind::forward:
+                forward(what.number);
+                break;
+            case notice::kind::stop:
+                stop();
+                break;
+            default:
+                break;
         }
     }
 
     void start(std::int64_t token) {
+        if (boot_time() >= trusted_until_) {
+            tell_main({notice::kind::ended, 0, 1});
+            done_ = true;
+            return;
+        }
         int report[2];
         if (pipe2(report, O_CLOEXEC) != 0) return refuse_start(errno, true);
         const descriptor reading{report[0]};

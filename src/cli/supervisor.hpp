@@ -2,10 +2,10 @@
 
 #include "cli/descriptor.hpp"
 
-#include <csignal>
 #include <sys/types.h>
 
 #include <chrono>
+#include <csignal>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -13,14 +13,15 @@
 
 /// Who sees to it that a command does not outlive its lease.
 ///
-///     rowlock (main)            heartbeats, tells how long the lease can be trusted, forwards signals
+///     rowlock (main)            heartbeats, tells how long the lease can be trusted, forwards
+///     signals
 ///       └ supervisor            a process of one thread that holds no lock and no connection
 ///           └ command           leader of a process group of its own
 ///
 /// The supervisor stops the whole group when main says so, when main is gone (end of file on their
-/// socket, also after kill -9), or when main has not vouched for the lease in time (main is stopped).
-/// If the supervisor is killed the kernel kills the command and main kills the rest of the group.
-/// It is forked before main makes its first thread.
+/// socket, also after kill -9), or when main has not vouched for the lease in time (main is
+/// stopped). If the supervisor is killed the kernel kills the command and main kills the rest of
+/// the group. It is forked before main makes its first thread.
 namespace rowlock::cli {
 
 /// What main and the supervisor tell each other.
@@ -44,8 +45,8 @@ struct notice {
 
 struct supervised_command {
     std::vector<std::string> arguments;
-    std::string name;                ///< of the lock
-    std::optional<std::string> url;  ///< for the command's environment
+    std::string name;                 ///< of the lock
+    std::optional<std::string> url;   ///< for the command's environment
     std::chrono::milliseconds grace;  ///< between SIGTERM and SIGKILL
     /// How long after the end of trust the group may at most live; less than the client's margin.
     std::chrono::milliseconds allowance;

@@ -83,7 +83,8 @@ std::string escaped(std::string_view text) {
         } else if (!misleads(point)) {
             out += text.substr(0, length);
         } else {
-            out += point < 0x80 ? fmt::format("\\x{:02x}", point) : fmt::format("\\u{{{:x}}}", point);
+            out +=
+                point < 0x80 ? fmt::format("\\x{:02x}", point) : fmt::format("\\u{{{:x}}}", point);
         }
         text.remove_prefix(length);
     }

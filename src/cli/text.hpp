@@ -18,7 +18,8 @@ void complain(std::string_view text) noexcept;
 void print(std::string_view text);
 
 /// Asks the person at the terminal, on standard output.
-/// @throws failure unless the answer is yes; exit code 64 saying `otherwise` if nobody is there to ask
+/// @throws failure unless the answer is yes; exit code 64 saying `otherwise` if nobody is there to
+/// ask
 void require_consent(std::string_view question, const std::string& otherwise);
 
 /// Columns as wide as their widest cell, under the headings. Cells are escaped here.

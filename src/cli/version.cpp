@@ -1,6 +1,5 @@
 #include "cli/commands.hpp"
 #include "cli/json.hpp"
-
 #include <rowlock/open.hpp>
 #include <rowlock/version.hpp>
 

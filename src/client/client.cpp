@@ -1,6 +1,5 @@
-#include <rowlock/client.hpp>
-
 #include "client/engine.hpp"
+#include <rowlock/client.hpp>
 
 namespace rowlock {
 
@@ -34,17 +33,25 @@ std::vector<lease> client::reclaim() {
     return leases;
 }
 
-std::optional<lease_info> client::inspect(const lock_name& name) { return engine_->inspect(name); }
+std::optional<lease_info> client::inspect(const lock_name& name) {
+    return engine_->inspect(name);
+}
 
 std::vector<lease_info> client::list(std::string_view prefix, const page& page) {
     return engine_->list(prefix, page);
 }
 
-bool client::force_release(const lock_name& name) { return engine_->force_release(name); }
+bool client::force_release(const lock_name& name) {
+    return engine_->force_release(name);
+}
 
-client_stats client::stats() const { return engine_->stats(); }
+client_stats client::stats() const {
+    return engine_->stats();
+}
 
-const std::string& client::owner() const noexcept { return engine_->options().owner; }
+const std::string& client::owner() const noexcept {
+    return engine_->options().owner;
+}
 
 std::optional<lease> client::acquire_until(const lock_name& name, time_point until,
                                            std::stop_token stop, const acquire_options& options) {

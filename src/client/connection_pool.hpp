@@ -1,7 +1,6 @@
 #pragma once
 
 #include "strategy/lease_protocol.hpp"
-
 #include <rowlock/sql/connection.hpp>
 
 #include <condition_variable>
@@ -15,7 +14,8 @@ namespace rowlock::detail {
 /// The client's connections, up to a budget, made on demand and kept. Thread-safe.
 class connection_pool {
 public:
-    /// @param on_broken is told when a connection turned out to be dead, on the thread that found out
+    /// @param on_broken is told when a connection turned out to be dead, on the thread that found
+    /// out
     connection_pool(sql::connection_source source, const strategy::lease_protocol& protocol,
                     int budget, std::chrono::milliseconds statement_deadline,
                     std::function<void()> on_broken);

@@ -2,7 +2,6 @@
 
 #include "client/validation.hpp"
 #include "strategy/reaping.hpp"
-
 #include <rowlock/error.hpp>
 #include <rowlock/migrations.hpp>
 
@@ -71,8 +70,8 @@ struct engine::acquisition {
     service::clock clock;
 
     std::shared_ptr<session> ours{};
-    /// Attempts whose reply was lost. Each further attempt looks for them first and uses a new id: a
-    /// late statement with an old id can then be told from the hold we know.
+    /// Attempts whose reply was lost. Each further attempt looks for them first and uses a new id:
+    /// a late statement with an old id can then be told from the hold we know.
     struct lost_attempt {
         std::int64_t grant_id;
         nanoseconds sent;
@@ -105,11 +104,11 @@ engine::engine(sql::connection_source source, client_options options)
     : options_{validated(std::move(options))},
       source_{std::move(source)},
       clock_{options_.time},
-      protocol_{dialect::statements{source_.speaks(),
-                                    {.schema = options_.schema,
-                                     .prefix = options_.prefix,
-                                     .testing_clock = options_.time != nullptr &&
-                                                      source_.speaks() == sql::dialect::sqlite}}},
+      protocol_{dialect::statements{
+          source_.speaks(),
+          {.schema = options_.schema,
+           .prefix = options_.prefix,
+           .testing_clock = options_.time != nullptr && source_.speaks() == sql::dialect::sqlite}}},
       pool_{source_, protocol_, options_.max_connections, options_.statement_deadline,
             [this] { connection_broke(); }},
       last_id_{random_id() / 2},
@@ -133,8 +132,7 @@ auto engine::with_retries(steady::time_point give_up, const std::stop_token& sto
             const bool unknown = failure.kind() == errc::outcome_unknown;
             if (unknown) count(counter::unknown_outcomes);
             if (!failure.retryable() && !unknown) throw;
-            const auto elapsed =
-                std::chrono::duration_cast<milliseconds>(steady::now() - start);
+            const auto elapsed = std::chrono::duration_cast<milliseconds>(steady::now() - start);
             const auto wait = options_.retry.next(failure, made, elapsed);
             if (!wait || steady::now() + *wait >= give_up) throw;
             count(counter::retries);
@@ -165,8 +163,12 @@ std::shared_ptr<grant> engine::acquire(const lock_name& name, steady::time_point
             case outcome::granted:
                 if (auto granted = accept(call, *attempt)) return granted;
                 break;
-            case outcome::session_dead: lose_session(*call.ours, loss_reason::session_ended); break;
-            case outcome::contested: call.look_first = true; break;
+            case outcome::session_dead:
+                lose_session(*call.ours, loss_reason::session_ended);
+                break;
+            case outcome::contested:
+                call.look_first = true;
+                break;
             case outcome::held:
                 count(counter::busy);
                 if (!wait_for_turn(call, attempt->seen)) return nullptr;
@@ -246,8 +248,9 @@ strategy::attempt engine::send_acquire(acquisition& call, sql::connection& db,
     return answer;
 }
 
-/// After an attempt that neither won nor found a holder: at once, then with growing pauses. Contention
-/// ends in a winner, so many of them in a row are a fault. False if a stop was requested.
+/// After an attempt that neither won nor found a holder: at once, then with growing pauses.
+/// Contention ends in a winner, so many of them in a row are a fault. False if a stop was
+/// requested.
 bool engine::try_again_in_vain(acquisition& call) {
     constexpr int too_many = 25;
     if (++call.in_vain <= 2) return true;
@@ -265,8 +268,8 @@ bool engine::try_again_in_vain(acquisition& call) {
 std::shared_ptr<grant> engine::accept(acquisition& call, const strategy::attempt& granted) {
     std::optional<microseconds> deadline;
     if (call.options.deadline) deadline = *call.options.deadline;
-    auto made = make_grant(*call.ours, call.name.str(), call.grant_id, granted.token, call.sent,
-                           deadline);
+    auto made =
+        make_grant(*call.ours, call.name.str(), call.grant_id, granted.token, call.sent, deadline);
     if (made->held()) {
         count(counter::acquired);
         report(event_kind::lease_acquired, *made);
@@ -376,7 +379,8 @@ void engine::start_workers(std::shared_ptr<session> opened) {
     const std::lock_guard lock{state_mutex_};
     if (!heartbeat_) {
         const auto start = [this](nanoseconds (engine::*step)() noexcept) {
-            return std::make_unique<service::worker>(clock_, [this, step] { return (this->*step)(); });
+            return std::make_unique<service::worker>(clock_,
+                                                     [this, step] { return (this->*step)(); });
         };
         try {
             auto heartbeat = start(&engine::beat);
@@ -385,8 +389,9 @@ void engine::start_workers(std::shared_ptr<session> opened) {
             heartbeat_ = std::move(heartbeat);
             watchdog_ = std::move(watchdog);
         } catch (const std::system_error&) {
-            throw error{errc::out_of_resources,
-                        "no thread could be started for the heartbeat: raise the limit (ulimit -u)"};
+            throw error{
+                errc::out_of_resources,
+                "no thread could be started for the heartbeat: raise the limit (ulimit -u)"};
         }
     }
     current_ = std::move(opened);
@@ -408,7 +413,8 @@ std::vector<std::shared_ptr<grant>> engine::reclaim() {
                      protocol_.reclaim(db, options_.owner, ours->id(), until);
                      const nanoseconds sent = clock_.now();
                      for (auto& row : protocol_.leases_of(db, ours->id(), until)) {
-                         if (ours->knows(row.grant_id) || ours->is_unresolved(row.grant_id)) continue;
+                         if (ours->knows(row.grant_id) || ours->is_unresolved(row.grant_id))
+                             continue;
                          std::optional<microseconds> deadline;
                          if (row.deadline_us) deadline = microseconds{*row.deadline_us};
                          taken.push_back(make_grant(*ours, std::move(row.name), row.grant_id,
@@ -570,6 +576,11 @@ void engine::close() noexcept {
         end_own_session(*ours);
         const std::lock_guard lock{state_mutex_};
         current_.reset();
+    }
+    try {
+        end_lost_sessions(steady::now() + options_.statement_deadline);
+    } catch (...) {
+        // Out of reach: they expire.
     }
     heartbeat_db_.reset();
     heartbeat_connected_ = false;

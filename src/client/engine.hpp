@@ -9,7 +9,6 @@
 #include "service/loss_signals.hpp"
 #include "service/worker.hpp"
 #include "strategy/lease_protocol.hpp"
-
 #include <rowlock/lock_name.hpp>
 #include <rowlock/options.hpp>
 #include <rowlock/stats.hpp>
@@ -73,8 +72,17 @@ public:
 private:
     struct acquisition;
     enum class counter {
-        acquired, busy, released, lost, heartbeats, heartbeat_failures, reconnects, retries,
-        sessions, unknown_outcomes, count_of_counters
+        acquired,
+        busy,
+        released,
+        lost,
+        heartbeats,
+        heartbeat_failures,
+        reconnects,
+        retries,
+        sessions,
+        unknown_outcomes,
+        count_of_counters
     };
 
     // --- engine.cpp
@@ -114,8 +122,7 @@ private:
     nanoseconds watch_deadlines(nanoseconds now);
     nanoseconds reap_once() noexcept;
     void lose_session(session& ours, loss_reason why) noexcept;
-    bool lose(grant& lost, loss_reason why,
-              grant::state from = grant::state::held) noexcept;
+    bool lose(grant& lost, loss_reason why, grant::state from = grant::state::held) noexcept;
     void connection_broke() noexcept;
     void end_own_session(session& ours) noexcept;
 

@@ -2,7 +2,6 @@
 
 #include "service/clock.hpp"
 #include "service/fork_guard.hpp"
-
 #include <rowlock/events.hpp>
 #include <rowlock/fencing_token.hpp>
 
@@ -50,7 +49,8 @@ struct grant {
     std::int64_t grant_id = 0;
     std::int64_t session_id = 0;
     std::shared_ptr<trust_window> session_trust;
-    nanoseconds deadline = service::alarm::never;  ///< the lease's own, on our clock, margin taken off
+    nanoseconds deadline =
+        service::alarm::never;  ///< the lease's own, on our clock, margin taken off
     std::weak_ptr<engine> owner;
     service::clock clock;
     service::fork_guard fork;

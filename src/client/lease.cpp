@@ -1,7 +1,6 @@
-#include <rowlock/lease.hpp>
-
 #include "client/engine.hpp"
 #include "client/grant.hpp"
+#include <rowlock/lease.hpp>
 
 namespace rowlock {
 namespace {
@@ -26,11 +25,17 @@ lease::~lease() {
     if (const auto engine = grant_->owner.lock()) engine->release_quietly(*grant_);
 }
 
-const std::string& lease::name() const noexcept { return grant_ ? grant_->name : no_name; }
+const std::string& lease::name() const noexcept {
+    return grant_ ? grant_->name : no_name;
+}
 
-fencing_token lease::token() const noexcept { return grant_ ? grant_->token : fencing_token{}; }
+fencing_token lease::token() const noexcept {
+    return grant_ ? grant_->token : fencing_token{};
+}
 
-bool lease::held() const noexcept { return grant_ && grant_->held(); }
+bool lease::held() const noexcept {
+    return grant_ && grant_->held();
+}
 
 std::chrono::milliseconds lease::remaining() const noexcept {
     if (!grant_) return std::chrono::milliseconds{0};
@@ -56,8 +61,12 @@ void lease::release() {
     }
 }
 
-std::int64_t lease::session_id() const noexcept { return grant_ ? grant_->session_id : 0; }
+std::int64_t lease::session_id() const noexcept {
+    return grant_ ? grant_->session_id : 0;
+}
 
-std::int64_t lease::grant_id() const noexcept { return grant_ ? grant_->grant_id : 0; }
+std::int64_t lease::grant_id() const noexcept {
+    return grant_ ? grant_->grant_id : 0;
+}
 
 }  // namespace rowlock

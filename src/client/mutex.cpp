@@ -1,16 +1,16 @@
-#include <rowlock/mutex.hpp>
-
 #include "client/engine.hpp"
 #include "client/hold.hpp"
-
 #include <rowlock/error.hpp>
+#include <rowlock/mutex.hpp>
 
 #include <utility>
 
 namespace rowlock {
 namespace detail {
 
-bool hold::is_mine() const { return depth > 0 && owner == std::this_thread::get_id(); }
+bool hold::is_mine() const {
+    return depth > 0 && owner == std::this_thread::get_id();
+}
 
 void hold::take(lease granted) {
     // The lease of a thread that lost its lock without unlocking may still be here. It is destroyed
@@ -55,10 +55,11 @@ void release(hold& held) {
 }
 
 void unlock(hold& held, engine& engine) noexcept {
+    const fencing_token token = held.token();
     const auto report = [&](const char* what) {
         engine.report({.kind = event_kind::unlock_failed,
                        .name = held.name.str(),
-                       .token = held.token(),
+                       .token = token,
                        .message = what});
     };
     try {
@@ -82,7 +83,9 @@ mutex::mutex(client& locks, const lock_name& name, acquire_options options)
 
 mutex::~mutex() = default;
 
-void mutex::lock() { static_cast<void>(lock_until(client::time_point::max())); }
+void mutex::lock() {
+    static_cast<void>(lock_until(client::time_point::max()));
+}
 
 bool mutex::try_lock() {
     {
@@ -92,17 +95,29 @@ bool mutex::try_lock() {
     return lock_until(client::time_point::min());
 }
 
-void mutex::unlock() noexcept { detail::unlock(*hold_, *hold_->locks.engine_); }
+void mutex::unlock() noexcept {
+    detail::unlock(*hold_, *hold_->locks.engine_);
+}
 
-void mutex::release() { detail::release(*hold_); }
+void mutex::release() {
+    detail::release(*hold_);
+}
 
-const std::string& mutex::name() const noexcept { return hold_->name.str(); }
+const std::string& mutex::name() const noexcept {
+    return hold_->name.str();
+}
 
-fencing_token mutex::token() const noexcept { return hold_->token(); }
+fencing_token mutex::token() const noexcept {
+    return hold_->token();
+}
 
-bool mutex::held() const noexcept { return hold_->held(); }
+bool mutex::held() const noexcept {
+    return hold_->held();
+}
 
-std::stop_token mutex::lost() const { return hold_->lost(); }
+std::stop_token mutex::lost() const {
+    return hold_->lost();
+}
 
 bool mutex::lock_until(client::time_point until) {
     {
@@ -119,27 +134,42 @@ bool mutex::lock_until(client::time_point until) {
 }
 
 recursive_mutex::recursive_mutex(client& locks, const lock_name& name, acquire_options options)
-    : hold_{locks.engine_->shared_hold(name.str(), [&] {
-          return std::make_shared<hold>(locks, name, std::move(options));
-      })} {}
+    : hold_{locks.engine_->shared_hold(
+          name.str(), [&] { return std::make_shared<hold>(locks, name, std::move(options)); })} {}
 
 recursive_mutex::~recursive_mutex() = default;
 
-void recursive_mutex::lock() { static_cast<void>(lock_until(client::time_point::max())); }
+void recursive_mutex::lock() {
+    static_cast<void>(lock_until(client::time_point::max()));
+}
 
-bool recursive_mutex::try_lock() { return lock_until(client::time_point::min()); }
+bool recursive_mutex::try_lock() {
+    return lock_until(client::time_point::min());
+}
 
-void recursive_mutex::unlock() noexcept { detail::unlock(*hold_, *hold_->locks.engine_); }
+void recursive_mutex::unlock() noexcept {
+    detail::unlock(*hold_, *hold_->locks.engine_);
+}
 
-void recursive_mutex::release() { detail::release(*hold_); }
+void recursive_mutex::release() {
+    detail::release(*hold_);
+}
 
-const std::string& recursive_mutex::name() const noexcept { return hold_->name.str(); }
+const std::string& recursive_mutex::name() const noexcept {
+    return hold_->name.str();
+}
 
-fencing_token recursive_mutex::token() const noexcept { return hold_->token(); }
+fencing_token recursive_mutex::token() const noexcept {
+    return hold_->token();
+}
 
-bool recursive_mutex::held() const noexcept { return hold_->held(); }
+bool recursive_mutex::held() const noexcept {
+    return hold_->held();
+}
 
-std::stop_token recursive_mutex::lost() const { return hold_->lost(); }
+std::stop_token recursive_mutex::lost() const {
+    return hold_->lost();
+}
 
 int recursive_mutex::depth() const noexcept {
     const std::lock_guard lock{hold_->guard};

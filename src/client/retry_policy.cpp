@@ -5,8 +5,8 @@
 
 namespace rowlock {
 
-std::optional<std::chrono::milliseconds> retry_policy::next(const error& failure, int attempts_made,
-                                                            std::chrono::milliseconds elapsed) const {
+std::optional<std::chrono::milliseconds> retry_policy::next(
+    const error& failure, int attempts_made, std::chrono::milliseconds elapsed) const {
     if (decide) return decide(failure, attempts_made, elapsed);
     if (attempts_made >= attempts || elapsed >= total) return std::nullopt;
     const auto doubled = backoff * (std::int64_t{1} << std::min(attempts_made - 1, 20));

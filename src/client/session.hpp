@@ -18,15 +18,15 @@ namespace rowlock::detail {
 struct unresolved_grant {
     std::string name;
     std::int64_t grant_id;
-    nanoseconds not_after;  ///< on our clock
+    nanoseconds not_after;      ///< on our clock
     bool surely_ended = false;  ///< no doubt about it: a row to be cleared, nothing to report
 };
 
 /// Our side of one session row: what we believe, what we hold, what we do not know. Thread-safe.
 ///
 /// Every grant id is known here (pending, then held) from before its statement is sent until its
-/// release is confirmed. A row of this session in the database whose grant id is not known is one to
-/// give back.
+/// release is confirmed. A row of this session in the database whose grant id is not known is one
+/// to give back.
 class session {
 public:
     session(std::int64_t id, nanoseconds trusted_until, nanoseconds opened)

@@ -2,7 +2,6 @@
 
 #include "client/engine.hpp"
 #include "strategy/reaping.hpp"
-
 #include <rowlock/error.hpp>
 
 #include <algorithm>
@@ -89,8 +88,8 @@ bool engine::beat_is_due(const session& ours, nanoseconds now) const {
 /// Half of what is left of the trust window, so that a second attempt on a new connection fits in.
 sql::deadline engine::heartbeat_deadline(const session& ours) const {
     const nanoseconds left = ours.trust()->until() - clock_.now();
-    return steady::now() +
-           std::min<nanoseconds>(std::max<nanoseconds>(left / 2, 50ms), options_.statement_deadline);
+    return steady::now() + std::min<nanoseconds>(std::max<nanoseconds>(left / 2, 50ms),
+                                                 options_.statement_deadline);
 }
 
 sql::connection& engine::heartbeat_connection(sql::deadline until) {
@@ -162,8 +161,8 @@ void engine::resolve_unknown(session& ours, sql::deadline until) {
         if (!ours.is_unresolved(unknown.grant_id)) continue;
         // Read before the release is sent: what is created later than this is not resolved by it.
         const nanoseconds sent = clock_.now();
-        const bool freed = protocol_.release(*heartbeat_db_, unknown.name, ours.id(),
-                                             unknown.grant_id, until);
+        const bool freed =
+            protocol_.release(*heartbeat_db_, unknown.name, ours.id(), unknown.grant_id, until);
         if (!freed && sent <= unknown.not_after) continue;
         ours.resolved(unknown.grant_id);
         if (unknown.surely_ended) continue;
@@ -233,8 +232,8 @@ nanoseconds engine::reap_once() noexcept {
     try {
         const auto until = steady::now() + options_.statement_deadline;
         const auto db = pool_.make(until);
-        done.message = to_string(
-            strategy::reap_round(*db, protocol_.sql(), options, reaping_.get_token()));
+        done.message =
+            to_string(strategy::reap_round(*db, protocol_.sql(), options, reaping_.get_token()));
     } catch (const std::exception& failure) {
         done.message = std::string{"the round failed and will be repeated: "} + failure.what();
     }
@@ -291,9 +290,9 @@ void engine::end_own_session(session& ours) noexcept {
         } else {
             protocol_.end_session(db, ours.id(), until);
         }
-        end_lost_sessions(until);
     } catch (const std::exception& failure) {
-        done.message = std::string{"the database was not told; the session expires: "} + failure.what();
+        done.message =
+            std::string{"the database was not told; the session expires: "} + failure.what();
     }
     events_.post(std::move(done));
 }
@@ -301,13 +300,13 @@ void engine::end_own_session(session& ours) noexcept {
 void engine::report(event_kind kind, const grant& about, std::string message) noexcept {
     if (!options_.on_event) return;
     try {
-        events_.post({.kind = kind,
-                      .name = about.name,
-                      .token = about.token,
-                      .reason = kind == event_kind::lease_lost ? about.reason.load()
-                                                               : loss_reason::none,
-                      .session = about.session_id,
-                      .message = std::move(message)});
+        events_.post(
+            {.kind = kind,
+             .name = about.name,
+             .token = about.token,
+             .reason = kind == event_kind::lease_lost ? about.reason.load() : loss_reason::none,
+             .session = about.session_id,
+             .message = std::move(message)});
     } catch (...) {
         // No memory for the name: an event is lost, never a lock.
     }

@@ -3,7 +3,6 @@
 #include "schema/table_names.hpp"
 #include "strategy/reaping.hpp"
 #include "utf8.hpp"
-
 #include <rowlock/error.hpp>
 
 #include <errno.h>
@@ -38,7 +37,8 @@ client_options validated(client_options options) {
     require(options.max_connections >= 1 && options.max_connections <= 1000,
             "max_connections must be from 1 to 1000");
     require(is_text(options.owner, 255), "owner must be UTF-8 of at most 255 bytes without NUL");
-    require(is_text(options.program, 255), "program must be UTF-8 of at most 255 bytes without NUL");
+    require(is_text(options.program, 255),
+            "program must be UTF-8 of at most 255 bytes without NUL");
     require(!options.owner.starts_with("random:"), "an owner may not begin with `random:`");
     require(options.retry.attempts >= 1 && options.retry.backoff >= 0ms &&
                 options.retry.max_backoff >= 0ms && options.retry.total >= 0ms &&

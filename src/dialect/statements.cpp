@@ -2,7 +2,6 @@
 
 #include "embedded.hpp"
 #include "schema/table_names.hpp"
-
 #include <rowlock/error.hpp>
 
 #include <map>
@@ -57,7 +56,8 @@ fragment_map load_fragments(sql::dialect dialect, bool testing_clock) {
         const auto name_at = at + marker.size();
         const auto body_at = text.find('\n', name_at);
         const auto next = text.find(marker, body_at);
-        const auto body = text.substr(body_at, next == std::string_view::npos ? next : next - body_at);
+        const auto body =
+            text.substr(body_at, next == std::string_view::npos ? next : next - body_at);
         fragments.emplace(text.substr(name_at, body_at - name_at), without_comments(body));
         at = next;
     }
@@ -78,10 +78,9 @@ public:
         const auto text = find_file(dialect_, name);
         if (!text) return std::nullopt;
         // The tag shows in the server's list of running statements.
-        return sql::statement{
-            "/* rowlock " + std::string{name} + " */ " +
-            schema::qualify(expand(without_comments(*text), fragments_), dialect_, options_.schema,
-                            options_.prefix)};
+        return sql::statement{"/* rowlock " + std::string{name} + " */ " +
+                              schema::qualify(expand(without_comments(*text), fragments_), dialect_,
+                                              options_.schema, options_.prefix)};
     }
 
     [[nodiscard]] sql::statement operator()(std::string_view name) const {

@@ -30,8 +30,8 @@ struct statements {
     std::optional<sql::statement> acquire;             ///< absent on MySQL: probe, then …
     std::optional<sql::statement> take, insert_lease;  ///< … one of these
     std::optional<sql::statement> release_durably;     ///< where `release` is asynchronous
-    sql::statement probe, release, find_grant, confirm_grant, session_leases, force_release, predecessors,
-        reclaim_lease, inspect, list;
+    sql::statement probe, release, find_grant, confirm_grant, session_leases, force_release,
+        predecessors, reclaim_lease, inspect, list;
 
     // Housekeeping. MySQL looks for candidates and changes them by primary key; the others change a
     // batch in one statement.

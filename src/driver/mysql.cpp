@@ -541,7 +541,7 @@ private:
             }
             lock.lock();
             shared.answer = std::move(answer);
-            shared.failure = failure;
+            shared.failure = std::move(failure);  // its last owner is the caller
             shared.alive = talk && talk->alive();
             shared.round_trips = talk ? talk->round_trips() : 0;
             shared.done = true;

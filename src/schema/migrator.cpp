@@ -301,7 +301,7 @@ std::vector<recorded_migration> read_record(sql::connection& db, const migration
 }
 
 std::string record_statement(const migration& step, sql::dialect which) {
-    const std::string head =
+    std::string head =
         "insert into rowlock_migration (version, name, checksum, applied_at) values (" +
         std::to_string(step.version) + ", " + quoted(step.name) + ", " + quoted(step.checksum()) +
         ", ";
@@ -319,13 +319,8 @@ std::string record_statement(const migration& step, sql::dialect which) {
 }
 
 error explained(const error& failure, std::string_view before, std::string_view after) {
-    std::string message = failure.what();
-    // What std::system_error appended; it will do so again.
-    if (const auto tail = ": " + failure.code().message(); message.ends_with(tail)) {
-        message.resize(message.size() - tail.size());
-    }
     return error{failure.kind(),
-                 std::string{before} + message + std::string{after},
+                 std::string{before}.append(failure.what()).append(after),
                  {failure.sqlstate(), failure.native_code(), failure.server_message()}};
 }
 

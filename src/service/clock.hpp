@@ -16,7 +16,9 @@ public:
     explicit clock(std::shared_ptr<time_source> replaced = {}) : replaced_{std::move(replaced)} {}
 
     [[nodiscard]] nanoseconds now() const noexcept;
-    [[nodiscard]] const std::shared_ptr<time_source>& replaced() const noexcept { return replaced_; }
+    [[nodiscard]] const std::shared_ptr<time_source>& replaced() const noexcept {
+        return replaced_;
+    }
 
 private:
     std::shared_ptr<time_source> replaced_;

@@ -12,9 +12,8 @@ namespace {
 std::atomic<std::uint64_t> generation{0};
 
 /// The child handler runs in the child alone, before fork() returns there.
-const int registered = pthread_atfork(nullptr, nullptr, [] {
-    generation.fetch_add(1, std::memory_order_relaxed);
-});
+const int registered =
+    pthread_atfork(nullptr, nullptr, [] { generation.fetch_add(1, std::memory_order_relaxed); });
 
 }  // namespace
 

@@ -1,9 +1,9 @@
 #include "service/quiet_thread.hpp"
 
+#include <pthread.h>
+
 #include <csignal>
 #include <cstring>
-
-#include <pthread.h>
 
 namespace rowlock::service {
 

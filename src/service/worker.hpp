@@ -12,7 +12,8 @@ namespace rowlock::service {
 /// Heartbeat, watchdog and reaper are such threads.
 class worker {
 public:
-    /// @param step must not throw; returns when to run again on `clock`, alarm::never to sleep until poked
+    /// @param step must not throw; returns when to run again on `clock`, alarm::never to sleep
+    /// until poked
     worker(const clock& clock, std::function<nanoseconds()> step);
     /// Waits for the step that is running.
     ~worker();

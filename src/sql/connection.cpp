@@ -1,6 +1,5 @@
-#include <rowlock/sql/connection.hpp>
-
 #include <rowlock/error.hpp>
+#include <rowlock/sql/connection.hpp>
 
 #include <atomic>
 #include <charconv>
@@ -9,9 +8,12 @@ namespace rowlock::sql {
 
 std::string_view to_string(dialect which) noexcept {
     switch (which) {
-        case dialect::postgresql: return "postgresql";
-        case dialect::mysql: return "mysql";
-        case dialect::sqlite: return "sqlite";
+        case dialect::postgresql:
+            return "postgresql";
+        case dialect::mysql:
+            return "mysql";
+        case dialect::sqlite:
+            return "sqlite";
     }
     return "unknown";
 }
@@ -42,7 +44,8 @@ std::optional<std::int64_t> result::maybe_integer(std::size_t row, std::size_t c
     if (is_null(row, column)) return std::nullopt;
     const std::string_view digits = text(row, column);
     std::int64_t number = 0;
-    const auto [end, failure] = std::from_chars(digits.data(), digits.data() + digits.size(), number);
+    const auto [end, failure] =
+        std::from_chars(digits.data(), digits.data() + digits.size(), number);
     if (failure != std::errc{} || end != digits.data() + digits.size()) {
         throw error{errc::database_error, "the database answered text where a number was expected"};
     }
@@ -81,9 +84,10 @@ std::unique_ptr<connection> connection_source::connect(deadline until) const {
         throw error{errc::database_unreachable, "the connection source yielded no connection"};
     }
     if (made->speaks() != speaks_) {
-        throw error{errc::invalid_options, "the connection source yielded a connection of dialect " +
-                                               std::string{to_string(made->speaks())} + ", not " +
-                                               std::string{to_string(speaks_)}};
+        throw error{errc::invalid_options,
+                    "the connection source yielded a connection of dialect " +
+                        std::string{to_string(made->speaks())} + ", not " +
+                        std::string{to_string(speaks_)}};
     }
     return made;
 }

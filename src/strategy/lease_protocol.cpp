@@ -1,7 +1,6 @@
 #include "strategy/lease_protocol.hpp"
 
 #include "strategy/transaction_scope.hpp"
-
 #include <rowlock/error.hpp>
 
 #include <algorithm>
@@ -59,7 +58,9 @@ lease_info read_info(const sql::result& rows, std::size_t row) {
     return info;
 }
 
-bool changed_one(const sql::result& done) { return done.affected() > 0; }
+bool changed_one(const sql::result& done) {
+    return done.affected() > 0;
+}
 
 template <typename... Values>
 sql::result run(sql::connection& db, const sql::statement& what, sql::deadline until,
@@ -68,24 +69,29 @@ sql::result run(sql::connection& db, const sql::statement& what, sql::deadline u
     return db.execute(what, parameters, until);
 }
 
-value text_or_null(std::string_view text) { return text.empty() ? value{} : value{text}; }
+value text_or_null(std::string_view text) {
+    return text.empty() ? value{} : value{text};
+}
 
 void set_up_mysql(sql::connection& db, milliseconds statement_deadline, sql::deadline until) {
     const auto whole_seconds = [](milliseconds time) {
-        return std::to_string(std::max<std::int64_t>(1, std::chrono::ceil<std::chrono::seconds>(time).count()));
+        return std::to_string(
+            std::max<std::int64_t>(1, std::chrono::ceil<std::chrono::seconds>(time).count()));
     };
     const auto version = db.query("select version()", until);
     const bool mariadb = version.text(0, 0).find("MariaDB") != std::string_view::npos;
-    // Isolation as the protocol is proved; time zone for SYSDATE; strict mode so that nothing is cut
-    // off in silence. max_execution_time bounds only SELECT on MySQL, there lock waits are bounded.
+    // Isolation as the protocol is proved; time zone for SYSDATE; strict mode so that nothing is
+    // cut off in silence. max_execution_time bounds only SELECT on MySQL, there lock waits are
+    // bounded.
     db.query("set session transaction isolation level read committed", until);
-    db.query("set session time_zone = '+00:00', sql_mode = 'STRICT_ALL_TABLES', autocommit = 1, "
-             "innodb_lock_wait_timeout = " +
-                 whole_seconds(statement_deadline) +
-                 (mariadb ? ", max_statement_time = " + whole_seconds(statement_deadline) +
-                                ", idle_transaction_timeout = " + whole_seconds(statement_deadline)
-                          : ", max_execution_time = " + std::to_string(statement_deadline.count())),
-             until);
+    db.query(
+        "set session time_zone = '+00:00', sql_mode = 'STRICT_ALL_TABLES', autocommit = 1, "
+        "innodb_lock_wait_timeout = " +
+            whole_seconds(statement_deadline) +
+            (mariadb ? ", max_statement_time = " + whole_seconds(statement_deadline) +
+                           ", idle_transaction_timeout = " + whole_seconds(statement_deadline)
+                     : ", max_execution_time = " + std::to_string(statement_deadline.count())),
+        until);
 }
 
 }  // namespace
@@ -158,8 +164,8 @@ attempt lease_protocol::take_probed(sql::connection& db, const grant_request& re
     try {
         const auto done =
             seen.present
-                ? run(db, *sql_.take, until, request.name, request.session, request.grant_id, thread,
-                      note, request.deadline_us, seen.token, seen.next_token)
+                ? run(db, *sql_.take, until, request.name, request.session, request.grant_id,
+                      thread, note, request.deadline_us, seen.token, seen.next_token)
                 : run(db, *sql_.insert_lease, until, request.name, request.session,
                       request.grant_id, thread, note, request.deadline_us, seen.next_token);
         if (changed_one(done)) return {attempt::outcome::granted, seen.next_token, {}};
@@ -217,8 +223,8 @@ bool lease_protocol::force_release(sql::connection& db, std::string_view name,
                                    std::optional<std::int64_t>& victim, sql::deadline until) const {
     for (;;) {
         const look seen = probe(db, name, 0, until);
-        // An earlier attempt whose reply was lost has put that holder out, or somebody else has: the
-        // next one is not meant.
+        // An earlier attempt whose reply was lost has put that holder out, or somebody else has:
+        // the next one is not meant.
         if (victim && seen.token != *victim) return true;
         if (seen.free) return false;
         victim = seen.token;
@@ -229,8 +235,8 @@ bool lease_protocol::force_release(sql::connection& db, std::string_view name,
 bool lease_protocol::put_out(sql::connection& db, std::string_view name, const look& seen,
                              sql::deadline until) const {
     // Lease first: the wait for a fenced transaction must not hold the session's row, or its
-    // heartbeats would wait too. reclaim() goes the other way round; a circle of the two is found by
-    // the database and repeated.
+    // heartbeats would wait too. reclaim() goes the other way round; a circle of the two is found
+    // by the database and repeated.
     transaction_scope transaction{db, until};
     if (!changed_one(run(db, sql_.force_release, until, name, seen.token, seen.session))) {
         return false;

@@ -1,7 +1,6 @@
 #pragma once
 
 #include "dialect/statements.hpp"
-
 #include <rowlock/client.hpp>
 #include <rowlock/sql/connection.hpp>
 
@@ -39,9 +38,9 @@ struct look {
     bool present = false;
     std::int64_t token = 0;
     bool free = false;
-    std::int64_t grant_id = 0;       ///< of the holder
-    std::int64_t session = 0;        ///< of the holder
-    bool holder_expired = false;     ///< but not ended: end it, then take the lease
+    std::int64_t grant_id = 0;               ///< of the holder
+    std::int64_t session = 0;                ///< of the holder
+    bool holder_expired = false;             ///< but not ended: end it, then take the lease
     std::chrono::microseconds remaining{0};  ///< until the holder expires
 };
 
@@ -100,9 +99,9 @@ public:
                                            sql::deadline until) const;
     std::vector<session_lease> leases_of(sql::connection& db, std::int64_t session,
                                          sql::deadline until) const;
-    /// True if a holder was put out; false if the lease was free. A repetition after a lost reply is
-    /// given the same `victim` (the token of the holder that is meant, filled in by the first) and
-    /// leaves a newer holder alone.
+    /// True if a holder was put out; false if the lease was free. A repetition after a lost reply
+    /// is given the same `victim` (the token of the holder that is meant, filled in by the first)
+    /// and leaves a newer holder alone.
     bool force_release(sql::connection& db, std::string_view name,
                        std::optional<std::int64_t>& victim, sql::deadline until) const;
     /// Ends the owner's other sessions and moves their leases to `session`, in one transaction.

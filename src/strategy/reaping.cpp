@@ -2,7 +2,6 @@
 
 #include "strategy/lease_protocol.hpp"
 #include "strategy/transaction_scope.hpp"
-
 #include <rowlock/error.hpp>
 
 #include <array>
@@ -66,9 +65,9 @@ private:
     void delete_idle_leases() {
         const std::int64_t retention = in_microseconds(options_.retention);
         execute(sql_.settle_floor, in_microseconds(options_.grace));
-        report_.leases_deleted = sql_.delete_leases
-                                     ? batches(*sql_.delete_leases, value{options_.batch}, retention)
-                                     : delete_idle_by_key(retention);
+        report_.leases_deleted =
+            sql_.delete_leases ? batches(*sql_.delete_leases, value{options_.batch}, retention)
+                               : delete_idle_by_key(retention);
         const auto idle = execute(sql_.idle_leases, retention);
         report_.leases_pending = idle.integer(0, 0);
         if (report_.leases_pending > 0) execute(sql_.raise_floor, idle.integer(0, 1));
@@ -84,9 +83,9 @@ private:
             const auto found = execute(*sql_.orphans, after, options_.batch);
             for (std::size_t row = 0; row < found.rows(); ++row) {
                 after = found.text(row, 0);
-                freed += execute(*sql_.free_orphan, after, found.integer(row, 1),
-                                 found.integer(row, 2))
-                             .affected();
+                freed +=
+                    execute(*sql_.free_orphan, after, found.integer(row, 1), found.integer(row, 2))
+                        .affected();
             }
             if (is_last(found)) return freed;
         }
@@ -126,9 +125,9 @@ private:
             transaction_scope transaction{db_, until()};
             for (std::size_t row = 0; row < found.rows(); ++row) {
                 after = found.text(row, 0);
-                removed += execute(*sql_.delete_lease, after, found.integer(row, 1),
-                                   found.integer(row, 2))
-                               .affected();
+                removed +=
+                    execute(*sql_.delete_lease, after, found.integer(row, 1), found.integer(row, 2))
+                        .affected();
             }
             transaction.commit(until());
             if (is_last(found)) return removed;
@@ -187,8 +186,8 @@ std::string to_string(const reap_report& report) {
 
 reap_report reap(const sql::connection_source& source, const reaper_options& options) {
     strategy::validate(options);
-    const strategy::lease_protocol protocol{dialect::statements{
-        source.speaks(), {.schema = options.schema, .prefix = options.prefix}}};
+    const strategy::lease_protocol protocol{
+        dialect::statements{source.speaks(), {.schema = options.schema, .prefix = options.prefix}}};
     const auto until = std::chrono::steady_clock::now() + options.statement_deadline;
     const auto db = source.connect(until);
     protocol.set_up(*db, options.statement_deadline, until);

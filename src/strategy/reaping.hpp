@@ -1,7 +1,6 @@
 #pragma once
 
 #include "dialect/statements.hpp"
-
 #include <rowlock/reaper.hpp>
 #include <rowlock/sql/connection.hpp>
 

@@ -1,10 +1,10 @@
 #include "cli/tool.hpp"
+#include "support/tcp_listener.hpp"
+#include <rowlock/open.hpp>
 
 #include <doctest/doctest.h>
 #include <nlohmann/json.hpp>
-#include <rowlock/open.hpp>
 #include <sys/stat.h>
-#include "support/tcp_listener.hpp"
 
 #include <chrono>
 #include <string>
@@ -96,8 +96,7 @@ TEST_CASE("the doctor finds missing rights by trying them, and changes nothing")
                                    std::string{table == std::string{"lease"} ? "" : ", delete"} +
                                    " on " + in->prefix() + table + " to " + account);
         }
-        execute(in->url(),
-                "grant select, update on " + in->prefix() + "token_floor to " + account);
+        execute(in->url(), "grant select, update on " + in->prefix() + "token_floor to " + account);
         execute(in->url(), "grant select on " + in->prefix() + "migration to " + account);
 
         const auto url = with_user(in->url(), user);
@@ -117,8 +116,9 @@ TEST_CASE("the doctor finds missing rights by trying them, and changes nothing")
         CHECK(in->run({"ls", "--all"}).out == "no locks\n");
 
         if (postgresql) {
-            execute(in->url(), "alter role " + user + " set default_transaction_isolation = "
-                                                      "'serializable'");
+            execute(in->url(), "alter role " + user +
+                                   " set default_transaction_isolation = "
+                                   "'serializable'");
             execute(in->url(), "alter role " + user + " set synchronous_commit = off");
             report = look();
             CHECK(verdict(report, "isolation") == "warn");

@@ -30,7 +30,8 @@ grant acquire(const tool::tables& in, tool::arguments more) {
 
 }  // namespace
 
-TEST_CASE("acquire takes a lock that outlives the process, and release with its grant id frees it") {
+TEST_CASE(
+    "acquire takes a lock that outlives the process, and release with its grant id frees it") {
     for (const auto& in : tool::all_tables()) {
         CAPTURE(in->name());
         const grant first = acquire(*in, {"--for", "1h", "a"});
@@ -91,8 +92,8 @@ TEST_CASE("acquire waits until the lock is released, or a signal comes") {
 TEST_CASE("release does not free what a running process holds") {
     const auto in = tool::sqlite_tables();
     const tool::scratch folder;
-    tool::process main{tool::command_line((*in)({"run", "a", "--", "sh", "-c",
-                                                 "printf yes >started; exec sleep 1000"})),
+    tool::process main{tool::command_line((*in)(
+                           {"run", "a", "--", "sh", "-c", "printf yes >started; exec sleep 1000"})),
                        in->in_environment({.folder = folder.path()})};
     REQUIRE(tool::eventually([&] { return tool::contents(folder / "started") == "yes"; }));
     const auto row = nlohmann::json::parse(in->run({"show", "--json", "a"}).out);
@@ -109,9 +110,9 @@ TEST_CASE("durations may be written in every unit") {
     const struct {
         const char* text;
         long long milliseconds;
-    } durations[] = {{"1500ms", 1500},        {"90", 90'000},       {"90s", 90'000},
-                     {"1.5h", 5'400'000},     {"2m", 120'000},      {"2h", 7'200'000},
-                     {"1d", 86'400'000},      {"0.25s", 250},       {"20min", 1'200'000}};
+    } durations[] = {{"1500ms", 1500},    {"90", 90'000},  {"90s", 90'000},
+                     {"1.5h", 5'400'000}, {"2m", 120'000}, {"2h", 7'200'000},
+                     {"1d", 86'400'000},  {"0.25s", 250},  {"20min", 1'200'000}};
     for (const auto& each : durations) {
         const auto got = in->run({"acquire", "--for", each.text, "--json", each.text});
         REQUIRE(nlohmann::json::accept(got.out));

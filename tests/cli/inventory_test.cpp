@@ -10,8 +10,14 @@
 namespace {
 
 nlohmann::json sell(const std::string& strategy, const std::string& url) {
-    tool::arguments command{ROWLOCK_INVENTORY_PATH, "--strategy", strategy, "--workers", "8",
-                            "--items", "40", "--json"};
+    tool::arguments command{ROWLOCK_INVENTORY_PATH,
+                            "--strategy",
+                            strategy,
+                            "--workers",
+                            "8",
+                            "--items",
+                            "40",
+                            "--json"};
     if (!url.empty()) command.insert(command.end(), {"--url", url});
     tool::process one{command};
     const int code = one.wait();

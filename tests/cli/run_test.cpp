@@ -106,8 +106,9 @@ TEST_CASE("the command's arguments arrive to the letter") {
 
 TEST_CASE("the command knows its token, which grows, and not the database's URL") {
     const auto in = tool::sqlite_tables();
-    const tool::arguments show{"run", "a", "--", "sh", "-c",
-                               "echo $ROWLOCK_NAME $ROWLOCK_TOKEN; env | grep _URL || true"};
+    const tool::arguments show{
+        "run", "a",  "--",
+        "sh",  "-c", "echo $ROWLOCK_NAME $ROWLOCK_TOKEN; env | grep ^ROWLOCK_URL || true"};
     const setting both{.variables = {{"ROWLOCK_URL_FILE", "/dev/null"}}};
     CHECK(in->run(show, both).out == "a 1\n");
     CHECK(in->run(show, both).out == "a 2\n");

@@ -64,7 +64,8 @@ tool::answer next_run(const tool::tables& in, const scratch& folder) {
 
 }  // namespace
 
-TEST_CASE("kill -9 of rowlock: the group is dead before the next command starts, within ttl + 2 s") {
+TEST_CASE(
+    "kill -9 of rowlock: the group is dead before the next command starts, within ttl + 2 s") {
     for (const auto& in : tool::all_tables()) {
         CAPTURE(in->name());
         stubborn_run first{*in, "3s"};
@@ -130,9 +131,10 @@ TEST_CASE("a command that ends on SIGTERM has its grace to clean up") {
     const auto in = tool::sqlite_tables();
     const scratch folder;
     const std::string script =
-        "trap 'printf cleaned >log; exit 0' TERM; printf yes >started; while :; do sleep 0.02; done";
-    process main{command_line((*in)({"run", "--ttl", "6s", "--grace", "1s", "a", "--", "bash", "-c",
-                                     script})),
+        "trap 'printf cleaned >log; exit 0' TERM; printf yes >started; while :; do sleep 0.02; "
+        "done";
+    process main{command_line((*in)(
+                     {"run", "--ttl", "6s", "--grace", "1s", "a", "--", "bash", "-c", script})),
                  in->in_environment({.folder = folder.path()})};
     REQUIRE(eventually([&] { return contents(folder / "started") == "yes"; }));
     CHECK(in->run({"break", "--yes", "a"}).code == 0);
@@ -147,8 +149,8 @@ TEST_CASE("what the command leaves in its group is stopped before the lock is fr
         "trap '' TERM; sleep 1000 & echo $! >pids; (exec setsid sleep 1000) & echo $! >daemon; "
         "until [ \"$(ps -o sid= -p $(cat daemon) | tr -d ' ')\" = \"$(cat daemon)\" ]; do :; done; "
         "exit 4";
-    const auto first = in->run({"run", "--ttl", "3s", "a", "--", "bash", "-c", script},
-                               {.folder = folder.path()});
+    const auto first =
+        in->run({"run", "--ttl", "3s", "a", "--", "bash", "-c", script}, {.folder = folder.path()});
     CHECK(first.code == 4);
     CHECK(in->run({"run", "--wait", "0", "a", "--", "sh", "-c", look_for_the_living},
                   {.folder = folder.path()})
@@ -233,10 +235,12 @@ TEST_CASE("the command may read the terminal, also if its input is no terminal a
     for (const std::string input : {"", "</dev/null"}) {
         CAPTURE(input);
         const scratch folder;
-        terminal shell{*in,
-                       "\"$ROWLOCK\" run a -- sh -c 'printf yes >started; read line </dev/tty; echo "
-                       "\"$line\" >line; exit 5' " + input + "; echo $? >code",
-                       folder.path()};
+        terminal shell{
+            *in,
+            "\"$ROWLOCK\" run a -- sh -c 'printf yes >started; read line </dev/tty; echo "
+            "\"$line\" >line; exit 5' " +
+                input + "; echo $? >code",
+            folder.path()};
         REQUIRE(eventually([&] { return contents(folder / "started") == "yes"; }));
         shell.type("typed\n");
         CHECK(eventually([&] { return contents(folder / "code") == "5\n"; }));

@@ -123,7 +123,9 @@ process::~process() {
     waitpid(id_, nullptr, 0);
 }
 
-void process::send(int signal) const { REQUIRE(kill(id_, signal) == 0); }
+void process::send(int signal) const {
+    REQUIRE(kill(id_, signal) == 0);
+}
 
 bool process::is_over() {
     if (code_) return true;
@@ -138,8 +140,12 @@ int process::wait() {
     return *code_;
 }
 
-std::string process::out() const { return contents(files_ / "out"); }
-std::string process::err() const { return contents(files_ / "err"); }
+std::string process::out() const {
+    return contents(files_ / "out");
+}
+std::string process::err() const {
+    return contents(files_ / "err");
+}
 
 arguments command_line(const arguments& command) {
     arguments all{ROWLOCK_TOOL_PATH};

@@ -25,7 +25,9 @@ public:
     scratch(const scratch&) = delete;
     scratch& operator=(const scratch&) = delete;
     ~scratch();
-    [[nodiscard]] std::string operator/(const std::string& name) const { return path_ + "/" + name; }
+    [[nodiscard]] std::string operator/(const std::string& name) const {
+        return path_ + "/" + name;
+    }
     [[nodiscard]] const std::string& path() const noexcept { return path_; }
 
 private:
@@ -38,7 +40,7 @@ struct setting {
     std::string folder = {};        ///< to work in
     std::string standard_output{};  ///< a file, instead of one that out() reads
     std::string standard_input = "/dev/null";
-    bool unprivileged = false;      ///< as nobody, if we are root
+    bool unprivileged = false;  ///< as nobody, if we are root
     std::function<void()> before_exec = {};
 };
 
@@ -104,7 +106,8 @@ protected:
 
 enum class tables_wanted : bool { none, made };
 
-/// In a SQLite file, on PostgreSQL, on MariaDB; null if the server is missing (see support::url_of).
+/// In a SQLite file, on PostgreSQL, on MariaDB; null if the server is missing (see
+/// support::url_of).
 std::unique_ptr<tables> sqlite_tables(tables_wanted made = tables_wanted::made);
 std::unique_ptr<tables> server_tables(support::server which,
                                       tables_wanted made = tables_wanted::made);

@@ -1,4 +1,5 @@
-// What a new user tries: each mistake gives one clear line, the right exit code, and nothing half-done.
+// What a new user tries: each mistake gives one clear line, the right exit code, and nothing
+// half-done.
 
 #include "cli/tool.hpp"
 #include "support/tcp_listener.hpp"
@@ -7,12 +8,12 @@
 #include <nlohmann/json.hpp>
 #include <sqlite3.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <csignal>
 #include <filesystem>
 #include <string>
-#include <unistd.h>
 
 using tool::arguments;
 using tool::contents;
@@ -118,8 +119,8 @@ TEST_CASE("a database that is down is 69") {
     const support::closed_port nobody;
     const std::string address = "me:sEcrEt@127.0.0.1:" + std::to_string(nobody.port()) + "/db";
     for (const std::string scheme : {"postgresql://", "mysql://"}) {
-        const auto got = rowlock({"run", "a", "--", "true"},
-                                 {.variables = {{"ROWLOCK_URL", scheme + address}}});
+        const auto got =
+            rowlock({"run", "a", "--", "true"}, {.variables = {{"ROWLOCK_URL", scheme + address}}});
         check_refusal(got, 69, "check the address");
         CHECK(got.err.find("sEcrEt") == std::string::npos);
     }
@@ -150,9 +151,9 @@ TEST_CASE("a read-only SQLite file is 77") {
     const std::string file = folder / "locks.db";
     REQUIRE(rowlock({"migrate", "--url", "sqlite:" + file}).code == 0);
     REQUIRE(chmod(file.c_str(), 0444) == 0);
-    check_refusal(rowlock({"run", "--url", "sqlite:" + file, "a", "--", "true"},
-                          {.unprivileged = true}),
-                  77, "does not accept writes");
+    check_refusal(
+        rowlock({"run", "--url", "sqlite:" + file, "a", "--", "true"}, {.unprivileged = true}), 77,
+        "does not accept writes");
 }
 
 TEST_CASE("without a URL there is a private database that makes itself") {

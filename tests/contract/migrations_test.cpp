@@ -255,6 +255,7 @@ TEST_CASE_TEMPLATE("of eight threads that migrate at once one does it", Database
         std::atomic<int> applied{0};
         std::atomic<int> failed{0};
         std::vector<std::thread> threads;
+        threads.reserve(8);
         for (int i = 0; i < 8; ++i) {
             threads.emplace_back([&] {
                 start.arrive_and_wait();
@@ -280,6 +281,7 @@ TEST_CASE_TEMPLATE("of eight processes that migrate at once one does it", Databa
     int start[2];
     REQUIRE(::pipe(start) == 0);
     std::vector<pid_t> children;
+    children.reserve(8);
     for (int i = 0; i < 8; ++i) {
         children.push_back(in_child([&] {
             ::close(start[1]);
@@ -567,12 +569,10 @@ TEST_CASE_TEMPLATE("the documented rights are enough for the library and for no 
         CHECK_NOTHROW(connection->query(sql, soon()));
     }
 
-    for (const auto* sql :
-         {"delete from rowlock_token_floor", "delete from rowlock_migration",
-          "update rowlock_migration set version = 2", "drop table rowlock_lease",
-          "insert into rowlock_token_floor (id, raised_at) select 1, raised_at from "
-          "rowlock_token_floor",
-          "create table rowlock_more (a integer)"}) {
+    for (const auto* sql : {"delete from rowlock_token_floor", "delete from rowlock_migration",
+                            "update rowlock_migration set version = 2", "drop table rowlock_lease",
+                            "insert into rowlock_token_floor select * from rowlock_token_floor",
+                            "create table rowlock_more (a integer)"}) {
         CAPTURE(sql);
         const auto refused =
             rowlock::schema::qualify(sql, Database::speaks, options.schema, options.prefix);
@@ -614,11 +614,9 @@ TEST_CASE("MariaDB: a name is compared byte by byte, up to 255 of them") {
         db->run("insert into rowlock_lease (name, token, changed_at) values ('" + name +
                 "', 1, 1)");
     };
-    for (const auto* name : {"job", "Job", "job ",
-                             "j\xC3\xB6"
-                             "b",
-                             "jo\xCC\x88"
-                             "b"}) {
+    const std::string composed = "j\xC3\xB6";
+    const std::string decomposed = "jo\xCC\x88";
+    for (const auto& name : {"job"s, "Job"s, "job "s, composed, decomposed}) {
         CAPTURE(name);
         CHECK_NOTHROW(add(name));
     }
@@ -652,6 +650,7 @@ TEST_CASE("PostgreSQL: eight migrators with different prefixes make one new sche
     std::barrier start{8};
     std::atomic<int> applied{0};
     std::vector<std::thread> threads;
+    threads.reserve(8);
     for (int i = 0; i < 8; ++i) {
         threads.emplace_back([&, i] {
             start.arrive_and_wait();
@@ -672,7 +671,7 @@ TEST_CASE(
     "PostgreSQL: new tables go where the old ones are, whatever the search path finds first") {
     const auto db = scratch_database::make(dialect::postgresql);
     if (!db) return;
-    const auto with_path = [&](std::string path) {
+    const auto with_path = [&](const std::string& path) {
         return connection_source{dialect::postgresql,
                                  [&db, path](auto until) {
                                      auto made = db->source().connect(until);

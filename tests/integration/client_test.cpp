@@ -1,11 +1,10 @@
 // The client as a whole: loss and its signal, callbacks that misbehave, fork(), dead networks.
 
+#include "contract/server_address.hpp"
 #include "support/interception.hpp"
 #include "support/lock_database.hpp"
 #include "support/servers.hpp"
 #include "support/tcp_listener.hpp"
-#include "contract/server_address.hpp"
-
 #include <rowlock/open.hpp>
 #include <rowlock/rowlock.hpp>
 
@@ -50,19 +49,22 @@ TEST_CASE("without a network held() turns false and lost() fires before the leas
         const auto lease = locks.acquire("job");
         const auto lost = lease.lost();
         std::promise<bool> still_ours;
-        const std::stop_callback on_loss{lost, [&] {
-            // By the database's clock the session has not expired yet: nobody can have taken it.
-            const bool postgresql = database.speaks() == sql::dialect::postgresql;
-            still_ours.set_value(
-                !lease.held() &&
-                database.number(postgresql
-                    ? "select count(*) from rowlock_session where expires_at > clock_timestamp()"
-                    : database.speaks() == sql::dialect::mysql
-                          ? "select count(*) from rowlock_session where expires_at > "
-                            "timestampdiff(microsecond, '1970-01-01', utc_timestamp(6))"
-                          : "select count(*) from rowlock_session where expires_at > "
-                            "(julianday('now') - 2440587.5) * 86400000000") == 1);
-        }};
+        const std::stop_callback on_loss{
+            lost, [&] {
+                // By the database's clock the session has not expired yet: nobody can have taken
+                // it.
+                const bool postgresql = database.speaks() == sql::dialect::postgresql;
+                still_ours.set_value(
+                    !lease.held() &&
+                    database.number(
+                        postgresql ? "select count(*) from rowlock_session where expires_at > "
+                                     "clock_timestamp()"
+                        : database.speaks() == sql::dialect::mysql
+                            ? "select count(*) from rowlock_session where expires_at > "
+                              "timestampdiff(microsecond, '1970-01-01', utc_timestamp(6))"
+                            : "select count(*) from rowlock_session where expires_at > "
+                              "(julianday('now') - 2440587.5) * 86400000000") == 1);
+            }};
         cut(network);
         CHECK(still_ours.get_future().get());
         CHECK(locks.stats().lost == 1);
@@ -99,8 +101,9 @@ TEST_CASE("a callback that blocks delays neither heartbeats nor another lease's 
     interception network;
     std::promise<void> let_go;
     auto blocked = let_go.get_future().share();
-    client locks{network.wrap(database.source()),
-                 database.options({.ttl = 600ms, .on_event = [&](const event&) { blocked.wait(); }})};
+    client locks{
+        network.wrap(database.source()),
+        database.options({.ttl = 600ms, .on_event = [&](const event&) { blocked.wait(); }})};
     const auto a = locks.acquire("a");
     const auto b = locks.acquire("b");
     const auto c = locks.acquire("c");
@@ -108,9 +111,18 @@ TEST_CASE("a callback that blocks delays neither heartbeats nor another lease's 
     const auto b_lost = b.lost();
     const auto c_lost = c.lost();
     std::atomic<int> entered{0};
-    const std::stop_callback stuck_a{a_lost, [&] { ++entered; blocked.wait(); }};
-    const std::stop_callback stuck_b{b_lost, [&] { ++entered; blocked.wait(); }};
-    const std::stop_callback stuck_c{c_lost, [&] { ++entered; blocked.wait(); }};
+    const std::stop_callback stuck_a{a_lost, [&] {
+                                         ++entered;
+                                         blocked.wait();
+                                     }};
+    const std::stop_callback stuck_b{b_lost, [&] {
+                                         ++entered;
+                                         blocked.wait();
+                                     }};
+    const std::stop_callback stuck_c{c_lost, [&] {
+                                         ++entered;
+                                         blocked.wait();
+                                     }};
 
     const auto beats = locks.stats().heartbeats;
     CHECK(eventually([&] { return locks.stats().heartbeats > beats + 2; }));  // events are stuck
@@ -147,13 +159,16 @@ TEST_CASE("a slow event callback loses the oldest events and is told how many") 
 TEST_CASE("a forked child neither renews nor releases its parent's leases") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         client other{database.source(), database.options()};
-        std::optional<client> locks{std::in_place, database.source(), database.options({.ttl = 2s})};
+        std::optional<client> locks{std::in_place, database.source(),
+                                    database.options({.ttl = 2s})};
         std::optional<lease> held = locks->acquire("job");
         const pid_t child = fork();
         if (child == 0) {
             int wrong = 0;
             if (held->held()) wrong |= 1;
-            if (kind_of([&] { static_cast<void>(locks->try_acquire("other")); }) != errc::wrong_process) wrong |= 2;
+            if (kind_of([&] { static_cast<void>(locks->try_acquire("other")); }) !=
+                errc::wrong_process)
+                wrong |= 2;
             if (kind_of([&] { held->release(); }) != errc::wrong_process) wrong |= 4;
             held.reset();
             locks.reset();  // closes no socket and joins no thread of the parent's
@@ -179,8 +194,9 @@ TEST_CASE("helper: a holder that will be stopped" * doctest::skip()) {
     client locks{open(getenv("ROWLOCK_TEST_URL")),
                  {.ttl = 1s, .prefix = getenv("ROWLOCK_TEST_PREFIX")}};
     const auto lease = locks.acquire("job");
+    auto last = std::chrono::steady_clock::now();  // before we tell: we may be stopped right away
     say(lease.held() ? 'h' : '?');
-    for (auto last = std::chrono::steady_clock::now();;) {
+    for (;;) {
         const auto now = std::chrono::steady_clock::now();
         if (now - last > 1200ms) break;  // here we were stopped
         last = now;
@@ -282,6 +298,20 @@ TEST_CASE("a server that cuts every connection again and again costs no lease") 
     }
 }
 
+TEST_CASE("an unlock that failed names the lease it was about") {
+    support::lock_database database{support::backend::sqlite};
+    std::atomic<std::int64_t> token{-1};
+    client locks{database.source(), database.options({.on_event = [&](const event& what) {
+                     if (what.kind == event_kind::unlock_failed) token = what.token.value();
+                 }})};
+    rowlock::mutex lock{locks, "job"};
+    lock.lock();
+    const auto lost = lock.token();
+    CHECK(locks.force_release("job"));
+    lock.unlock();
+    CHECK(eventually([&] { return token == lost.value(); }));
+}
+
 TEST_CASE("64 contenders on three names: no error reaches them and they never meet") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         client locks{database.source(),
@@ -331,11 +361,13 @@ TEST_CASE("options out of range are refused with a message that names them") {
 
     client locks{database.source(), database.options()};
     CHECK(kind_of([&] { static_cast<void>(locks.try_acquire("")); }) == errc::invalid_name);
-    CHECK(kind_of([&] { static_cast<void>(locks.try_acquire(std::string(256, 'x'))); }) == errc::invalid_name);
+    CHECK(kind_of([&] { static_cast<void>(locks.try_acquire(std::string(256, 'x'))); }) ==
+          errc::invalid_name);
     CHECK(kind_of([&] { static_cast<void>(locks.try_acquire("\xc3\x28")); }) == errc::invalid_name);
     CHECK(kind_of([&] { static_cast<void>(locks.try_acquire("a\nb")); }) == errc::invalid_name);
-    CHECK(kind_of([&] { static_cast<void>(locks.try_acquire("job", {.note = std::string(1001, 'x')})); }) ==
-          errc::invalid_options);
+    CHECK(kind_of([&] {
+              static_cast<void>(locks.try_acquire("job", {.note = std::string(1001, 'x')}));
+          }) == errc::invalid_options);
     CHECK(kind_of([&] { static_cast<void>(locks.try_acquire("job", {.deadline = 0ms})); }) ==
           errc::invalid_options);
 }

@@ -2,7 +2,6 @@
 
 #include "support/interception.hpp"
 #include "support/lock_database.hpp"
-
 #include <rowlock/rowlock.hpp>
 
 #include <doctest/doctest.h>
@@ -49,7 +48,8 @@ std::int64_t milliseconds_between(support::lock_database& database, const std::s
     return database.speaks() == sql::dialect::postgresql
                ? database.number("select (extract(epoch from (" + later + ") - (" + earlier +
                                  ")) * 1000)::bigint from " + from)
-               : database.number("select ((" + later + ") - (" + earlier + ")) div 1000 from " + from);
+               : database.number("select ((" + later + ") - (" + earlier + ")) div 1000 from " +
+                                 from);
 }
 
 }  // namespace
@@ -57,24 +57,30 @@ std::int64_t milliseconds_between(support::lock_database& database, const std::s
 TEST_CASE("control: a plain UPDATE behind a share lock records a clock from before the wait") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
         const std::string now = now_of(database);
-        database.run("insert into rowlock_lease (name, token, changed_at) values ('job', 1, " + now + ")");
+        database.run("insert into rowlock_lease (name, token, changed_at) values ('job', 1, " +
+                     now + ")");
         const auto db = database.connect();
         behind_a_shared_lock(database, "lease", "name = 'job'", [&] {
-            return db->query("update " + database.prefix() + "lease set token = 2, changed_at = " + now +
-                                 " where name = 'job'",
-                             soon()).affected();
+            return db
+                ->query("update " + database.prefix() + "lease set token = 2, changed_at = " + now +
+                            " where name = 'job'",
+                        soon())
+                .affected();
         });
         CHECK(milliseconds_between(database, now, "changed_at", "rowlock_lease") >= 1000);
     }
 }
 
-TEST_CASE("a grant that waited for the row records times from after the wait, and its deadline is whole") {
+TEST_CASE(
+    "a grant that waited for the row records times from after the wait, and its deadline is "
+    "whole") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
         const auto protocol = database.protocol();
         const auto db = database.connect();
         protocol.open_session(*db, {1, "owner", "host", "program", 1, 60s}, soon());
         const std::string now = now_of(database);
-        database.run("insert into rowlock_lease (name, token, changed_at) values ('job', 1, " + now + ")");
+        database.run("insert into rowlock_lease (name, token, changed_at) values ('job', 1, " +
+                     now + ")");
         const auto granted = behind_a_shared_lock(database, "lease", "name = 'job'", [&] {
             return protocol.acquire(*db, {"job", 1, 11, "", "", 10'000'000}, soon());
         });
@@ -89,11 +95,11 @@ TEST_CASE("a heartbeat that waited for its row extends from after the wait") {
         const auto protocol = database.protocol();
         const auto db = database.connect();
         protocol.open_session(*db, {1, "owner", "host", "program", 1, 10s}, soon());
-        const bool extended = behind_a_shared_lock(database, "session", "id = 1", [&] {
-            return protocol.heartbeat(*db, 1, 0, soon());
-        });
+        const bool extended = behind_a_shared_lock(
+            database, "session", "id = 1", [&] { return protocol.heartbeat(*db, 1, 0, soon()); });
         REQUIRE(extended);
-        CHECK(milliseconds_between(database, "expires_at", now_of(database), "rowlock_session") > 9000);
+        CHECK(milliseconds_between(database, "expires_at", now_of(database), "rowlock_session") >
+              9000);
     }
 }
 
@@ -105,7 +111,8 @@ TEST_CASE("sessions in different time zones agree on who is expired") {
                 database.speaks(),
                 [&database, zone, postgresql](sql::deadline until) {
                     auto db = database.source().connect(until);
-                    db->query((postgresql ? "set timezone = '" : "set time_zone = '") + zone + "'", until);
+                    db->query((postgresql ? "set timezone = '" : "set time_zone = '") + zone + "'",
+                              until);
                     return db;
                 },
                 "in " + zone};
@@ -137,8 +144,9 @@ TEST_CASE("a heartbeat counts as one although the database's clock was set back"
         for (int i = 0; i < 3; ++i) CHECK(protocol.heartbeat(*db, 1, 0, soon()));
         CHECK(database.number("select beats from rowlock_session") == 3);
         const bool postgresql = database.speaks() == sql::dialect::postgresql;
-        database.run(std::string{"update rowlock_session set expires_at = "} +
-                     (postgresql ? "clock_timestamp() + interval '1 hour'" : "expires_at + 3600000000"));
+        database.run(
+            std::string{"update rowlock_session set expires_at = "} +
+            (postgresql ? "clock_timestamp() + interval '1 hour'" : "expires_at + 3600000000"));
         CHECK(protocol.heartbeat(*db, 1, 0, soon()));
         CHECK(database.number("select beats from rowlock_session") == 4);
     }

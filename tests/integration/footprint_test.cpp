@@ -1,7 +1,6 @@
 // I8: a failed attempt writes nothing.
 
 #include "support/lock_database.hpp"
-
 #include <rowlock/rowlock.hpp>
 
 #include <doctest/doctest.h>
@@ -24,7 +23,8 @@ std::int64_t log_position(support::lock_database& database) {
             const auto row = database.run("show global status like 'Innodb_lsn_current'");
             return row.integer(0, 1);
         }
-        case sql::dialect::sqlite: return database.number("select total_changes()");
+        case sql::dialect::sqlite:
+            return database.number("select total_changes()");
     }
     return 0;
 }
@@ -48,14 +48,15 @@ TEST_CASE("300 failed attempts write nothing to the database's log") {
         const auto start = log_position(database);
         for (int i = 0; i < attempts; ++i) {
             db->query(database.speaks() == sql::dialect::postgresql
-                          ? "insert into " + table + " (name, token, changed_at) values ('job', 1, now()) "
-                            "on conflict (name) do update set token = 0 where false"
+                          ? "insert into " + table +
+                                " (name, token, changed_at) values ('job', 1, now()) "
+                                "on conflict (name) do update set token = 0 where false"
                           : "update " + table + " set token = token + 1 where name = 'job'",
                       soon());
         }
         const auto control = log_position(database) - start;
-        MESSAGE(support::to_string(database.which()), ": log bytes of ", attempts, " failed attempts: ", tried,
-                ", of as many locking statements: ", control);
+        MESSAGE(support::to_string(database.which()), ": log bytes of ", attempts,
+                " failed attempts: ", tried, ", of as many locking statements: ", control);
         CHECK(control > attempts * 20);
         CHECK(tried < control / 10);  // the server writes a little by itself
     }

@@ -2,7 +2,6 @@
 
 #include "support/interception.hpp"
 #include "support/lock_database.hpp"
-
 #include <rowlock/rowlock.hpp>
 
 #include <doctest/doctest.h>
@@ -42,7 +41,9 @@ errc kind_of(const std::function<void()>& action) {
     return errc{};
 }
 
-bool free_for(client& other, const char* name) { return other.try_acquire(name).has_value(); }
+bool free_for(client& other, const char* name) {
+    return other.try_acquire(name).has_value();
+}
 
 }  // namespace
 

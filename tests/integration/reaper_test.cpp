@@ -2,7 +2,6 @@
 
 #include "support/interception.hpp"
 #include "support/lock_database.hpp"
-
 #include <rowlock/rowlock.hpp>
 
 #include <doctest/doctest.h>
@@ -90,8 +89,9 @@ TEST_CASE("a row is not deleted before the floor has settled for the grace") {
 }
 
 TEST_CASE("an insert that computed its token before the row was reaped cannot undercut it") {
-    // The insert waits for another's uncommitted row, as it would for one being deleted. It computed
-    // its token under the old floor; by the time it goes on the name has had greater tokens.
+    // The insert waits for another's uncommitted row, as it would for one being deleted. It
+    // computed its token under the old floor; by the time it goes on the name has had greater
+    // tokens.
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
         const auto protocol = database.protocol();
         const auto db = database.connect();
@@ -101,7 +101,8 @@ TEST_CASE("an insert that computed its token before the row was reaped cannot un
         const auto blocker = database.connect();
         blocker->query("begin", soon());
         blocker->query("insert into " + lease + " (name, token, changed_at) values ('job', 41, " +
-                       (postgresql ? "now()" : "0") + ")", soon());
+                           (postgresql ? "now()" : "0") + ")",
+                       soon());
         auto late = std::async(std::launch::async, [&] {
             return protocol.acquire(*db, {"job", 1, 11, "", "", std::nullopt}, soon());
         });
@@ -130,8 +131,10 @@ TEST_CASE("expired sessions are ended, their leases freed, and rows that nothing
         options.batch = 3;  // several batches
         const auto report = reap(database.source(), options);
         CHECK(report.sessions_ended == 7);
-        CHECK(report.leases_freed == database.number(
-                  "select count(*) from rowlock_lease where name like 'job %' and session is null"));
+        CHECK(
+            report.leases_freed ==
+            database.number(
+                "select count(*) from rowlock_lease where name like 'job %' and session is null"));
         CHECK(database.number("select count(*) from rowlock_lease where session is not null") == 1);
         CHECK(database.number("select count(*) from rowlock_session") == 1);
         CHECK(lease.held());
@@ -147,8 +150,10 @@ TEST_CASE("names with tickets are left alone, tickets of dead sessions are not")
         locks.acquire("job").release();
         const std::string now = database.speaks() == sql::dialect::postgresql ? "now()" : "0";
         const auto ticket = [&](std::int64_t session, int grant) {
-            database.run("insert into rowlock_waiter (name, session, grant_id, enqueued_at) values ('job', " +
-                         std::to_string(session) + ", " + std::to_string(grant) + ", " + now + ")");
+            database.run(
+                "insert into rowlock_waiter (name, session, grant_id, enqueued_at) values "
+                "('job', " +
+                std::to_string(session) + ", " + std::to_string(grant) + ", " + now + ")");
         };
         ticket(lease.session_id(), 1);
         ticket(12345, 2);
@@ -165,8 +170,9 @@ TEST_CASE("several reapers, takers and releases at once: no deadlock, no smaller
         std::atomic<bool> stop{false};
         std::atomic<std::int64_t> deleted{0};
         std::vector<std::future<void>> reapers;
-        // Short, so that rows really go while names are in use; the grace still outlives statements.
-        auto options = database.reaping(500ms, 600ms);
+        // Short, so that rows really go while names are in use; the grace still outlives
+        // statements.
+        auto options = database.reaping(500ms, 1100ms);
         options.batch = 5;
         for (int i = 0; i < 3; ++i) {
             reapers.push_back(std::async(std::launch::async, [&] {
@@ -181,19 +187,24 @@ TEST_CASE("several reapers, takers and releases at once: no deadlock, no smaller
             }));
         }
         client locks{database.source(),
-                     database.options({.poll_interval = 5ms, .statement_deadline = 200ms})};
+                     database.options({.poll_interval = 5ms, .statement_deadline = 500ms})};
         std::vector<std::future<int>> takers;
         for (int thread = 0; thread < 3; ++thread) {
             takers.push_back(std::async(std::launch::async, [&, thread] {
                 int regressions = 0;
                 std::map<std::string, fencing_token> last;
-                for (int i = 0; i < 90; ++i) {
-                    const std::string name = std::to_string(thread) + "/" + std::to_string(i % 30);
-                    auto lease = locks.acquire(name);
-                    regressions += lease.token() <= last[name] ? 1 : 0;
-                    last[name] = lease.token();
-                    lease.release();
-                    if (i % 30 == 29) std::this_thread::sleep_for(1500ms);  // rows become idle
+                const auto end = std::chrono::steady_clock::now() + 30s;
+                // Rows are used, become idle, go, and come back.
+                for (int round = 0;
+                     round < 2 || (deleted == 0 && std::chrono::steady_clock::now() < end);
+                     ++round) {
+                    for (int i = 0; i < 30; ++i) {
+                        const std::string name = std::to_string(thread) + "/" + std::to_string(i);
+                        const auto lease = locks.acquire(name);
+                        regressions += lease.token() <= last[name] ? 1 : 0;
+                        last[name] = lease.token();
+                    }
+                    std::this_thread::sleep_for(3s);
                 }
                 return regressions;
             }));
@@ -212,13 +223,15 @@ TEST_CASE("a client runs a reaper of its own and reports each round") {
         protocol.open_session(*db, {1, "owner", "host", "program", 1, 10ms}, soon());
         std::atomic<int> rounds{0};
         client locks{database.source(),
-                     database.options({.on_event = [&](const event& what) {
-                                           if (what.kind == event_kind::reaped) ++rounds;
-                                       },
+                     database.options({.on_event =
+                                           [&](const event& what) {
+                                               if (what.kind == event_kind::reaped) ++rounds;
+                                           },
                                        .reaper = reaper_options{.interval = 20ms}})};
         const auto lease = locks.acquire("job");
         CHECK(eventually([&] { return rounds >= 3; }));
-        CHECK(eventually([&] { return database.number("select count(*) from rowlock_session") == 1; }));
+        CHECK(eventually(
+            [&] { return database.number("select count(*) from rowlock_session") == 1; }));
         CHECK(lease.held());
     }
 }

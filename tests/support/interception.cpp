@@ -80,7 +80,9 @@ void interception::after(hook action) {
     hooks_.after = std::move(action);
 }
 
-void interception::lose_reply() { throw error{errc::outcome_unknown, "the reply was lost"}; }
+void interception::lose_reply() {
+    throw error{errc::outcome_unknown, "the reply was lost"};
+}
 
 void interception::refuse_to_send() {
     throw error{errc::database_unreachable, "the network is down"};

@@ -3,7 +3,6 @@
 #include "contract/server_address.hpp"
 #include "schema/table_names.hpp"
 #include "support/servers.hpp"
-
 #include <rowlock/driver/soci.hpp>
 #include <rowlock/open.hpp>
 
@@ -45,11 +44,14 @@ std::string soci_connect_string() {
 std::string url_of_backend(backend which, const std::string& folder) {
     switch (which) {
         case backend::sqlite:
-        case backend::soci_sqlite: return "sqlite:" + folder + "/locks.db";
+        case backend::soci_sqlite:
+            return "sqlite:" + folder + "/locks.db";
         case backend::postgresql:
-        case backend::soci_postgresql: return url_of(server::postgresql).value_or("");
+        case backend::soci_postgresql:
+            return url_of(server::postgresql).value_or("");
         case backend::mariadb:
-        case backend::soci_mariadb: return url_of(server::mariadb).value_or("");
+        case backend::soci_mariadb:
+            return url_of(server::mariadb).value_or("");
     }
     return {};
 }
@@ -58,9 +60,12 @@ sql::connection_source source_of(backend which, const std::string& url) {
     switch (which) {
         case backend::soci_sqlite:
             return rowlock::soci::open("sqlite3", "dbname=" + url.substr(7) + " timeout=10");
-        case backend::soci_postgresql: return rowlock::soci::open("postgresql", url);
-        case backend::soci_mariadb: return rowlock::soci::open("mysql", soci_connect_string());
-        default: return open(url);
+        case backend::soci_postgresql:
+            return rowlock::soci::open("postgresql", url);
+        case backend::soci_mariadb:
+            return rowlock::soci::open("mysql", soci_connect_string());
+        default:
+            return open(url);
     }
 }
 
@@ -68,12 +73,18 @@ sql::connection_source source_of(backend which, const std::string& url) {
 
 const char* to_string(backend which) noexcept {
     switch (which) {
-        case backend::sqlite: return "SQLite";
-        case backend::postgresql: return "PostgreSQL";
-        case backend::mariadb: return "MariaDB";
-        case backend::soci_sqlite: return "SQLite through SOCI";
-        case backend::soci_postgresql: return "PostgreSQL through SOCI";
-        case backend::soci_mariadb: return "MariaDB through SOCI";
+        case backend::sqlite:
+            return "SQLite";
+        case backend::postgresql:
+            return "PostgreSQL";
+        case backend::mariadb:
+            return "MariaDB";
+        case backend::soci_sqlite:
+            return "SQLite through SOCI";
+        case backend::soci_postgresql:
+            return "PostgreSQL through SOCI";
+        case backend::soci_mariadb:
+            return "MariaDB through SOCI";
     }
     return "?";
 }
@@ -128,8 +139,12 @@ sql::result lock_database::run(const std::string& sql) {
     return admin_->query(schema::qualify(sql, speaks(), "", prefix_), soon());
 }
 
-std::int64_t lock_database::number(const std::string& sql) { return run(sql).integer(0, 0); }
+std::int64_t lock_database::number(const std::string& sql) {
+    return run(sql).integer(0, 0);
+}
 
-sql::deadline soon() { return std::chrono::steady_clock::now() + 20s; }
+sql::deadline soon() {
+    return std::chrono::steady_clock::now() + 20s;
+}
 
 }  // namespace support

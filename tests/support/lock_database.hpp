@@ -1,11 +1,10 @@
 #pragma once
 
+#include "dialect/statements.hpp"
+#include "strategy/lease_protocol.hpp"
 #include <rowlock/client.hpp>
 #include <rowlock/migrations.hpp>
 #include <rowlock/sql/connection.hpp>
-
-#include "dialect/statements.hpp"
-#include "strategy/lease_protocol.hpp"
 
 #include <chrono>
 #include <memory>
@@ -36,7 +35,8 @@ public:
     lock_database(const lock_database&) = delete;
     lock_database& operator=(const lock_database&) = delete;
 
-    /// False if the server is missing: the case is skipped (or has failed where servers are required).
+    /// False if the server is missing: the case is skipped (or has failed where servers are
+    /// required).
     [[nodiscard]] bool there() const noexcept { return source_.has_value(); }
 
     [[nodiscard]] const rowlock::sql::connection_source& source() const { return *source_; }
@@ -85,14 +85,13 @@ bool eventually(Condition condition, std::chrono::milliseconds limit = std::chro
 }  // namespace support
 
 /// Runs the case once for each back end, in subcases named after them.
-#define ROWLOCK_FOR_EACH_BACKEND(database, ...)                              \
-    for (const auto which_ : {__VA_ARGS__})                                  \
-        DOCTEST_SUBCASE(support::to_string(which_))                          \
-            if (support::lock_database database{which_}; database.there())
+#define ROWLOCK_FOR_EACH_BACKEND(database, ...)                                         \
+    for (const auto which_ : {__VA_ARGS__}) DOCTEST_SUBCASE(support::to_string(which_)) \
+    if (support::lock_database database{which_}; database.there())
 
-#define ROWLOCK_ALL_BACKENDS                                                                \
-    support::backend::sqlite, support::backend::postgresql, support::backend::mariadb,      \
-        support::backend::soci_sqlite, support::backend::soci_postgresql,                   \
+#define ROWLOCK_ALL_BACKENDS                                                           \
+    support::backend::sqlite, support::backend::postgresql, support::backend::mariadb, \
+        support::backend::soci_sqlite, support::backend::soci_postgresql,              \
         support::backend::soci_mariadb
 
 #define ROWLOCK_NATIVE_BACKENDS \

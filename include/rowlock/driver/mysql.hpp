@@ -24,7 +24,8 @@ struct options {
 [[nodiscard]] ::rowlock::sql::connection_source open(const std::string& url, options options = {});
 
 /// The caller's own connection, borrowed: never closed, no setting left changed, deadlines no
-/// finer than the timeouts it was opened with. The handle must outlive this object and must not be used by others during a call.
+/// finer than the timeouts it was opened with. The handle must outlive this object and must not be
+/// used by others during a call.
 class connection_ref final : public ::rowlock::sql::connection {
 public:
     explicit connection_ref(::sql::Connection* handle, options options = {});

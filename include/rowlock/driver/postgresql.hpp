@@ -12,7 +12,8 @@ namespace rowlock::postgresql {
 
 struct options {
     /// Off behind a transaction pooler (PgBouncer `pool_mode = transaction`): statements are not
-    /// prepared and no session setting is relied upon. Also `?rowlock_pooler=transaction` in the URL.
+    /// prepared and no session setting is relied upon. Also `?rowlock_pooler=transaction` in the
+    /// URL.
     bool transaction_pooler = false;
     /// Sent where the URL does not set them. A half-open TCP connection is noticed after about
     /// 10 + 3 × 5 s of silence, well inside the default ttl of 30 s.
@@ -32,7 +33,8 @@ struct options {
 
 /// The caller's own connection, borrowed: never closed, no setting left changed. The handle must
 /// outlive this object and must not be used by others during a call. Statements prepared on it keep
-/// names that start with `rowlock_`, and are deallocated by the destructor if the connection still works.
+/// names that start with `rowlock_`, and are deallocated by the destructor if the connection still
+/// works.
 class connection_ref final : public sql::connection {
 public:
     explicit connection_ref(pg_conn* handle, options options = {});

@@ -35,8 +35,8 @@ public:
 
     constexpr value(std::nullptr_t = nullptr) noexcept {}
     template <std::integral Integer>
-        requires(!std::same_as<Integer, bool> && !std::same_as<Integer, char>)
-    constexpr value(Integer number) noexcept
+    requires(!std::same_as<Integer, bool> &&
+             !std::same_as<Integer, char>) constexpr value(Integer number) noexcept
         : kind_{kind::integer}, integer_{static_cast<std::int64_t>(number)} {}
     constexpr value(std::string_view text) noexcept : kind_{kind::text}, text_{text} {}
     constexpr value(const char* text) noexcept : value{std::string_view{text}} {}
@@ -58,8 +58,8 @@ private:
 };
 
 /// A statement that is prepared once per connection and kept. Parameters are written `$1` … `$n` in
-/// every dialect and may repeat; a driver translates them (see src/driver/placeholders.hpp). Copies share one identity, so
-/// they share the prepared handle.
+/// every dialect and may repeat; a driver translates them (see src/driver/placeholders.hpp). Copies
+/// share one identity, so they share the prepared handle.
 class statement {
 public:
     explicit statement(std::string text);
@@ -137,8 +137,8 @@ public:
     virtual result execute(const statement& what, std::span<const value> parameters,
                            deadline until) = 0;
 
-    /// Runs one statement of plain text, without parameters and unprepared: BEGIN, COMMIT, SET, DDL,
-    /// diagnostics. One round trip.
+    /// Runs one statement of plain text, without parameters and unprepared: BEGIN, COMMIT, SET,
+    /// DDL, diagnostics. One round trip.
     virtual result query(std::string_view text, deadline until) = 0;
 
     /// False once a call has shown that the connection is gone. Sends nothing.
