@@ -314,7 +314,10 @@ void supervisor::tell(const notice& what) noexcept {
 std::optional<notice> supervisor::hear() noexcept {
     notice what{};
     ssize_t got = 0;
-    while ((got = recv(socket_.get(), &what, sizeof what, 0)) < 0 && errno == EINTR) {
+    // A supervisor that ends with a notice of ours unread resets the connection, once; what it said
+    // before that is still to be read.
+    while ((got = recv(socket_.get(), &what, sizeof what, 0)) < 0 &&
+           (errno == EINTR || errno == ECONNRESET)) {
     }
     if (got != sizeof what) return std::nullopt;
     return what;

@@ -363,23 +363,28 @@ target understand(const std::string& text) {
     return made;
 }
 
+// `advice` and what the library said.
+error refused(errc kind, std::string advice, error::server_report report) {
+    advice += ": ";
+    advice += report.message;
+    return {kind, advice, std::move(report)};
+}
+
 error cannot_connect(const ::sql::SQLException& e, const target& to) {
     error::server_report report = report_of(e);
     if (!to.password.empty() && report.message.find(to.password) != std::string::npos) {
         report.message.clear();
     }
     if (report.native_code == no_such_database) {
-        return {errc::database_unreachable,
-                "there is no such database, or no right to it: create it or correct the URL: " +
-                    report.message,
-                std::move(report)};
+        return refused(errc::database_unreachable,
+                       "there is no such database, or no right to it: create it or correct the URL",
+                       std::move(report));
     }
     if (report.native_code == tls_failed) {
-        return {errc::database_unreachable,
-                "TLS could not be set up: check the URL's ssl parameters and the server's "
-                "certificate: " +
-                    report.message,
-                std::move(report)};
+        return refused(errc::database_unreachable,
+                       "TLS could not be set up: check the URL's ssl parameters and the server's "
+                       "certificate",
+                       std::move(report));
     }
     const errc kind = report.native_code == 0 ? errc::database_unreachable
                                               : sql::classify_mysql(report.native_code);
@@ -608,10 +613,10 @@ private:
 
 }  // namespace
 
-sql::connection_source open(const std::string& url, options how) {
+sql::connection_source open(const std::string& url, options options) {
     const auto to = std::make_shared<const target>(understand(url));
-    const auto connect = [to, how](sql::deadline until) -> std::unique_ptr<sql::connection> {
-        return std::make_unique<own_connection>(to, how, until);
+    const auto connect = [to, options](sql::deadline until) -> std::unique_ptr<sql::connection> {
+        return std::make_unique<own_connection>(to, options, until);
     };
     return {sql::dialect::mysql, connect, to->description};
 }
@@ -630,8 +635,8 @@ private:
     }
 };
 
-connection_ref::connection_ref(::sql::Connection* handle, options how)
-    : session_{std::make_unique<session>(handle, how)} {}
+connection_ref::connection_ref(::sql::Connection* handle, options options)
+    : session_{std::make_unique<session>(handle, options)} {}
 
 connection_ref::~connection_ref() = default;
 

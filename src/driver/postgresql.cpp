@@ -67,12 +67,6 @@ error::server_report report_of(const answer& failed) {
     return {.sqlstate = field(failed.get(), PG_DIAG_SQLSTATE), .message = std::move(words)};
 }
 
-// FATAL and PANIC end the session, whatever the SQLSTATE.
-bool ends_session(const answer& failed) {
-    const std::string severity = field(failed.get(), PG_DIAG_SEVERITY_NONLOCALIZED);
-    return severity == "FATAL" || severity == "PANIC";
-}
-
 // --- one connection ------------------------------------------------------------------------------
 
 // Talks over a handle that somebody else owns.
@@ -413,8 +407,8 @@ private:
 
     error failure(const answer& failed) {
         error::server_report report = report_of(failed);
-        if (ends_session(failed) || report.sqlstate.empty() ||
-            PQstatus(handle_) == CONNECTION_BAD) {
+        // After a FATAL the server closes, which collect() has waited for.
+        if (report.sqlstate.empty() || PQstatus(handle_) == CONNECTION_BAD) {
             alive_ = false;
             report.message = first_line(report.message);
             return driver::broken(std::move(report));
@@ -522,11 +516,11 @@ private:
 
 }  // namespace
 
-sql::connection_source open(const std::string& url, options how) {
-    const auto to = std::make_shared<const target>(understand(url, how));
-    how.transaction_pooler = to->transaction_pooler;
-    const auto connect = [to, how](sql::deadline until) -> std::unique_ptr<sql::connection> {
-        return std::make_unique<own_connection>(postgresql::connect(*to, until), how);
+sql::connection_source open(const std::string& url, options options) {
+    const auto to = std::make_shared<const target>(understand(url, options));
+    options.transaction_pooler = to->transaction_pooler;
+    const auto connect = [to, options](sql::deadline until) -> std::unique_ptr<sql::connection> {
+        return std::make_unique<own_connection>(postgresql::connect(*to, until), options);
     };
     return {sql::dialect::postgresql, connect, to->description};
 }
@@ -536,8 +530,8 @@ public:
     using wire::wire;
 };
 
-connection_ref::connection_ref(pg_conn* handle, options how)
-    : session_{std::make_unique<session>(handle, how, wire::ownership::borrowed)} {}
+connection_ref::connection_ref(pg_conn* handle, options options)
+    : session_{std::make_unique<session>(handle, options, wire::ownership::borrowed)} {}
 
 connection_ref::~connection_ref() {
     session_->deallocate();

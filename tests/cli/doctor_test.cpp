@@ -47,7 +47,7 @@ std::string with_user(std::string url, const std::string& user) {
 
 TEST_CASE("the doctor finds a healthy database healthy") {
     for (const auto& in : tool::all_tables()) {
-        CAPTURE(in->name());
+        CAPTURE(std::string{in->name()});
         const auto report = examine(*in, 0);
         CHECK(report["ok"] == true);
         CHECK(report["checks"].size() >= 9);
@@ -62,7 +62,7 @@ TEST_CASE("the doctor finds a healthy database healthy") {
 
 TEST_CASE("the doctor says what to do about missing tables") {
     for (const auto& in : tool::all_tables(tool::tables_wanted::none)) {
-        CAPTURE(in->name());
+        CAPTURE(std::string{in->name()});
         if (in->url().starts_with("sqlite:")) continue;  // no file, no patient
         const auto report = examine(*in, 1);
         CHECK(verdict(report, "schema") == "fail");
@@ -85,7 +85,7 @@ TEST_CASE("the doctor finds missing rights by trying them, and changes nothing")
     for (const auto which : {support::server::postgresql, support::server::mariadb}) {
         const auto in = tool::server_tables(which);
         if (!in) continue;
-        CAPTURE(in->name());
+        CAPTURE(std::string{in->name()});
         const bool postgresql = which == support::server::postgresql;
         const std::string user = "visitor_" + in->prefix();
         const std::string account = postgresql ? user : "'" + user + "'@'%'";

@@ -33,7 +33,7 @@ grant acquire(const tool::tables& in, tool::arguments more) {
 TEST_CASE(
     "acquire takes a lock that outlives the process, and release with its grant id frees it") {
     for (const auto& in : tool::all_tables()) {
-        CAPTURE(in->name());
+        CAPTURE(std::string{in->name()});
         const grant first = acquire(*in, {"--for", "1h", "a"});
         CHECK(first.token == 1);
         CHECK(in->run({"acquire", "--for", "1h", "--wait", "0", "a"}).code == 75);
@@ -57,7 +57,7 @@ TEST_CASE(
 
 TEST_CASE("an acquired lock frees itself at its deadline, not before") {
     for (const auto& in : tool::all_tables()) {
-        CAPTURE(in->name());
+        CAPTURE(std::string{in->name()});
         const auto start = std::chrono::steady_clock::now();
         acquire(*in, {"--for", "1200ms", "a"});
         const auto row = nlohmann::json::parse(in->run({"show", "--json", "a"}).out);

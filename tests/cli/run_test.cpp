@@ -59,7 +59,7 @@ const char* const critical_section =
 
 TEST_CASE("eight commands under one lock never overlap, and without it they do") {
     for (const auto& in : tool::all_tables()) {
-        CAPTURE(in->name());
+        CAPTURE(std::string{in->name()});
         const scratch folder;
         const auto locked = overlap(folder.path(), [&](int) {
             return new process{
@@ -193,7 +193,7 @@ TEST_CASE("signals are forwarded to the command, as often as they come") {
 
 TEST_CASE("ls tells who holds a lock, for how long, and why") {
     for (const auto& in : tool::all_tables()) {
-        CAPTURE(in->name());
+        CAPTURE(std::string{in->name()});
         holder one{*in, "deploy/web", {"--note", "release 42", "--owner", "ci"}};
         const auto rows = nlohmann::json::parse(in->run({"ls", "--json"}).out);
         REQUIRE(rows.size() == 1);
@@ -214,6 +214,7 @@ TEST_CASE("ls tells who holds a lock, for how long, and why") {
         CHECK(in->run({"ls", "other/"}).out == "no lock is held\n");
         one.main().send(SIGTERM);
         CHECK(one.main().wait() == 128 + SIGTERM);
+        CHECK(one.main().err() == "");
         CHECK(nlohmann::json::parse(in->run({"ls", "--json"}).out).empty());
         const auto all = nlohmann::json::parse(in->run({"ls", "--all", "--json"}).out);
         REQUIRE(all.size() == 1);
@@ -223,7 +224,7 @@ TEST_CASE("ls tells who holds a lock, for how long, and why") {
 
 TEST_CASE("--reclaim takes over from a predecessor without waiting for its ttl") {
     for (const auto& in : tool::all_tables()) {
-        CAPTURE(in->name());
+        CAPTURE(std::string{in->name()});
         holder old{*in, "a", {"--owner", "singleton", "--ttl", "1h"}};
         const auto helpers = tool::children_of(old.main().id());
         REQUIRE(helpers.size() == 1);

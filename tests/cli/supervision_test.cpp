@@ -67,7 +67,7 @@ tool::answer next_run(const tool::tables& in, const scratch& folder) {
 TEST_CASE(
     "kill -9 of rowlock: the group is dead before the next command starts, within ttl + 2 s") {
     for (const auto& in : tool::all_tables()) {
-        CAPTURE(in->name());
+        CAPTURE(std::string{in->name()});
         stubborn_run first{*in, "3s"};
         // Control: the next command would see the living.
         process control{{"sh", "-c", look_for_the_living}, {.folder = first.folder().path()}};
@@ -106,7 +106,7 @@ TEST_CASE("kill -9 of the supervisor: rowlock stops the group itself and frees t
 
 TEST_CASE("a broken lock stops the running command, exit code 70") {
     for (const auto& in : tool::all_tables()) {
-        CAPTURE(in->name());
+        CAPTURE(std::string{in->name()});
         stubborn_run first{*in, "1500ms"};
         const auto broken = in->run({"break", "--yes", "a"});
         CHECK(broken.code == 0);
@@ -125,6 +125,30 @@ TEST_CASE("a broken lock stops the command even if the supervisor is stopped") {
     CHECK(in->run({"break", "--yes", "a"}).code == 0);
     CHECK(first.main().wait() == 70);
     CHECK_FALSE(first.is_alive());
+}
+
+TEST_CASE("the exit code arrives even if the supervisor ends with signals still to forward") {
+    const auto in = tool::sqlite_tables();
+    const scratch folder;
+    process main{
+        command_line((*in)({"run", "a", "--", "sh", "-c", "echo $$ >pid; exec sleep 1000"})),
+        in->in_environment({.folder = folder.path()})};
+    REQUIRE(eventually([&] { return tool::pids_in(folder / "pid").size() == 1; }));
+    const pid_t command = tool::pids_in(folder / "pid").at(0);
+    const pid_t supervisor = tool::children_of(main.id()).at(0);
+    REQUIRE(kill(supervisor, SIGSTOP) == 0);
+    REQUIRE(kill(command, SIGTERM) == 0);
+    REQUIRE(eventually([&] { return !tool::is_alive(command); }));
+    for (const int each : {SIGUSR1, SIGUSR2, SIGHUP}) {
+        main.send(each);
+        REQUIRE(eventually([&] {
+            const auto status = contents("/proc/" + std::to_string(main.id()) + "/status");
+            return status.find("ShdPnd:\t0000000000000000") != std::string::npos &&
+                   status.find("State:\tS") != std::string::npos;
+        }));
+    }
+    REQUIRE(kill(supervisor, SIGCONT) == 0);
+    CHECK(main.wait() == 128 + SIGTERM);
 }
 
 TEST_CASE("a command that ends on SIGTERM has its grace to clean up") {

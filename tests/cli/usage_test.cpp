@@ -128,7 +128,7 @@ TEST_CASE("a database that is down is 69") {
 
 TEST_CASE("missing tables are 78 and say how to make them, by every command") {
     for (const auto& in : tool::all_tables(tool::tables_wanted::none)) {
-        CAPTURE(in->name());
+        CAPTURE(std::string{in->name()});
         const bool sqlite = in->url().starts_with("sqlite:");
         const scratch folder;
         for (const arguments& command : {arguments{"run", "a", "--", "touch", "ran"},
@@ -260,7 +260,7 @@ TEST_CASE("output that cannot be written is 74, and a lease nobody heard of is g
 
 TEST_CASE("migrate makes the tables, tells their version, prints them for a DBA, takes them back") {
     for (const auto& in : tool::all_tables(tool::tables_wanted::none)) {
-        CAPTURE(in->name());
+        CAPTURE(std::string{in->name()});
         CHECK(in->run({"migrate"}).out == "applied migration 1\n");
         CHECK(in->run({"migrate"}).out == "nothing to do\n");
         CHECK(in->run({"migrate", "--status"}).code == 0);

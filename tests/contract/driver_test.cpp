@@ -43,6 +43,14 @@ struct failure {
     std::chrono::milliseconds after{};
 };
 
+// Parameters of one call. (clang 14 takes std::vector<value>{1} in a template for a vector of one
+// default value.)
+template <typename... Values>
+std::vector<value> with(const Values&... values) {
+    const std::initializer_list<value> list{value{values}...};
+    return list;
+}
+
 // How `call` failed; it must throw a rowlock::error.
 template <typename Call>
 failure failure_of(Call call) {
@@ -113,10 +121,7 @@ std::string settings_of(borrowed_handle& handle, dialect speaks) {
 template <driver_fixture F>
 class scratch_table {
 public:
-    scratch_table() {
-        static std::atomic<int> count{0};
-        name_ = "contract_" + std::to_string(::getpid()) + "_" + std::to_string(++count);
-        keeper_ = F::source().connect(soon());
+    scratch_table() : name_{new_name()}, keeper_{F::source().connect(soon())} {
         const bool mysql = F::speaks == dialect::mysql;
         (void)keeper_->query("create table " + name_ +
                                  " (id bigint primary key, number bigint, words " +
@@ -137,6 +142,11 @@ public:
     [[nodiscard]] const std::string& name() const { return name_; }
 
 private:
+    static std::string new_name() {
+        static std::atomic<int> count{0};
+        return "contract_" + std::to_string(::getpid()) + "_" + std::to_string(++count);
+    }
+
     std::string name_;
     std::unique_ptr<connection> keeper_;
 };
@@ -160,7 +170,7 @@ TEST_CASE_TEMPLATE_DEFINE("values come back as they were sent", F, round_trip) {
         std::nullopt,
         "",
         " ",
-        "it's \"quoted\" `x` \\ \\' \\n $1 ? :p1 :a -- /* # %s",
+        R"(it's "quoted" `x` \ \' \n $1 ? :p1 :a -- /* # %s)",
         "\xf0\x9f\x94\x92 \xc3\xa4 \xe2\x82\xac",
         "line\nline\r\n\ttab\x1a",
         std::string(1'000'000, 'x') + "end"};
@@ -170,7 +180,7 @@ TEST_CASE_TEMPLATE_DEFINE("values come back as they were sent", F, round_trip) {
             CAPTURE(id);
             const std::vector<value> row{++id, number, text, text};
             CHECK(db->execute(insert, row, soon()).affected() == 1);
-            const result back = db->execute(select, std::vector<value>{id}, soon());
+            const result back = db->execute(select, with(id), soon());
             REQUIRE(back.rows() == 1);
             REQUIRE(back.columns() == 4);
             CHECK(back.maybe_integer(0, 0) == number);
@@ -234,7 +244,7 @@ TEST_CASE_TEMPLATE_DEFINE("a statement is given exactly the parameters it takes"
         CHECK(failure_of([&] { (void)db->execute(select, parameters, soon()); }).kind ==
               errc::invalid_options);
     }
-    CHECK(db->execute(select, std::vector<value>{1, 2}, soon()).empty());
+    CHECK(db->execute(select, with(1, 2), soon()).empty());
 }
 TEST_CASE_TEMPLATE_APPLY(parameter_count, driver_fixtures);
 
@@ -246,7 +256,7 @@ TEST_CASE_TEMPLATE_DEFINE("many rows come back in order", F, many_rows) {
     (void)db->query("begin", soon());
     for (int id = 0; id < 1000; ++id) {
         const std::string text(static_cast<std::size_t>(id % 97), 'y');
-        (void)db->execute(insert, std::vector<value>{id, text}, soon());
+        (void)db->execute(insert, with(id, text), soon());
     }
     (void)db->query("commit", soon());
     const result back = run(*db, "select id, words from " + table.name() + " order by id");
@@ -286,7 +296,7 @@ TEST_CASE_TEMPLATE_DEFINE("an insert can return rows", F, returning) {
     const statement insert{"insert into " + table.name() +
                            " (id, number) values ($1, $2) returning number, id"};
     for (const int id : {1, 2}) {
-        const result back = db->execute(insert, std::vector<value>{id, 10 * id}, soon());
+        const result back = db->execute(insert, with(id, 10 * id), soon());
         REQUIRE(back.rows() == 1);
         CHECK(back.integer(0, 0) == 10 * id);
         CHECK(back.integer(0, 1) == id);
@@ -306,7 +316,7 @@ TEST_CASE_TEMPLATE_DEFINE("a statement is prepared once and then costs one round
         call();
         return db->round_trips() - before;
     };
-    const auto execute = [&] { (void)db->execute(select, std::vector<value>{1}, soon()); };
+    const auto execute = [&] { (void)db->execute(select, with(1), soon()); };
     CHECK(cost(execute) <= F::limits.first_round_trips);
     CHECK(cost(execute) == 1);
     CHECK(cost(execute) == 1);
@@ -319,10 +329,10 @@ TEST_CASE_TEMPLATE_DEFINE("one statement serves several connections, its copies 
     const auto one = F::source().connect(soon());
     const auto two = F::source().connect(soon());
     const statement select{"select 1 + $1"};
-    const statement copy = select;
+    const std::vector<statement> copies(2, select);
     for (const int n : {1, 2, 3}) {
-        CHECK(one->execute(select, std::vector<value>{n}, soon()).integer(0, 0) == 1 + n);
-        CHECK(two->execute(copy, std::vector<value>{n}, soon()).integer(0, 0) == 1 + n);
+        CHECK(one->execute(select, with(n), soon()).integer(0, 0) == 1 + n);
+        CHECK(two->execute(copies.back(), with(n), soon()).integer(0, 0) == 1 + n);
     }
     CHECK(one->round_trips() <= 2 + F::limits.first_round_trips);
 }
@@ -336,8 +346,7 @@ TEST_CASE_TEMPLATE_DEFINE("hundreds of statements may be kept on one connection"
     for (int n = 0; n < 200; ++n) statements.emplace_back("select $1 + " + std::to_string(n));
     for (int round = 0; round < 2; ++round) {
         for (int n = 0; n < 200; ++n) {
-            const auto back =
-                db->execute(statements[static_cast<std::size_t>(n)], std::vector<value>{1}, soon());
+            const auto back = db->execute(statements[static_cast<std::size_t>(n)], with(1), soon());
             REQUIRE(back.integer(0, 0) == n + 1);
         }
     }
@@ -352,15 +361,15 @@ TEST_CASE_TEMPLATE_DEFINE("a transaction is rolled back or committed as asked", 
     const statement insert{"insert into " + table.name() + " (id) values ($1)"};
     const auto seen = [&] { return run(*other, "select id from " + table.name()).rows(); };
     (void)db->query("begin", soon());
-    (void)db->execute(insert, std::vector<value>{1}, soon());
+    (void)db->execute(insert, with(1), soon());
     (void)db->query("rollback", soon());
     CHECK(seen() == 0);
     (void)db->query("begin", soon());
-    (void)db->execute(insert, std::vector<value>{1}, soon());
+    (void)db->execute(insert, with(1), soon());
     CHECK(seen() == 0);
     (void)db->query("commit", soon());
     CHECK(seen() == 1);
-    (void)db->execute(insert, std::vector<value>{2}, soon());
+    (void)db->execute(insert, with(2), soon());
     CHECK(seen() == 2);
 }
 TEST_CASE_TEMPLATE_APPLY(transactions, driver_fixtures);
@@ -373,7 +382,7 @@ TEST_CASE_TEMPLATE_DEFINE("two threads work on a connection each", F, threads) {
     const auto work = [&](int first) {
         const auto db = source.connect(soon());
         for (int n = 0; n < 50; ++n) {
-            (void)db->execute(insert, std::vector<value>{first + n, "x"}, soon());
+            (void)db->execute(insert, with(first + n, "x"), soon());
         }
     };
     {
@@ -393,14 +402,13 @@ TEST_CASE_TEMPLATE_DEFINE("a unique violation is told, and the connection stays 
     const scratch_table<F> table;
     const auto db = F::source().connect(soon());
     const statement insert{"insert into " + table.name() + " (id) values ($1)"};
-    (void)db->execute(insert, std::vector<value>{1}, soon());
+    (void)db->execute(insert, with(1), soon());
     for (int repeat = 0; repeat < 3; ++repeat) {
-        const failure told =
-            failure_of([&] { (void)db->execute(insert, std::vector<value>{1}, soon()); });
+        const failure told = failure_of([&] { (void)db->execute(insert, with(1), soon()); });
         CHECK(told.kind == errc::unique_violation);
     }
     CHECK(db->alive());
-    CHECK(db->execute(insert, std::vector<value>{2}, soon()).affected() == 1);
+    CHECK(db->execute(insert, with(2), soon()).affected() == 1);
 }
 TEST_CASE_TEMPLATE_APPLY(unique, driver_fixtures);
 
@@ -410,8 +418,7 @@ TEST_CASE_TEMPLATE_DEFINE("a missing table or column is an outdated schema", F, 
     const auto db = F::source().connect(soon());
     const statement select{"select id from contract_no_such_table where id = $1"};
     for (int repeat = 0; repeat < 2; ++repeat) {
-        const failure told =
-            failure_of([&] { (void)db->execute(select, std::vector<value>{1}, soon()); });
+        const failure told = failure_of([&] { (void)db->execute(select, with(1), soon()); });
         CHECK(told.kind == errc::schema_outdated);
     }
     CHECK(failure_of([&] { run(*db, "select no_such_column from " + table.name()); }).kind ==
@@ -441,12 +448,12 @@ TEST_CASE_TEMPLATE_DEFINE("a statement that failed to prepare in a transaction w
     const auto db = F::source().connect(soon());
     const statement insert{"insert into " + table.name() + "_late (id) values ($1)"};
     (void)db->query("begin", soon());
-    CHECK(failure_of([&] { (void)db->execute(insert, std::vector<value>{1}, soon()); }).kind ==
+    CHECK(failure_of([&] { (void)db->execute(insert, with(1), soon()); }).kind ==
           errc::schema_outdated);
-    CHECK_THROWS_AS((void)db->execute(insert, std::vector<value>{1}, soon()), rowlock::error);
+    CHECK_THROWS_AS((void)db->execute(insert, with(1), soon()), rowlock::error);
     (void)db->query("rollback", soon());
     (void)db->query("create table " + table.name() + "_late (id bigint primary key)", soon());
-    CHECK(db->execute(insert, std::vector<value>{1}, soon()).affected() == 1);
+    CHECK(db->execute(insert, with(1), soon()).affected() == 1);
     (void)db->query("drop table " + table.name() + "_late", soon());
     CHECK(db->alive());
 }
@@ -458,7 +465,7 @@ TEST_CASE_TEMPLATE_DEFINE("a kept statement survives a change of its table", F, 
     const auto db = F::source().connect(soon());
     const auto other = F::source().connect(soon());
     const statement select{"select * from " + table.name() + " where id = $1"};
-    const auto look = [&] { return db->execute(select, std::vector<value>{1}, soon()); };
+    const auto look = [&] { return db->execute(select, with(1), soon()); };
     run(*db, "insert into " + table.name() + " (id, number) values (1, 2)");
     CHECK(look().columns() == 4);
     const std::string wide(100'000, 'w');
@@ -494,16 +501,15 @@ TEST_CASE_TEMPLATE_DEFINE("a lock that is not granted in time is a timeout, and 
         (void)waiter->query("set session innodb_lock_wait_timeout = 1", soon());
     }
     (void)holder->query("begin", soon());
-    (void)holder->execute(update, std::vector<value>{1}, soon());
+    (void)holder->execute(update, with(1), soon());
     const auto until = F::speaks == dialect::sqlite ? clock::now() + 1s : clock::now() + 10s;
-    const failure told =
-        failure_of([&] { (void)waiter->execute(update, std::vector<value>{1}, until); });
+    const failure told = failure_of([&] { (void)waiter->execute(update, with(1), until); });
     CHECK(told.kind == errc::timed_out);
     CHECK(told.after >= 500ms);
     CHECK(told.after < 5s);
     CHECK(waiter->alive());
     (void)holder->query("commit", soon());
-    CHECK(waiter->execute(update, std::vector<value>{1}, soon()).affected() == 1);
+    CHECK(waiter->execute(update, with(1), soon()).affected() == 1);
     CHECK(run(*waiter, "select number from " + table.name()).integer(0, 0) == 2);
 }
 TEST_CASE_TEMPLATE_APPLY(lock_wait, driver_fixtures);
@@ -547,8 +553,7 @@ TEST_CASE_TEMPLATE_DEFINE("a deadline that has passed sends nothing", F, past_de
     const auto db = F::source().connect(soon());
     const statement insert{"insert into " + table.name() + " (id) values ($1)"};
     const auto past = clock::now() - 1ms;
-    CHECK(failure_of([&] { (void)db->execute(insert, std::vector<value>{1}, past); }).kind ==
-          errc::timed_out);
+    CHECK(failure_of([&] { (void)db->execute(insert, with(1), past); }).kind == errc::timed_out);
     CHECK(failure_of([&] { (void)db->query("delete from " + table.name(), past); }).kind ==
           errc::timed_out);
     CHECK(db->alive());
@@ -617,10 +622,10 @@ TEST_CASE_TEMPLATE_DEFINE("a lost answer is an unknown outcome, though the state
         support::tcp_relay relay{F::server_port()};
         const auto db = F::source_with({.port = relay.port()}).connect(soon());
         const statement insert{"insert into " + table.name() + " (id) values ($1)"};
-        (void)db->execute(insert, std::vector<value>{1}, soon());
+        (void)db->execute(insert, with(1), soon());
         relay.swallow_answers();
-        const failure told = failure_of(
-            [&] { (void)db->execute(insert, std::vector<value>{2}, clock::now() + 300ms); });
+        const failure told =
+            failure_of([&] { (void)db->execute(insert, with(2), clock::now() + 300ms); });
         CHECK(told.kind == errc::outcome_unknown);
         CHECK(told.after >= 250ms);
         CHECK(told.after <= 300ms + *F::limits.deadline_slack);
@@ -646,7 +651,7 @@ TEST_CASE_TEMPLATE_DEFINE("a network that falls silent costs no more than the de
             const std::string text(size, 'x');
             const failure told = failure_of([&] {
                 const statement echo{"select length($1)"};
-                (void)db->execute(echo, std::vector<value>{text}, clock::now() + 300ms);
+                (void)db->execute(echo, with(text), clock::now() + 300ms);
             });
             CHECK(told.kind == errc::outcome_unknown);
             CHECK(told.after <= 300ms + *F::limits.deadline_slack);
@@ -701,7 +706,6 @@ TEST_CASE_TEMPLATE_DEFINE("a wrong password is told without saying it", F, wrong
         const failure told = failure_of([&] { (void)source.connect(soon()); });
         CHECK(told.kind == errc::access_denied);
         CHECK(told.text.find(password) == std::string::npos);
-        MESSAGE(std::string{F::name} << ": " << told.text);
     }
 }
 TEST_CASE_TEMPLATE_APPLY(wrong_password, driver_fixtures);
@@ -738,7 +742,6 @@ TEST_CASE_TEMPLATE_DEFINE("nobody listens: unreachable, at once", F, nobody_list
         CHECK(told.kind == errc::database_unreachable);
         CHECK(told.after < 5s);
         CHECK(told.text.find("Xq7secret") == std::string::npos);
-        MESSAGE(std::string{F::name} << ": " << told.text);
     }
 }
 TEST_CASE_TEMPLATE_APPLY(nobody_listens, driver_fixtures);
@@ -780,7 +783,7 @@ TEST_CASE_TEMPLATE_DEFINE("a borrowed handle is not closed, and its settings sta
         const auto db = handle->ref();
         const statement select{"select 1 + $1"};
         for (const int n : {1, 2, 3}) {
-            CHECK(db->execute(select, std::vector<value>{n}, soon()).integer(0, 0) == n + 1);
+            CHECK(db->execute(select, with(n), soon()).integer(0, 0) == n + 1);
         }
         CHECK(db->query("select 7", soon()).integer(0, 0) == 7);
         CHECK_THROWS_AS(run(*db, "select no_such_column"), rowlock::error);
@@ -803,7 +806,7 @@ TEST_CASE_TEMPLATE_DEFINE("a borrowed handle works inside its owner's transactio
         {
             const auto db = handle->ref();
             for (const int id : {1, 2, 3}) {
-                CHECK(db->execute(insert, std::vector<value>{id}, soon()).affected() == 1);
+                CHECK(db->execute(insert, with(id), soon()).affected() == 1);
             }
             CHECK(seen() == 0);
         }
@@ -821,14 +824,14 @@ TEST_CASE_TEMPLATE_DEFINE("a handle may be borrowed twice at a time", F, borrowe
     const statement select{"select 1 + $1"};
     {
         const auto outer = handle->ref();
-        for (const int n : {1, 2, 3}) (void)outer->execute(select, std::vector<value>{n}, soon());
+        for (const int n : {1, 2, 3}) (void)outer->execute(select, with(n), soon());
         {
             const auto inner = handle->ref();
             for (const int n : {1, 2, 3}) {
-                CHECK(inner->execute(select, std::vector<value>{n}, soon()).integer(0, 0) == n + 1);
+                CHECK(inner->execute(select, with(n), soon()).integer(0, 0) == n + 1);
             }
         }
-        CHECK(outer->execute(select, std::vector<value>{4}, soon()).integer(0, 0) == 5);
+        CHECK(outer->execute(select, with(4), soon()).integer(0, 0) == 5);
     }
     CHECK(handle->run("select 5") == "5");
     handle->run("commit");
@@ -842,15 +845,15 @@ TEST_CASE_TEMPLATE_DEFINE("a refusal in a borrowed transaction leaves the rest t
     const auto handle = F::borrow();
     const statement insert{"insert into " + table.name() + " (id) values ($1)"};
     const auto db = handle->ref();
-    (void)db->execute(insert, std::vector<value>{1}, soon());
+    (void)db->execute(insert, with(1), soon());
     for (int round = 0; round < 3; ++round) {
         handle->run("begin");
-        CHECK(failure_of([&] { (void)db->execute(insert, std::vector<value>{1}, soon()); }).kind ==
+        CHECK(failure_of([&] { (void)db->execute(insert, with(1), soon()); }).kind ==
               errc::unique_violation);
         handle->run("rollback");
     }
     CHECK(db->alive());
-    CHECK(db->execute(insert, std::vector<value>{2}, soon()).affected() == 1);
+    CHECK(db->execute(insert, with(2), soon()).affected() == 1);
 }
 TEST_CASE_TEMPLATE_APPLY(refused_in_transaction, driver_fixtures);
 

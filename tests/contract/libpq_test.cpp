@@ -380,7 +380,8 @@ TEST_CASE("a cancel that no one answers does not hang the call") {
     by_relay.host = "127.0.0.1";
     by_relay.port = relay.port();
     std::vector<std::unique_ptr<connection>> all;
-    for (int n = 0; n < 12; ++n) all.push_back(connect(by_relay.url()));
+    all.reserve(12);
+    while (all.size() < 12) all.push_back(connect(by_relay.url()));
     relay.fall_silent();
     for (const auto& db : all) {
         const failure told = failure_of([&] { (void)db->query("select 1", clock::now() + 50ms); });
@@ -400,8 +401,9 @@ TEST_CASE("the next host is tried when one is dead or silent, within the deadlin
     const std::string login = "postgresql://" + live.user + ":" + live.password + "@";
     const std::string good = live.host + ":" + std::to_string(live.port);
     for (const std::uint16_t bad : {dead.port(), silent.port()}) {
-        const std::string url =
-            login + "127.0.0.1:" + std::to_string(bad) + "," + good + "/" + live.database;
+        std::string url = login;
+        url.append("127.0.0.1:").append(std::to_string(bad)).append(",").append(good);
+        url.append("/").append(live.database);
         const auto start = clock::now();
         const auto db = rowlock::postgresql::open(url).connect(start + 2s);
         CHECK(clock::now() - start < 2s);

@@ -55,7 +55,7 @@ TEST_CASE("300 failed attempts write nothing to the database's log") {
                       soon());
         }
         const auto control = log_position(database) - start;
-        MESSAGE(support::to_string(database.which()), ": log bytes of ", attempts,
+        MESSAGE(std::string{support::to_string(database.which())}, ": log bytes of ", attempts,
                 " failed attempts: ", tried, ", of as many locking statements: ", control);
         CHECK(control > attempts * 20);
         CHECK(tried < control / 10);  // the server writes a little by itself

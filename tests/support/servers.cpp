@@ -21,7 +21,7 @@ std::optional<std::string> url_in(const char* variable) {
         FAIL("no server: ", variable, " is not set; run the tests by scripts/test");
     }
     missed = true;
-    MESSAGE("skipped: ", variable, " is not set; scripts/with-servers starts servers");
+    MESSAGE("skipped: ", std::string{variable}, " is not set; scripts/with-servers starts servers");
     return std::nullopt;
 }
 

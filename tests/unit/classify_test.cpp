@@ -44,9 +44,9 @@ TEST_CASE("PostgreSQL's SQLSTATEs mean what a caller can act on") {
         {"22P02", errc::database_error},
         {"XX000", errc::database_error},
     };
-    for (const auto& [sqlstate, kind] : expected) {
-        CAPTURE(sqlstate);
-        CHECK(classify_postgresql(sqlstate) == kind);
+    for (const auto& each : expected) {
+        CAPTURE(each.first);
+        CHECK(classify_postgresql(each.first) == each.second);
     }
 }
 
@@ -100,8 +100,8 @@ TEST_CASE("MySQL's and MariaDB's error numbers mean what a caller can act on") {
         {0, errc::database_error},
         {-1, errc::database_error},
     };
-    for (const auto& [number, kind] : expected) {
-        CAPTURE(number);
-        CHECK(classify_mysql(number) == kind);
+    for (const auto& each : expected) {
+        CAPTURE(each.first);
+        CHECK(classify_mysql(each.first) == each.second);
     }
 }

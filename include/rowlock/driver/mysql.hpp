@@ -13,19 +13,34 @@ class Connection;  // MySQL Connector/C++
 namespace rowlock::mysql {
 
 struct options {
-    /// Off only where server-side prepared statements are not to be had (a proxy).
+    /// Off only where a server-side prepared statement does not last (a proxy): each is then
+    /// prepared for one use, which costs a round trip more.
     bool prepare_statements = true;
 };
 
-/// A source of connections of our own.
-/// @param url `mysql://user:password@host:port/database?socket=/run/mysqld/mysqld.sock&ssl-ca=…`
-/// (docs/operations.md lists the parameters).
+/// A source of connections of our own. Connector/C++ knows no deadline of a single call, so each
+/// connection has a thread, and a call that passes its deadline leaves thread and connection behind
+/// (errc::outcome_unknown, to the millisecond). Both end when the server answers or closes, at the
+/// latest after 300 s of silence, which is also the longest that any call lasts. The server may go
+/// on with the statement meanwhile: give the session its own limits (innodb_lock_wait_timeout,
+/// max_statement_time), as rowlock::client does.
+/// @param url `mysql://user:password@host:port/database`, percent-encoded, or `mariadb://…`, with
+/// - `socket=/run/mysqld/mysqld.sock` in place of host and port;
+/// - `ssl-mode=DISABLED|REQUIRED|VERIFY_CA|VERIFY_IDENTITY` (the last two check chain and host name
+///   both), `ssl-verify=true|false`, `ssl-ca`, `ssl-capath`, `ssl-cert`, `ssl-key`, `ssl-cipher`,
+///   `ssl-crl`, `ssl-crlpath`: without TLS there is then no connection (save for DISABLED, false);
+/// - `read-default-file=/path`, an option file to read.
+///
+/// Without a password in the URL, MYSQL_PWD and the `[client]` group of the usual option files
+/// (~/.my.cnf) are asked. What else stands in an option file gives way to the URL.
 /// @throws error errc::invalid_url. Connects to nothing.
 [[nodiscard]] ::rowlock::sql::connection_source open(const std::string& url, options options = {});
 
-/// The caller's own connection, borrowed: never closed, no setting left changed, deadlines no
-/// finer than the timeouts it was opened with. The handle must outlive this object and must not be
-/// used by others during a call.
+/// The caller's own connection, borrowed: never closed, no setting left changed. Calls block as
+/// long as Connector/C++ does: the timeouts that the connection was opened with (OPT_READ_TIMEOUT,
+/// whole seconds) are all that bounds them, and a deadline is only looked at before anything is
+/// sent. The connection should have OPT_RECONNECT off and OPT_CHARSET_NAME utf8mb4. The handle must
+/// outlive this object and must not be used by others during a call.
 class connection_ref final : public ::rowlock::sql::connection {
 public:
     explicit connection_ref(::sql::Connection* handle, options options = {});

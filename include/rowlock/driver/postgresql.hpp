@@ -24,17 +24,23 @@ struct options {
     int tcp_user_timeout_ms = 15'000;
 };
 
-/// A source of connections of our own.
+/// A source of connections of our own. A call returns 250 ms after its deadline at the latest, a
+/// time spent on cancelling the statement: errc::timed_out if the server confirms that it did,
+/// errc::outcome_unknown if not. connect() tries several hosts in turn, each with its share of the
+/// time; host names are looked up by the system's resolver, which knows no deadline.
 /// @param url everything libpq accepts: `postgresql://` URLs with several hosts, TLS parameters and
 /// so on, or a `key=value` conninfo. With several hosts and no `target_session_attrs` given, the
-/// writer is asked for (`read-write`), since a lock must be written.
+/// writer is asked for (`read-write`), since a lock must be written. Passwords are also found in
+/// PGPASSWORD and ~/.pgpass.
 /// @throws error errc::invalid_url. Connects to nothing.
 [[nodiscard]] sql::connection_source open(const std::string& url, options options = {});
 
-/// The caller's own connection, borrowed: never closed, no setting left changed. The handle must
-/// outlive this object and must not be used by others during a call. Statements prepared on it keep
-/// names that start with `rowlock_`, and are deallocated by the destructor if the connection still
-/// works.
+/// The caller's own connection, borrowed: never closed, no setting left changed. It must speak
+/// UTF-8 (client_encoding). A statement is prepared at its second execution here, under a name that
+/// starts with `rowlock_`, and deallocated by the destructor (at most two round trips, one second)
+/// if the connection still works. A statement cancelled at its deadline fails the caller's
+/// transaction, as any refused statement does. The handle must outlive this object and must not be
+/// used by others during a call.
 class connection_ref final : public sql::connection {
 public:
     explicit connection_ref(pg_conn* handle, options options = {});

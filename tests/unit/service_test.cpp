@@ -1,0 +1,76 @@
+#include "service/event_queue.hpp"
+#include "service/loss_signals.hpp"
+
+#include <doctest/doctest.h>
+
+#include <atomic>
+#include <future>
+#include <memory>
+#include <stdexcept>
+#include <vector>
+
+using rowlock::event;
+using rowlock::event_kind;
+using rowlock::service::event_queue;
+using rowlock::service::loss_signals;
+
+TEST_CASE("events arrive in order, also after a callback that threw") {
+    std::vector<std::int64_t> sessions;
+    {
+        event_queue queue{[&](const event& what) {
+            sessions.push_back(what.session);
+            if (what.session == 2) throw std::runtime_error{"the user's"};
+        }};
+        for (int i = 1; i <= 5; ++i) {
+            queue.post({.kind = event_kind::reconnected, .session = i});
+        }
+    }  // delivers what is queued
+    CHECK(sessions == std::vector<std::int64_t>{1, 2, 3, 4, 5});
+}
+
+TEST_CASE("a full queue drops the oldest events and counts them") {
+    std::promise<void> go;
+    auto may_go = go.get_future().share();
+    std::vector<event> seen;
+    {
+        event_queue queue{[&](const event& what) {
+            may_go.wait();
+            seen.push_back(what);
+        }};
+        const int posted = static_cast<int>(event_queue::capacity) * 2;
+        for (int i = 0; i < posted; ++i) queue.post({.session = i});
+        go.set_value();
+    }
+    CHECK(seen.back().session == static_cast<std::int64_t>(event_queue::capacity) * 2 - 1);
+    int notices = 0;
+    for (const auto& what : seen) notices += what.kind == event_kind::events_dropped ? 1 : 0;
+    CHECK(notices == 1);
+    CHECK(seen.size() <= event_queue::capacity + 2);
+}
+
+TEST_CASE("signals are delivered although every earlier callback is stuck") {
+    constexpr int signals = 50;
+    std::promise<void> let_go;
+    auto blocked = let_go.get_future().share();
+    std::atomic<int> entered{0};
+    std::atomic<int> left{0};
+    std::vector<std::stop_source> sources(signals);
+    std::vector<std::unique_ptr<std::stop_callback<std::function<void()>>>> callbacks;
+    for (auto& source : sources) {
+        callbacks.push_back(
+            std::make_unique<std::stop_callback<std::function<void()>>>(source.get_token(), [&] {
+                ++entered;
+                blocked.wait();
+                ++left;
+            }));
+    }
+    {
+        loss_signals delivery;
+        for (const auto& source : sources) delivery.deliver(source);
+        while (entered < signals) std::this_thread::yield();  // ctest's time limit ends a failure
+    }
+    CHECK(left == 0);
+    let_go.set_value();
+    callbacks.clear();  // waits for those that run
+    CHECK(left == signals);
+}

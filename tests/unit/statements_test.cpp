@@ -1,0 +1,60 @@
+#include "dialect/statements.hpp"
+
+#include "embedded.hpp"
+#include <rowlock/error.hpp>
+
+#include <doctest/doctest.h>
+
+#include <string>
+
+using rowlock::dialect::statements;
+using rowlock::sql::dialect;
+
+TEST_CASE("every dialect has its statements, with nothing left to be replaced") {
+    for (const dialect which : {dialect::postgresql, dialect::mysql, dialect::sqlite}) {
+        const statements sql{which, {.prefix = "app_"}};
+        CHECK(sql.acquire.has_value() == (which != dialect::mysql));
+        CHECK(sql.take.has_value() == (which == dialect::mysql));
+        CHECK(sql.reap_leases.has_value() == (which != dialect::mysql));
+        CHECK(sql.session_setup.has_value() == (which == dialect::postgresql));
+        for (const auto* each : {&sql.heartbeat, &sql.probe, &sql.release, &sql.inspect, &sql.list,
+                                 &sql.reap_sessions, &sql.raise_floor}) {
+            CHECK(each->text().starts_with("/* rowlock "));
+            CHECK(each->text().find('{') == std::string::npos);
+            CHECK(each->text().find("rowlock_") == std::string::npos);
+            CHECK(each->text().find("--") == std::string::npos);
+            CHECK(each->text().find("app_") != std::string::npos);
+        }
+    }
+}
+
+TEST_CASE("a schema qualifies every table on PostgreSQL and is refused elsewhere") {
+    const statements sql{dialect::postgresql, {.schema = "locks"}};
+    CHECK(sql.release.text().find("\"locks\".rowlock_lease") != std::string::npos);
+    CHECK_THROWS_AS((statements{dialect::mysql, {.schema = "locks"}}), const rowlock::error&);
+    CHECK_THROWS_AS((statements{dialect::sqlite, {.schema = "locks"}}), const rowlock::error&);
+}
+
+TEST_CASE("the testing clock stands in for SQLite's") {
+    const statements real{dialect::sqlite, rowlock::dialect::statement_options{}};
+    const statements moved{dialect::sqlite, {.testing_clock = true}};
+    CHECK(real.heartbeat.text().find("julianday") != std::string::npos);
+    CHECK(moved.heartbeat.text().find("julianday") == std::string::npos);
+    CHECK(moved.heartbeat.text().find("rowlock_testing_now()") != std::string::npos);
+}
+
+TEST_CASE("no statement reads a clock that stands still while it waits") {
+    for (const auto& file : rowlock::embedded::dialect_files()) {
+        const std::string text{file.text};
+        std::string code;
+        for (std::size_t at = 0; at < text.size();) {  // without the comment lines
+            const auto end = std::min(text.find('\n', at), text.size());
+            if (text.compare(at, 2, "--") != 0) code += text.substr(at, end - at) + "\n";
+            at = end + 1;
+        }
+        CAPTURE(file.path);
+        CHECK(code.find("now()") == std::string::npos);
+        CHECK(code.find("current_timestamp") == std::string::npos);
+        CHECK(code.find("utc_timestamp") == std::string::npos);
+    }
+}
