@@ -207,7 +207,9 @@ options parse(int argc, char** argv) {
 int work(const options& told) {
     prctl(PR_SET_PDEATHSIG, SIGTERM);
     // By the environment: what is on a command line everybody can read.
-    const auto database = rowlock::open(std::getenv("INVENTORY_URL"));
+    const char* url = std::getenv("INVENTORY_URL");
+    if (url == nullptr) refuse("a worker is started by this program alone");
+    const auto database = rowlock::open(url);
     shop goods{database, told.suffix};
     counter_clerk clerk{.database = database,
                         .goods = goods,

@@ -110,7 +110,7 @@ struct parsed {
 using duration_setter = std::function<void(milliseconds)>;
 
 CLI::Option* add_duration(CLI::App& app, const std::string& names, zero is, const std::string& help,
-                          duration_setter set) {
+                          const duration_setter& set) {
     const std::string name = names.substr(names.rfind(',') + 1);
     return app
         .add_option_function<std::string>(
@@ -239,8 +239,8 @@ void add_looks(CLI::App& app, parsed& into) {
     auto& out = add_command(app, into, "break", "Take a lock away from its holder",
                             [&breaking] { return break_lock(breaking); });
     out.footer(
-        "\nThe holder learns of it with its next heartbeat; until then it goes on. Its fenced "
-        "writes\nfail at once, since the token is raised.\n");
+        "\nThe holder learns of it with its next heartbeat; until then it goes on. The token "
+        "is\nraised at once: whatever checks tokens refuses the old holder from then on.\n");
     add_name(out, breaking.name);
     out.add_flag("-y,--yes", breaking.yes, "Do not ask");
     add_json(out, breaking.json);

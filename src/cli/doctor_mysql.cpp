@@ -72,7 +72,7 @@ void check_isolation(examination& patient) {
     if (level == "READ-COMMITTED") return patient.ok("isolation", level);
     patient.ok("isolation", level +
                                 " by default; rowlock's own connections use READ-COMMITTED. In "
-                                "your transactions, fence before you read");
+                                "a transaction of yours, read after the lock is held, not before");
 }
 
 void check_galera(examination& patient) {

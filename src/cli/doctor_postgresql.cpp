@@ -73,9 +73,10 @@ void check_replication(examination& patient) {
 void check_isolation(examination& patient) {
     const std::string level = patient.value("show default_transaction_isolation");
     if (level == "read committed") return patient.ok("isolation", level);
-    patient.warn("isolation", level,
-                 "rowlock's own connections use read committed; in your transactions, fence before "
-                 "you read");
+    patient.warn(
+        "isolation", level,
+        "rowlock's own connections use read committed; in a transaction of yours, read after "
+        "the lock is held, not before");
 }
 
 /// Two connections on one server process, or one connection on two: something in between shares

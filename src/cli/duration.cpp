@@ -60,7 +60,7 @@ milliseconds parse_duration(std::string_view option, std::string_view text, zero
 std::string to_text(milliseconds time) {
     if (time < 0ms) return "-" + to_text(-time);
     if (time < 1s) return fmt::format("{}ms", time.count());
-    if (time < 1min) return fmt::format("{:.1f}s", static_cast<double>(time.count() / 100) / 10);
+    if (time < 1min) return fmt::format("{}.{}s", time / 1s, time % 1s / 100ms);  // not rounded up
     const auto seconds = time / 1s;
     if (time < 1h) return fmt::format("{}m{:02}s", seconds / 60, seconds % 60);
     if (time < 24h) return fmt::format("{}h{:02}m", seconds / 3600, seconds / 60 % 60);

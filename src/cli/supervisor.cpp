@@ -86,7 +86,7 @@ public:
 private:
     enum class phase { idle, running, terminating, killed };
 
-    void tell_main(const notice& what) noexcept {
+    void tell_main(const notice& what) const noexcept {
         if (!main_gone_) send(socket_, &what, sizeof what, MSG_NOSIGNAL);
     }
 
@@ -159,13 +159,13 @@ private:
         signal_group(number);
     }
 
-    void hand_terminal_over() noexcept {
+    void hand_terminal_over() const noexcept {
         if (terminal_ >= 0 && tcgetpgrp(terminal_) == main_group_) tcsetpgrp(terminal_, leader_);
     }
 
     /// While the leader is not collected its number is the group's; afterwards living members keep
     /// it, and has_living_members has just found some.
-    void signal_group(int number) noexcept {
+    void signal_group(int number) const noexcept {
         if (!leader_collected_ || has_living_members(leader_)) kill(-leader_, number);
     }
 

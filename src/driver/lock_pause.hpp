@@ -20,7 +20,7 @@ public:
     bool operator()(int attempt, sql::deadline until) {
         using namespace std::chrono;
         const auto left = until - steady_clock::now();
-        if (left <= left.zero()) return false;
+        if (left <= steady_clock::duration::zero()) return false;
         const microseconds longest = std::min(longest_, first_ * (2 << std::min(attempt, 10)));
         std::uniform_int_distribution<microseconds::rep> pick{first_.count(), longest.count()};
         std::this_thread::sleep_for(

@@ -433,12 +433,12 @@ public:
 
     worker(std::shared_ptr<const target> to, const options& how, sql::deadline until)
         : desk_{std::make_shared<desk>()} {
+        if (until <= steady_clock::now()) throw driver::not_connected();
         start(std::move(to), how, until);
         std::unique_lock lock{desk_->mutex};
         if (!desk_->answered.wait_until(lock, until, [&] { return desk_->done; })) {
             give_up();
-            throw error{errc::database_unreachable,
-                        "no answer from the database in time: check address, port and firewall"};
+            throw driver::not_connected();
         }
         if (!desk_->failure) return;
         lock.unlock();

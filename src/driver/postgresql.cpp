@@ -79,6 +79,7 @@ public:
           pooled_{how.transaction_pooler},
           borrowed_{whose == ownership::borrowed} {
         if (handle == nullptr) throw error{errc::invalid_options, "the PostgreSQL handle is null"};
+        if (whose == ownership::ours) PQsetNoticeReceiver(handle, notice, this);
     }
     wire(const wire&) = delete;
     wire& operator=(const wire&) = delete;
@@ -126,6 +127,16 @@ public:
     }
 
 private:
+    // A cancel or timeout that ends the wait for a synchronous standby does not undo the commit:
+    // the server warns and reports success, although a promotion would lose what was written. The
+    // words of the warning are translated; the function it comes from is not.
+    static void notice(void* self, const PGresult* what) noexcept {
+        const char* function = PQresultErrorField(what, PG_DIAG_SOURCE_FUNCTION);
+        if (function != nullptr && std::string_view{function} == "SyncRepWaitForLSN") {
+            static_cast<wire*>(self)->standby_missed_ = true;
+        }
+    }
+
     struct kept {
         driver::rewritten shape;  // only its count of parameters matters: $n is PostgreSQL's own
         std::string name;
@@ -402,6 +413,13 @@ private:
             alive_ = false;
             throw driver::broken(last_words());
         }
+        if (std::exchange(standby_missed_, false)) {
+            alive_ = false;
+            throw error{
+                errc::outcome_unknown,
+                "the commit is on the primary alone: no synchronous standby confirmed it in "
+                "time"};
+        }
         return table_of(answers.back().get());
     }
 
@@ -471,6 +489,7 @@ private:
     bool pooled_;
     bool borrowed_;
     bool alive_ = true;
+    bool standby_missed_ = false;
     pid_t home_ = ::getpid();
     std::uint64_t serial_ = next_serial();
     std::uint64_t round_trips_ = 0;

@@ -305,8 +305,7 @@ connection_handle connect_one(const settings& given, const target& to, sql::dead
         if (next == PGRES_POLLING_FAILED) throw cannot_connect(made.get(), to);
         const short events = next == PGRES_POLLING_READING ? POLLIN : POLLOUT;
         if (!wait_for(PQsocket(made.get()), events, until)) {
-            throw error{errc::database_unreachable,
-                        "no answer from the database in time: check address, port and firewall"};
+            throw driver::not_connected();
         }
         next = PQconnectPoll(made.get());
     }
@@ -340,6 +339,7 @@ target understand(std::string url, const options& how) {
 }
 
 connection_handle connect(const target& to, sql::deadline until) {
+    if (until <= steady_clock::now()) throw driver::not_connected();
     std::string failures;
     for (std::size_t i = 0; i < to.hosts.size(); ++i) {
         const auto now = steady_clock::now();

@@ -81,4 +81,9 @@ error unanswered() {
             "no answer came by the deadline: find out whether the statement happened"};
 }
 
+error not_connected() {
+    return {errc::database_unreachable,
+            "no answer from the database in time: check address, port and firewall"};
+}
+
 }  // namespace rowlock::driver

@@ -20,4 +20,7 @@ namespace rowlock::driver {
 /// The error for a deadline that passed without an answer, after something was sent.
 [[nodiscard]] error unanswered();
 
+/// The error for a deadline that passed before there was a connection.
+[[nodiscard]] error not_connected();
+
 }  // namespace rowlock::driver

@@ -518,7 +518,8 @@ std::string take_value(std::string_view& rest) {
     std::string text;
     std::size_t at = quote != '\0' ? 1 : 0;
     for (; at < rest.size(); ++at) {
-        if (quote != '\0' ? rest[at] == quote : blanks.find(rest[at]) != blanks.npos) break;
+        if (quote != '\0' ? rest[at] == quote : blanks.find(rest[at]) != std::string_view::npos)
+            break;
         if (rest[at] == '\\' && at + 1 < rest.size()) ++at;
         text += rest[at];
     }

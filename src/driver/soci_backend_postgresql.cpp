@@ -108,7 +108,7 @@ public:
         told.kind = blank ? errc::database_unreachable : sql::classify_postgresql(sqlstate);
         // SOCI's words for PQstatus() == CONNECTION_BAD.
         told.connection_lost = told.kind == errc::database_unreachable ||
-                               message.find("Fatal error. Connection failed.") != message.npos;
+                               message.find("Fatal error. Connection failed.") != std::string::npos;
         return told;
     }
 

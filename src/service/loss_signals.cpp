@@ -26,7 +26,7 @@ loss_signals::~loss_signals() {
     state_->changed.notify_all();
 }
 
-void loss_signals::deliver(std::stop_source signal) noexcept {
+void loss_signals::deliver(const std::stop_source& signal) noexcept {
     try {
         const std::lock_guard lock{state_->mutex};
         state_->queue.push_back(signal);

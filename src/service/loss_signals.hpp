@@ -16,7 +16,7 @@ public:
     loss_signals(const loss_signals&) = delete;
     loss_signals& operator=(const loss_signals&) = delete;
 
-    void deliver(std::stop_source signal) noexcept;
+    void deliver(const std::stop_source& signal) noexcept;
 
 private:
     struct shared;

@@ -15,7 +15,7 @@ public:
     ~blocked_signals();
 
 private:
-    alignas(16) unsigned char before_[128];  ///< a sigset_t
+    alignas(16) unsigned char before_[128] = {};  ///< a sigset_t
 };
 
 /// A thread that receives no signals.

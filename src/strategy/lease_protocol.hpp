@@ -51,7 +51,7 @@ struct attempt {
         contested,     ///< somebody was faster between probe and write: look again
         session_dead,  ///< ours
     };
-    outcome what;
+    outcome what = outcome::contested;
     std::int64_t token = 0;  ///< if granted
     look seen{};
 };

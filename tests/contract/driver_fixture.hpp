@@ -33,9 +33,9 @@ struct driver_limits {
     bool server = true;
     /// A call on our own connection returns so long after its deadline at the latest, whatever the
     /// server does. Empty: not promised, and not tested.
-    std::optional<std::chrono::milliseconds> deadline_slack = std::chrono::milliseconds{500};
+    std::optional<std::chrono::milliseconds> deadline_slack = std::chrono::seconds{1};
     /// The same for connect().
-    std::optional<std::chrono::milliseconds> connect_slack = std::chrono::milliseconds{500};
+    std::optional<std::chrono::milliseconds> connect_slack = std::chrono::seconds{1};
     /// Text parameters may hold a NUL byte. If not, they are refused.
     bool nul_in_text = true;
     /// A kept `select *` sees a new column at once. If not, one call fails with outcome_unknown and

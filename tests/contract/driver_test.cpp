@@ -343,6 +343,7 @@ TEST_CASE_TEMPLATE_DEFINE("hundreds of statements may be kept on one connection"
     if (!F::available()) return;
     const auto db = F::source().connect(soon());
     std::vector<statement> statements;
+    statements.reserve(200);
     for (int n = 0; n < 200; ++n) statements.emplace_back("select $1 + " + std::to_string(n));
     for (int round = 0; round < 2; ++round) {
         for (int n = 0; n < 200; ++n) {

@@ -350,7 +350,7 @@ TEST_CASE("a statement past its deadline is cancelled, and known not to have hap
             CHECK(told.kind == errc::timed_out);
             CHECK(told.sqlstate == "57014");
             CHECK(told.after >= 190ms);
-            CHECK(told.after <= 200ms + 400ms);
+            CHECK(told.after <= 200ms + 1s);
             CHECK(db.alive());
         }
         CHECK(cell(db, "select 1") == "1");
@@ -386,7 +386,7 @@ TEST_CASE("a cancel that no one answers does not hang the call") {
     for (const auto& db : all) {
         const failure told = failure_of([&] { (void)db->query("select 1", clock::now() + 50ms); });
         CHECK(told.kind == errc::outcome_unknown);
-        CHECK(told.after <= 50ms + 400ms);
+        CHECK(told.after <= 50ms + 1s);
         CHECK_FALSE(db->alive());
     }
 }
@@ -414,7 +414,7 @@ TEST_CASE("the next host is tried when one is dead or silent, within the deadlin
     const failure told =
         failure_of([&] { (void)rowlock::postgresql::open(none).connect(clock::now() + 500ms); });
     CHECK(told.kind == errc::database_unreachable);
-    CHECK(told.after < 900ms);
+    CHECK(told.after < 1500ms);
     CHECK(told.text.find("refused") != std::string::npos);
     CHECK(told.text.find(live.password) == std::string::npos);
 }

@@ -230,8 +230,8 @@ TEST_CASE("any text is read to its end, and rewriting to $n changes nothing") {
         for (const dialect speaks : {dialect::postgresql, dialect::mysql, dialect::sqlite}) {
             try {
                 const auto kept = rewrite_placeholders(text, speaks, spelling::dollar);
-                const auto number = text.find("$0") == std::string::npos;
-                if (number) REQUIRE(kept.text == text);
+                const bool zeros = text.find("$0") != std::string::npos;  // $01 becomes $1
+                if (!zeros) REQUIRE(kept.text == text);
                 const auto asked = rewrite_placeholders(text, speaks, spelling::question);
                 REQUIRE(asked.order == kept.order);
                 REQUIRE(asked.parameters == kept.parameters);

@@ -1,0 +1,66 @@
+// A synchronous standby that does not answer. The whole server waits for it meanwhile: run alone.
+
+#include "support/lock_database.hpp"
+#include <rowlock/rowlock.hpp>
+
+#include <doctest/doctest.h>
+
+#include <string>
+
+using namespace rowlock;
+using namespace std::chrono_literals;
+using support::eventually;
+
+namespace {
+
+/// Makes commits wait for a standby that is not there.
+class missing_standby {
+public:
+    explicit missing_standby(support::lock_database& database) : database_{database} {
+        database_.run("set synchronous_commit = local");
+        database_.run("alter system set synchronous_standby_names = 'gone'");
+        reload("gone");
+    }
+    ~missing_standby() {
+        database_.run("alter system reset synchronous_standby_names");
+        reload("");
+    }
+    missing_standby(const missing_standby&) = delete;
+    missing_standby& operator=(const missing_standby&) = delete;
+
+private:
+    void reload(const std::string& expected) {
+        database_.run("select pg_reload_conf()");
+        REQUIRE(eventually([&] {
+            return database_.run("show synchronous_standby_names").text(0, 0) == expected;
+        }));
+    }
+
+    support::lock_database& database_;
+};
+
+}  // namespace
+
+TEST_CASE("a grant that no synchronous standby confirmed is not taken for one") {
+    support::lock_database database{support::backend::postgresql};
+    if (!database.there()) return;
+    client locks{database.source(), database.options({.statement_deadline = 700ms})};
+    const auto held = locks.acquire("held before");
+    {
+        const missing_standby gone{database};
+        try {
+            static_cast<void>(locks.try_acquire("job"));
+            FAIL("granted, although a promotion would lose the grant");
+        } catch (const error& failure) {
+            CHECK((failure.kind() == errc::outcome_unknown || failure.kind() == errc::timed_out));
+        }
+        // It is committed on the primary: whoever looks sees it held.
+        CHECK(
+            database.number(
+                "select count(*) from rowlock_lease where name = 'job' and session is not null") ==
+            1);
+    }
+    const auto lease = locks.try_acquire_for("job", 20s);
+    CHECK(lease);
+    CHECK(held.held());
+}
