@@ -1,5 +1,6 @@
 // What a lease promises, on every database through every driver.
 
+#include "support/failure.hpp"
 #include "support/interception.hpp"
 #include "support/lock_database.hpp"
 #include <rowlock/rowlock.hpp>
@@ -20,17 +21,9 @@ using namespace rowlock;
 using namespace std::chrono_literals;
 using support::eventually;
 using support::interception;
+using support::kind_of;
 
 namespace {
-
-errc kind_of(const std::function<void()>& action) {
-    try {
-        action();
-    } catch (const error& failure) {
-        return failure.kind();
-    }
-    return errc{};
-}
 
 /// Collects events, thread-safe.
 class event_log {

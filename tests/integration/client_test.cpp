@@ -1,6 +1,7 @@
 // The client as a whole: loss and its signal, callbacks that misbehave, fork(), dead networks.
 
 #include "contract/server_address.hpp"
+#include "support/failure.hpp"
 #include "support/interception.hpp"
 #include "support/lock_database.hpp"
 #include "support/servers.hpp"
@@ -24,17 +25,9 @@ using namespace rowlock;
 using namespace std::chrono_literals;
 using support::eventually;
 using support::interception;
+using support::kind_of;
 
 namespace {
-
-errc kind_of(const std::function<void()>& action) {
-    try {
-        action();
-    } catch (const error& failure) {
-        return failure.kind();
-    }
-    return errc{};
-}
 
 void cut(interception& network) {
     network.before([](std::string_view) { interception::refuse_to_send(); });

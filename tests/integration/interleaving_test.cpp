@@ -60,6 +60,20 @@ bool somebody_waits_for_a_row(support::lock_database& database) {
     });
 }
 
+/// Until session 1 has expired by the database's clock.
+bool session_1_expires(support::lock_database& database) {
+    const bool postgresql = database.speaks() == sql::dialect::postgresql;
+    const std::string now = postgresql
+                                ? "clock_timestamp()"
+                                : "timestampdiff(microsecond, '1970-01-01', utc_timestamp(6))";
+    return eventually([&] {
+        return database.number(
+                   "select count(*) from rowlock_session where id = 1 "
+                   "and expires_at <= " +
+                   now) == 1;
+    });
+}
+
 }  // namespace
 
 TEST_CASE(
@@ -155,14 +169,7 @@ TEST_CASE(
         REQUIRE(holder.protocol().heartbeat(holder.db(), 1, 0, soon()));
         database.run("select 1");
         const bool postgresql = database.speaks() == sql::dialect::postgresql;
-        REQUIRE(eventually([&] {
-            return database.number(
-                       postgresql
-                           ? "select count(*) from rowlock_session where id = 1 and expires_at <= "
-                             "clock_timestamp()"
-                           : "select count(*) from rowlock_session where id = 1 and expires_at <= "
-                             "timestampdiff(microsecond, '1970-01-01', utc_timestamp(6))") == 1;
-        }));
+        REQUIRE(session_1_expires(database));
         auto ended = std::async(std::launch::async, [&] {
             return ender.protocol().end_expired_session(ender.db(), 1, soon());
         });
@@ -190,15 +197,7 @@ TEST_CASE("a heartbeat that waited for its row past the expiry does not revive t
             return holder.protocol().heartbeat(holder.db(), 1, 0, soon());
         });
         REQUIRE(somebody_waits_for_a_row(database));
-        const bool postgresql = database.speaks() == sql::dialect::postgresql;
-        REQUIRE(eventually([&] {
-            return database.number(
-                       postgresql
-                           ? "select count(*) from rowlock_session where id = 1 and expires_at <= "
-                             "clock_timestamp()"
-                           : "select count(*) from rowlock_session where id = 1 and expires_at <= "
-                             "timestampdiff(microsecond, '1970-01-01', utc_timestamp(6))") == 1;
-        }));
+        REQUIRE(session_1_expires(database));
         blocker->query("rollback",
                        soon());  // the row did not change: PostgreSQL would not re-check it
         CHECK_FALSE(beat.get());

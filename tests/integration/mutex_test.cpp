@@ -1,5 +1,6 @@
 // The standard faces: mutex and recursive_mutex.
 
+#include "support/failure.hpp"
 #include "support/interception.hpp"
 #include "support/lock_database.hpp"
 #include <rowlock/rowlock.hpp>
@@ -14,6 +15,7 @@
 using namespace rowlock;
 using namespace std::chrono_literals;
 using support::eventually;
+using support::kind_of;
 
 namespace {
 
@@ -31,15 +33,6 @@ concept timed_lockable = requires(Mutex lock, std::chrono::milliseconds time,
 static_assert(timed_lockable<rowlock::mutex>);
 static_assert(timed_lockable<rowlock::recursive_mutex>);
 static_assert(noexcept(std::declval<rowlock::mutex&>().unlock()));
-
-errc kind_of(const std::function<void()>& action) {
-    try {
-        action();
-    } catch (const error& failure) {
-        return failure.kind();
-    }
-    return errc{};
-}
 
 bool free_for(client& other, const char* name) {
     return other.try_acquire(name).has_value();
