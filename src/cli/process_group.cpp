@@ -23,6 +23,7 @@ struct process {
     char state = 'X';
     int group = 0;
     int session = 0;
+    int threads = 0;
 };
 
 /// Field 2 of /proc/PID/stat is the program's name in parentheses and may itself hold any of them.
@@ -39,15 +40,19 @@ process read_process(const char* pid) noexcept {
     const char* rest = std::strrchr(text, ')');
     process found;
     int parent = 0;
-    if (rest == nullptr || std::sscanf(rest + 1, " %c %d %d %d", &found.state, &parent,
-                                       &found.group, &found.session) != 4) {
+    if (rest == nullptr ||
+        std::sscanf(rest + 1,
+                    " %c %d %d %d" /* then num_threads */
+                    " %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %d",
+                    &found.state, &parent, &found.group, &found.session, &found.threads) != 5) {
         return {};
     }
     return found;
 }
 
-bool is_running(char state) noexcept {
-    return state != 'Z' && state != 'X' && state != 'x';
+/// A process whose first thread has ended shows as a zombie while its other threads go on.
+bool is_running(const process& it) noexcept {
+    return (it.state != 'Z' && it.state != 'X' && it.state != 'x') || it.threads > 1;
 }
 
 }  // namespace
@@ -66,7 +71,7 @@ bool has_living_members(pid_t group) noexcept {
     while (const dirent* entry = readdir(processes.get())) {
         if (entry->d_name[0] < '0' || entry->d_name[0] > '9') continue;
         const process found = read_process(entry->d_name);
-        if (found.group == group && found.session == session && is_running(found.state)) {
+        if (found.group == group && found.session == session && is_running(found)) {
             return true;
         }
     }

@@ -133,6 +133,8 @@ private:
         if (child == 0) become(command_, token, terminal_, main_group_, self, writing.get());
         if (child < 0) return refuse_start(errno, true);
         setpgid(child, child);
+        // Before exec is waited for: should we be stopped here, main can stop the group.
+        tell_main({notice::kind::started, child});
         writing.reset();
         std::int32_t reason = 0;
         ssize_t got = 0;
@@ -144,7 +146,6 @@ private:
         }
         leader_ = child;
         phase_ = phase::running;
-        tell_main({notice::kind::started, child});
     }
 
     void refuse_start(int reason, bool fork_failed) {

@@ -374,29 +374,43 @@ std::shared_ptr<session> engine::open_session(sql::connection& db, sql::deadline
     return opened;
 }
 
-/// All of them or none, and no session without them.
+/// All of them or none, and no session without them. They are made without the lock, which their
+/// first steps take; only one thread at a time opens a session.
 void engine::start_workers(std::shared_ptr<session> opened) {
-    const std::lock_guard lock{state_mutex_};
-    if (!heartbeat_) {
+    std::unique_ptr<service::worker> heartbeat;
+    std::unique_ptr<service::worker> watchdog;
+    std::unique_ptr<service::worker> reaper;
+    if (!has_workers()) {
         const auto start = [this](nanoseconds (engine::*step)() noexcept) {
             return std::make_unique<service::worker>(clock_,
                                                      [this, step] { return (this->*step)(); });
         };
         try {
-            auto heartbeat = start(&engine::beat);
-            auto watchdog = start(&engine::watch);
-            if (options_.reaper) reaper_ = start(&engine::reap_once);
-            heartbeat_ = std::move(heartbeat);
-            watchdog_ = std::move(watchdog);
+            heartbeat = start(&engine::beat);
+            watchdog = start(&engine::watch);
+            if (options_.reaper) reaper = start(&engine::reap_once);
+        } catch (const error&) {
+            throw;
         } catch (const std::system_error&) {
             throw error{
                 errc::out_of_resources,
                 "no thread could be started for the heartbeat: raise the limit (ulimit -u)"};
         }
     }
+    const std::lock_guard lock{state_mutex_};
+    if (heartbeat) {
+        heartbeat_ = std::move(heartbeat);
+        watchdog_ = std::move(watchdog);
+        reaper_ = std::move(reaper);
+    }
     current_ = std::move(opened);
     heartbeat_->poke();
     watchdog_->poke();
+}
+
+bool engine::has_workers() const {
+    const std::lock_guard lock{state_mutex_};
+    return heartbeat_ != nullptr;
 }
 
 std::vector<std::shared_ptr<grant>> engine::reclaim() {
@@ -410,15 +424,17 @@ std::vector<std::shared_ptr<grant>> engine::reclaim() {
     with_retries(failure_deadline(steady::now() + options_.retry.total), {},
                  [&](sql::connection& db, sql::deadline until) {
                      const auto ours = ensure_session(db, until);
-                     protocol_.reclaim(db, options_.owner, ours->id(), until);
+                     try {
+                         protocol_.reclaim(db, options_.owner, ours->id(), until);
+                     } catch (const error& failure) {
+                         if (failure.kind() == errc::outcome_unknown) ours->doubt();
+                         throw;
+                     }
                      const nanoseconds sent = clock_.now();
                      for (auto& row : protocol_.leases_of(db, ours->id(), until)) {
-                         if (ours->knows(row.grant_id) || ours->is_unresolved(row.grant_id))
-                             continue;
-                         std::optional<microseconds> deadline;
-                         if (row.deadline_us) deadline = microseconds{*row.deadline_us};
-                         taken.push_back(make_grant(*ours, std::move(row.name), row.grant_id,
-                                                    row.token, sent, deadline));
+                         if (auto granted = adopt(*ours, row, sent, db, until)) {
+                             taken.push_back(std::move(granted));
+                         }
                      }
                      return true;
                  });
@@ -429,13 +445,30 @@ std::vector<std::shared_ptr<grant>> engine::reclaim() {
     return taken;
 }
 
+/// A row of our session as a grant, if nobody here knows it; else null.
+std::shared_ptr<grant> engine::adopt(session& ours, const strategy::session_lease& row,
+                                     nanoseconds sent, sql::connection& db, sql::deadline until) {
+    if (ours.knows(row.grant_id) || ours.is_unresolved(row.grant_id)) return nullptr;
+    // Once more, now that it is known not to be ours: another thread may have released it between
+    // the read and the look at what we know.
+    if (!protocol_.find_grant(db, row.name, ours.id(), row.grant_id, until)) return nullptr;
+    std::optional<microseconds> deadline;
+    if (row.deadline_us) deadline = microseconds{*row.deadline_us};
+    auto granted = make_grant(ours, row.name, row.grant_id, row.token, sent, deadline);
+    // Whoever declared the session lost meanwhile may not have seen this grant.
+    if (!ours.trust()->open(clock_.now())) lose(*granted, loss_reason::trust_window_passed);
+    return granted;
+}
+
 void engine::release(grant& held) {
     fork_.require_same_process();
     auto expected = grant::state::held;
     if (!held.held() && held.now == grant::state::held) {
         // The watchdog is about to say so; whoever comes first declares it.
-        lose(held, held.session_trust->open(clock_.now()) ? loss_reason::deadline_passed
-                                                          : loss_reason::trust_window_passed);
+        const bool session_lives = held.session_trust->open(clock_.now());
+        const bool declared = lose(
+            held, session_lives ? loss_reason::deadline_passed : loss_reason::trust_window_passed);
+        if (declared && session_lives) clear_row(held);
     }
     if (!held.now.compare_exchange_strong(expected, grant::state::releasing)) {
         if (expected == grant::state::lost) throw lost_error(held);
@@ -571,7 +604,8 @@ void engine::close() noexcept {
     for (auto& each : workers) {
         if (each) each->stop();
     }
-    for (auto& each : workers) each.reset();
+    workers[0].reset();
+    workers[1].reset();
     if (const auto ours = current()) {
         end_own_session(*ours);
         const std::lock_guard lock{state_mutex_};
@@ -584,6 +618,7 @@ void engine::close() noexcept {
     }
     heartbeat_db_.reset();
     heartbeat_connected_ = false;
+    workers[2].reset();  // the reaper, whose last statement is nobody's lease
 }
 
 void engine::abandon(std::shared_ptr<engine> inherited) noexcept {

@@ -91,12 +91,15 @@ private:
     std::shared_ptr<session> ensure_session(sql::connection& db, sql::deadline until);
     std::shared_ptr<session> open_session(sql::connection& db, sql::deadline until);
     void start_workers(std::shared_ptr<session> opened);
+    [[nodiscard]] bool has_workers() const;
     strategy::attempt attempt_once(acquisition& call, sql::connection& db, sql::deadline until);
     strategy::attempt send_acquire(acquisition& call, sql::connection& db, sql::deadline until);
     std::shared_ptr<grant> accept(acquisition& call, const strategy::attempt& granted);
     std::shared_ptr<grant> make_grant(session& ours, std::string name, std::int64_t grant_id,
                                       std::int64_t token, nanoseconds sent,
                                       std::optional<std::chrono::microseconds> deadline);
+    std::shared_ptr<grant> adopt(session& ours, const strategy::session_lease& row,
+                                 nanoseconds sent, sql::connection& db, sql::deadline until);
     bool wait_for_turn(acquisition& call, const strategy::look& seen);
     bool try_again_in_vain(acquisition& call);
     bool pause(std::chrono::nanoseconds time, const std::stop_token& stop);
@@ -120,6 +123,7 @@ private:
     [[nodiscard]] sql::deadline heartbeat_deadline(const session& ours) const;
     nanoseconds watch() noexcept;
     nanoseconds watch_deadlines(nanoseconds now);
+    void clear_row(const grant& passed);
     nanoseconds reap_once() noexcept;
     void lose_session(session& ours, loss_reason why) noexcept;
     bool lose(grant& lost, loss_reason why, grant::state from = grant::state::held) noexcept;

@@ -64,6 +64,11 @@ bool session::is_unresolved(std::int64_t grant_id) const {
                                [&](const auto& it) { return it.grant_id == grant_id; });
 }
 
+void session::doubt() {
+    const std::lock_guard lock{mutex_};
+    ever_unknown_ = true;
+}
+
 bool session::ever_unknown() const {
     const std::lock_guard lock{mutex_};
     return ever_unknown_;

@@ -54,6 +54,7 @@ public:
     /// was unknown: a server that was stopped may run a statement long after every bound.
     int beats_since_compared = 0;
     [[nodiscard]] bool ever_unknown() const;
+    void doubt();  ///< something happened whose outcome is unknown and has no single grant id
     nanoseconds last_beat() const noexcept { return last_beat_; }
     void beaten(nanoseconds when) noexcept { last_beat_ = when; }
 

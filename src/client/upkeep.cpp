@@ -217,13 +217,17 @@ nanoseconds engine::watch_deadlines(nanoseconds now) {
             deadlines_.erase(next);
         }
         if (!passed || !lose(*passed, loss_reason::deadline_passed)) continue;
-        // Free by the database's definition anyway; the row is cleared to keep lists readable.
-        const auto ours = current();
-        if (ours && ours->id() == passed->session_id) {
-            ours->remember({passed->name, passed->grant_id, now, true});
-            poke_heartbeat();
-        }
+        clear_row(*passed);
     }
+}
+
+/// Of a lease whose own deadline has passed: free by the database's definition anyway; cleared to
+/// keep lists readable.
+void engine::clear_row(const grant& passed) {
+    const auto ours = current();
+    if (!ours || ours->id() != passed.session_id) return;
+    ours->remember({passed.name, passed.grant_id, clock_.now(), true});
+    poke_heartbeat();
 }
 
 nanoseconds engine::reap_once() noexcept {

@@ -71,10 +71,17 @@ error::server_report report_of(const ::sql::SQLException& e) {
     return {.sqlstate = e.getSQLStateCStr(), .native_code = e.getErrorCode(), .message = e.what()};
 }
 
+// An error during COMMIT, or about the server's socket to us: what it was executing may have been
+// committed.
+bool leaves_a_doubt(int number) {
+    return number == 1180 || (number >= 1158 && number <= 1161);
+}
+
 bool ends_session(int number) {
     const bool client_side = number >= first_client_error && number <= last_client_error;
     return (client_side && number != columns_changed) || number == server_shutdown ||
-           number == aborting_connection || number == connection_killed || number == idle_too_long;
+           number == aborting_connection || number == connection_killed ||
+           number == idle_too_long || leaves_a_doubt(number);
 }
 
 // --- one connection ------------------------------------------------------------------------------

@@ -335,6 +335,7 @@ private:
     // Everything that the server answers to what was sent.
     std::vector<answer> exchange(sql::deadline until, bool pipelined = false) {
         ++round_trips_;
+        standby_missed_ = false;
         std::vector<answer> answers;
         if (collect(answers, until, pipelined)) return answers;
         const std::future<void> cancelled = send_cancel();
@@ -406,19 +407,19 @@ private:
     }
 
     sql::result interpret(const std::vector<answer>& answers) {
+        if (standby_missed_) {
+            alive_ = false;
+            throw error{
+                errc::outcome_unknown,
+                "the commit is on the primary alone: no synchronous standby confirmed it in "
+                "time"};
+        }
         const auto failed = std::ranges::find_if(answers, is_failure);
         if (failed != answers.end()) throw failure(*failed);
         // Without the server's last word the commit may not have happened.
         if (answers.empty() || PQstatus(handle_) == CONNECTION_BAD) {
             alive_ = false;
             throw driver::broken(last_words());
-        }
-        if (std::exchange(standby_missed_, false)) {
-            alive_ = false;
-            throw error{
-                errc::outcome_unknown,
-                "the commit is on the primary alone: no synchronous standby confirmed it in "
-                "time"};
         }
         return table_of(answers.back().get());
     }
@@ -432,6 +433,12 @@ private:
             return driver::broken(std::move(report));
         }
         const errc kind = sql::classify_postgresql(report.sqlstate);
+        // A pooler may report its lost server connection on one to us that stays open: the
+        // statement may have been executed.
+        if (kind == errc::database_unreachable) {
+            alive_ = false;
+            return driver::broken(std::move(report));
+        }
         return driver::refusal(kind, std::move(report));
     }
 

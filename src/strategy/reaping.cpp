@@ -25,16 +25,10 @@ public:
     reap_report run() {
         report_.sessions_ended = batches(sql_.reap_sessions, value{options_.batch});
         // A session is ended before its leases and tickets are looked at, in commits of their own.
-        if (sql_.reap_leases) {
-            report_.leases_freed = batches(*sql_.reap_leases, value{options_.batch});
-            report_.waiters_removed = batches(*sql_.reap_waiters, value{options_.batch});
-            report_.sessions_deleted = batches(*sql_.reap_ended_sessions, value{options_.batch});
-        } else {
-            report_.leases_freed = free_orphans();
-            report_.waiters_removed = delete_dead_waiters();
-            report_.sessions_deleted = delete_unreferenced_sessions();
-        }
-        delete_idle_leases();
+        if (!stop_.stop_requested()) report_.leases_freed = free_leases();
+        if (!stop_.stop_requested()) report_.waiters_removed = remove_waiters();
+        if (!stop_.stop_requested()) report_.sessions_deleted = delete_sessions();
+        if (!stop_.stop_requested()) delete_idle_leases();
         return report_;
     }
 
@@ -73,6 +67,21 @@ private:
         if (report_.leases_pending > 0) execute(sql_.raise_floor, idle.integer(0, 1));
     }
 
+    std::int64_t free_leases() {
+        return sql_.reap_leases ? batches(*sql_.reap_leases, value{options_.batch})
+                                : free_orphans();
+    }
+
+    std::int64_t remove_waiters() {
+        return sql_.reap_waiters ? batches(*sql_.reap_waiters, value{options_.batch})
+                                 : delete_dead_waiters();
+    }
+
+    std::int64_t delete_sessions() {
+        return sql_.reap_ended_sessions ? batches(*sql_.reap_ended_sessions, value{options_.batch})
+                                        : delete_unreferenced_sessions();
+    }
+
     // MySQL: candidates by a plain read, changes by primary key with compare-and-set. A DELETE or
     // UPDATE over several tables would lock sessions and stop their heartbeats.
 
@@ -81,7 +90,7 @@ private:
         std::string after;
         for (;;) {
             const auto found = execute(*sql_.orphans, after, options_.batch);
-            for (std::size_t row = 0; row < found.rows(); ++row) {
+            for (std::size_t row = 0; row < found.rows() && !stop_.stop_requested(); ++row) {
                 after = found.text(row, 0);
                 freed +=
                     execute(*sql_.free_orphan, after, found.integer(row, 1), found.integer(row, 2))
@@ -95,7 +104,7 @@ private:
         std::int64_t removed = 0;
         for (;;) {
             const auto found = execute(*sql_.dead_waiters, options_.batch);
-            for (std::size_t row = 0; row < found.rows(); ++row) {
+            for (std::size_t row = 0; row < found.rows() && !stop_.stop_requested(); ++row) {
                 removed += execute(*sql_.delete_waiter, found.integer(row, 0)).affected();
             }
             if (is_last(found)) return removed;
@@ -107,7 +116,7 @@ private:
         std::int64_t after = 0;
         for (;;) {
             const auto found = execute(*sql_.unreferenced_sessions, after, options_.batch);
-            for (std::size_t row = 0; row < found.rows(); ++row) {
+            for (std::size_t row = 0; row < found.rows() && !stop_.stop_requested(); ++row) {
                 after = found.integer(row, 0);
                 removed += execute(*sql_.delete_ended_session, after).affected();
             }
@@ -123,7 +132,7 @@ private:
             if (found.empty()) return removed;
             // One commit a batch; rows in name order, so two reapers cannot wait in a circle.
             transaction_scope transaction{db_, until()};
-            for (std::size_t row = 0; row < found.rows(); ++row) {
+            for (std::size_t row = 0; row < found.rows() && !stop_.stop_requested(); ++row) {
                 after = found.text(row, 0);
                 removed +=
                     execute(*sql_.delete_lease, after, found.integer(row, 1), found.integer(row, 2))

@@ -792,3 +792,22 @@ TEST_CASE("the reply to a forced release is lost: repeated, and the next holder 
             next->session_id());
     }
 }
+
+TEST_CASE("reclaim does not adopt a lease that another thread releases at that moment") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        interception network;
+        client locks{network.wrap(database.source()), database.options({.owner = "billing-1"})};
+        auto lease = locks.acquire("job");
+        const auto self = std::this_thread::get_id();
+        std::atomic<bool> once{true};
+        network.after([&](std::string_view name) {
+            if (std::this_thread::get_id() != self || name != "session_leases") return;
+            if (once.exchange(false)) {
+                std::async(std::launch::async, [&] { lease.release(); }).get();
+            }
+        });
+        CHECK(locks.reclaim().empty());
+        client other{database.source(), database.options()};
+        CHECK(other.try_acquire("job"));
+    }
+}

@@ -14,6 +14,7 @@
 #include <signal.h>
 #include <spawn.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -303,6 +304,25 @@ TEST_CASE("an unlock that failed names the lease it was about") {
     CHECK(locks.force_release("job"));
     lock.unlock();
     CHECK(eventually([&] { return token == lost.value(); }));
+}
+
+TEST_CASE("without descriptors for its threads a client says so, and works when there are some") {
+    support::lock_database database{support::backend::sqlite};
+    client locks{database.source(), database.options({.retry = {.attempts = 1}})};
+    CHECK_FALSE(locks.inspect("job"));  // opens a connection
+    rlimit before{};
+    REQUIRE(getrlimit(RLIMIT_NOFILE, &before) == 0);
+    const int next = dup(STDERR_FILENO);  // the lowest free one
+    close(next);
+    for (int left = 0; left <= 3; ++left) {  // not enough for both threads' timers
+        rlimit tight = before;
+        tight.rlim_cur = static_cast<rlim_t>(next + left);
+        REQUIRE(setrlimit(RLIMIT_NOFILE, &tight) == 0);
+        const errc kind = kind_of([&] { static_cast<void>(locks.try_acquire("job")); });
+        REQUIRE(setrlimit(RLIMIT_NOFILE, &before) == 0);
+        CHECK(kind == errc::out_of_resources);
+    }
+    CHECK(locks.try_acquire("job"));
 }
 
 TEST_CASE("64 contenders on three names: no error reaches them and they never meet") {

@@ -24,7 +24,6 @@ constexpr std::array table{
     row{3572, errc::timed_out},  // NOWAIT, MySQL
 
     row{1020, errc::conflict},  // the row changed since it was read, MariaDB 11.6 and later
-    row{1180, errc::conflict},  // COMMIT failed
     row{1637, errc::conflict},  // too many transactions at once
 
     row{1022, errc::unique_violation},
@@ -73,6 +72,9 @@ constexpr std::array table{
     row{1226, errc::out_of_resources},
     row{1461, errc::out_of_resources},  // max_prepared_stmt_count
     row{2008, errc::out_of_resources},
+
+    // Nobody knows whether the commit happened
+    row{1180, errc::outcome_unknown},
 
     // The server ends the session …
     row{1053, errc::database_unreachable},
