@@ -185,6 +185,19 @@ TEST_CASE("what the command leaves in its group is stopped before the lock is fr
     kill(daemon, SIGKILL);
 }
 
+TEST_CASE("a process whose first thread has ended counts as living, and is stopped") {
+    const auto in = tool::sqlite_tables();
+    const scratch folder;
+    const std::string script =
+        ROWLOCK_HEADLESS_PATH " log & until [ -s log ]; do :; done; sleep 0.1; exit 4";
+    CHECK(in->run({"run", "--ttl", "3s", "a", "--", "sh", "-c", script}, {.folder = folder.path()})
+              .code == 4);
+    const auto written = contents(folder / "log").size();
+    CHECK(written > 0);
+    CHECK(in->run({"run", "a", "--", "sleep", "0.3"}).code == 0);  // under the next lease
+    CHECK(contents(folder / "log").size() == written);
+}
+
 TEST_CASE("kill -9 of a waiting rowlock leaves no process behind") {
     const auto in = tool::sqlite_tables();
     stubborn_run first{*in, "3s"};
