@@ -30,6 +30,7 @@ thread_local long pretended_file_system = 0;
 }  // namespace
 
 // Takes the place of the C library's, for the whole program.
+// NOLINTNEXTLINE(readability-inconsistent-declaration-parameter-name): the C library's own names
 extern "C" int statfs(const char* path, struct statfs* found) noexcept {
     static const auto real =
         reinterpret_cast<int (*)(const char*, struct statfs*)>(dlsym(RTLD_NEXT, "statfs"));
