@@ -51,9 +51,9 @@ TEST_CASE(
         const bool second = window.open(100ms);
         reply.get();
         const bool third = window.open(100ms);
+        // Once closed, closed: no true after a false.
         CHECK((first || !second));
         CHECK((second || !third));
-        if (round % 500 != 0 && first == third) continue;
     }
 }
 
