@@ -110,8 +110,7 @@ TEST_CASE("names are compared byte by byte") {
                                              "job ",
                                              " job",
                                              "jöb",
-                                             "jo\xCC\x88"
-                                             "b",
+                                             std::string{"jo\xCC\x88"} + "b",
                                              "it's \"quoted\"",
                                              "per%cent_",
                                              "back\\slash",
@@ -281,13 +280,7 @@ TEST_CASE("an acquire that the server runs only after its caller gave up is give
 
         // The late statement: what was on its way arrives now. The grant id is the client's secret,
         // so the row is written as that statement would have written it.
-        const std::string id = std::to_string(kept.grant_id() + 1);
-        const std::string session = std::to_string(kept.session_id());
-        const std::string now = database.speaks() == sql::dialect::postgresql ? "now()" : "0";
-        database.run(
-            "insert into rowlock_lease (name, token, session, grant_id, changed_at) "
-            "values ('job', 7, " +
-            session + ", " + id + ", " + now + ")");
+        database.write_late_grant("job", kept.session_id(), kept.grant_id() + 1);
         CHECK(eventually([&] {
             return database.number(
                        "select count(*) from rowlock_lease where session is not null and name = "
@@ -651,13 +644,7 @@ TEST_CASE("a grant that is found again late has the deadline of its own sending"
             if (attempts == 1) interception::lose_reply();  // it is still on its way
             if (attempts != 2) return;
             std::this_thread::sleep_for(700ms);
-            const bool postgresql = database.speaks() == sql::dialect::postgresql;
-            const std::string now = postgresql ? "clock_timestamp()" : "0";
-            database.run(
-                "insert into rowlock_lease (name, token, session, grant_id, changed_at) values "
-                "('job', 7, " +
-                std::to_string(other.session_id()) + ", " + std::to_string(other.grant_id() + 1) +
-                ", " + now + ")");
+            database.write_late_grant("job", other.session_id(), other.grant_id() + 1);
         });
         const auto lease = locks.acquire("job", {.deadline = 20s});
         CHECK(lease.grant_id() == other.grant_id() + 1);
@@ -702,12 +689,7 @@ TEST_CASE("reclaim leaves alone what is being given back") {
         network.before([&](std::string_view name) {
             if (std::this_thread::get_id() != self || name != "session_leases") return;
             // The late statement commits right here.
-            const std::string now = database.speaks() == sql::dialect::postgresql ? "now()" : "0";
-            database.run(
-                "insert into rowlock_lease (name, token, session, grant_id, changed_at) values "
-                "('job', 7, " +
-                std::to_string(other.session_id()) + ", " + std::to_string(other.grant_id() + 1) +
-                ", " + now + ")");
+            database.write_late_grant("job", other.session_id(), other.grant_id() + 1);
         });
         CHECK(locks.reclaim().empty());
         network.before({});
@@ -733,11 +715,7 @@ TEST_CASE("after an unknown outcome the rows are compared now and then, without 
         network.before({});
         // A server that was stopped runs a statement long after anybody would still look for its
         // id.
-        const std::string now = database.speaks() == sql::dialect::postgresql ? "now()" : "0";
-        database.run(
-            "insert into rowlock_lease (name, token, session, grant_id, changed_at) values "
-            "('late', 7, " +
-            std::to_string(other.session_id()) + ", 12345, " + now + ")");
+        database.write_late_grant("late", other.session_id(), 12345);
         CHECK(eventually([&] {
             return database.number(
                        "select count(*) from rowlock_lease where name = 'late' and session is not "

@@ -172,7 +172,7 @@ TEST_CASE("through SOCI, no MySQL parameter can leave its place, in any mode or 
                                          "\\'",
                                          "' or 1=1 -- ",
                                          "\\' or 1=1 -- ",
-                                         "a\0' or 1=1 -- ",
+                                         std::string{"a"} + '\0' + "' or 1=1 -- ",
                                          "\xf0\x9f\x94\x92",
                                          "\xbf\x27 or 1=1 -- ",
                                          ":p1 :x $1 ?",

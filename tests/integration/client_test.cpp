@@ -185,8 +185,11 @@ TEST_CASE("a forked child neither renews nor releases its parent's leases") {
 // Run by the case below in a process of its own: holds a lease, and reports to its standard output.
 TEST_CASE("helper: a holder that will be stopped" * doctest::skip()) {
     const auto say = [](char what) { static_cast<void>(!write(STDOUT_FILENO, &what, 1)); };
-    client locks{open(getenv("ROWLOCK_TEST_URL")),
-                 {.ttl = 1s, .prefix = getenv("ROWLOCK_TEST_PREFIX")}};
+    const char* url = getenv("ROWLOCK_TEST_URL");
+    const char* prefix = getenv("ROWLOCK_TEST_PREFIX");
+    REQUIRE(url != nullptr);
+    REQUIRE(prefix != nullptr);
+    client locks{open(url), {.ttl = 1s, .prefix = prefix}};
     const auto lease = locks.acquire("job");
     auto last = std::chrono::steady_clock::now();  // before we tell: we may be stopped right away
     say(lease.held() ? 'h' : '?');
@@ -316,7 +319,7 @@ TEST_CASE("without descriptors for its threads a client says so, and works when 
     close(next);
     for (int left = 0; left <= 3; ++left) {  // not enough for both threads' timers
         rlimit tight = before;
-        tight.rlim_cur = static_cast<rlim_t>(next + left);
+        tight.rlim_cur = static_cast<rlim_t>(next) + static_cast<rlim_t>(left);
         REQUIRE(setrlimit(RLIMIT_NOFILE, &tight) == 0);
         const errc kind = kind_of([&] { static_cast<void>(locks.try_acquire("job")); });
         REQUIRE(setrlimit(RLIMIT_NOFILE, &before) == 0);

@@ -12,7 +12,6 @@
 using namespace rowlock;
 using namespace std::chrono_literals;
 using strategy::attempt;
-using support::eventually;
 using support::soon;
 
 namespace {

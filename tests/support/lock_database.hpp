@@ -57,6 +57,8 @@ public:
     /// Plain SQL on a connection of the fixture's; `rowlock_` names our tables.
     rowlock::sql::result run(const std::string& sql);
     [[nodiscard]] std::int64_t number(const std::string& sql);
+    /// Token 7 for a new name: what an acquire's statement that arrives late would have written.
+    void write_late_grant(const std::string& name, std::int64_t session, std::int64_t grant_id);
 
 private:
     backend which_;
