@@ -26,7 +26,7 @@ std::string verdict(const json& report, const std::string& check) {
     for (const auto& each : report["checks"]) {
         if (each["check"] != check) continue;
         // Whatever is not ok comes with advice.
-        CHECK((each["verdict"] == "ok") == (each["advice"] == ""));
+        CHECK((each["verdict"] == "ok") == each["advice"].get<std::string>().empty());
         return each["verdict"];
     }
     return "not checked";

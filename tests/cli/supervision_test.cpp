@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 #include <termios.h>
 
+#include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <string>
@@ -32,12 +33,7 @@ public:
     }
     /// bash, a child, and a grandchild whose parent is gone.
     [[nodiscard]] std::vector<pid_t> pids() const { return tool::pids_in(folder_ / "pids"); }
-    [[nodiscard]] bool is_alive() const {
-        for (const pid_t each : pids()) {
-            if (tool::is_alive(each)) return true;
-        }
-        return false;
-    }
+    [[nodiscard]] bool is_alive() const { return std::ranges::any_of(pids(), tool::is_alive); }
     process& main() { return main_; }
     [[nodiscard]] pid_t supervisor() const noexcept { return supervisor_; }
     const scratch& folder() const { return folder_; }

@@ -17,8 +17,6 @@
 #include <sstream>
 #include <thread>
 
-extern char** environ;
-
 namespace tool {
 namespace {
 

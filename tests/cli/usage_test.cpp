@@ -174,7 +174,7 @@ TEST_CASE("the first line of ROWLOCK_URL_FILE is a URL; ROWLOCK_URL and --url go
     const std::string file = folder / "url";
     tool::process writing{{"sh", "-c", "printf '%s  \\nmore' \"$0\" >\"$1\"", in->url(), file}};
     REQUIRE(writing.wait() == 0);
-    const auto status = [](tool::environment variables, arguments command) {
+    const auto status = [](tool::environment variables, const arguments& command) {
         return rowlock(command, {.variables = std::move(variables)}).code;
     };
     const std::string wrong = "redis://x";
