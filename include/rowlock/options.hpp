@@ -73,6 +73,7 @@ struct client_options {
     /// Open connections, besides the one reserved for the heartbeat. Calls beyond that wait for a
     /// free one within their own deadline. Four keep a server's disk busy: commits of one moment
     /// share a flush.
+    /// On SQLite two are used at most: the file has one writer.
     int max_connections = 4;
     /// Stable name of this process among its restarts, for reclaim(); unique among live processes.
     /// Empty: a random one, and reclaim() is refused.

@@ -29,6 +29,13 @@ std::int64_t random_id() {
     return static_cast<std::int64_t>(bits >> 2) + 1;
 }
 
+/// A SQLite file has one writer. More connections of ours would only compete for it, by a lock that
+/// is not fair; our threads wait for a connection instead.
+int connection_budget(const client_options& options, sql::dialect speaks) {
+    return speaks == sql::dialect::sqlite ? std::min(options.max_connections, 2)
+                                          : options.max_connections;
+}
+
 /// Between half of it and all of it.
 nanoseconds jittered(nanoseconds time) {
     thread_local std::minstd_rand generator{std::random_device{}()};
@@ -109,8 +116,8 @@ engine::engine(sql::connection_source source, client_options options)
           {.schema = options_.schema,
            .prefix = options_.prefix,
            .testing_clock = options_.time != nullptr && source_.speaks() == sql::dialect::sqlite}}},
-      pool_{source_, protocol_, options_.max_connections, options_.statement_deadline,
-            [this] { connection_broke(); }},
+      pool_{source_, protocol_, connection_budget(options_, source_.speaks()),
+            options_.statement_deadline, [this] { connection_broke(); }},
       last_id_{random_id() / 2},
       events_{options_.on_event} {
     if (options_.owner.empty()) options_.owner = "random:" + std::to_string(random_id());
