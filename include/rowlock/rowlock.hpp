@@ -11,5 +11,6 @@
 #include <rowlock/mutex.hpp>
 #include <rowlock/options.hpp>
 #include <rowlock/reaper.hpp>
+#include <rowlock/retry.hpp>
 #include <rowlock/stats.hpp>
 #include <rowlock/version.hpp>

@@ -110,6 +110,20 @@ public:
 
     [[nodiscard]] bool alive() const noexcept { return alive_; }
     [[nodiscard]] bool keeps_session_state() const noexcept { return !pooled_; }
+    [[nodiscard]] sql::transaction_state transaction() const noexcept {
+        switch (PQtransactionStatus(handle_)) {
+            case PQTRANS_IDLE:
+                return sql::transaction_state::none;
+            case PQTRANS_INTRANS:
+                return sql::transaction_state::open;
+            case PQTRANS_INERROR:
+                return sql::transaction_state::failed;
+            default:
+                return sql::transaction_state::unknown;
+        }
+    }
+    [[nodiscard]] int socket() const noexcept { return PQsocket(handle_); }
+    [[nodiscard]] std::int64_t announced_process() const noexcept { return PQbackendPID(handle_); }
     [[nodiscard]] std::uint64_t round_trips() const noexcept { return round_trips_; }
 
     // Gives back what was prepared, if the connection is in a state to do so. Asks first which
@@ -530,6 +544,13 @@ public:
     [[nodiscard]] bool keeps_session_state() const noexcept override {
         return wire_.keeps_session_state();
     }
+    [[nodiscard]] sql::transaction_state transaction() const noexcept override {
+        return wire_.transaction();
+    }
+    [[nodiscard]] int socket() const noexcept override { return wire_.socket(); }
+    [[nodiscard]] std::int64_t announced_process() const noexcept override {
+        return wire_.announced_process();
+    }
     [[nodiscard]] std::uint64_t round_trips() const noexcept override {
         return wire_.round_trips();
     }
@@ -578,6 +599,18 @@ bool connection_ref::alive() const noexcept {
 
 bool connection_ref::keeps_session_state() const noexcept {
     return session_->keeps_session_state();
+}
+
+sql::transaction_state connection_ref::transaction() const noexcept {
+    return session_->transaction();
+}
+
+int connection_ref::socket() const noexcept {
+    return session_->socket();
+}
+
+std::int64_t connection_ref::announced_process() const noexcept {
+    return session_->announced_process();
 }
 
 std::uint64_t connection_ref::round_trips() const noexcept {

@@ -286,6 +286,12 @@ public:
 
     [[nodiscard]] sql::dialect speaks() const noexcept { return backend_.speaks(); }
     [[nodiscard]] bool alive() const noexcept { return alive_; }
+    [[nodiscard]] sql::transaction_state transaction() const noexcept {
+        if (!alive_ || in_other_process() || session_was_replaced()) {
+            return sql::transaction_state::unknown;
+        }
+        return backend_.transaction(*session_);
+    }
     [[nodiscard]] std::uint64_t round_trips() const noexcept { return round_trips_; }
 
 private:
@@ -469,6 +475,9 @@ public:
         return runner_.query(text, until);
     }
     [[nodiscard]] bool alive() const noexcept override { return runner_.alive(); }
+    [[nodiscard]] sql::transaction_state transaction() const noexcept override {
+        return runner_.transaction();
+    }
     [[nodiscard]] std::uint64_t round_trips() const noexcept override {
         return runner_.round_trips();
     }
@@ -600,6 +609,10 @@ sql::result connection_ref::execute(const sql::statement& what,
 
 sql::result connection_ref::query(std::string_view text, sql::deadline until) {
     return statements_->query(text, until);
+}
+
+sql::transaction_state connection_ref::transaction() const noexcept {
+    return statements_->transaction();
 }
 
 bool connection_ref::alive() const noexcept {

@@ -49,6 +49,9 @@ public:
     /// While connecting there is no session to ask.
     [[nodiscard]] virtual failure read(const ::soci::soci_error& thrown) const = 0;
 
+    /// As the database's library knows it; sends nothing.
+    [[nodiscard]] virtual sql::transaction_state transaction(::soci::session& session) const = 0;
+
     /// Rows changed by the statement that just ran; `mark` was taken before it.
     [[nodiscard]] virtual std::int64_t mark(::soci::session&) const { return 0; }
     [[nodiscard]] virtual std::int64_t affected(::soci::details::statement_backend& statement,

@@ -59,6 +59,16 @@ public:
         }
     }
 
+    // The server says with each answer where it stands. Without autocommit the next statement
+    // begins a transaction, so one is as good as open.
+    [[nodiscard]] sql::transaction_state transaction(::soci::session& session) const override {
+        const auto* const ours = static_cast<::soci::mysql_session_backend*>(session.get_backend());
+        const unsigned status = ours->conn_->server_status;
+        const bool autocommit = (status & SERVER_STATUS_AUTOCOMMIT) != 0;
+        const bool within = (status & SERVER_STATUS_IN_TRANS) != 0;
+        return within || !autocommit ? sql::transaction_state::open : sql::transaction_state::none;
+    }
+
     [[nodiscard]] failure read(const ::soci::soci_error& thrown, ::soci::session&) const override {
         failure told = read(thrown);
         told.connection_lost = ends_connection(told.report.native_code);

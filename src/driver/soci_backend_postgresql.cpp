@@ -123,6 +123,21 @@ public:
         return told;
     }
 
+    [[nodiscard]] sql::transaction_state transaction(::soci::session& session) const override {
+        const auto* const ours =
+            static_cast<::soci::postgresql_session_backend*>(session.get_backend());
+        switch (PQtransactionStatus(ours->conn_)) {
+            case PQTRANS_IDLE:
+                return sql::transaction_state::none;
+            case PQTRANS_INTRANS:
+                return sql::transaction_state::open;
+            case PQTRANS_INERROR:
+                return sql::transaction_state::failed;
+            default:
+                return sql::transaction_state::unknown;
+        }
+    }
+
     void forget(::soci::details::statement_backend& statement) const override {
         // Its own destructor would DEALLOCATE what has a name. SOCI exports no type information of
         // it.

@@ -71,6 +71,12 @@ public:
         return told;
     }
 
+    [[nodiscard]] sql::transaction_state transaction(::soci::session& session) const override {
+        return sqlite_api::sqlite3_get_autocommit(handle_of(session)) != 0
+                   ? sql::transaction_state::none
+                   : sql::transaction_state::open;
+    }
+
     [[nodiscard]] std::int64_t mark(::soci::session& session) const override {
         sqlite_api::sqlite3* const handle = handle_of(session);
         return sqlite_api::sqlite3_total_changes(handle);

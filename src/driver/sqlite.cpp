@@ -236,6 +236,10 @@ public:
     // What connecting cost does not count.
     void start_counting() noexcept { round_trips_ = 0; }
 
+    [[nodiscard]] sql::transaction_state transaction() const noexcept {
+        return sqlite3_get_autocommit(handle_) != 0 ? sql::transaction_state::none
+                                                    : sql::transaction_state::open;
+    }
     [[nodiscard]] bool alive() const noexcept { return alive_; }
     [[nodiscard]] std::uint64_t round_trips() const noexcept { return round_trips_; }
 
@@ -426,6 +430,9 @@ public:
         return runner_.query(text, until);
     }
     [[nodiscard]] bool alive() const noexcept override { return runner_.alive(); }
+    [[nodiscard]] sql::transaction_state transaction() const noexcept override {
+        return runner_.transaction();
+    }
     [[nodiscard]] std::uint64_t round_trips() const noexcept override {
         return runner_.round_trips();
     }
@@ -730,6 +737,10 @@ sql::result connection_ref::query(std::string_view text, sql::deadline until) {
 
 bool connection_ref::alive() const noexcept {
     return session_->alive();
+}
+
+sql::transaction_state connection_ref::transaction() const noexcept {
+    return session_->transaction();
 }
 
 std::uint64_t connection_ref::round_trips() const noexcept {

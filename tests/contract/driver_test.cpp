@@ -375,6 +375,30 @@ TEST_CASE_TEMPLATE_DEFINE("a transaction is rolled back or committed as asked", 
 }
 TEST_CASE_TEMPLATE_APPLY(transactions, driver_fixtures);
 
+TEST_CASE_TEMPLATE_DEFINE("a connection knows its transaction, or says that it does not", F,
+                          knows_transaction) {
+    if (!F::available()) return;
+    using state = rowlock::sql::transaction_state;
+    const auto handle = F::borrow();
+    const auto db = handle->ref();
+    const bool tells = db->transaction() != state::unknown;
+    CHECK(tells == (std::string_view{F::name} != "Connector/C++"));
+    if (!tells) return;
+    CHECK(db->transaction() == state::none);
+    db->query("begin", soon());
+    CHECK(db->transaction() == state::open);
+    CHECK_THROWS_AS(db->query("select no_such_column", soon()), rowlock::error);
+    CHECK(db->transaction() ==
+          (F::speaks == rowlock::sql::dialect::postgresql ? state::failed : state::open));
+    db->query("rollback", soon());
+    CHECK(db->transaction() == state::none);
+    handle->run("begin");  // by the handle's owner, past the driver
+    CHECK(db->transaction() == state::open);
+    handle->run("rollback");
+    CHECK(db->transaction() == state::none);
+}
+TEST_CASE_TEMPLATE_APPLY(knows_transaction, driver_fixtures);
+
 TEST_CASE_TEMPLATE_DEFINE("two threads work on a connection each", F, threads) {
     if (!F::available()) return;
     const scratch_table<F> table;

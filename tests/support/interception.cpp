@@ -35,6 +35,13 @@ public:
     }
 
     [[nodiscard]] bool alive() const noexcept override { return !broken_ && inner_->alive(); }
+    [[nodiscard]] sql::transaction_state transaction() const noexcept override {
+        return inner_->transaction();
+    }
+    [[nodiscard]] int socket() const noexcept override { return inner_->socket(); }
+    [[nodiscard]] std::int64_t announced_process() const noexcept override {
+        return inner_->announced_process();
+    }
     [[nodiscard]] bool keeps_session_state() const noexcept override {
         return inner_->keeps_session_state();
     }

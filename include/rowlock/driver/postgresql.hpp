@@ -52,6 +52,9 @@ public:
     sql::result query(std::string_view text, sql::deadline until) override;
     [[nodiscard]] bool alive() const noexcept override;
     [[nodiscard]] bool keeps_session_state() const noexcept override;
+    [[nodiscard]] sql::transaction_state transaction() const noexcept override;
+    [[nodiscard]] int socket() const noexcept override;
+    [[nodiscard]] std::int64_t announced_process() const noexcept override;
     [[nodiscard]] std::uint64_t round_trips() const noexcept override;
 
 private:

@@ -56,6 +56,7 @@ public:
                         sql::deadline until) override;
     sql::result query(std::string_view text, sql::deadline until) override;
     [[nodiscard]] bool alive() const noexcept override;
+    [[nodiscard]] sql::transaction_state transaction() const noexcept override;
     [[nodiscard]] std::uint64_t round_trips() const noexcept override;
 
 private:

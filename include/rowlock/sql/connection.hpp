@@ -116,6 +116,16 @@ private:
     std::vector<cell> cells_;
 };
 
+/// Where a connection stands with transactions.
+enum class transaction_state : unsigned char {
+    none,     ///< each statement commits by itself
+    open,     ///< what is done takes effect with the commit
+    failed,   ///< a statement failed, and the server refuses all but a rollback (PostgreSQL)
+    unknown,  ///< the library does not tell; the server can be asked
+};
+
+struct server_facts;  // src/sql/server_facts.hpp
+
 /// One connection to a database. One thread at a time. Every failure is a rowlock::error:
 /// - the server refused: its errc by the dialect's table (sql/classify.hpp), the connection stays
 ///   usable unless alive() says otherwise;
@@ -153,12 +163,28 @@ public:
     /// are another client's by the next.
     [[nodiscard]] virtual bool keeps_session_state() const noexcept { return true; }
 
+    /// As far as the library knows. Sends nothing.
+    [[nodiscard]] virtual transaction_state transaction() const noexcept {
+        return transaction_state::unknown;
+    }
+
+    /// A descriptor that turns readable when the server closes the connection, or says something
+    /// unasked, while no call is running; -1 if the library shows none. To be polled, not read.
+    [[nodiscard]] virtual int socket() const noexcept { return -1; }
+
+    /// The id of the server process as it was announced when connecting, 0 if the library does not
+    /// tell. A pooler in between announces one of its own making.
+    [[nodiscard]] virtual std::int64_t announced_process() const noexcept { return 0; }
+
     /// How many round trips this connection has made, first preparations included. A statement on
     /// SQLite counts as one.
     [[nodiscard]] virtual std::uint64_t round_trips() const noexcept = 0;
 
 private:
+    friend const server_facts& facts_of(connection& db, deadline until);
+
     bool discarded_ = false;
+    std::shared_ptr<const server_facts> facts_;  ///< asked once per connection
 };
 
 /// Where connections come from: one of our drivers' open(), or any function of yours that yields

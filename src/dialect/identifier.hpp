@@ -1,0 +1,21 @@
+#pragma once
+
+#include <rowlock/sql/connection.hpp>
+
+#include <string>
+#include <string_view>
+
+/// Names of the caller's own tables and columns, as they stand in SQL text.
+namespace rowlock::dialect {
+
+/// In the dialect's quotes, which keep upper and lower case apart on PostgreSQL.
+/// @throws error errc::invalid_options if it is empty, holds a control character, is no UTF-8, or
+/// is longer than the database keeps (63 bytes on PostgreSQL, which would cut it in silence; 64
+/// characters on MySQL)
+[[nodiscard]] std::string quoted(sql::dialect which, std::string_view name);
+
+/// `table` or `schema.table`, each part quoted.
+/// @throws error errc::invalid_options as quoted(), and for more than one dot
+[[nodiscard]] std::string quoted_table(sql::dialect which, std::string_view name);
+
+}  // namespace rowlock::dialect
