@@ -151,10 +151,8 @@ TEST_CASE("control: a blind update in the same order loses the other one") {
         const auto seen = at.stock.read(at.b(), "A1", {"quantity"})->integer("quantity");
         const std::string blind =
             "update " + at.table() + " set quantity = " + std::to_string(seen - 1);
-        const auto affected =
-            at.interleave([&] { at.a().query(blind, soon()); }, "commit",
-                          [&] { return at.b().query(blind + " where sku = 'A1'", soon()).rows(); });
-        CHECK(affected == 0);
+        at.interleave([&] { at.a().query(blind, soon()); }, "commit",
+                      [&] { at.b().query(blind, soon()); });
         CHECK(at.quantity() == 9);  // two were sold
     }
 }
