@@ -66,13 +66,13 @@ struct updated_at {
 ///
 /// A time is set to the database's clock, but always at least one step later than the row's last
 /// one, so that two updates within one tick, or after the clock was set back, still differ. It must
-/// be as fine as that needs: PostgreSQL timestamptz or timestamp (UTC), with all six digits; MySQL
+/// be fine enough for that: PostgreSQL timestamptz or timestamp (UTC), with all six digits; MySQL
 /// and MariaDB DATETIME(6) (UTC; TIMESTAMP is refused, since in the hour that daylight saving
 /// repeats two instants read alike); SQLite text as strftime writes it (steps of 1 ms) or an
 /// integer of microseconds since 1970.
 ///
-/// Everybody who changes the row must change the version, and only by moving it ahead; a trigger
-/// must not write it.
+/// Everybody who changes the row must change the version, and only by moving it ahead. A trigger
+/// must not write it; MySQL's ON UPDATE CURRENT_TIMESTAMP gives way to what is written here.
 class version_column {
 public:
     version_column(const char* counter) : name_{counter} {}
@@ -212,6 +212,11 @@ private:
 ///   may MariaDB from 11.6 on; SQLite does so where a transaction has read before another
 ///   connection wrote. That is an error errc::conflict: start the transaction over.
 ///
+/// On a Galera cluster the second writer of a row is a deadlock at its commit (retryable).
+///
+/// A change whose reply is lost outside of a transaction is errc::outcome_unknown: read the row. If
+/// it still has the version seen, nothing was done.
+///
 /// Thread-safe, each call on a connection of its own; copies share what they know. Make one per
 /// table and database and keep it: what the catalog says of the columns is asked once (PostgreSQL,
 /// MySQL and MariaDB: one round trip more at the first call), and prepared statements are found
@@ -307,7 +312,8 @@ public:
         deleted_rows deleted = deleted_rows::hidden) const;
 
     /// Version 1, or nothing if the resource is there already, erased or not. Safe beside others
-    /// that do the same; a PostgreSQL transaction goes on. One round trip (MySQL: two).
+    /// that do the same; a PostgreSQL transaction goes on. In a MySQL transaction whose snapshot is
+    /// older than the resource, read() finds nothing then: start over. One round trip (MySQL: two).
     [[nodiscard]] std::optional<row_version> create(sql::connection& db,
                                                     const lock_name& resource) const;
 
@@ -431,7 +437,7 @@ auto retry_on_conflict(const retry_policy& policy, Action&& action,
 /// the connection is gone. Two round trips per attempt besides the action's (Connector/C++: two
 /// more, to see that there is no transaction).
 /// @throws error as above; errc::invalid_options if `db` is in a transaction;
-/// errc::database_error if the action swallowed the error that ended its transaction
+/// errc::database_error if the action ended the transaction itself, or swallowed the error that did
 template <typename Action>
 requires std::invocable<Action&, int>
 auto retry_on_conflict(sql::connection& db, const retry_policy& policy, Action&& action,

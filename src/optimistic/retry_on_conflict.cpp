@@ -1,3 +1,4 @@
+#include "sql/server_facts.hpp"
 #include <rowlock/optimistic.hpp>
 
 namespace rowlock::detail {
@@ -9,19 +10,28 @@ sql::deadline from_now(std::chrono::milliseconds time) {
     return std::chrono::steady_clock::now() + time;
 }
 
-/// Connector/C++ does not tell. A savepoint is kept only within a transaction; asking begins none.
-bool in_transaction(sql::connection& db, std::chrono::milliseconds statement_deadline) {
-    const auto state = db.transaction();
-    if (state != sql::transaction_state::unknown) return state != sql::transaction_state::none;
-    if (db.speaks() != sql::dialect::mysql) return false;  // a BEGIN inside of one is an error
-    db.query("savepoint rowlock_probe", from_now(statement_deadline));
+/// For Connector/C++, which does not tell. MySQL has no variable for it, but keeps a savepoint only
+/// within a transaction. Asking begins none.
+sql::transaction_state ask_server(sql::connection& db, std::chrono::milliseconds each) {
+    using sql::transaction_state;
+    if (sql::facts_of(db, from_now(each)).mariadb) {
+        const bool within = db.query("select @@in_transaction", from_now(each)).integer(0, 0) != 0;
+        return within ? transaction_state::open : transaction_state::none;
+    }
+    db.query("savepoint rowlock_probe", from_now(each));
     try {
-        db.query("release savepoint rowlock_probe", from_now(statement_deadline));
-        return true;
+        db.query("release savepoint rowlock_probe", from_now(each));
+        return transaction_state::open;
     } catch (const error& failure) {
-        if (failure.native_code() == no_such_savepoint) return false;
+        if (failure.native_code() == no_such_savepoint) return transaction_state::none;
         throw;
     }
+}
+
+sql::transaction_state state_of(sql::connection& db, std::chrono::milliseconds each) {
+    const auto known = db.transaction();
+    const bool can_ask = db.speaks() == sql::dialect::mysql;
+    return known == sql::transaction_state::unknown && can_ask ? ask_server(db, each) : known;
 }
 
 }  // namespace
@@ -54,7 +64,9 @@ attempt_transaction::attempt_transaction(sql::connection& db,
         throw error{errc::invalid_options,
                     "statement_deadline must be positive and at most one minute"};
     }
-    if (in_transaction(db_, statement_deadline)) {
+    const auto state = state_of(db_, statement_deadline);
+    // Unknown: a driver of the caller's. PostgreSQL and SQLite do not commit at a second BEGIN.
+    if (state == sql::transaction_state::open || state == sql::transaction_state::failed) {
         throw error{errc::invalid_options,
                     "this connection is in a transaction: end it first, or call the "
                     "retry_on_conflict() without a connection around the whole of it"};
@@ -68,7 +80,7 @@ attempt_transaction::~attempt_transaction() {
 }
 
 void attempt_transaction::commit() {
-    const auto state = db_.transaction();
+    const auto state = state_of(db_, statement_deadline_);
     if (state == sql::transaction_state::failed) {
         // COMMIT would roll back and say nothing.
         throw error{errc::database_error,
@@ -76,10 +88,11 @@ void attempt_transaction::commit() {
                     "reach retry_on_conflict(); nothing was committed"};
     }
     if (state == sql::transaction_state::none) {
+        // By the action, or as a deadlock's victim, which MySQL goes on after as if nothing were.
         over_ = true;
         throw error{errc::database_error,
                     "the transaction of this attempt has ended before its commit: leave commit and "
-                    "rollback to retry_on_conflict()"};
+                    "rollback to retry_on_conflict(), and let errors reach it"};
     }
     db_.query("commit", from_now(statement_deadline_));
     over_ = true;

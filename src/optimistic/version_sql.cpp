@@ -138,6 +138,10 @@ std::string read_text(const table_shape& of, std::span<const std::string> column
     return text + " from " + of.table + where_key(of) + " limit 2";
 }
 
+std::string read_newest_text(const table_shape& of) {
+    return read_text(of, {}) + " lock in share mode";
+}
+
 std::string insert_text(const table_shape& of, std::span<const assignment> values) {
     std::string columns = joined(of.key);
     std::string cells;

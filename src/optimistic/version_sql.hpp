@@ -54,6 +54,9 @@ enum class mark : unsigned char { keep, set, clear };
 /// Answers version, 1 if marked as deleted, 1 if the version can move on, and the columns (quoted)
 /// of up to two rows: a second one tells that the key is none.
 [[nodiscard]] std::string read_text(const table_shape& of, std::span<const std::string> columns);
+/// After a duplicate on MySQL: the newest row, whatever the snapshot shows. The INSERT that failed
+/// has left this very lock on it already.
+[[nodiscard]] std::string read_newest_text(const table_shape& of);
 [[nodiscard]] std::string insert_text(const table_shape& of, std::span<const assignment> values);
 [[nodiscard]] std::string update_text(const table_shape& of, std::span<const assignment> values,
                                       mark how);

@@ -152,7 +152,9 @@ void add_seen(parameters& to, const known_table& table, const row_version& seen)
     if (table.shape.version_is_time && table.shape.speaks == sql::dialect::sqlite) {
         return to.add(seen.str());
     }
-    to.add(seen.number());
+    const std::int64_t number = seen.number();
+    if (number > table.most) refuse("this version is greater than any that the column can hold");
+    to.add(number);
 }
 
 void require_growth(const known_table& table, const row_version& seen) {
@@ -287,12 +289,10 @@ public:
     }
 
     /// Version, mark, whether it can move on, and the columns; no row if there is none.
-    sql::result look(sql::connection& db, const row_key& key,
-                     std::span<const std::string> quoted_columns) {
-        const known_table& table = on(db);
+    sql::result look(sql::connection& db, const row_key& key, const std::string& text) {
         parameters bound;
-        add_key(bound, table, key);
-        sql::result rows = run(db, read_text(table.shape, quoted_columns), bound);
+        add_key(bound, on(db), key);
+        sql::result rows = run(db, text, bound);
         if (rows.rows() > 1) refuse_several();
         return rows;
     }
@@ -344,7 +344,7 @@ void versioned_table::state::require_assignable(sql::dialect speaks,
 
 update_result versioned_table::state::why_not(sql::connection& db, const row_key& key,
                                               const row_version& seen, mark how) {
-    const sql::result rows = look(db, key, {});
+    const sql::result rows = look(db, key, read_text(on(db).shape, {}));
     if (rows.empty()) return update_result::gone();
     const bool deleted = rows.integer(0, 1) != 0;
     const bool unmarked = how != mark::clear;
@@ -393,7 +393,8 @@ update_result versioned_table::state::erase(sql::connection& db, const row_key& 
     const auto erased = run(db, erase_text(table.shape), bound).affected();
     if (erased > 1) refuse_several();
     if (erased == 1) return update_result::done(seen);
-    return look(db, key, {}).empty() ? update_result::gone() : update_result::conflict();
+    const sql::result rows = look(db, key, read_text(table.shape, {}));
+    return rows.empty() ? update_result::gone() : update_result::conflict();
 }
 
 std::optional<row_version> versioned_table::state::insert(sql::connection& db, const row_key& key,
@@ -416,7 +417,8 @@ std::optional<row_version> versioned_table::state::insert(sql::connection& db, c
         return row_version{first};
     } catch (const error& failure) {
         // Only the statement was undone. Another unique index of the table is the caller's affair.
-        if (failure.kind() != errc::unique_violation || look(db, key, {}).empty()) throw;
+        if (failure.kind() != errc::unique_violation) throw;
+        if (look(db, key, read_newest_text(table.shape)).empty()) throw;
         return std::nullopt;
     }
 }
@@ -437,7 +439,7 @@ std::optional<versioned_row> versioned_table::read(sql::connection& db, const ro
     for (const std::string& column : columns) {
         quoted.push_back(dialect::quoted(db.speaks(), column));
     }
-    sql::result rows = state_->look(db, key, quoted);
+    sql::result rows = state_->look(db, key, read_text(table.shape, quoted));
     if (rows.empty()) return std::nullopt;
     const bool marked = rows.integer(0, 1) != 0;
     if (marked && deleted == deleted_rows::hidden) return std::nullopt;

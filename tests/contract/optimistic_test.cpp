@@ -161,6 +161,7 @@ TEST_CASE("a row that is gone is told from one that changed") {
         CHECK_FALSE(at.stock_table.read(at.db(), "B2", {}));
         CHECK(at.stock_table.update(at.db(), "B2", row_version{1}, {}).what() == outcome::gone);
         CHECK(at.stock_table.erase(at.db(), "A1", row_version{7}).what() == outcome::conflict);
+        CHECK(at.stock_table.erase(at.db(), "A1", row_version{-7}).what() == outcome::conflict);
         CHECK(at.stock_table.erase(at.db(), "A1", row_version{1}));
         CHECK(at.stock_table.erase(at.db(), "A1", row_version{1}).what() == outcome::gone);
         CHECK(at.stock_table.update(at.db(), "A1", row_version{1}, {}).what() == outcome::gone);
@@ -732,6 +733,20 @@ TEST_CASE("an error that the action swallowed cannot look like a commit") {
               }) == errc::database_error);
         CHECK(at.stock() == "10");
         CHECK(at.stock_table.update(at.db(), "A1", row_version{1}, {}));
+    }
+}
+
+TEST_CASE("a transaction that the action ended cannot look committed") {
+    FOR_EACH_SUBJECT(one) {
+        const shop at{one};
+        CHECK(kind_of([&] {
+                  retry_on_conflict(at.db(), {}, [&](int) {
+                      at.db().query("update " + at.table() + " set quantity = 3", soon());
+                      at.db().query("rollback", soon());
+                  });
+              }) == errc::database_error);
+        CHECK(at.stock() == "10");
+        CHECK(retry_on_conflict(at.db(), {}, [](int) {}).attempts == 1);
     }
 }
 

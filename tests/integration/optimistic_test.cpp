@@ -343,6 +343,20 @@ TEST_CASE("two who insert the same key: one does, and the other is told") {
     }
 }
 
+TEST_CASE("a key that was taken after the snapshot is taken") {
+    if (support::lock_database database{backend::mariadb}; database.there()) {
+        const shop at{database};
+        at.b().query("set session transaction isolation level repeatable read", soon());
+        at.b().query("begin", soon());
+        CHECK_FALSE(at.stock.read(at.b(), "B2", {}));
+        const std::vector<assignment> made{{"changed", "2026-01-01 00:00:00"}};
+        CHECK(at.stock.insert(at.a(), "B2", made));
+        CHECK_FALSE(at.stock.insert(at.b(), "B2", made));
+        CHECK_FALSE(at.stock.read(at.b(), "B2", {}));  // the snapshot's answer
+        at.b().query("rollback", soon());
+    }
+}
+
 TEST_CASE(
     "an erased row that is made anew matches a version seen before; a soft-deleted does not") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
@@ -470,7 +484,10 @@ TEST_CASE("many who create and move the same resources in transactions do not ge
                         *db, {.attempts = 1000, .backoff = 1ms, .max_backoff = 20ms, .total = 60s},
                         [&](int) {
                             mine = files.create(*db, name).has_value();
-                            return files.update(*db, name, *files.read(*db, name));
+                            const auto seen = files.read(*db, name);
+                            // Created by another after our snapshot.
+                            if (!seen) return update_result::conflict();
+                            return files.update(*db, name, *seen);
                         });
                     created += mine ? 1 : 0;
                     attempts += done.attempts;
