@@ -393,7 +393,9 @@ TEST_CASE("a time that is the version moves ahead with every update, even from t
                      {"text", "2150-01-01"},
                      {"integer", "5680281600999999"}};
         }
-        for (const auto& [type, future] : kinds) {
+        for (const auto& kind : kinds) {
+            const auto& type = kind.first;
+            const auto& future = kind.second;
             CAPTURE(type);
             CAPTURE(future);
             const place at{

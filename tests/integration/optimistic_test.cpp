@@ -501,3 +501,50 @@ TEST_CASE("many who create and move the same resources in transactions do not ge
         MESSAGE("attempts for 160 changes: ", attempts.load());
     }
 }
+
+TEST_CASE("PostgreSQL: a domain is as good as the type behind it") {
+    if (support::lock_database database{backend::postgresql}; database.there()) {
+        const auto db = database.connect();
+        const std::string prefix = database.prefix();
+        database.run("create domain " + prefix + "fine as timestamptz not null");
+        database.run("create domain " + prefix + "coarse as timestamptz(3)");
+        database.run("create table rowlock_domains (id int primary key, fine " + prefix +
+                     "fine, coarse " + prefix + "coarse)");
+        database.run("insert into rowlock_domains values (1, now(), now())");
+        const versioned_table fine{
+            {.table = prefix + "domains", .key = {"id"}, .version = updated_at{"fine"}}};
+        const versioned_table coarse{
+            {.table = prefix + "domains", .key = {"id"}, .version = updated_at{"coarse"}}};
+        const auto seen = fine.read(*db, 1, {})->version();
+        CHECK(fine.update(*db, 1, seen, {}));
+        CHECK_FALSE(fine.update(*db, 1, seen, {}));
+        CHECK(kind_of([&] { (void)coarse.read(*db, 1, {}); }) == errc::unsupported);
+        database.run("drop table rowlock_domains");
+        database.run("drop domain " + prefix + "fine");
+        database.run("drop domain " + prefix + "coarse");
+    }
+}
+
+TEST_CASE("one table object serves threads, each on a connection of its own") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        const shop at{database};
+        const versioned_table fresh{
+            {.table = at.table(), .key = {"sku"}, .version = "version"}};  // nothing asked yet
+        std::vector<std::future<bool>> threads;
+        for (int thread = 0; thread < 4; ++thread) {
+            threads.push_back(std::async(std::launch::async, [&] {
+                const auto db = database.connect();
+                for (int i = 0; i < 20; ++i) {
+                    // More shapes than are kept, in the end.
+                    const auto row = fresh.read(
+                        *db, "A1",
+                        std::vector<std::string>(static_cast<std::size_t>(i * 8), "quantity"));
+                    if (!row) return false;
+                    (void)fresh.update(*db, "A1", row->version(), {});
+                }
+                return true;
+            }));
+        }
+        for (auto& each : threads) CHECK(each.get());
+    }
+}
