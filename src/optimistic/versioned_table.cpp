@@ -304,7 +304,7 @@ public:
     update_result why_not(sql::connection& db, const row_key& key, const row_version& seen,
                           mark how);
     /// The version that MySQL is told to write.
-    std::int64_t new_version(sql::connection& db, std::int64_t at_least);
+    std::int64_t new_version(sql::connection& db, std::int64_t at_least) const;
     update_result change(sql::connection& db, const row_key& key, const row_version& seen,
                          const std::vector<assignment>& values, mark how);
     update_result erase(sql::connection& db, const row_key& key, const row_version& seen);
@@ -354,7 +354,7 @@ update_result versioned_table::state::why_not(sql::connection& db, const row_key
     return update_result::conflict();
 }
 
-std::int64_t versioned_table::state::new_version(sql::connection& db, std::int64_t at_least) {
+std::int64_t versioned_table::state::new_version(sql::connection& db, std::int64_t at_least) const {
     static const sql::statement clock =
         dialect::statements::one(sql::dialect::mysql, "utc_now", {});
     return std::max(db.execute(clock, {}, until()).integer(0, 0), at_least);
