@@ -9,6 +9,7 @@
 #include <rowlock/lock_name.hpp>
 #include <rowlock/migrations.hpp>
 #include <rowlock/mutex.hpp>
+#include <rowlock/optimistic.hpp>
 #include <rowlock/options.hpp>
 #include <rowlock/reaper.hpp>
 #include <rowlock/retry.hpp>

@@ -4,6 +4,7 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
 
 /// The SQL of one dialect, loaded from src/dialect/<dialect>/*.sql, where each statement says what
 /// it does, what $1 … $n are and why it is right. Members are named after the files.
@@ -19,6 +20,11 @@ struct statement_options {
 struct statements {
     /// @throws error errc::invalid_options for an unusable schema or prefix
     statements(sql::dialect dialect, const statement_options& options);
+
+    /// One statement by the name of its file: for what needs no session and no lease.
+    /// @throws error errc::invalid_options as above; errc::unsupported if there is no such file
+    [[nodiscard]] static sql::statement one(sql::dialect dialect, std::string_view name,
+                                            const statement_options& options);
 
     sql::dialect speaks;
 

@@ -45,6 +45,9 @@ TEST_CASE("the testing clock stands in for SQLite's") {
 
 TEST_CASE("no statement reads a clock that stands still while it waits") {
     for (const auto& file : rowlock::embedded::dialect_files()) {
+        // Times of rowlock_version are for people, on connections whose time zone is not ours;
+        // utc_now waits for nobody.
+        if (file.path.find("mysql/version_") == 0 || file.path == "mysql/utc_now.sql") continue;
         const std::string text{file.text};
         std::string code;
         for (std::size_t at = 0; at < text.size();) {  // without the comment lines

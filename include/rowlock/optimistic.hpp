@@ -1,0 +1,465 @@
+#pragma once
+
+#include <rowlock/client.hpp>
+#include <rowlock/error.hpp>
+#include <rowlock/lock_name.hpp>
+#include <rowlock/options.hpp>
+#include <rowlock/retry.hpp>
+#include <rowlock/sql/connection.hpp>
+
+#include <chrono>
+#include <concepts>
+#include <cstdint>
+#include <initializer_list>
+#include <memory>
+#include <optional>
+#include <stop_token>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+/// Optimistic locks: nothing is locked while people or programs think; a write says which version
+/// of the row it is based on, and changes nothing if the row has moved on.
+///
+///     const rowlock::versioned_table stock{
+///         {.table = "inventory", .key = {"sku"}, .version = "version"}};
+///
+///     auto row = stock.read(db, "A1", {"quantity"});
+///     auto sold = stock.update(db, "A1", row->version(), {rowlock::increment("quantity", -1)});
+///     if (!sold) …                                  // somebody else was first: read again
+///
+/// `db` is any connection, ours or a connection_ref over the caller's handle, inside or outside of
+/// a transaction. No call here begins or ends one (but for the overload of retry_on_conflict() that
+/// is asked to), and none leaves a setting changed.
+namespace rowlock {
+
+/// What a row's version was when it was looked at. Opaque, equality apart: keep it, send it out
+/// with a form or as an ETag (str()), and hand it back.
+class row_version {
+public:
+    explicit row_version(std::string text) : text_{std::move(text)} {}
+    explicit row_version(std::int64_t number) : text_{std::to_string(number)} {}
+
+    [[nodiscard]] const std::string& str() const noexcept { return text_; }
+    /// The counter, or microseconds since 1970 (UTC).
+    /// @throws error errc::invalid_options if it is no number (SQLite: a time kept as text)
+    [[nodiscard]] std::int64_t number() const;
+
+    friend bool operator==(const row_version&, const row_version&) = default;
+
+private:
+    std::string text_;
+};
+
+/// The name of a column that holds the time of the last change and serves as the version.
+struct updated_at {
+    std::string column;
+};
+
+/// Which column is the version. A counter, given by its name, is the better choice: it is exact and
+/// small. A time works if there is one already:
+///
+///     .version = "version"                      // an integer, NOT NULL
+///     .version = rowlock::updated_at{"changed"}
+///
+/// A time is set to the database's clock, but always at least one step later than the row's last
+/// one, so that two updates within one tick, or after the clock was set back, still differ. It must
+/// be fine enough for that: PostgreSQL timestamptz or timestamp (UTC), with all six digits; MySQL
+/// and MariaDB DATETIME(6) (UTC; TIMESTAMP is refused, since in the hour that daylight saving
+/// repeats two instants read alike); SQLite text as strftime writes it (steps of 1 ms) or an
+/// integer of microseconds since 1970.
+///
+/// Everybody who changes the row must change the version, and only by moving it ahead. A trigger
+/// must not write it; MySQL's ON UPDATE CURRENT_TIMESTAMP gives way to what is written here.
+class version_column {
+public:
+    version_column(const char* counter) : name_{counter} {}
+    version_column(std::string counter) : name_{std::move(counter)} {}
+    version_column(updated_at time) : name_{std::move(time.column)}, is_time_{true} {}
+
+    [[nodiscard]] const std::string& name() const noexcept { return name_; }
+    [[nodiscard]] bool is_time() const noexcept { return is_time_; }
+
+private:
+    std::string name_;
+    bool is_time_ = false;
+};
+
+/// The caller's own table. Names are quoted: upper and lower case, reserved words and quotes are
+/// kept as they are. SOCI reads texts itself: no colons and apostrophes in names there.
+struct table_description {
+    /// `table` or `schema.table`.
+    std::string table;
+    /// The columns that together identify one row; they should be the primary key or have a unique
+    /// index. errc::unindexed_key if they turn out not to.
+    std::vector<std::string> key;
+    version_column version;
+    /// If set, a row with anything but NULL there counts as deleted. A time or an integer of
+    /// microseconds since 1970; SQLite: text, too.
+    std::string deleted_at = {};
+    /// For each statement. As client_options::statement_deadline.
+    std::chrono::milliseconds statement_deadline{std::chrono::seconds{5}};
+};
+
+/// The values of the key columns, in their order: `"A1"`, `42`, or `{"eu", 42}`. Text is viewed,
+/// not copied: it must live through the call.
+class row_key {
+public:
+    row_key(std::initializer_list<sql::value> values) : values_{values} {}
+    explicit row_key(std::vector<sql::value> values) : values_{std::move(values)} {}
+    template <typename T>
+    requires(std::constructible_from<sql::value, const T&> &&
+             !std::same_as<std::remove_cvref_t<T>, row_key>) row_key(const T& value)
+        : values_{{sql::value{value}}} {}
+
+    [[nodiscard]] const std::vector<sql::value>& values() const noexcept { return values_; }
+
+private:
+    std::vector<sql::value> values_;
+};
+
+/// One column to be written. Text is viewed, not copied: it must live through the call.
+struct assignment {
+    assignment(std::string_view to, sql::value what) : column{to}, value{what} {}
+
+    std::string_view column;
+    sql::value value;
+    bool adds = false;  ///< to what the column holds
+};
+
+/// `column = column + by`; a `by` below zero takes away. NULL stays NULL.
+[[nodiscard]] inline assignment increment(std::string_view column, std::int64_t by = 1) {
+    assignment made{column, by};
+    made.adds = true;
+    return made;
+}
+
+/// Whether rows that are marked as deleted are read.
+enum class deleted_rows : unsigned char { hidden, shown };
+
+/// What read() found.
+class versioned_row {
+public:
+    /// For update(), erase(), soft_delete(), restore().
+    [[nodiscard]] const row_version& version() const noexcept { return version_; }
+    [[nodiscard]] bool deleted() const noexcept { return deleted_; }
+
+    // By the name that was asked for. @throws error errc::invalid_options for one that was not.
+    [[nodiscard]] bool is_null(std::string_view column) const;
+    /// Empty for NULL. Valid as long as this row.
+    [[nodiscard]] std::string_view text(std::string_view column) const;
+    /// @throws error errc::database_error if it is NULL or no integer.
+    [[nodiscard]] std::int64_t integer(std::string_view column) const;
+    [[nodiscard]] std::optional<std::int64_t> maybe_integer(std::string_view column) const;
+
+private:
+    friend class versioned_table;
+    versioned_row(row_version version, bool deleted, std::vector<std::string> columns,
+                  sql::result cells)
+        : version_{std::move(version)},
+          deleted_{deleted},
+          columns_{std::move(columns)},
+          cells_{std::move(cells)} {}
+    [[nodiscard]] std::size_t place(std::string_view column) const;
+
+    row_version version_;
+    bool deleted_;
+    std::vector<std::string> columns_;
+    sql::result cells_;
+};
+
+/// What became of a conditional change. True if it was made.
+class [[nodiscard]] update_result {
+public:
+    enum class outcome : unsigned char {
+        done,
+        conflict,  ///< nothing was changed: the row has another version by now
+        gone,      ///< nothing was changed: there is no such row, or it is marked as deleted (for
+                   ///< restore(): it is not)
+    };
+
+    static update_result done(row_version now) { return update_result{std::move(now)}; }
+    static update_result conflict() noexcept { return update_result{outcome::conflict}; }
+    static update_result gone() noexcept { return update_result{outcome::gone}; }
+
+    explicit operator bool() const noexcept { return what_ == outcome::done; }
+    [[nodiscard]] outcome what() const noexcept { return what_; }
+
+    /// The version after the change, for the next one; after an erase() the last it had.
+    /// @throws error errc::conflict if the change was not made.
+    [[nodiscard]] const row_version& version() const { return *or_throw().version_; }
+
+    /// @throws error errc::conflict if the change was not made.
+    const update_result& or_throw() const;
+
+private:
+    explicit update_result(row_version now) : version_{std::move(now)} {}
+    explicit update_result(outcome what) noexcept : what_{what} {}
+
+    outcome what_ = outcome::done;
+    std::optional<row_version> version_;
+};
+
+/// Reads and changes rows of one table by version. Each change is one conditional statement; the
+/// database decides, whatever isolation level the caller's transaction has:
+/// - READ COMMITTED, and MySQL's REPEATABLE READ: a change that finds the row locked waits, looks
+/// at
+///   what the other transaction left, and answers conflict. It does not abort the transaction.
+/// - PostgreSQL's REPEATABLE READ and SERIALIZABLE: the server fails the transaction instead, and
+/// so
+///   may MariaDB from 11.6 on; SQLite does so where a transaction has read before another
+///   connection wrote. That is an error errc::conflict: start the transaction over.
+///
+/// On a Galera cluster the second writer of a row is a deadlock at its commit (retryable).
+///
+/// A change whose reply is lost outside of a transaction is errc::outcome_unknown: read the row. If
+/// it still has the version seen, nothing was done.
+///
+/// Thread-safe, each call on a connection of its own; copies share what they know. Make one per
+/// table and database and keep it: what the catalog says of the columns is asked once (PostgreSQL,
+/// MySQL and MariaDB: one round trip more at the first call), and prepared statements are found
+/// again by their shape.
+///
+/// Errors of every call, besides those of sql::connection:
+/// - errc::invalid_options: a key of another length or with a NULL, an unknown or reserved column;
+/// - errc::schema_outdated: the table or a column is missing;
+/// - errc::unsupported: the version column is of a type that cannot tell two updates apart;
+/// - errc::unindexed_key: the key matched several rows. Those are changed: roll back;
+/// - errc::database_error: a version that is NULL, not understood, or cannot grow any more.
+class versioned_table {
+public:
+    /// @throws error errc::invalid_options for a description without table, key or version, with
+    /// a column twice, or a deadline outside 1 ms to 1 minute.
+    explicit versioned_table(table_description description);
+
+    [[nodiscard]] const table_description& description() const noexcept;
+
+    /// The row, or nothing if there is none (or it is marked as deleted). One round trip, no lock.
+    /// In a transaction that keeps its snapshot it may be old; the change that follows will tell.
+    [[nodiscard]] std::optional<versioned_row> read(
+        sql::connection& db, const row_key& key, const std::vector<std::string>& columns,
+        deleted_rows deleted = deleted_rows::hidden) const;
+
+    /// Makes a row with its first version: 1, or the time. Empty if the key is taken, by a row that
+    /// is marked as deleted, too; a PostgreSQL transaction goes on. One round trip (MySQL: two if
+    /// it is taken).
+    ///
+    /// Counters begin at 1 again if a row is erased and made anew: a version seen before that may
+    /// then match. Where that matters, soft_delete() and restore(), or use updated_at.
+    [[nodiscard]] std::optional<row_version> insert(
+        sql::connection& db, const row_key& key,
+        const std::vector<assignment>& assignments = {}) const;
+
+    /// Writes the columns and moves the version on, if it is still `seen`. Without assignments only
+    /// the version moves. One round trip (MySQL with updated_at: two), and one more, a plain read,
+    /// to tell conflict from gone. In a MySQL transaction whose snapshot still shows `seen`, gone
+    /// is told as conflict.
+    update_result update(sql::connection& db, const row_key& key, const row_version& seen,
+                         const std::vector<assignment>& assignments) const;
+
+    /// Deletes the row, marked as deleted or not, if its version is still `seen`. Round trips as
+    /// update().
+    update_result erase(sql::connection& db, const row_key& key, const row_version& seen) const;
+
+    /// Marks the row as deleted and moves its version on. Round trips as update().
+    /// @throws error errc::invalid_options without a deleted_at column
+    update_result soft_delete(sql::connection& db, const row_key& key,
+                              const row_version& seen) const;
+
+    /// Takes the mark away and moves the version on. `seen` is what soft_delete() answered, or what
+    /// read() showed. Round trips as update().
+    /// @throws error errc::invalid_options without a deleted_at column
+    update_result restore(sql::connection& db, const row_key& key, const row_version& seen) const;
+
+private:
+    class state;
+    std::shared_ptr<state> state_;
+};
+
+/// Options of `versions`.
+struct versions_options {
+    /// As client_options::schema and prefix: where rowlock's own tables are.
+    std::string schema = {};
+    std::string prefix = "rowlock_";
+    /// For each statement. As client_options::statement_deadline.
+    std::chrono::milliseconds statement_deadline{std::chrono::seconds{5}};
+};
+
+/// A resource and its version, as list() shows it.
+struct versioned_resource {
+    std::string resource;
+    row_version version;
+    bool deleted;
+    std::chrono::microseconds since_update;  ///< by the database's clock
+};
+
+/// Versions of things that have no row of their own: a file, a remote object, a whole report. They
+/// are kept in rowlock's table `rowlock_version` (see migrate()). Check and move the version in the
+/// transaction that does the work, or around the work. Names follow the rules of lock_name.
+///
+/// Isolation, threads and errors as versioned_table; errc::invalid_name.
+class versions {
+public:
+    /// @throws error errc::invalid_options
+    explicit versions(versions_options options = {});
+
+    /// Nothing if the resource was never created, or was erased and `deleted` is hidden. One round
+    /// trip, no lock.
+    [[nodiscard]] std::optional<row_version> read(
+        sql::connection& db, const lock_name& resource,
+        deleted_rows deleted = deleted_rows::hidden) const;
+
+    /// Version 1, or nothing if the resource is there already, erased or not. Safe beside others
+    /// that do the same; a PostgreSQL transaction goes on. In a MySQL transaction whose snapshot is
+    /// older than the resource, read() finds nothing then: start over. One round trip (MySQL: two).
+    [[nodiscard]] std::optional<row_version> create(sql::connection& db,
+                                                    const lock_name& resource) const;
+
+    /// Moves the version on if it is still `seen`. One round trip, and one more to tell conflict
+    /// from gone.
+    update_result update(sql::connection& db, const lock_name& resource,
+                         const row_version& seen) const;
+
+    /// Marks the resource as deleted. Its row stays and its version goes on counting, so nothing
+    /// that was seen before can ever match again. Round trips as update().
+    update_result erase(sql::connection& db, const lock_name& resource,
+                        const row_version& seen) const;
+
+    /// Takes the mark away; `seen` is what erase() answered. Round trips as update().
+    update_result restore(sql::connection& db, const lock_name& resource,
+                          const row_version& seen) const;
+
+    /// A page of the resources whose names start with `prefix`, by name, the erased ones, too.
+    [[nodiscard]] std::vector<versioned_resource> list(sql::connection& db,
+                                                       std::string_view prefix = {},
+                                                       const page& which = {}) const;
+
+private:
+    class state;
+    std::shared_ptr<state> state_;
+};
+
+namespace detail {
+
+/// The error that stands for an update_result which is `conflict`.
+[[nodiscard]] error conflict_error();
+
+/// As pause_or_rethrow(), to be called while `failure` is handled. A conflict that is not to be
+/// repeated any more says how many attempts there were; on a connection that is gone nothing is
+/// repeated.
+void pause_or_give_up(const retry_policy& policy, const error& failure, int attempts_made,
+                      std::chrono::steady_clock::time_point first, const std::stop_token& stop,
+                      const sql::connection* db);
+
+/// One attempt's transaction on the caller's connection; rolled back unless committed.
+class attempt_transaction {
+public:
+    /// @throws error errc::invalid_options if `db` is in a transaction already
+    attempt_transaction(sql::connection& db, std::chrono::milliseconds statement_deadline);
+    attempt_transaction(const attempt_transaction&) = delete;
+    attempt_transaction& operator=(const attempt_transaction&) = delete;
+    ~attempt_transaction();
+
+    /// @throws error errc::database_error if the transaction is not there to be committed: a
+    /// statement in it failed, or the action ended it
+    void commit();
+    void roll_back() noexcept;
+
+private:
+    sql::connection& db_;
+    std::chrono::milliseconds statement_deadline_;
+    bool over_ = false;
+};
+
+template <typename Result>
+inline constexpr bool tells_conflict = std::is_same_v<Result, update_result>;
+
+/// Runs `once(attempt)` until it neither throws what may be repeated nor answers conflict.
+template <typename Once>
+auto until_no_conflict(const retry_policy& policy, const std::stop_token& stop,
+                       const sql::connection* db, Once&& once)
+    -> retried<std::invoke_result_t<Once&, int>> {
+    using result = std::invoke_result_t<Once&, int>;
+    const auto first = std::chrono::steady_clock::now();
+    for (int attempt = 1;; ++attempt) {
+        try {
+            if constexpr (std::is_void_v<result>) {
+                once(attempt);
+                return {attempt};
+            } else {
+                result answer = once(attempt);
+                if constexpr (tells_conflict<result>) {
+                    if (answer.what() == update_result::outcome::conflict) throw conflict_error();
+                }
+                return {std::move(answer), attempt};
+            }
+        } catch (const error& failure) {
+            pause_or_give_up(policy, failure, attempt, first, stop, db);
+        }
+    }
+}
+
+}  // namespace detail
+
+/// Options of retry_on_conflict().
+struct conflict_options {
+    /// Ends the pauses between attempts; the last failure is then thrown.
+    std::stop_token stop = {};
+    /// For BEGIN and COMMIT. As client_options::statement_deadline.
+    std::chrono::milliseconds statement_deadline{std::chrono::seconds{5}};
+};
+
+/// Calls `action(attempt)`, counted from 1, until there is no conflict; between attempts it pauses
+/// as the policy says, with jitter. The action reads the row again and bases its change on that,
+/// **in a new transaction each time**: one that keeps its snapshot would read the old version for
+/// ever. It ends in one of these ways:
+/// - it returns an update_result: `conflict` is repeated, `done` and `gone` are the answer;
+/// - it returns anything else, or nothing: that is the answer;
+/// - it throws an error that is retryable(), such as what update_result::or_throw() throws: it is
+///   repeated. Everything else it throws is passed on, errc::outcome_unknown above all: a change
+///   whose reply was lost may have been made.
+/// @returns the answer and the number of attempts
+/// @throws error errc::conflict with the number of attempts after the last of them
+template <typename Action>
+requires std::invocable<Action&, int>
+auto retry_on_conflict(const retry_policy& policy, Action&& action,
+                       const conflict_options& options = {}) {
+    return detail::until_no_conflict(policy, options.stop, nullptr, action);
+}
+
+/// The same, with a transaction on `db` for each attempt, begun here because you ask for it and
+/// committed before the answer is given. `db` must not be in a transaction. An attempt that throws,
+/// or answers `conflict` or `gone`, is rolled back. On SQLite the transaction has the file to
+/// itself from its start (BEGIN IMMEDIATE), so what it reads cannot change before it writes. A
+/// commit whose reply is lost is errc::outcome_unknown and is never repeated; nor is anything once
+/// the connection is gone. Two round trips per attempt besides the action's (Connector/C++: two
+/// more, to see that there is no transaction).
+/// @throws error as above; errc::invalid_options if `db` is in a transaction;
+/// errc::database_error if the action ended the transaction itself, or swallowed the error that did
+template <typename Action>
+requires std::invocable<Action&, int>
+auto retry_on_conflict(sql::connection& db, const retry_policy& policy, Action&& action,
+                       const conflict_options& options = {}) {
+    using result = std::invoke_result_t<Action&, int>;
+    return detail::until_no_conflict(policy, options.stop, &db, [&](int attempt) -> result {
+        detail::attempt_transaction transaction{db, options.statement_deadline};
+        if constexpr (std::is_void_v<result>) {
+            action(attempt);
+            transaction.commit();
+        } else {
+            result answer = action(attempt);
+            bool keep = true;
+            if constexpr (detail::tells_conflict<result>) keep = static_cast<bool>(answer);
+            if (keep) {
+                transaction.commit();
+            } else {
+                transaction.roll_back();
+            }
+            return answer;
+        }
+    });
+}
+
+}  // namespace rowlock

@@ -1,0 +1,114 @@
+#include "sql/server_facts.hpp"
+#include <rowlock/optimistic.hpp>
+
+namespace rowlock::detail {
+namespace {
+
+constexpr int no_such_savepoint = 1305;
+
+sql::deadline from_now(std::chrono::milliseconds time) {
+    return std::chrono::steady_clock::now() + time;
+}
+
+/// For Connector/C++, which does not tell. MySQL has no variable for it, but keeps a savepoint only
+/// within a transaction. Asking begins none.
+sql::transaction_state ask_server(sql::connection& db, std::chrono::milliseconds each) {
+    using sql::transaction_state;
+    if (sql::facts_of(db, from_now(each)).mariadb) {
+        const bool within = db.query("select @@in_transaction", from_now(each)).integer(0, 0) != 0;
+        return within ? transaction_state::open : transaction_state::none;
+    }
+    db.query("savepoint rowlock_probe", from_now(each));
+    try {
+        db.query("release savepoint rowlock_probe", from_now(each));
+        return transaction_state::open;
+    } catch (const error& failure) {
+        if (failure.native_code() == no_such_savepoint) return transaction_state::none;
+        throw;
+    }
+}
+
+sql::transaction_state state_of(sql::connection& db, std::chrono::milliseconds each) {
+    const auto known = db.transaction();
+    const bool can_ask = db.speaks() == sql::dialect::mysql;
+    return known == sql::transaction_state::unknown && can_ask ? ask_server(db, each) : known;
+}
+
+}  // namespace
+
+error conflict_error() {
+    return {errc::conflict,
+            "the row was changed or deleted since it was read: read it again, and start over"};
+}
+
+void pause_or_give_up(const retry_policy& policy, const error& failure, int attempts_made,
+                      std::chrono::steady_clock::time_point first, const std::stop_token& stop,
+                      const sql::connection* db) {
+    if (db != nullptr && (!db->alive() || db->discarded())) throw;
+    try {
+        pause_or_rethrow(policy, failure, attempts_made, first, stop);
+    } catch (const error& last) {
+        if (last.kind() != errc::conflict) throw;
+        throw error{
+            errc::conflict,
+            std::string{last.what()} + " (attempts made: " + std::to_string(attempts_made) + ")",
+            {last.sqlstate(), last.native_code(), last.server_message()}};
+    }
+}
+
+attempt_transaction::attempt_transaction(sql::connection& db,
+                                         std::chrono::milliseconds statement_deadline)
+    : db_{db}, statement_deadline_{statement_deadline} {
+    if (statement_deadline <= std::chrono::milliseconds{0} ||
+        statement_deadline > std::chrono::minutes{1}) {
+        throw error{errc::invalid_options,
+                    "statement_deadline must be positive and at most one minute"};
+    }
+    const auto state = state_of(db_, statement_deadline);
+    // Unknown: a driver of the caller's. PostgreSQL and SQLite do not commit at a second BEGIN.
+    if (state == sql::transaction_state::open || state == sql::transaction_state::failed) {
+        throw error{errc::invalid_options,
+                    "this connection is in a transaction: end it first, or call the "
+                    "retry_on_conflict() without a connection around the whole of it"};
+    }
+    db_.query(db_.speaks() == sql::dialect::sqlite ? "begin immediate" : "begin",
+              from_now(statement_deadline));
+}
+
+attempt_transaction::~attempt_transaction() {
+    roll_back();
+}
+
+void attempt_transaction::commit() {
+    const auto state = state_of(db_, statement_deadline_);
+    if (state == sql::transaction_state::failed) {
+        // COMMIT would roll back and say nothing.
+        throw error{errc::database_error,
+                    "a statement of this transaction failed and its error was swallowed: let it "
+                    "reach retry_on_conflict(); nothing was committed"};
+    }
+    if (state == sql::transaction_state::none) {
+        // By the action, or as a deadlock's victim, which MySQL goes on after as if nothing were.
+        over_ = true;
+        throw error{errc::database_error,
+                    "the transaction of this attempt has ended before its commit: leave commit and "
+                    "rollback to retry_on_conflict(), and let errors reach it"};
+    }
+    db_.query("commit", from_now(statement_deadline_));
+    over_ = true;
+}
+
+void attempt_transaction::roll_back() noexcept {
+    if (over_ || !db_.alive()) return;
+    over_ = true;
+    // The database may have ended it: a deadlock's victim, a commit that was refused.
+    if (db_.transaction() == sql::transaction_state::none) return;
+    try {
+        // Not the caller's deadline: that may be what ended the attempt.
+        db_.query("rollback", from_now(std::chrono::seconds{1}));
+    } catch (...) {
+        db_.discard();
+    }
+}
+
+}  // namespace rowlock::detail

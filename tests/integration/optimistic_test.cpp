@@ -1,0 +1,550 @@
+// Optimistic updates in each other's way, the order forced by open transactions. Each danger has a
+// control that shows it.
+
+#include "support/failure.hpp"
+#include "support/lock_database.hpp"
+#include <rowlock/optimistic.hpp>
+
+#include <doctest/doctest.h>
+
+#include <array>
+#include <atomic>
+#include <future>
+#include <string>
+#include <thread>
+#include <vector>
+
+using namespace rowlock;
+using namespace std::chrono_literals;
+using outcome = update_result::outcome;
+using support::backend;
+using support::eventually;
+using support::kind_of;
+using support::soon;
+
+namespace {
+
+std::string time_type(sql::dialect speaks) {
+    switch (speaks) {
+        case sql::dialect::postgresql:
+            return "timestamptz";
+        case sql::dialect::mysql:
+            return "datetime(6)";
+        case sql::dialect::sqlite:
+            break;
+    }
+    return "text";
+}
+
+/// One article, A1, of which there are 10; and two connections, A's and B's.
+class shop {
+public:
+    explicit shop(support::lock_database& database)
+        : database_{database},
+          table_{database.prefix() + "shop"},
+          a_{database.connect()},
+          b_{database.connect()},
+          stock{
+              {.table = table_, .key = {"sku"}, .version = "version", .deleted_at = "deleted_at"}},
+          by_time{{.table = table_, .key = {"sku"}, .version = updated_at{"changed"}}} {
+        const std::string time = time_type(database.speaks());
+        database.run(
+            "create table rowlock_shop (sku varchar(9) primary key, quantity bigint, "
+            "version bigint not null, changed " +
+            time + " not null, deleted_at " + time + " null)");
+        database.run("insert into rowlock_shop values ('A1', 10, 1, '2026-01-02 03:04:05', null)");
+        // What catalogs say is asked now, not within the interleavings.
+        (void)stock.read(*a_, "A1", {});
+        (void)by_time.read(*a_, "A1", {});
+    }
+    shop(const shop&) = delete;
+    shop& operator=(const shop&) = delete;
+    ~shop() {
+        a_.reset();
+        b_.reset();
+        database_.run("drop table rowlock_shop");
+    }
+
+    [[nodiscard]] sql::connection& a() const { return *a_; }
+    [[nodiscard]] sql::connection& b() const { return *b_; }
+    [[nodiscard]] const std::string& table() const { return table_; }
+    [[nodiscard]] std::int64_t quantity() const {
+        return database_.number("select quantity from rowlock_shop");
+    }
+    /// Until B is seen to wait for a row that A has locked.
+    [[nodiscard]] bool b_waits() const {
+        const bool postgresql = database_.speaks() == sql::dialect::postgresql;
+        return eventually([&] {
+            // InnoDB renews this view only if nobody has read it for 100 ms.
+            if (!postgresql) std::this_thread::sleep_for(150ms);
+            return database_.number(
+                       postgresql
+                           ? "select count(*) from pg_locks l join pg_stat_activity a using (pid) "
+                             "where not l.granted and a.query like '%" +
+                                 database_.prefix() + "%'"
+                           : "select count(*) from information_schema.innodb_trx "
+                             "where trx_state = 'LOCK WAIT' and trx_query like '%" +
+                                 database_.prefix() + "%'") > 0;
+        });
+    }
+    /// A has done `first` and not committed; B begins `second` and waits; then A ends with `end`.
+    template <typename First, typename Second>
+    auto interleave(First first, const char* end, Second second) const {
+        a_->query("begin", soon());
+        first();
+        auto late = std::async(std::launch::async, second);
+        const bool waited = b_waits();
+        a_->query(end, soon());
+        REQUIRE(waited);
+        return late.get();
+    }
+
+private:
+    support::lock_database& database_;
+    std::string table_;
+    std::unique_ptr<sql::connection> a_;
+    std::unique_ptr<sql::connection> b_;
+
+public:
+    versioned_table stock;
+    versioned_table by_time;
+};
+
+}  // namespace
+
+TEST_CASE("an update that waited for another writer's commit is a conflict") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
+        for (const char* level : {"read committed", "repeatable read"}) {
+            if (database.speaks() == sql::dialect::postgresql && level[0] == 'r' && level[2] == 'p')
+                continue;  // its own case, below
+            CAPTURE(level);
+            const shop at{database};
+            at.b().query(database.speaks() == sql::dialect::mysql
+                             ? "set session transaction isolation level " + std::string{level}
+                             : "set default_transaction_isolation = 'read committed'",
+                         soon());
+            at.b().query("begin", soon());
+            const auto seen = at.stock.read(at.b(), "A1", {"quantity"});
+            const auto late = at.interleave(
+                [&] {
+                    CHECK(at.stock.update(at.a(), "A1", seen->version(), {{"quantity", 9}}));
+                },
+                "commit",
+                [&] {
+                    return at.stock
+                        .update(at.b(), "A1", seen->version(),
+                                {{"quantity", seen->integer("quantity") - 1}})
+                        .what();
+                });
+            CHECK(late == outcome::conflict);
+            // The transaction was not aborted: it can go on.
+            at.b().query("select 1 from " + at.table(), soon());
+            at.b().query("commit", soon());
+            CHECK(at.quantity() == 9);
+        }
+    }
+}
+
+TEST_CASE("control: a blind update in the same order loses the other one") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
+        const shop at{database};
+        const auto seen = at.stock.read(at.b(), "A1", {"quantity"})->integer("quantity");
+        const std::string blind =
+            "update " + at.table() + " set quantity = " + std::to_string(seen - 1);
+        at.interleave([&] { at.a().query(blind, soon()); }, "commit",
+                      [&] { at.b().query(blind, soon()); });
+        CHECK(at.quantity() == 9);  // two were sold
+    }
+}
+
+TEST_CASE("an update that waited for a writer who rolled back is made") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
+        const shop at{database};
+        const auto late = at.interleave(
+            [&] {
+                CHECK(at.stock.update(at.a(), "A1", row_version{1}, {{"quantity", 1}}));
+            },
+            "rollback",
+            [&] {
+                return at.stock.update(at.b(), "A1", row_version{1}, {{"quantity", 9}}).what();
+            });
+        CHECK(late == outcome::done);
+        CHECK(at.quantity() == 9);
+    }
+}
+
+TEST_CASE("an update that waited for a deletion finds the row gone") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
+        const shop at{database};
+        const auto late =
+            at.interleave([&] { CHECK(at.stock.erase(at.a(), "A1", row_version{1})); }, "commit",
+                          [&] { return at.stock.update(at.b(), "A1", row_version{1}, {}).what(); });
+        CHECK(late == outcome::gone);
+    }
+}
+
+TEST_CASE("a soft deletion and an update exclude each other in either order") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
+        {
+            const shop at{database};
+            const auto late = at.interleave(
+                [&] { CHECK(at.stock.soft_delete(at.a(), "A1", row_version{1})); }, "commit",
+                [&] {
+                    return at.stock.update(at.b(), "A1", row_version{1}, {{"quantity", 9}}).what();
+                });
+            CHECK(late == outcome::gone);
+            CHECK(at.quantity() == 10);
+        }
+        const shop at{database};
+        const auto late = at.interleave(
+            [&] {
+                CHECK(at.stock.update(at.a(), "A1", row_version{1}, {{"quantity", 9}}));
+            },
+            "commit", [&] { return at.stock.soft_delete(at.b(), "A1", row_version{1}).what(); });
+        CHECK(late == outcome::conflict);
+        CHECK(at.stock.read(at.a(), "A1", {}));
+    }
+}
+
+TEST_CASE("a time as version: an update that waited is a conflict") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
+        const shop at{database};
+        const auto seen = at.by_time.read(at.b(), "A1", {})->version();
+        const auto late = at.interleave(
+            [&] {
+                CHECK(at.by_time.update(at.a(), "A1", seen, {{"quantity", 9}}));
+            },
+            "commit",
+            [&] {
+                return at.by_time.update(at.b(), "A1", seen, {{"quantity", 9}}).what();
+            });
+        CHECK(late == outcome::conflict);
+    }
+}
+
+TEST_CASE("two updates within one tick of the clock differ") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        const shop at{database};
+        // The clock cannot be held still, but a row can be ahead of it by years: then every reading
+        // is as good as equal.
+        const std::string tick = "'2150-01-01 00:00:00.000'";
+        database.run("update rowlock_shop set changed = " + tick);
+        const auto seen = at.by_time.read(at.a(), "A1", {})->version();
+        CHECK(at.by_time.update(at.a(), "A1", seen, {{"quantity", 9}}));
+        CHECK(at.by_time.update(at.b(), "A1", seen, {{"quantity", 9}}).what() == outcome::conflict);
+    }
+}
+
+TEST_CASE("control: where both write the same plain clock reading, an update is lost") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        const shop at{database};
+        const std::string tick = "'2026-06-01 00:00:00.000'";
+        database.run("update rowlock_shop set changed = " + tick);
+        const std::string plain =
+            "update " + at.table() + " set changed = " + tick +
+            ", quantity = quantity - 1 where sku = 'A1' and changed = " + tick;
+        CHECK(at.a().query(plain, soon()).affected() == 1);
+        CHECK(at.b().query(plain, soon()).affected() == 1);  // based on what A has overwritten
+    }
+}
+
+TEST_CASE("PostgreSQL's snapshots: an update of a row that changed since is a retryable conflict") {
+    if (support::lock_database database{backend::postgresql}; database.there()) {
+        for (const char* level : {"repeatable read", "serializable"}) {
+            CAPTURE(level);
+            const shop at{database};
+            at.b().query("begin isolation level " + std::string{level}, soon());
+            const auto seen = at.stock.read(at.b(), "A1", {})->version();
+            CHECK(at.stock.update(at.a(), "A1", seen, {{"quantity", 9}}));
+            try {
+                (void)at.stock.update(at.b(), "A1", seen, {{"quantity", 8}});
+                FAIL_CHECK("the update was not refused");
+            } catch (const error& failure) {
+                CHECK(failure.kind() == errc::conflict);
+                CHECK(failure.sqlstate() == "40001");
+                CHECK(failure.retryable());
+            }
+            at.b().query("rollback", soon());
+            CHECK(at.quantity() == 9);
+        }
+    }
+}
+
+TEST_CASE("MariaDB's REPEATABLE READ: the snapshot is old, and the update sees the newest row") {
+    if (support::lock_database database{backend::mariadb}; database.there()) {
+        const shop at{database};
+        at.b().query("set session transaction isolation level repeatable read", soon());
+        at.b().query("begin", soon());
+        const auto seen = at.stock.read(at.b(), "A1", {})->version();
+        const auto newer = at.stock.update(at.a(), "A1", seen, {{"quantity", 9}});
+        REQUIRE(newer);
+        CHECK(at.stock.read(at.b(), "A1", {})->version() == seen);  // still
+        std::optional<update_result> stale;
+        const auto refused = kind_of([&] {
+            stale = at.stock.update(at.b(), "A1", seen, {{"quantity", 8}});
+        });
+        if (refused == errc{}) {
+            CHECK(stale->what() == outcome::conflict);
+            CHECK(at.stock.update(at.b(), "A1", newer.version(), {{"quantity", 7}}));
+            at.b().query("commit", soon());
+            CHECK(at.quantity() == 7);
+        } else {
+            CHECK(refused == errc::conflict);  // 11.6 and later: 1020
+            at.b().query("rollback", soon());
+            CHECK(at.quantity() == 9);
+        }
+    }
+}
+
+TEST_CASE("in a MariaDB transaction with an old snapshot, gone is told as conflict") {
+    if (support::lock_database database{backend::mariadb}; database.there()) {
+        const shop at{database};
+        at.b().query("set session transaction isolation level repeatable read", soon());
+        at.b().query("begin", soon());
+        const auto seen = at.stock.read(at.b(), "A1", {})->version();
+        CHECK(at.stock.erase(at.a(), "A1", seen));
+        std::optional<update_result> late;
+        const auto refused = kind_of([&] { late = at.stock.update(at.b(), "A1", seen, {}); });
+        CHECK((refused == errc::conflict || late->what() == outcome::conflict));
+        at.b().query("rollback", soon());
+        CHECK(at.stock.update(at.b(), "A1", seen, {}).what() == outcome::gone);
+    }
+}
+
+TEST_CASE("SQLite: a transaction that read before another connection wrote gets a conflict") {
+    ROWLOCK_FOR_EACH_BACKEND(database, backend::sqlite, backend::soci_sqlite) {
+        const shop at{database};
+        at.b().query("begin", soon());
+        const auto seen = at.stock.read(at.b(), "A1", {})->version();
+        CHECK(at.stock.update(at.a(), "A1", seen, {{"quantity", 9}}));
+        CHECK(kind_of([&] {
+                  (void)at.stock.update(at.b(), "A1", seen, {{"quantity", 8}});
+              }) == errc::conflict);
+        at.b().query("rollback", soon());
+        CHECK(at.quantity() == 9);
+        // Without a transaction of its own it is told at once.
+        CHECK(at.stock.update(at.b(), "A1", seen, {}).what() == outcome::conflict);
+    }
+}
+
+TEST_CASE("two who insert the same key: one does, and the other is told") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
+        const shop at{database};
+        const auto late = at.interleave(
+            [&] {
+                CHECK(at.stock.insert(at.a(), "B2", {{"changed", "2026-01-01 00:00:00"}}));
+            },
+            "commit",
+            [&] {
+                return at.stock.insert(at.b(), "B2", {{"changed", "2026-01-01 00:00:00"}})
+                    .has_value();
+            });
+        CHECK_FALSE(late);
+    }
+}
+
+TEST_CASE("a key that was taken after the snapshot is taken") {
+    if (support::lock_database database{backend::mariadb}; database.there()) {
+        const shop at{database};
+        at.b().query("set session transaction isolation level repeatable read", soon());
+        at.b().query("begin", soon());
+        CHECK_FALSE(at.stock.read(at.b(), "B2", {}));
+        const std::vector<assignment> made{{"changed", "2026-01-01 00:00:00"}};
+        CHECK(at.stock.insert(at.a(), "B2", made));
+        CHECK_FALSE(at.stock.insert(at.b(), "B2", made));
+        CHECK_FALSE(at.stock.read(at.b(), "B2", {}));  // the snapshot's answer
+        at.b().query("rollback", soon());
+    }
+}
+
+TEST_CASE(
+    "an erased row that is made anew matches a version seen before; a soft-deleted does not") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        const shop at{database};
+        const std::vector<assignment> made{{"changed", "2026-01-01 00:00:00"}};
+        CHECK(at.stock.insert(at.a(), "B2", made) == row_version{1});
+        CHECK(at.stock.erase(at.a(), "B2", row_version{1}));
+        CHECK(at.stock.insert(at.a(), "B2", made) == row_version{1});
+        CHECK(at.stock.update(at.b(), "B2", row_version{1}, {}));  // documented: seen before
+
+        const auto deleted = at.stock.soft_delete(at.a(), "A1", row_version{1});
+        CHECK(at.stock.restore(at.a(), "A1", deleted.version()));
+        CHECK(at.stock.update(at.b(), "A1", row_version{1}, {}).what() == outcome::conflict);
+    }
+}
+
+TEST_CASE("versions: an update that waited is a conflict, and of two creators one wins") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
+        const shop at{database};
+        const versions files{{.prefix = database.prefix()}};
+        REQUIRE(files.create(at.a(), "report"));
+        const auto late =
+            at.interleave([&] { CHECK(files.update(at.a(), "report", row_version{1})); }, "commit",
+                          [&] { return files.update(at.b(), "report", row_version{1}).what(); });
+        CHECK(late == outcome::conflict);
+        CHECK(files.read(at.a(), "report") == row_version{2});
+
+        const auto second = at.interleave([&] { CHECK(files.create(at.a(), "new")); }, "commit",
+                                          [&] { return files.create(at.b(), "new").has_value(); });
+        CHECK_FALSE(second);
+        const auto instead =
+            at.interleave([&] { CHECK(files.create(at.a(), "newer")); }, "rollback",
+                          [&] { return files.create(at.b(), "newer").has_value(); });
+        CHECK(instead);
+    }
+}
+
+TEST_CASE("four threads count to two hundred by retry_on_conflict, with conflicts on the way") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
+        const shop at{database};
+        const versioned_table* const tables[]{&at.stock, &at.by_time};
+        for (const versioned_table* table : tables) {
+            database.run("update rowlock_shop set quantity = 0");
+            std::atomic<int> attempts{0};
+            const auto count = [&](int thread) {
+                const auto db = database.connect();
+                const auto meddler = database.connect();
+                for (int i = 0; i < 50; ++i) {
+                    const auto done = retry_on_conflict(
+                        {.attempts = 1000, .backoff = 1ms, .max_backoff = 20ms, .total = 60s},
+                        [&](int attempt) {
+                            const auto row = table->read(*db, "A1", {"quantity"});
+                            // At least one conflict is forced: somebody is quicker.
+                            if (thread == 0 && i == 0 && attempt == 1) {
+                                const auto theirs = retry_on_conflict(
+                                    {.attempts = 1000, .backoff = 1ms, .total = 60s}, [&](int) {
+                                        const auto now = table->read(*meddler, "A1", {});
+                                        return table->update(*meddler, "A1", now->version(), {});
+                                    });
+                                CHECK(theirs.value);
+                            }
+                            return table->update(*db, "A1", row->version(),
+                                                 {{"quantity", row->integer("quantity") + 1}});
+                        });
+                    attempts += done.attempts;
+                }
+            };
+            std::vector<std::future<void>> threads;
+            for (int thread = 0; thread < 4; ++thread) {
+                threads.push_back(std::async(std::launch::async, count, thread));
+            }
+            for (auto& each : threads) each.get();
+            CHECK(at.quantity() == 200);
+            CHECK(attempts > 200);
+        }
+    }
+}
+
+TEST_CASE("with a transaction per attempt they count exactly, too") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        const shop at{database};
+        database.run("update rowlock_shop set quantity = 0");
+        std::atomic<int> attempts{0};
+        std::vector<std::future<void>> threads;
+        for (int thread = 0; thread < 4; ++thread) {
+            threads.push_back(std::async(std::launch::async, [&] {
+                const auto db = database.connect();
+                if (database.speaks() == sql::dialect::postgresql) {
+                    db->query("set default_transaction_isolation = 'repeatable read'", soon());
+                }
+                for (int i = 0; i < 50; ++i) {
+                    attempts +=
+                        retry_on_conflict(
+                            *db,
+                            {.attempts = 1000, .backoff = 1ms, .max_backoff = 20ms, .total = 60s},
+                            [&](int) {
+                                const auto row = at.stock.read(*db, "A1", {"quantity"});
+                                return at.stock.update(
+                                    *db, "A1", row->version(),
+                                    {{"quantity", row->integer("quantity") + 1}});
+                            })
+                            .attempts;
+                }
+            }));
+        }
+        for (auto& each : threads) each.get();
+        CHECK(at.quantity() == 200);
+        CHECK(attempts >= 200);
+    }
+}
+
+TEST_CASE("many who create and move the same resources in transactions do not get stuck") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
+        const versions files{{.prefix = database.prefix()}};
+        std::atomic<int> created{0};
+        std::atomic<int> attempts{0};
+        std::vector<std::future<void>> threads;
+        for (int thread = 0; thread < 4; ++thread) {
+            threads.push_back(std::async(std::launch::async, [&] {
+                const auto db = database.connect();
+                for (int i = 0; i < 40; ++i) {
+                    const std::string name = "resource " + std::to_string(i % 5);
+                    bool mine = false;
+                    const auto done = retry_on_conflict(
+                        *db, {.attempts = 1000, .backoff = 1ms, .max_backoff = 20ms, .total = 60s},
+                        [&](int) {
+                            mine = files.create(*db, name).has_value();
+                            const auto seen = files.read(*db, name);
+                            // Created by another after our snapshot.
+                            if (!seen) return update_result::conflict();
+                            return files.update(*db, name, *seen);
+                        });
+                    created += mine ? 1 : 0;
+                    attempts += done.attempts;
+                }
+            }));
+        }
+        for (auto& each : threads) each.get();
+        CHECK(created == 5);
+        CHECK(database.number("select sum(version) from rowlock_version") == 160 + 5);
+        CHECK(attempts < 160 * 20);
+        MESSAGE("attempts for 160 changes: ", attempts.load());
+    }
+}
+
+TEST_CASE("PostgreSQL: a domain is as good as the type behind it") {
+    if (support::lock_database database{backend::postgresql}; database.there()) {
+        const auto db = database.connect();
+        const std::string prefix = database.prefix();
+        database.run("create domain " + prefix + "fine as timestamptz not null");
+        database.run("create domain " + prefix + "coarse as timestamptz(3)");
+        database.run("create table rowlock_domains (id int primary key, fine " + prefix +
+                     "fine, coarse " + prefix + "coarse)");
+        database.run("insert into rowlock_domains values (1, now(), now())");
+        const versioned_table fine{
+            {.table = prefix + "domains", .key = {"id"}, .version = updated_at{"fine"}}};
+        const versioned_table coarse{
+            {.table = prefix + "domains", .key = {"id"}, .version = updated_at{"coarse"}}};
+        const auto seen = fine.read(*db, 1, {})->version();
+        CHECK(fine.update(*db, 1, seen, {}));
+        CHECK_FALSE(fine.update(*db, 1, seen, {}));
+        CHECK(kind_of([&] { (void)coarse.read(*db, 1, {}); }) == errc::unsupported);
+        database.run("drop table rowlock_domains");
+        database.run("drop domain " + prefix + "fine");
+        database.run("drop domain " + prefix + "coarse");
+    }
+}
+
+TEST_CASE("one table object serves threads, each on a connection of its own") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        const shop at{database};
+        const versioned_table fresh{
+            {.table = at.table(), .key = {"sku"}, .version = "version"}};  // nothing asked yet
+        std::vector<std::future<bool>> threads;
+        for (int thread = 0; thread < 4; ++thread) {
+            threads.push_back(std::async(std::launch::async, [&] {
+                const auto db = database.connect();
+                for (int i = 0; i < 20; ++i) {
+                    // More shapes than are kept, in the end.
+                    const auto row = fresh.read(
+                        *db, "A1",
+                        std::vector<std::string>(static_cast<std::size_t>(i * 8), "quantity"));
+                    if (!row) return false;
+                    (void)fresh.update(*db, "A1", row->version(), {});
+                }
+                return true;
+            }));
+        }
+        for (auto& each : threads) CHECK(each.get());
+    }
+}
