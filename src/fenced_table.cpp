@@ -42,10 +42,55 @@ private:
     std::size_t count_ = 0;
 };
 
-void replace_all(std::string& text, std::string_view what, std::string_view by) {
-    for (auto at = text.find(what); at != std::string::npos; at = text.find(what, at + by.size())) {
-        text.replace(at, what.size(), by);
+/// Puts names in the places of a template, in one pass: a name may look like a place.
+std::string filled(std::string_view text,
+                   const std::map<std::string, std::string, std::less<>>& places) {
+    std::string made;
+    while (!text.empty()) {
+        const auto open = std::min(text.find('{'), text.size());
+        const auto close = text.find('}', open);
+        made += text.substr(0, open);
+        if (close == std::string_view::npos) return made += text.substr(open);
+        const auto found = places.find(text.substr(open + 1, close - open - 1));
+        made += found != places.end() ? std::string_view{found->second}
+                                      : text.substr(open, close - open + 1);
+        text.remove_prefix(close + 1);
     }
+    return made;
+}
+
+/// Without comment lines, blank lines around it, and the last semicolon.
+std::string statement_in(std::string_view text) {
+    std::string kept;
+    while (!text.empty()) {
+        const auto line = text.substr(0, std::min(text.find('\n'), text.size() - 1) + 1);
+        if (!line.starts_with("--")) kept += line;
+        text.remove_prefix(line.size());
+    }
+    const auto begin = kept.find_first_not_of('\n');
+    if (begin == std::string::npos) return {};
+    const auto end = kept.find_last_not_of("\n;");
+    return kept.substr(begin, end + 1 - begin);
+}
+
+/// The places of the template, for this table.
+std::map<std::string, std::string, std::less<>> places_of(sql::dialect dialect,
+                                                          const std::string& table,
+                                                          const std::string& column) {
+    const auto name =
+        quoted(dialect, "rowlock_fence_" + schema::hexadecimal(schema::fingerprint(table)));
+    const auto dot = table.find('.');
+    const bool in_schema = dot != std::string::npos;
+    const auto beside_table = in_schema ? quoted(dialect, table.substr(0, dot)) + "." + name : name;
+    // PostgreSQL names a trigger without its schema; SQLite names the trigger with, the table not.
+    const bool postgresql = dialect == sql::dialect::postgresql;
+    const bool sqlite = dialect == sql::dialect::sqlite;
+    return {{"table", quoted_table(dialect, table)},
+            {"trigger_table", sqlite && in_schema ? quoted(dialect, table.substr(dot + 1))
+                                                  : quoted_table(dialect, table)},
+            {"column", quoted(dialect, column)},
+            {"function", beside_table},
+            {"trigger", postgresql ? name : beside_table}};
 }
 
 }  // namespace
@@ -237,44 +282,16 @@ std::vector<std::string> fence_token_sql(sql::dialect dialect, const std::string
     if (file == files.end()) {
         throw error{errc::unsupported, "there is no fence token template for this dialect"};
     }
-    std::string column_part{file->text};
-    const auto trigger_at = column_part.find("-- trigger\n");
-    std::string trigger_part = column_part.substr(trigger_at);
-    column_part.resize(trigger_at);
-
-    // A trigger lives in its table's schema; its name is short enough everywhere.
-    const auto name = "rowlock_fence_" + schema::hexadecimal(schema::fingerprint(table));
-    const auto dot = table.find('.');
-    const auto in_schema = dot == std::string::npos ? quoted(dialect, name)
-                                                    : quoted(dialect, table.substr(0, dot)) + "." +
-                                                          quoted(dialect, name);
-    const bool bare = dialect == sql::dialect::postgresql;
+    const auto places = places_of(dialect, table, options.column);
+    constexpr std::string_view marker = "-- trigger\n";
     std::vector<std::string> statements;
-    const auto add = [&](std::string text) {
-        std::string kept;
-        for (std::string_view rest = text; !rest.empty();) {
-            const auto line = rest.substr(0, std::min(rest.find('\n'), rest.size() - 1) + 1);
-            if (!line.starts_with("--")) kept += line;
-            rest.remove_prefix(line.size());
-        }
-        while (!kept.empty() && (kept.back() == '\n' || kept.back() == ';')) kept.pop_back();
-        while (!kept.empty() && kept.front() == '\n') kept.erase(0, 1);
-        if (kept.empty()) return;
-        // Statements with a body end in `end`, which SQLite and MySQL want as it is.
-        replace_all(kept, "{column}", quoted(dialect, options.column));
-        replace_all(kept, "{function}", in_schema);
-        replace_all(kept, "{trigger}", bare ? quoted(dialect, name) : in_schema);
-        replace_all(kept, "{table}", quoted_table(dialect, table));
-        statements.push_back(std::move(kept));
-    };
-    add(column_part);
-    if (!options.trigger) return statements;
-    const auto second = trigger_part.find("\n\ncreate trigger");
-    if (second != std::string::npos) {
-        add(trigger_part.substr(0, second));
-        trigger_part.erase(0, second);
+    for (std::string_view rest = file->text; !rest.empty();) {
+        const auto next = std::min(rest.find("\n\n"), rest.size());
+        const auto part = rest.substr(0, next);
+        if (part.starts_with(marker) && !options.trigger) break;
+        statements.push_back(filled(statement_in(part), places));
+        rest.remove_prefix(std::min(next + 2, rest.size()));
     }
-    add(trigger_part);
     return statements;
 }
 

@@ -6,8 +6,8 @@ alter table {table} add column {column} bigint not null default 0;
 -- trigger
 -- Refuses a write whose token is smaller than the row's, by whatever program. A write that does not
 -- name the column passes: name it in each.
--- {table} {column} {trigger}
-create trigger {trigger} before update on {table} for each row
+-- {trigger_table} {column} {trigger}
+create trigger {trigger} before update on {trigger_table} for each row
 if new.{column} < old.{column} then
     signal sqlstate '45000'
         set message_text = 'rowlock: a write with an older fencing token was refused';

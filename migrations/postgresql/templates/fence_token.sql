@@ -6,7 +6,7 @@ alter table {table} add column {column} bigint not null default 0;
 -- trigger
 -- Refuses a write whose token is smaller than the row's, by whatever program. A write that does not
 -- name the column passes: name it in each.
--- {table} {column} {function} {trigger}
+-- {trigger_table} {column} {function} {trigger}
 create function {function}() returns trigger language plpgsql as $rowlock$
 begin
     if new.{column} < old.{column} then
@@ -17,5 +17,5 @@ begin
 end
 $rowlock$;
 
-create trigger {trigger} before update on {table}
+create trigger {trigger} before update on {trigger_table}
     for each row execute function {function}();
