@@ -190,7 +190,7 @@ TEST_CASE("heartbeats pass while a transaction is fenced") {
         const auto lease = locks.acquire("job");
         const auto app = application(database);
         app->query("begin", soon());
-        fence(*app, lease);
+        fence(*app, lease, {.max_idle = 1min});
         const auto beats = locks.stats().heartbeats;
         // Three times the ttl's third: far past the expiry of an unbeaten session.
         REQUIRE(eventually([&] { return locks.stats().heartbeats > beats + 5; }));
@@ -516,7 +516,7 @@ TEST_CASE(
         const auto kind = kind_of([&] { release_in(*app, lease); });
         // InnoDB may see a deadlock there; whoever is the victim repeats it.
         CHECK((kind == errc{} || kind == errc::deadlock));
-        MESSAGE("release_in beside a waiting taker: ", kind == errc{} ? "done" : "deadlock");
+        MESSAGE("release_in beside a waiting taker: ", make_error_code(kind).value());
         app->query(kind == errc{} ? "commit" : "rollback", soon());
         static_cast<void>(forced.get());
         const auto next = admin.try_acquire("job");
