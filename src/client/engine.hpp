@@ -119,7 +119,7 @@ private:
     void declare_if_over(grant& held);
 
     // --- fence.cpp
-    enum class standing : unsigned char { ours, over, unknown };
+    enum class standing : unsigned char { ours, over, session_over, unknown };
     using fence_step = strategy::verdict (strategy::fencing::*)(sql::connection&,
                                                                 const strategy::claim&,
                                                                 const strategy::fence_limits&,

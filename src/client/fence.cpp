@@ -67,7 +67,9 @@ void engine::in_transaction(sql::connection& db, grant& held, const fence_option
             "this connection is to another kind of database than the lease's client: lock and data "
             "must live in one database");
     require_fenceable(held);
-    const auto until = steady::now() + options.statement_deadline;
+    // The server is to give up first: its refusal leaves the connection whole, ours does not.
+    constexpr auto grace = 250ms;
+    const auto until = steady::now() + options.statement_deadline + grace;
     const strategy::claim lease{held.name, held.session_id, held.token.value(), held.grant_id};
     const strategy::fence_limits limits{
         .statement = options.statement_deadline,
@@ -102,8 +104,9 @@ engine::standing engine::look_up(const grant& held, sql::deadline until) noexcep
     try {
         const auto db = pool_.take(until);
         const auto seen = protocol_.probe(*db, held.name, held.session_id, until);
-        const bool ours = seen.session_live && seen.present && !seen.free &&
-                          seen.session == held.session_id && seen.grant_id == held.grant_id;
+        if (!seen.session_live) return standing::session_over;
+        const bool ours = seen.present && !seen.free && seen.session == held.session_id &&
+                          seen.grant_id == held.grant_id;
         return ours ? standing::ours : standing::over;
     } catch (const std::exception&) {
         return standing::unknown;
@@ -130,7 +133,13 @@ void engine::refuse(grant& held, verdict seen, sql::deadline until) {
     if (released_in) {
         throw error{errc::lock_lost, "the lease was released with an earlier transaction"};
     }
-    // Soon told to whoever watches lost(), too.
+    // Told to whoever watches lost(), too, and to the session's other leases.
+    if (now == standing::session_over) {
+        const auto session = current();
+        if (session && session->id() == held.session_id) {
+            lose_session(*session, loss_reason::session_ended);
+        }
+    }
     if (now == standing::over) lose(held, loss_reason::forced_release);
     compare_wanted_ = true;
     poke_heartbeat();
