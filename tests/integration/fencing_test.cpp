@@ -10,8 +10,11 @@
 #include "support/interception.hpp"
 #include "support/lock_database.hpp"
 #include <rowlock/rowlock.hpp>
+#include <rowlock/testing.hpp>
 
 #include <doctest/doctest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <functional>
@@ -79,21 +82,30 @@ private:
     std::int64_t session_;
 };
 
-/// A MariaDB that says it is a Galera node; counts what is sent.
-class galera_in_words final : public sql::connection {
+/// What a server says it is.
+enum class claims : unsigned char { nothing, to_be_galera, to_be_mysql };
+
+/// A connection that does not tell whether it is in a transaction, as Connector/C++, to a MariaDB
+/// that claims to be something else.
+class reticent_connection final : public sql::connection {
 public:
-    explicit galera_in_words(std::unique_ptr<sql::connection> inner) : inner_{std::move(inner)} {}
+    explicit reticent_connection(std::unique_ptr<sql::connection> inner, claims what = {})
+        : claims_{what}, inner_{std::move(inner)} {}
     [[nodiscard]] sql::dialect speaks() const noexcept override { return inner_->speaks(); }
     sql::result execute(const sql::statement& what, std::span<const sql::value> parameters,
                         sql::deadline until) override {
-        writes_fence = writes_fence || what.text().find("fence_write") != std::string::npos;
+        sent += what.text();
         return inner_->execute(what, parameters, until);
     }
     sql::result query(std::string_view text, sql::deadline until) override {
-        if (!text.starts_with("show global variables")) return inner_->query(text, until);
+        sent += text;
+        if (claims_ == claims::nothing || !text.starts_with("show global variables")) {
+            return inner_->query(text, until);
+        }
+        const bool galera = claims_ == claims::to_be_galera;
         sql::result answer{2};
-        for (const char* cell : {"version", "10.11-MariaDB", "wsrep_on", "ON", "wsrep_provider",
-                                 "/usr/lib/galera/libgalera_smm.so"}) {
+        for (const char* cell : {"version", galera ? "10.11-MariaDB" : "8.0.36", "wsrep_on",
+                                 galera ? "ON" : "OFF", "wsrep_provider", "/usr/lib/galera.so"}) {
             answer.append_text(cell);
         }
         return answer;
@@ -102,11 +114,14 @@ public:
     [[nodiscard]] std::uint64_t round_trips() const noexcept override {
         return inner_->round_trips();
     }
-
-    bool writes_fence = false;
+    [[nodiscard]] bool has_sent(std::string_view text) const {
+        return sent.find(text) != std::string::npos;
+    }
 
 private:
+    claims claims_;
     std::unique_ptr<sql::connection> inner_;
+    std::string sent;
 };
 
 std::string update_of(const support::lock_database& database, const std::string& rest) {
@@ -620,7 +635,7 @@ TEST_CASE("on a Galera node the fence is a write, under the same conditions") {
     ROWLOCK_FOR_EACH_BACKEND(database, support::backend::mariadb) {
         client locks{database.source(), database.options()};
         auto lease = locks.acquire("job");
-        galera_in_words app{application(database)};
+        reticent_connection app{application(database), claims::to_be_galera};
         REQUIRE(sql::facts_of(app, soon()).galera);
         CHECK(kind_of([&] { fence(app, lease); }) == errc::invalid_options);
         for (const char* isolation : {"read committed", "repeatable read"}) {
@@ -632,7 +647,7 @@ TEST_CASE("on a Galera node the fence is a write, under the same conditions") {
             fence(app, lease);
             fence(app, lease);
             app.query("commit", soon());
-            CHECK(app.writes_fence);
+            CHECK(app.has_sent("fence_write"));
             CHECK(database.number("select changed_at from rowlock_lease where name = 'job'") >
                   before);
         }
@@ -680,5 +695,85 @@ TEST_CASE("a reply to the fence that is lost leaves a dead connection and a held
                   }) == errc::outcome_unknown);
             CHECK(lease.held());  // no commit can follow
         }
+    }
+}
+
+TEST_CASE("a connection that does not tell its transaction is asked for it") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
+        client locks{database.source(), database.options()};
+        const auto lease = locks.acquire("job");
+        for (const auto what : {claims::nothing, claims::to_be_mysql}) {
+            const bool postgresql = database.speaks() == sql::dialect::postgresql;
+            if (postgresql && what != claims::nothing) continue;
+            reticent_connection app{application(database), what};
+            CHECK(kind_of([&] { fence(app, lease); }) == errc::invalid_options);
+            app.query("begin", soon());
+            fence(app, lease);
+            app.query("commit", soon());
+            if (what == claims::to_be_mysql) {
+                CHECK(app.has_sent("MAX_EXECUTION_TIME(5000)"));
+                CHECK(app.has_sent("set session wait_timeout = 30"));
+                app.query("set autocommit = 0", soon());
+                fence(app, lease);
+                app.query("rollback", soon());
+            }
+            if (!postgresql) continue;
+            app.query("begin", soon());
+            CHECK_THROWS(app.query("select 1/0", soon()));
+            CHECK(kind_of([&] { fence(app, lease); }) == errc::invalid_options);
+            app.query("rollback", soon());
+        }
+        CHECK(lease.held());
+    }
+}
+
+TEST_CASE("a fence finds the tables in the client's schema") {
+    if (support::lock_database database{support::backend::postgresql}; database.there()) {
+        const std::string schema = database.prefix() + "schema";
+        migrate(database.source(), {.schema = schema});
+        {
+            client locks{database.source(), {.schema = schema}};
+            const auto lease = locks.acquire("job");
+            const auto app = application(database);
+            app->query("set search_path = pg_catalog", soon());
+            app->query("begin", soon());
+            fence(*app, lease);
+            app->query("commit", soon());
+        }
+        database.run("drop schema " + schema + " cascade");
+    }
+}
+
+TEST_CASE("SQLite: a connection to another file is told from a lost lease") {
+    testing::database ours;
+    testing::database theirs;
+    client locks{ours.source(), ours.options()};
+    const auto lease = locks.acquire("job");
+    const auto app = theirs.source().connect(soon());
+    app->query("begin immediate", soon());
+    CHECK(kind_of([&] { fence(*app, lease); }) == errc::invalid_options);
+    app->query("rollback", soon());
+    const auto right = ours.source().connect(soon());  // knows the hand-moved clock, too
+    right->query("begin immediate", soon());
+    fence(*right, lease);
+    right->query("commit", soon());
+    CHECK(lease.held());
+}
+
+TEST_CASE("a fence in a forked child is refused") {
+    ROWLOCK_FOR_EACH_BACKEND(database, support::backend::postgresql) {
+        client locks{database.source(), database.options()};
+        const auto lease = locks.acquire("job");
+        const auto app = application(database);
+        app->query("begin", soon());
+        const pid_t child = fork();
+        if (child == 0) {
+            _exit(kind_of([&] { fence(*app, lease); }) == errc::wrong_process ? 0 : 1);
+        }
+        int status = -1;
+        REQUIRE(waitpid(child, &status, 0) == child);
+        CHECK(status == 0);
+        fence(*app, lease);
+        app->query("commit", soon());
     }
 }
