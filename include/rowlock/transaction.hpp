@@ -44,16 +44,20 @@ struct fence_options {
 /// write another row. Any number of leases may be fenced in one transaction, and one lease in
 /// several at a time.
 ///
-/// Call it first in the transaction. At REPEATABLE READ and above, and on SQLite, a transaction
-/// that has read before the grant is refused, because what it read may be stale.
+/// Call it first in the transaction. Where the transaction has one snapshot (REPEATABLE READ and
+/// above on PostgreSQL, REPEATABLE READ on MySQL and MariaDB, SQLite) and that is older than the
+/// grant, it is refused, because what it reads is stale. At READ COMMITTED each statement has its
+/// own: what was read before the fence may be stale, and nothing can tell.
 ///
 /// SQLite has one writer: the fence is a write that also renews the session in this transaction.
 /// Heartbeats wait for it, so keep it shorter than ttl − margin, or the client gives its leases up
 /// (the commit is safe even then); a second fence before the commit checks the ttl. The same goes
 /// for SERIALIZABLE on MySQL and MariaDB, where every read locks.
 ///
-/// If it throws lock_lost, nothing was written by it. PostgreSQL has then aborted the transaction
-/// (up to the last savepoint), so that it cannot be committed by mistake; elsewhere roll it back.
+/// If it throws lock_lost, it has written nothing: roll the transaction back. Where PostgreSQL
+/// found that out, it has aborted the transaction (up to the last savepoint), so that it cannot be
+/// committed by mistake; what is known here already is thrown without a round trip and aborts
+/// nothing.
 /// @throws error errc::lock_lost if the lease is over, here (no round trip) or in the database
 /// (then lost() fires, too); errc::conflict (retryable: run the whole transaction again) if the
 /// transaction's snapshot is older than the grant; errc::not_owner for a released or empty lease;

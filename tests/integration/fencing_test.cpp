@@ -180,6 +180,27 @@ TEST_CASE("SQLite: a take-over cannot write before the fenced transaction has en
     }
 }
 
+TEST_CASE("SQLite: a fence does not revive a session that has expired, although nobody ended it") {
+    ROWLOCK_FOR_EACH_BACKEND(database, support::backend::sqlite) {
+        by_hand holder{database, 1, 150ms};
+        const auto first = holder.acquire("job", 11);
+        const auto app = application(database);
+        app->query("begin immediate", soon());
+        REQUIRE(holder.fence(*app, first.token) == verdict::current);
+        REQUIRE(eventually([&] {  // its renewed expiry passes within the transaction
+            return holder.fence(*app, first.token + 1) == verdict::not_current &&
+                   app->query(
+                          "select expires_at <= cast(round((julianday('now') - 2440587.5) * "
+                          "86400000.0) as integer) * 1000 from " +
+                              database.prefix() + "session where id = 1",
+                          soon())
+                           .integer(0, 0) == 1;
+        }));
+        CHECK(holder.fence(*app, first.token) == verdict::not_current);
+        app->query("rollback", soon());
+    }
+}
+
 TEST_CASE("SQLite: the fence renews the session with the commit") {
     ROWLOCK_FOR_EACH_BACKEND(database, support::backend::sqlite) {
         by_hand holder{database, 1, 2s};
@@ -393,8 +414,10 @@ TEST_CASE("MariaDB: a read view from before the grant is refused; without the vi
             app->query("select settled from " + database.prefix() + "token_floor", soon());
         database.run("update rowlock_token_floor set settled = 100");  // the former holder's work
         client locks{database.source(), database.options()};
-        const auto lease = locks.acquire("job");
+        auto lease = locks.acquire("job");
         CHECK(kind_of([&] { fence(*app, lease); }) == errc::conflict);
+        CHECK(kind_of([&] { release_in(*app, lease); }) == errc::conflict);
+        CHECK(lease.held());
         // The control: a locking read alone finds the grant, and the next read is stale.
         CHECK(app->query("select * from " + database.prefix() +
                              "lease where name = 'job' lock in share mode",
@@ -652,6 +675,9 @@ TEST_CASE("on a Galera node the fence is a write, under the same conditions") {
                   before);
         }
         app.query("begin", soon());
+        app.query("select * from " + database.prefix() + "token_floor", soon());  // the view
+        auto young = locks.acquire("young");
+        CHECK(kind_of([&] { fence(app, young); }) == errc::conflict);
         release_in(app, lease);
         app.query("commit", soon());
         auto next = locks.acquire("job");

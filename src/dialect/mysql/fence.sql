@@ -4,8 +4,8 @@
 -- write the session's. `v` reads without a lock, in the transaction's own view: a view older than
 -- the grant (REPEATABLE READ) does not show it, and what such a transaction reads would be stale;
 -- and where the grant is over, nobody's row is locked. LIMIT keeps `v` from being merged into the
--- locking read, and STRAIGHT_JOIN reads it first; no condition but those on `v` may name a constant,
--- or the optimizer would read and lock `l` before.
+-- locking read, which then locks first and compares afterwards. STRAIGHT_JOIN reads `v` first; and no
+-- condition on `l` names a parameter, which would make it a constant's row, read and locked early.
 --
 -- The locking read sees the latest row: one that changed since the view does not match, and then
 -- stays locked till the rollback that the caller owes. The session is read without a lock: ended
