@@ -43,8 +43,9 @@ s.pid,
 coalesce(least(s.expires_at, l.deadline), s.expires_at) - {now}
 
 -- fragment now_in_any_zone
--- The same on a connection that is the caller's, whose time zone is anything. It is read when the
--- statement starts: only for what does not decide.
+-- The same on a connection that is the caller's, whose time zone may be any. It is read when the
+-- statement starts, before a wait: only where a late answer does no harm. A deadline that passes
+-- during the wait for a row leaves that row ours, and locked; changed_at is off by the wait.
 timestampdiff(microsecond, '1970-01-01', utc_timestamp(6))
 
 -- fragment is_current
