@@ -4,6 +4,7 @@
 #include <rowlock/client.hpp>
 #include <rowlock/error.hpp>
 #include <rowlock/events.hpp>
+#include <rowlock/fenced_table.hpp>
 #include <rowlock/fencing_token.hpp>
 #include <rowlock/lease.hpp>
 #include <rowlock/lock_name.hpp>
@@ -14,4 +15,5 @@
 #include <rowlock/reaper.hpp>
 #include <rowlock/retry.hpp>
 #include <rowlock/stats.hpp>
+#include <rowlock/transaction.hpp>
 #include <rowlock/version.hpp>

@@ -58,13 +58,13 @@ std::optional<std::int64_t> in_microseconds(std::optional<milliseconds> time) {
     return microseconds{*time}.count();
 }
 
+}  // namespace
+
 error lost_error(const grant& lost) {
     return error{errc::lock_lost, "the lease was lost (" +
                                       std::string{to_string(lost.reason.load())} +
                                       "): what it protected may have been touched by another"};
 }
-
-}  // namespace
 
 /// One call of acquire: what it wants and what it does not know.
 struct engine::acquisition {
@@ -116,6 +116,7 @@ engine::engine(sql::connection_source source, client_options options)
           {.schema = options_.schema,
            .prefix = options_.prefix,
            .testing_clock = options_.time != nullptr && source_.speaks() == sql::dialect::sqlite}}},
+      fencing_{protocol_.sql()},
       pool_{source_, protocol_, connection_budget(options_, source_.speaks()),
             options_.statement_deadline, [this] { connection_broke(); }},
       last_id_{random_id() / 2},
@@ -467,17 +468,25 @@ std::shared_ptr<grant> engine::adopt(session& ours, const strategy::session_leas
     return granted;
 }
 
+/// Of a lease that we believed in till now. The watchdog is about to say so; whoever comes first
+/// declares it.
+void engine::declare_if_over(grant& held) {
+    if (held.held() || held.now != grant::state::held) return;
+    const bool session_lives = held.session_trust->open(clock_.now());
+    const bool declared =
+        lose(held, session_lives ? loss_reason::deadline_passed : loss_reason::trust_window_passed);
+    if (declared && session_lives) clear_row(held);
+}
+
 void engine::release(grant& held) {
     fork_.require_same_process();
-    auto expected = grant::state::held;
-    if (!held.held() && held.now == grant::state::held) {
-        // The watchdog is about to say so; whoever comes first declares it.
-        const bool session_lives = held.session_trust->open(clock_.now());
-        const bool declared = lose(
-            held, session_lives ? loss_reason::deadline_passed : loss_reason::trust_window_passed);
-        if (declared && session_lives) clear_row(held);
-    }
-    if (!held.now.compare_exchange_strong(expected, grant::state::releasing)) {
+    declare_if_over(held);
+    // A transaction of the caller's may have freed it, or may have been rolled back: then this
+    // does.
+    auto expected = grant::state::released_in;
+    const bool perhaps_freed = held.now.compare_exchange_strong(expected, grant::state::releasing);
+    expected = grant::state::held;
+    if (!perhaps_freed && !held.now.compare_exchange_strong(expected, grant::state::releasing)) {
         if (expected == grant::state::lost) throw lost_error(held);
         return;
     }
@@ -495,7 +504,7 @@ void engine::release(grant& held) {
             });
         forget(held);
         // Not found after a lost reply: the earlier attempt freed it.
-        if (freed.value_or(false) || unknown) {
+        if (freed.value_or(false) || unknown || perhaps_freed) {
             held.now = grant::state::released;
             count(counter::released);
             report(event_kind::lease_released, held);

@@ -39,6 +39,10 @@ struct statements {
     sql::statement probe, release, find_grant, confirm_grant, session_leases, force_release,
         predecessors, reclaim_lease, inspect, list;
 
+    // In the caller's transaction
+    sql::statement fence, release_in;
+    std::optional<sql::statement> fence_view, fence_write;  ///< MySQL
+
     // Housekeeping. MySQL looks for candidates and changes them by primary key; the others change a
     // batch in one statement.
     sql::statement reap_sessions, settle_floor, idle_leases, raise_floor;

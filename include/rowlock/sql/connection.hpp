@@ -124,7 +124,8 @@ enum class transaction_state : unsigned char {
     unknown,  ///< the library does not tell; the server can be asked
 };
 
-struct server_facts;  // src/sql/server_facts.hpp
+struct server_facts;      // src/sql/server_facts.hpp
+struct changed_settings;  // src/sql/changed_settings.hpp
 
 /// One connection to a database. One thread at a time. Every failure is a rowlock::error:
 /// - the server refused: its errc by the dialect's table (sql/classify.hpp), the connection stays
@@ -180,10 +181,17 @@ public:
     /// SQLite counts as one.
     [[nodiscard]] virtual std::uint64_t round_trips() const noexcept = 0;
 
+protected:
+    /// For the destructor of a borrowed connection, as its first act: puts back the settings that
+    /// were changed for its owner's sake. At most one round trip, none if the connection is gone.
+    void put_settings_back() noexcept;
+
 private:
     friend const server_facts& facts_of(connection& db, deadline until);
+    friend changed_settings& settings_of(connection& db);
 
     bool discarded_ = false;
+    std::shared_ptr<changed_settings> settings_;
     std::shared_ptr<const server_facts> facts_;  ///< asked once per connection
 };
 
