@@ -12,5 +12,7 @@
 #include <rowlock/options.hpp>
 #include <rowlock/reaper.hpp>
 #include <rowlock/retry.hpp>
+#include <rowlock/row_lock.hpp>
+#include <rowlock/row_session.hpp>
 #include <rowlock/stats.hpp>
 #include <rowlock/version.hpp>
