@@ -1,6 +1,5 @@
-#include <rowlock/row_lock.hpp>
-
 #include <rowlock/error.hpp>
+#include <rowlock/row_lock.hpp>
 
 #include <algorithm>
 

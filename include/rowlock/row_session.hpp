@@ -65,7 +65,8 @@ struct row_session_options {
     /// Row sessions at a time on this connection source and its copies; each has a connection. Ten
     /// processes with eight each fit into a server's usual limit of 100 connections. 1 to 1 000.
     int max_sessions = 8;
-    /// How long the constructor waits while there are max_sessions, then errc::timed_out. As `wait`.
+    /// How long the constructor waits while there are max_sessions, then errc::timed_out. As
+    /// `wait`.
     std::chrono::milliseconds wait_for_place{std::chrono::seconds{5}};
     /// How long a look-up of a table's unique indexes is believed, so that a dropped one is noticed
     /// without a look-up for each lock. (On MySQL and MariaDB at once: the statement names it.)
@@ -142,8 +143,8 @@ public:
     /// errc::invalid_options for skip_locked, which would mean "missing or locked".
     void lock_resource(const lock_name& name, std::optional<row_wait> wait = {});
 
-    /// For the caller's own SQL in this transaction. Deadlines end with max_hold at the latest. What
-    /// would end the transaction (BEGIN, COMMIT, ROLLBACK; on MySQL DDL) is refused with
+    /// For the caller's own SQL in this transaction. Deadlines end with max_hold at the latest.
+    /// What would end the transaction (BEGIN, COMMIT, ROLLBACK; on MySQL DDL) is refused with
     /// errc::invalid_options and not sent; savepoints are allowed, though an error ends the session
     /// all the same. After anything but SELECT, INSERT, UPDATE, DELETE and the like (a SET, a
     /// temporary table, a user variable, an advisory lock) the connection is closed at the end and

@@ -4,6 +4,7 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
 
 /// The SQL of one dialect, loaded from src/dialect/<dialect>/*.sql, where each statement says what
 /// it does, what $1 … $n are and why it is right. Members are named after the files.
@@ -44,8 +45,16 @@ struct statements {
     std::optional<sql::statement> session_setup;
 
 private:
+    friend sql::statement load(sql::dialect dialect, std::string_view name,
+                               const statement_options& options);
     class loader;
     explicit statements(sql::dialect dialect, const loader& load);
 };
+
+/// One statement of a dialect by its file's name.
+/// @throws error errc::invalid_options for an unusable schema or prefix; errc::unsupported if the
+/// dialect has no such statement
+[[nodiscard]] sql::statement load(sql::dialect dialect, std::string_view name,
+                                  const statement_options& options);
 
 }  // namespace rowlock::dialect

@@ -20,27 +20,31 @@ void connection_pool::borrowed::reconnect(deadline until) {
     }
     db_ = pool_->make(until);
     mark_.clear();
+    reused_ = false;
 }
 
 connection_pool::borrowed connection_pool::take(std::size_t budget, deadline place_until,
                                                 deadline until) {
+    const auto start = std::chrono::steady_clock::now();
+    std::chrono::steady_clock::duration waited{};
     std::vector<idle> expired;
     {
         std::unique_lock lock{mutex_};
         if (!freed_.wait_until(lock, place_until, [&] { return in_use_ < budget; })) {
             throw error{errc::timed_out, how_.when_full};
         }
+        waited = std::chrono::steady_clock::now() - start;
         idle_.reserve(in_use_ + idle_.size() + 1);  // so that give_back() cannot fail
         expired = stale();
         ++in_use_;
         if (!idle_.empty()) {
             idle found = std::move(idle_.back());
             idle_.pop_back();
-            return {*this, std::move(found.db), std::move(found.mark)};
+            return {*this, std::move(found.db), std::move(found.mark), true, waited};
         }
     }
     try {
-        return {*this, make(until), {}};
+        return {*this, make(until), {}, false, waited};
     } catch (...) {
         const std::lock_guard lock{mutex_};
         --in_use_;
@@ -84,8 +88,8 @@ void connection_pool::give_back(std::unique_ptr<connection> db, std::string mark
 
 std::vector<connection_pool::idle> connection_pool::stale() {
     const auto oldest = std::chrono::steady_clock::now() - how_.keep_idle;
-    const auto first_kept = std::ranges::find_if(
-        idle_, [&](const idle& one) { return one.since > oldest; });
+    const auto first_kept =
+        std::ranges::find_if(idle_, [&](const idle& one) { return one.since > oldest; });
     std::vector<idle> expired{std::make_move_iterator(idle_.begin()),
                               std::make_move_iterator(first_kept)};
     idle_.erase(idle_.begin(), first_kept);

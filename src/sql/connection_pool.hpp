@@ -34,8 +34,13 @@ public:
     /// A connection for as long as this object lives; given back, or closed if it broke.
     class borrowed {
     public:
-        borrowed(connection_pool& pool, std::unique_ptr<connection> db, std::string mark)
-            : pool_{&pool}, db_{std::move(db)}, mark_{std::move(mark)} {}
+        borrowed(connection_pool& pool, std::unique_ptr<connection> db, std::string mark,
+                 bool reused, std::chrono::steady_clock::duration waited)
+            : pool_{&pool},
+              db_{std::move(db)},
+              mark_{std::move(mark)},
+              reused_{reused},
+              waited_{waited} {}
         borrowed(borrowed&&) noexcept = default;
         borrowed& operator=(borrowed&&) = delete;
         ~borrowed();
@@ -46,6 +51,13 @@ public:
         /// new one.
         [[nodiscard]] const std::string& mark() const noexcept { return mark_; }
         void set_mark(std::string mark) { mark_ = std::move(mark); }
+
+        /// Whether it was idle in the pool before, and may have died there.
+        [[nodiscard]] bool reused() const noexcept { return reused_; }
+        /// How long take() waited for a place.
+        [[nodiscard]] std::chrono::steady_clock::duration waited() const noexcept {
+            return waited_;
+        }
 
         /// Swaps a connection that was idle, and turned out to be dead, for a new one.
         void reconnect(deadline until);
@@ -58,7 +70,9 @@ public:
         connection_pool* pool_;
         std::unique_ptr<connection> db_;
         std::string mark_;
+        bool reused_;
         bool keep_ = true;
+        std::chrono::steady_clock::duration waited_;
     };
 
     /// Waits for one of `budget` places until `place_until`, then connects if none is idle.

@@ -193,7 +193,7 @@ private:
     bool discarded_ = false;
     friend class ::rowlock::strategy::row_keys;
 
-    std::shared_ptr<const server_facts> facts_;      ///< asked once per connection
+    std::shared_ptr<const server_facts> facts_;            ///< asked once per connection
     std::shared_ptr<::rowlock::strategy::row_keys> keys_;  ///< see lock_row()
 };
 
