@@ -261,7 +261,7 @@ private:
             case sql::dialect::mysql:
                 return begin_on_mysql(db, until);
             case sql::dialect::sqlite:
-                return;  // with the first statement, whose wait applies
+                return prepare_sqlite(db, until);
         }
     }
 
@@ -299,6 +299,17 @@ private:
         begun_ = true;
     }
 
+    /// A library's own busy timeout would not know our deadlines; the driver waits without it.
+    void prepare_sqlite(sql::connection& db, sql::deadline until) {
+        if (!place_->mark().empty()) return;
+        const auto timeout = db.query("pragma busy_timeout", until);
+        if (!timeout.empty() && timeout.integer(0, 0) != 0) {
+            db.query("pragma busy_timeout = 0", until);
+        }
+        place_->set_mark("prepared");
+    }
+
+    /// SQLite begins with the first lock or statement, whose wait applies to the file's lock.
     void begin_late(row_wait wait) {
         if (begun_) return;
         const auto time = wait.how() == row_wait::kind::bounded ? wait.limit() : 10ms;

@@ -337,8 +337,9 @@ sql::result lock_on_sqlite(sql::connection& db, row_keys& keys, const row_key& k
         const auto take = keys.statement("delete from " + key.table + " where 0");
         db.execute(take, {}, steady_clock::now() + std::max(wait, at_once));
     }
-    const auto text = "select " + select_list(sql::dialect::sqlite, wanted, "") + " from " +
-                      key.table + condition(key, "");
+    // Qualified: SQLite takes a quoted name that is no column for a string.
+    const auto text = "select " + select_list(sql::dialect::sqlite, wanted, "t.") + " from " +
+                      key.table + " as t" + condition(key, "t.");
     return db.execute(keys.statement(text), bound.values(), deadline_of(wanted));
 }
 

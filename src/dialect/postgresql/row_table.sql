@@ -20,7 +20,8 @@ union all
 select 'key', i.indexrelid::text, a.attname::text, ''
   from found f
   join pg_catalog.pg_index i on i.indrelid = f.oid
-  join pg_catalog.pg_attribute a on a.attrelid = f.oid
-   and a.attnum = any ((i.indkey::int2[])[0:i.indnkeyatts - 1])
+  join lateral pg_catalog.unnest(i.indkey) with ordinality k (attnum, place)
+    on k.place <= i.indnkeyatts
+  join pg_catalog.pg_attribute a on a.attrelid = f.oid and a.attnum = k.attnum
  where i.indisunique and i.indisvalid and i.indisready
    and i.indpred is null and i.indexprs is null
