@@ -127,7 +127,9 @@ row_key::column describe_column(sql::dialect speaks, std::string_view table, std
     }
     row_key::column made{.name = dialect::quoted(speaks, name), .charset = {}, .collation = {}};
     if (speaks != sql::dialect::mysql) return made;
-    if (lower(column->b).ends_with("int")) made.holds = row_key::kind::integer;
+    const auto type = lower(column->b);
+    if (type.ends_with("int")) made.holds = row_key::kind::integer;
+    if (type.ends_with("binary") || type.ends_with("blob")) made.holds = row_key::kind::text;
     if (const auto blank = column->c.find(' '); blank != std::string_view::npos) {
         made.holds = row_key::kind::text;
         if (const auto charset = column->c.substr(0, blank); charset != "utf8mb4") {

@@ -564,11 +564,20 @@ namespace {
 /// A MariaDB connection that says it is MySQL, which has no time limit for a statement that locks.
 class posing_as_mysql final : public sql::connection {
 public:
-    explicit posing_as_mysql(std::unique_ptr<sql::connection> inner) : inner_{std::move(inner)} {}
+    explicit posing_as_mysql(std::unique_ptr<sql::connection> inner, bool scanning = false)
+        : inner_{std::move(inner)}, scanning_{scanning} {}
     [[nodiscard]] sql::dialect speaks() const noexcept override { return inner_->speaks(); }
     sql::result execute(const sql::statement& what, std::span<const sql::value> parameters,
                         sql::deadline until) override {
         limited_ = limited_ || what.text().starts_with("set statement");
+        if (scanning_ && what.text().starts_with("explain")) {
+            sql::result plan{12};
+            for (const char* cell :
+                 {"1", "SIMPLE", "t", "", "ALL", "sku", "", "", "", "3", "100", "Using where"}) {
+                plan.append_text(cell);
+            }
+            return plan;
+        }
         return inner_->execute(what, parameters, until);
     }
     sql::result query(std::string_view text, sql::deadline until) override {
@@ -586,6 +595,7 @@ public:
 
 private:
     std::unique_ptr<sql::connection> inner_;
+    bool scanning_;
     bool limited_ = false;
 };
 
@@ -631,6 +641,47 @@ TEST_CASE("where the server's waits are of whole seconds, a bounded wait asks ag
         CHECK_FALSE(posing->limited());
         CHECK(kind_of([&] { (void)session.lock(store.table(), {"shelf"}, {7}); }) ==
               errc::unindexed_key);
+    }
+}
+
+TEST_CASE("a server that would scan the table despite its index is not let") {
+    if (support::lock_database database{support::backend::mariadb}; database.there()) {
+        shop store{database};
+        const sql::connection_source source{sql::dialect::mysql,
+                                            [&](sql::deadline until) {
+                                                return std::make_unique<posing_as_mysql>(
+                                                    database.source().connect(until), true);
+                                            },
+                                            "MySQL"};
+        row_session session{source};
+        CHECK(kind_of([&] { (void)session.lock(store.table(), {"sku"}, {"A1"}); }) ==
+              errc::unindexed_key);
+    }
+}
+
+TEST_CASE("keys of every type that may be unique find their row by its index") {
+    if (support::lock_database database{support::backend::mariadb}; database.there()) {
+        const std::string table = database.prefix() + "types";
+        const std::array<std::array<const char*, 3>, 7> types{
+            {{"date", "2020-01-01", "2020-01-02"},
+             {"decimal(10,2)", "1.50", "2.50"},
+             {"varbinary(9)", "7", "8"},
+             {"bigint unsigned", "18446744073709551615", "8"},
+             {"datetime(6)", "2020-01-01", "2021-01-01"},
+             {"enum('x','y')", "x", "y"},
+             {"char(3) charset latin1", "x", "y"}}};
+        for (const auto& [type, mine, theirs] : types) {
+            CAPTURE(type);
+            database.run("create table " + table + " (k " + type + " primary key)");
+            database.run("insert into " + table + " values ('" + mine + "'), ('" + theirs + "')");
+            {
+                row_session one{database.source(), {.trust_index_for = 0ms}};
+                row_session two{database.source(), {.trust_index_for = 0ms}};
+                CHECK(one.lock(table, {"k"}, {mine}));
+                CHECK(two.lock(table, {"k"}, {theirs}, {.wait = row_wait::nowait()}));
+            }
+            database.run("drop table " + table);
+        }
     }
 }
 
