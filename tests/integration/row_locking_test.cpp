@@ -670,7 +670,8 @@ TEST_CASE("keys of every type that may be unique find their row by its index") {
              {"datetime(6)", "2020-01-01", "2021-01-01"},
              {"enum('x','y')", "x", "y"},
              {"char(3) charset latin1", "x", "y"}}};
-        for (const auto& [type, mine, theirs] : types) {
+        for (const auto& [name, mine, theirs] : types) {
+            const std::string type = name;
             CAPTURE(type);
             database.run("create table " + table + " (k " + type + " primary key)");
             database.run("insert into " + table + " values ('" + mine + "'), ('" + theirs + "')");
