@@ -97,7 +97,8 @@ struct row_options {
 /// error out of lock…() or connection() rolls everything back at once, on every database alike, and
 /// its locks are gone; later calls throw an error of the same kind. See retry().
 ///
-/// One thread at a time. After fork() its calls throw errc::wrong_process in the child.
+/// One thread at a time. After fork() its calls throw errc::wrong_process in the child. One that was
+/// moved from may only be destroyed.
 ///
 /// On SQLite the first lock or statement is BEGIN IMMEDIATE: it locks the whole file against all
 /// other writers, leases' heartbeats included, and lock() then only reads the row.
@@ -123,7 +124,7 @@ public:
     /// two more. An empty answer costs one more on PostgreSQL.
     /// @throws error errc::unindexed_key before anything is locked; errc::timed_out,
     /// errc::deadlock, errc::conflict (all retryable()); errc::schema_outdated if table or column
-    /// are missing; errc::unsupported for views, partitions by inheritance, tables without row
+    /// are missing; errc::unsupported for views, parents by inheritance, tables without row
     /// locks; errc::invalid_options for NULL in the key or a value that the column cannot hold
     [[nodiscard]] std::optional<locked_row> lock(std::string_view table, const key_columns& columns,
                                                  const key_values& values,
@@ -131,8 +132,8 @@ public:
 
     /// Locks several rows one by one, in an order that depends on the keys alone: two sessions that
     /// name the same rows in opposite orders do not deadlock. (That is by number, or by text
-    /// without ASCII case; write a key in one way.) The answers are in the caller's order. A row
-    /// for each lock(), round trips and errors as there.
+    /// without ASCII case; write a key in one way.) The answers are in the caller's order, one
+    /// for each key; round trips of each and errors as lock().
     [[nodiscard]] std::vector<std::optional<locked_row>> lock_all(
         std::string_view table, const key_columns& columns, const std::vector<key_values>& keys,
         const row_options& options = {});
