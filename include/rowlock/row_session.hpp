@@ -97,8 +97,8 @@ struct row_options {
 /// error out of lock…() or connection() rolls everything back at once, on every database alike, and
 /// its locks are gone; later calls throw an error of the same kind. See retry().
 ///
-/// One thread at a time. After fork() its calls throw errc::wrong_process in the child. One that was
-/// moved from may only be destroyed.
+/// One thread at a time. After fork() its calls throw errc::wrong_process in the child. One that
+/// was moved from may only be destroyed.
 ///
 /// On SQLite the first lock or statement is BEGIN IMMEDIATE: it locks the whole file against all
 /// other writers, leases' heartbeats included, and lock() then only reads the row.
