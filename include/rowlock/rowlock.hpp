@@ -14,6 +14,8 @@
 #include <rowlock/options.hpp>
 #include <rowlock/reaper.hpp>
 #include <rowlock/retry.hpp>
+#include <rowlock/row_lock.hpp>
+#include <rowlock/row_session.hpp>
 #include <rowlock/stats.hpp>
 #include <rowlock/transaction.hpp>
 #include <rowlock/version.hpp>

@@ -1,10 +1,14 @@
 #pragma once
 
 #include <rowlock/lease.hpp>
+#include <rowlock/row_lock.hpp>
 #include <rowlock/sql/connection.hpp>
 
 #include <chrono>
+#include <optional>
+#include <string>
 #include <string_view>
+#include <vector>
 
 /// Leases in a transaction that the caller began, on the caller's own handle:
 ///
@@ -90,5 +94,42 @@ void release_in(sql::connection& db, lease& held, const fence_options& options =
 /// would wait for this transaction instead of being told, and the lease could not be believed in
 /// before a commit that this library does not see. Acquire the lease first, then fence().
 lease acquire_in(sql::connection& db, std::string_view name) = delete;
+
+// --- rows
+// ------------------------------------------------------------------------------------------
+
+/// Options of lock_row().
+struct lock_row_options {
+    /// What to read from the row; empty: the key. A column name each, no expressions.
+    std::vector<std::string> columns = {};
+    /// 5 s is far beyond any healthy transaction that locks rows.
+    row_wait wait = row_wait::bounded(std::chrono::seconds{5});
+    /// For one statement, its wait for the row apart. As client_options::statement_deadline.
+    std::chrono::milliseconds statement_deadline{std::chrono::seconds{5}};
+    /// How long a look-up of the table's unique indexes is believed on this connection object.
+    std::chrono::milliseconds trust_index_for{std::chrono::minutes{1}};
+    /// As row_session_options::accept_double_grants_on_galera.
+    bool accept_double_grants_on_galera = false;
+};
+
+/// Locks the row until the end of the caller's transaction, and reads it: row_session::lock() on
+/// the caller's own handle. Empty if there is no such row (nothing is locked then), or with
+/// skip_locked if another has it.
+///
+/// On SQLite there are no row locks: the file's write lock is taken by a DELETE that matches no
+/// row, unless the transaction has it already.
+///
+/// What an error leaves behind is the database's: PostgreSQL has aborted the transaction (set a
+/// savepoint first to go on after it); MySQL and MariaDB have undone the statement alone, after
+/// errc::deadlock the whole transaction. The caller rolls back.
+/// @throws error as row_session::lock(), and errc::invalid_options outside of a transaction or in
+/// an aborted one.
+/// Round trips: one, and one or two to look up the index (kept with the connection object); one
+/// more where the library does not tell whether a transaction is open (Connector/C++; MySQL: up to
+/// three); two more for a bounded wait on PostgreSQL, whose lock_timeout is restored.
+[[nodiscard]] std::optional<locked_row> lock_row(sql::connection& db, std::string_view table,
+                                                 const key_columns& columns,
+                                                 const key_values& values,
+                                                 const lock_row_options& options = {});
 
 }  // namespace rowlock

@@ -31,9 +31,10 @@ std::int64_t random_id() {
 
 /// A SQLite file has one writer. More connections of ours would only compete for it, by a lock that
 /// is not fair; our threads wait for a connection instead.
-int connection_budget(const client_options& options, sql::dialect speaks) {
-    return speaks == sql::dialect::sqlite ? std::min(options.max_connections, 2)
-                                          : options.max_connections;
+std::size_t connection_budget(const client_options& options, sql::dialect speaks) {
+    const int wanted = speaks == sql::dialect::sqlite ? std::min(options.max_connections, 2)
+                                                      : options.max_connections;
+    return static_cast<std::size_t>(wanted);
 }
 
 /// Between half of it and all of it.
@@ -117,8 +118,10 @@ engine::engine(sql::connection_source source, client_options options)
            .prefix = options_.prefix,
            .testing_clock = options_.time != nullptr && source_.speaks() == sql::dialect::sqlite}}},
       fencing_{protocol_.sql()},
-      pool_{source_, protocol_, connection_budget(options_, source_.speaks()),
-            options_.statement_deadline, [this] { connection_broke(); }},
+      budget_{connection_budget(options_, source_.speaks())},
+      pool_{{.connect = [this](sql::deadline until) { return make_connection(until); },
+             .when_full = "all connections of this client are busy: raise max_connections",
+             .on_broken = [this] { connection_broke(); }}},
       last_id_{random_id() / 2},
       events_{options_.on_event} {
     if (options_.owner.empty()) options_.owner = "random:" + std::to_string(random_id());
@@ -134,7 +137,7 @@ auto engine::with_retries(steady::time_point give_up, const std::stop_token& sto
     for (int made = 1;; ++made) {
         try {
             const auto until = std::min(give_up, steady::now() + options_.statement_deadline);
-            const auto db = pool_.take(until);
+            const auto db = pool_.take(budget_, until, until);
             return std::optional<answer>{action(*db, until)};
         } catch (const error& failure) {
             const bool unknown = failure.kind() == errc::outcome_unknown;

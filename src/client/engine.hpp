@@ -1,6 +1,5 @@
 #pragma once
 
-#include "client/connection_pool.hpp"
 #include "client/grant.hpp"
 #include "client/session.hpp"
 #include "service/clock.hpp"
@@ -8,6 +7,7 @@
 #include "service/fork_guard.hpp"
 #include "service/loss_signals.hpp"
 #include "service/worker.hpp"
+#include "sql/connection_pool.hpp"
 #include "strategy/fencing.hpp"
 #include "strategy/lease_protocol.hpp"
 #include <rowlock/lock_name.hpp>
@@ -148,6 +148,7 @@ private:
     nanoseconds reap_once() noexcept;
     void lose_session(session& ours, loss_reason why) noexcept;
     bool lose(grant& lost, loss_reason why, grant::state from = grant::state::held) noexcept;
+    [[nodiscard]] std::unique_ptr<sql::connection> make_connection(sql::deadline until) const;
     void connection_broke() noexcept;
     void end_own_session(session& ours) noexcept;
 
@@ -163,7 +164,8 @@ private:
     const service::clock clock_;
     const strategy::lease_protocol protocol_;
     const strategy::fencing fencing_;
-    connection_pool pool_;
+    const std::size_t budget_;  ///< of pool_
+    sql::connection_pool pool_;
     std::array<std::atomic<std::uint64_t>, static_cast<std::size_t>(counter::count_of_counters)>
         counters_{};
     std::atomic<std::int64_t> last_id_;

@@ -2,6 +2,7 @@
 
 #include "client/engine.hpp"
 #include "client/hold.hpp"
+#include "sql/in_transaction.hpp"
 #include <rowlock/error.hpp>
 #include <rowlock/mutex.hpp>
 #include <rowlock/transaction.hpp>
@@ -76,7 +77,7 @@ void engine::in_transaction(sql::connection& db, grant& held, const fence_option
         .idle = options.max_idle > 0ms ? options.max_idle : options_.ttl};
     auto seen = verdict::current;
     try {
-        strategy::require_transaction(db, until);
+        sql::require_transaction(db, "a fence", until);
         seen = (fencing_.*step)(db, lease, limits, until);
     } catch (const error& failure) {
         throw with_advice(failure);
@@ -102,7 +103,7 @@ void engine::require_fenceable(grant& held) {
 /// Asked on a connection of our own, whose view is not the transaction's.
 engine::standing engine::look_up(const grant& held, sql::deadline until) noexcept {
     try {
-        const auto db = pool_.take(until);
+        const auto db = pool_.take(budget_, until, until);
         const auto seen = protocol_.probe(*db, held.name, held.session_id, until);
         if (!seen.session_live) return standing::session_over;
         const bool ours = seen.present && !seen.free && seen.session == held.session_id &&

@@ -147,4 +147,8 @@ statements::statements(sql::dialect dialect, const loader& load)
       delete_lease{load.maybe("delete_lease")},
       session_setup{load.maybe("session_setup")} {}
 
+sql::statement load(sql::dialect dialect, std::string_view name, const statement_options& options) {
+    return statements::loader{dialect, options}(name);
+}
+
 }  // namespace rowlock::dialect

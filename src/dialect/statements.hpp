@@ -54,8 +54,16 @@ struct statements {
     std::optional<sql::statement> session_setup;
 
 private:
+    friend sql::statement load(sql::dialect dialect, std::string_view name,
+                               const statement_options& options);
     class loader;
     explicit statements(sql::dialect dialect, const loader& load);
 };
+
+/// One statement of a dialect by its file's name.
+/// @throws error errc::invalid_options for an unusable schema or prefix; errc::unsupported if the
+/// dialect has no such statement
+[[nodiscard]] sql::statement load(sql::dialect dialect, std::string_view name,
+                                  const statement_options& options);
 
 }  // namespace rowlock::dialect

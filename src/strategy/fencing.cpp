@@ -15,8 +15,6 @@ namespace {
 using sql::value;
 using std::chrono::milliseconds;
 
-constexpr int no_such_savepoint = 1305;
-
 /// What fence.sql and release_in.sql raise on PostgreSQL. The text is ours; nothing of the user's
 /// is in it.
 bool was_raised(const error& failure) {
@@ -41,53 +39,7 @@ verdict on_postgresql(sql::connection& db, const sql::statement& what,
     }
 }
 
-/// Whether each statement commits by itself; asked of the server.
-bool commits_by_itself(sql::connection& db, sql::deadline until) {
-    if (db.speaks() == sql::dialect::mysql && sql::facts_of(db, until).mariadb) {
-        return db.query("select @@in_transaction = 0 and @@autocommit = 1", until).integer(0, 0) !=
-               0;
-    }
-    // Outside of a transaction a savepoint is gone at once (MySQL) or refused (PostgreSQL, where an
-    // aborted transaction refuses it too).
-    try {
-        db.query("savepoint rowlock_probe", until);
-        db.query("release savepoint rowlock_probe", until);
-        return false;
-    } catch (const error& failure) {
-        if (failure.native_code() == no_such_savepoint || failure.sqlstate() == "25P01" ||
-            failure.sqlstate() == "25P02") {
-            return true;
-        }
-        throw;
-    }
-}
-
 }  // namespace
-
-void require_transaction(sql::connection& db, sql::deadline until) {
-    switch (db.transaction()) {
-        case sql::transaction_state::open:
-            return;
-        case sql::transaction_state::failed:
-            throw error{errc::invalid_options,
-                        "this transaction has failed: roll it back and start it over"};
-        case sql::transaction_state::none:
-            break;
-        case sql::transaction_state::unknown:
-            if (!db.alive()) {
-                throw error{errc::database_unreachable, "this connection broke before"};
-            }
-            if (db.speaks() == sql::dialect::sqlite) {
-                throw error{errc::invalid_options,
-                            "this connection does not tell whether it is in a transaction: use a "
-                            "connection_ref"};
-            }
-            if (!commits_by_itself(db, until)) return;
-            break;
-    }
-    throw error{errc::invalid_options,
-                "this connection is not in a transaction: begin one first, then call this"};
-}
 
 verdict fencing::fence(sql::connection& db, const claim& lease, const fence_limits& limits,
                        sql::deadline until) const {

@@ -33,11 +33,7 @@ enum class verdict : unsigned char {
     not_in_view,  ///< the transaction's snapshot does not show it, and may be older than the grant
 };
 
-/// @throws error errc::invalid_options unless the connection is in a transaction that works. One
-/// round trip where the library does not tell, none otherwise.
-void require_transaction(sql::connection& db, sql::deadline until);
-
-/// Thread-safe. Both want require_transaction() first and throw what the database refuses.
+/// Thread-safe. Both want sql::require_transaction() first and throw what the database refuses.
 class fencing {
 public:
     explicit fencing(const dialect::statements& statements) : sql_{statements} {}

@@ -27,6 +27,14 @@ std::optional<std::string> url_in(const char* variable) {
 
 }  // namespace
 
+void miss_server(const std::string& what) {
+    if (is_set("CI") || is_set("ROWLOCK_REQUIRE_SERVERS")) {
+        FAIL("not installed: ", what, "; run the tests by scripts/test");
+    }
+    missed = true;
+    MESSAGE("skipped: not installed: ", what);
+}
+
 std::optional<std::string> url_of(server which) {
     return url_in(which == server::postgresql ? "ROWLOCK_TEST_POSTGRESQL_URL"
                                               : "ROWLOCK_TEST_MARIADB_URL");

@@ -13,6 +13,13 @@
 
 /// The port between the strategies, which know SQL and no database library, and the drivers, which
 /// know a database library and no SQL.
+namespace rowlock::detail {
+class row_sessions;  // src/client/row_sessions.hpp
+}
+namespace rowlock::strategy {
+class row_keys;  // src/strategy/row_keys.hpp
+}
+
 namespace rowlock::sql {
 
 /// Which SQL a connection understands. A dialect may be spoken by several drivers.
@@ -190,15 +197,19 @@ private:
     friend const server_facts& facts_of(connection& db, deadline until);
     friend changed_settings& settings_of(connection& db);
 
+    friend class ::rowlock::strategy::row_keys;
+
     bool discarded_ = false;
     std::shared_ptr<changed_settings> settings_;
-    std::shared_ptr<const server_facts> facts_;  ///< asked once per connection
+    std::shared_ptr<const server_facts> facts_;            ///< asked once per connection
+    std::shared_ptr<::rowlock::strategy::row_keys> keys_;  ///< see lock_row()
 };
 
 /// Where connections come from: one of our drivers' open(), or any function of yours that yields
 /// them, such as an adapter over an existing pool. Copyable; connect() is called from several
 /// threads at once. A connection that a client took is its own until the client destroys it; the
-/// client changes its session settings (isolation, timeouts, time zone).
+/// client changes its session settings (isolation, timeouts, time zone). Copies share the pool of
+/// their row sessions, which is closed with the last of them and of these sessions.
 class connection_source {
 public:
     using connect_function = std::function<std::unique_ptr<connection>(deadline)>;
@@ -212,9 +223,13 @@ public:
     [[nodiscard]] const std::string& description() const noexcept { return description_; }
 
 private:
+    friend class ::rowlock::detail::row_sessions;
+    struct shared;
+
     dialect speaks_;
     connect_function connect_;
     std::string description_;
+    std::shared_ptr<shared> shared_;  ///< by the copies
 };
 
 }  // namespace rowlock::sql
