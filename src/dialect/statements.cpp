@@ -138,4 +138,12 @@ statements::statements(sql::dialect dialect, const loader& load)
       delete_lease{load.maybe("delete_lease")},
       session_setup{load.maybe("session_setup")} {}
 
+std::string statement_text(sql::dialect dialect, std::string_view name) {
+    const auto text = find_file(dialect, name);
+    if (!text) {
+        throw error{errc::unsupported, "this dialect has no statement " + std::string{name}};
+    }
+    return "/* rowlock " + std::string{name} + " */ " + without_comments(*text);
+}
+
 }  // namespace rowlock::dialect

@@ -4,6 +4,7 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
 
 /// The SQL of one dialect, loaded from src/dialect/<dialect>/*.sql, where each statement says what
 /// it does, what $1 … $n are and why it is right. Members are named after the files.
@@ -47,5 +48,9 @@ private:
     class loader;
     explicit statements(sql::dialect dialect, const loader& load);
 };
+
+/// One statement that names no table of ours, by its file.
+/// @throws error errc::unsupported if the dialect has none of that name
+[[nodiscard]] std::string statement_text(sql::dialect dialect, std::string_view name);
 
 }  // namespace rowlock::dialect
