@@ -85,6 +85,12 @@ TEST_CASE_TEMPLATE_DEFINE("threads of one process exclude each other on one conn
     CAPTURE(F::name);
     const std::string name = fresh("counter");
     advisory_locks locks{F::source()};
+    {
+        const auto held = locks.lock(name);
+        CHECK_FALSE(locks.try_lock(name));  // this thread, too
+        const auto try_it = [&] { return locks.try_lock_for(name, 20ms).has_value(); };
+        CHECK_FALSE(std::async(std::launch::async, try_it).get());
+    }
     int inside = 0;
     int most = 0;
     int rounds = 0;

@@ -549,12 +549,13 @@ TEST_CASE("CREATE INDEX CONCURRENTLY gets through while somebody waits for a loc
     const std::string name = fresh("migration");
     // As a migration does: under the lock, on another connection, an index is made.
     advisory_locks locks{db->source};
-    advisory_locks others{db->source};
+    advisory_locks others{db->source, {.statement_deadline = 20s, .max_silence = 1min}};
     const auto held = locks.lock(name);
     std::stop_source stop;
     auto waiter = std::async(std::launch::async,
                              [&] { return others.lock(name, stop.get_token()).has_value(); });
     REQUIRE(db->somebody_waits_for(name));
+    db->admin->query("set statement_timeout = '3s'", soon());
     db->admin->query("create index concurrently on " + table + " (n)", soon());
     stop.request_stop();
     CHECK_FALSE(waiter.get());
@@ -567,7 +568,7 @@ TEST_CASE("CREATE INDEX CONCURRENTLY gets through while somebody waits for a loc
     });
     REQUIRE(db->somebody_waits_for(name));
     const auto other = db->source.connect(soon());
-    other->query("set statement_timeout = '1500ms'", soon());
+    other->query("set statement_timeout = '3s'", soon());
     CHECK(kind_of([&] {
               other->query("create index concurrently on " + table + " (n)", soon());
           }) == errc::timed_out);
