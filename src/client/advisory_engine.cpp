@@ -694,7 +694,8 @@ advisory_engine::connected advisory_engine::connect(bool check_pooler, sql::dead
                     "that serves others next, and two clients get it at once: connect to "
                     "PostgreSQL directly, use session pooling, or try_lock_in() in a transaction"};
     }
-    made.session = protocol_.set_up(*made.db, options_.statement_deadline + options_.wait_slice,
+    made.session = protocol_.set_up(*made.db,  // A slice ends at half of it at the latest.
+                                    options_.statement_deadline + 2 * options_.wait_slice,
                                     options_.max_silence, until);
     return made;
 }
@@ -720,10 +721,6 @@ void advisory_engine::give_back(const station& which) noexcept {
         bury(*which);
     } else if (!usable(*which->db)) {
         condemn(which, loss_reason::connection_lost);
-    }
-    if (which->heard) {
-        which->heard = false;
-        poke_watch();
     }
     changed_.notify_all();
 }

@@ -141,14 +141,15 @@ void advisory_engine::give_back_owed(guard& lock) {
         if (each->over || on->gone || on->taken) continue;
         on->taken = true;
         const use now{*this, on};
+        const auto until = soon();
         try {
             const strategy::advisory_protocol::wanted one{each->key, each->mode};
             const nanoseconds sent = clock_.now();
             {
                 const unlocked running{lock};
-                if (protocol_.held(*on->db, on->session, {&one, 1}, soon()).front()) {
+                if (protocol_.held(*on->db, on->session, {&one, 1}, until).front()) {
                     static_cast<void>(
-                        protocol_.unlock(*on->db, on->session, each->key, each->mode, soon()));
+                        protocol_.unlock(*on->db, on->session, each->key, each->mode, until));
                 }
             }
             extend_trust(*on, sent);
@@ -167,6 +168,10 @@ void advisory_engine::listen(guard& lock, nanoseconds next) {
     std::vector<station> stations;
     std::vector<pollfd> sockets;
     for (const auto& each : stations_) {
+        each->heard = each->heard && each->taken;
+        // Not poked by whoever gives it back: that would cost a switch of threads for each
+        // statement.
+        if (each->heard) next = std::min<nanoseconds>(next, clock_.now() + 20ms);
         if (each->socket < 0 || each->heard || !each->db) continue;
         stations.push_back(each);
         sockets.push_back({each->socket, POLLIN | POLLRDHUP, 0});

@@ -152,7 +152,7 @@ server_session advisory_protocol::set_up(sql::connection& db, milliseconds state
                     "for itself: use a lease, which the cluster certifies"};
     }
     std::string settings = "set session autocommit = 1";
-    if (facts.mariadb) settings += ", max_statement_time = 0";
+    settings += facts.mariadb ? ", max_statement_time = 0" : ", max_execution_time = 0";
     if (max_silence.count() > 0) {
         const auto seconds = std::chrono::ceil<std::chrono::seconds>(max_silence);
         settings += ", wait_timeout = " + std::to_string(seconds.count());
