@@ -676,6 +676,7 @@ advisory_engine::station advisory_engine::make_station(guard& lock, sql::deadlin
         std::erase(stations_, fresh);
         if (shared_ == fresh) shared_.reset();
         if (fresh->db) closed_.push_back(std::move(fresh->db));
+        fresh->freed.notify_all();
         changed_.notify_all();
         poke_watch();
         throw;
@@ -702,7 +703,7 @@ advisory_engine::connected advisory_engine::connect(bool check_pooler, sql::dead
 
 /// False if it is gone. @throws error errc::timed_out
 bool advisory_engine::seize(guard& lock, const station& which, sql::deadline until) {
-    const bool came = changed_.wait_until(
+    const bool came = which->freed.wait_until(
         lock, until, [&] { return which->gone || (!which->taken && !which->wanted_by_watch); });
     if (!came) {
         throw error{errc::timed_out,
@@ -721,6 +722,10 @@ void advisory_engine::give_back(const station& which) noexcept {
         bury(*which);
     } else if (!usable(*which->db)) {
         condemn(which, loss_reason::connection_lost);
+    } else if (which->wanted_by_watch) {
+        which->freed.notify_all();
+    } else {
+        which->freed.notify_one();
     }
     changed_.notify_all();
 }
@@ -738,6 +743,7 @@ void advisory_engine::condemn(const station& which, loss_reason why) noexcept {
     std::erase(stations_, which);
     if (shared_ == which) shared_.reset();
     if (!which->taken) bury(*which);
+    which->freed.notify_all();
     changed_.notify_all();
 }
 

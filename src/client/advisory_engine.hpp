@@ -59,6 +59,7 @@ struct advisory_station {
     bool gone = false;             ///< to be closed by whoever has it; holds nothing any more
     std::size_t locks = 0;
     nanoseconds next_check{};
+    std::condition_variable_any freed{};  ///< given back, or gone
 };
 
 struct advisory_place;

@@ -20,6 +20,7 @@ void advisory_engine::close() noexcept {
         for (const auto& [identity, at] : places_) {
             for (auto* each : at->queue) each->call();
         }
+        for (const auto& each : stations_) each->freed.notify_all();
         changed_.notify_all();
         poke_watch();
     }
@@ -100,9 +101,9 @@ nanoseconds advisory_engine::look_after(guard& lock) {
 /// Asks the server for everything that this connection should hold.
 void advisory_engine::check(guard& lock, const station& which) {
     which->wanted_by_watch = true;
-    changed_.wait_until(lock, soon(), [&] { return which->gone || !which->taken || closing_; });
+    which->freed.wait_until(lock, soon(), [&] { return which->gone || !which->taken || closing_; });
     which->wanted_by_watch = false;
-    changed_.notify_all();
+    which->freed.notify_all();
     if (which->gone || which->taken || closing_) return;
     which->taken = true;
     const use now{*this, which};
