@@ -1,6 +1,7 @@
 #pragma once
 
 /// Everything but drivers.
+#include <rowlock/advisory_lock.hpp>
 #include <rowlock/client.hpp>
 #include <rowlock/error.hpp>
 #include <rowlock/events.hpp>

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <rowlock/advisory_lock.hpp>
 #include <rowlock/lease.hpp>
 #include <rowlock/row_lock.hpp>
 #include <rowlock/sql/connection.hpp>
@@ -131,5 +132,39 @@ struct lock_row_options {
                                                  const key_columns& columns,
                                                  const key_values& values,
                                                  const lock_row_options& options = {});
+// --- advisory locks of the transaction -----------------------------------------------------------
+
+/// Options of try_lock_in() and lock_in().
+struct transaction_lock_options {
+    /// As advisory_options::domain.
+    std::string domain = "rowlock";
+    /// For each statement, what it waits not counted. As client_options::statement_deadline.
+    std::chrono::milliseconds statement_deadline{std::chrono::seconds{5}};
+    /// Above READ COMMITTED the snapshot of the whole transaction is taken at the latest by the
+    /// statement that locks, before the lock is ours: what the previous holder committed in between
+    /// is not seen. That is refused; true if what you do under the lock rests on no read.
+    bool any_isolation = false;
+};
+
+/// PostgreSQL: locks `key` until the caller's transaction ends, by commit or roll-back (to a
+/// savepoint made before, too). The same keys as advisory_locks; each excludes the other. Works
+/// behind a transaction pooler. False if another holds it; what the transaction did stays intact.
+/// @throws error errc::unsupported on other databases (GET_LOCK survives a commit) and, unless
+/// any_isolation is set, above READ COMMITTED; errc::read_only on a standby; errc::invalid_options
+/// outside a transaction. In these cases nothing was locked and the transaction goes on.
+/// One round trip. The connection must not be used by other threads during the call.
+[[nodiscard]] bool try_lock_in(sql::connection& db, const advisory_key& key,
+                               advisory_mode mode = advisory_mode::exclusive,
+                               const transaction_lock_options& options = {});
+
+/// The same, waiting up to `wait`, on the server, in slices of a quarter of a second: false if it
+/// was held all that time. lock_timeout does not count meanwhile and is as before afterwards; the
+/// server needs the language plpgsql, as every new database has it. The slices stay below
+/// deadlock_timeout, so two transactions that wait for each other's keys end by `wait`, not by
+/// errc::deadlock: lock several keys in one order.
+[[nodiscard]] bool lock_in(sql::connection& db, const advisory_key& key,
+                           std::chrono::milliseconds wait,
+                           advisory_mode mode = advisory_mode::exclusive,
+                           const transaction_lock_options& options = {});
 
 }  // namespace rowlock

@@ -266,7 +266,7 @@ private:
     }
 
     void begin_on_postgresql(sql::connection& db, sql::deadline until) {
-        static const auto setup = dialect::load(sql::dialect::postgresql, "row_session_setup", {});
+        static const auto setup = dialect::load(sql::dialect::postgresql, "row_session_setup");
         db.query("begin isolation level " + name_of(options_.isolation_level), until);
         begun_ = true;
         const auto lock_timeout = std::to_string(lock_timeout_of(options_).count());

@@ -94,11 +94,6 @@ private:
     fragment_map fragments_;
 };
 
-sql::statement statements::one(sql::dialect dialect, std::string_view name,
-                               const statement_options& options) {
-    return loader{dialect, options}(name);
-}
-
 statements::statements(sql::dialect dialect, const statement_options& options)
     : statements{dialect, loader{dialect, options}} {}
 

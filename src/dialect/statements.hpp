@@ -21,11 +21,6 @@ struct statements {
     /// @throws error errc::invalid_options for an unusable schema or prefix
     statements(sql::dialect dialect, const statement_options& options);
 
-    /// One statement by the name of its file: for what needs no session and no lease.
-    /// @throws error errc::invalid_options as above; errc::unsupported if there is no such file
-    [[nodiscard]] static sql::statement one(sql::dialect dialect, std::string_view name,
-                                            const statement_options& options);
-
     sql::dialect speaks;
 
     // Sessions
@@ -60,10 +55,9 @@ private:
     explicit statements(sql::dialect dialect, const loader& load);
 };
 
-/// One statement of a dialect by its file's name.
+/// One statement by the name of its file: for what needs no session and no lease.
 /// @throws error errc::invalid_options for an unusable schema or prefix; errc::unsupported if the
 /// dialect has no such statement
 [[nodiscard]] sql::statement load(sql::dialect dialect, std::string_view name,
-                                  const statement_options& options);
-
+                                  const statement_options& options = {});
 }  // namespace rowlock::dialect

@@ -56,9 +56,9 @@ bool same_name(sql::dialect speaks, std::string_view a, std::string_view b) {
 /// Each index of a dialect's description is looked for by this statement.
 const sql::statement& look_up_of(sql::dialect speaks) {
     static const std::array<sql::statement, 3> all{
-        dialect::load(sql::dialect::postgresql, "row_table", {}),
-        dialect::load(sql::dialect::mysql, "row_table", {}),
-        dialect::load(sql::dialect::sqlite, "row_table", {})};
+        dialect::load(sql::dialect::postgresql, "row_table"),
+        dialect::load(sql::dialect::mysql, "row_table"),
+        dialect::load(sql::dialect::sqlite, "row_table")};
     switch (speaks) {
         case sql::dialect::postgresql:
             return all[0];

@@ -157,7 +157,7 @@ std::string last_words(const std::string& folder) {
 galera_node::galera_node() {
     if (find_provider().empty() || find_program("mariadbd").empty() ||
         find_program(install).empty()) {
-        miss_server("a Galera node (Debian: mariadb-server-core, mariadb-client-core, galera-4)");
+        miss_program("a Galera node", "mariadb-server-core mariadb-client-core galera-4");
         return;
     }
     folder_ = make_folder();

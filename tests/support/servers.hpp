@@ -20,9 +20,9 @@ enum class server : unsigned char { postgresql, mariadb };
 /// The same for the server's unix socket.
 [[nodiscard]] std::optional<std::string> socket_url_of(server which);
 
-/// For servers that a fixture starts by itself: this one, named for people, is not installed. The
-/// running test case counts as skipped, or fails, as with url_of().
-void miss_server(const std::string& what);
+/// Says that a program which a test needs is not installed, in the same way: a visible skip, or a
+/// failure where nothing may be skipped.
+void miss_program(const std::string& name, const std::string& debian_package);
 
 /// Whether url_of() was asked for a server that is not there: the program's exit status is then 77,
 /// a skip, unless a test failed.
