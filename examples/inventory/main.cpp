@@ -101,6 +101,7 @@ int work(const options& told) {
              .lock_name = "inventory/" + told.suffix,
              .next_sale = std::int64_t{told.worker} * 10'000'000,
              .patience = told.items * 10,
+             .colleagues = told.workers,
              .to_think = std::chrono::milliseconds{told.think}};
     if (!wait_for_gate()) return EXIT_FAILURE;
     find_strategy(told.strategy)->work(me);
@@ -149,7 +150,8 @@ outcome sell_everything(const options& told, const std::string& suffix) {
                                                      "--suffix",   suffix,
                                                      "--strategy", told.strategy,
                                                      "--items",    std::to_string(told.items),
-                                                     "--think",    std::to_string(told.think)};
+                                                     "--think",    std::to_string(told.think),
+                                                     "--workers",  std::to_string(told.workers)};
                  }};
     result.seconds =
         workers.run(result.told, [&](const tally& so_far) { show_progress(told, so_far); });

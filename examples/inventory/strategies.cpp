@@ -12,8 +12,11 @@ using rowlock::errc;
 
 namespace {
 
-/// Workers who look every few milliseconds: the hand-over is quick and the load small.
-const rowlock::client_options hurried{.poll_interval = 10ms, .max_connections = 1};
+/// Somebody looks about every millisecond, whatever their number: a quick hand-over, a small load.
+rowlock::client_options hurried(const clerk& me) {
+    return {.poll_interval = std::max<std::chrono::milliseconds>(10ms, 1ms * me.colleagues),
+            .max_connections = 1};
+}
 
 // ---- none: read, think, write. Two who read the same number sell one item twice. ----------------
 
@@ -27,7 +30,7 @@ void without_a_lock(clerk& me) {
 // ---------------------------------------------------------------
 
 void under_a_lease(clerk& me) {
-    rowlock::client locks{me.database, hurried};
+    rowlock::client locks{me.database, hurried(me)};
     for (bool more = true; more;) {
         auto lease = locks.acquire(me.lock_name);
         more = me.sell_in_transaction();
@@ -51,7 +54,7 @@ bool sell_if_still_ours(clerk& me, const rowlock::lease& lease) {
 }
 
 void under_a_fence(clerk& me) {
-    rowlock::client locks{me.database, hurried};
+    rowlock::client locks{me.database, hurried(me)};
     for (bool more = true; more;) {
         try {
             auto lease = locks.acquire(me.lock_name);
