@@ -11,11 +11,15 @@ sql::deadline from_now(std::chrono::milliseconds time) {
 }
 
 /// For Connector/C++, which does not tell. MySQL has no variable for it, but keeps a savepoint only
-/// within a transaction. Asking begins none.
+/// within a transaction. Asking begins none. With autocommit off, too, the answer is open, as
+/// SOCI's driver has it: the next statement begins a transaction by itself, so one that ended under
+/// the action's hands, with half of its work, could not be told from one that goes on.
 sql::transaction_state ask_server(sql::connection& db, std::chrono::milliseconds each) {
     using sql::transaction_state;
     if (sql::facts_of(db, from_now(each)).mariadb) {
-        const bool within = db.query("select @@in_transaction", from_now(each)).integer(0, 0) != 0;
+        const bool within =
+            db.query("select @@in_transaction or not @@autocommit", from_now(each)).integer(0, 0) !=
+            0;
         return within ? transaction_state::open : transaction_state::none;
     }
     db.query("savepoint rowlock_probe", from_now(each));
@@ -68,8 +72,9 @@ attempt_transaction::attempt_transaction(sql::connection& db,
     // Unknown: a driver of the caller's. PostgreSQL and SQLite do not commit at a second BEGIN.
     if (state == sql::transaction_state::open || state == sql::transaction_state::failed) {
         throw error{errc::invalid_options,
-                    "this connection is in a transaction: end it first, or call the "
-                    "retry_on_conflict() without a connection around the whole of it"};
+                    "this connection is in a transaction, or has autocommit switched off: end it, "
+                    "or switch it on, first; or call the retry_on_conflict() without a connection "
+                    "around the whole of it"};
     }
     db_.query(db_.speaks() == sql::dialect::sqlite ? "begin immediate" : "begin",
               from_now(statement_deadline));
