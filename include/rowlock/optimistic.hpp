@@ -254,7 +254,7 @@ public:
 
     /// Makes a row with its first version: 1, or the time. Empty if the key is taken, by a row that
     /// is marked as deleted, too; a PostgreSQL transaction goes on. One round trip (MySQL: two if
-    /// it is taken).
+    /// it is taken; four before another unique index of the table is errc::unique_violation).
     ///
     /// Needs a primary key or unique index of just the key's columns: errc::unindexed_key on
     /// PostgreSQL, where that ends the transaction, and on SQLite; MySQL makes a second row.

@@ -129,6 +129,15 @@ char lower(char c) {
     return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
 }
 
+/// SQLite's own rule. Every number that is written to such a column becomes a floating one.
+bool keeps_reals(std::string_view declared) {
+    const auto has = [&](std::string_view part) {
+        return declared.find(part) != std::string_view::npos;
+    };
+    return !has("int") && !has("char") && !has("clob") && !has("text") && !has("blob") &&
+           (has("real") || has("floa") || has("doub"));
+}
+
 [[noreturn]] void refuse(const std::string& why) {
     throw error{errc::unsupported, why};
 }
@@ -165,7 +174,13 @@ const column_type& column_types::at(std::string_view column) const {
 }
 
 void require_version_type(sql::dialect speaks, const column_type& type, bool is_time) {
-    if (speaks == sql::dialect::sqlite) return;  // each row's own value is looked at
+    if (speaks == sql::dialect::sqlite) {
+        // Otherwise each row's own value is looked at.
+        if (!is_time && keeps_reals(type.declared)) {
+            refuse("the version column must be of an integer type, not " + type.declared);
+        }
+        return;
+    }
     if (!is_time) {
         if (type.stored == storage::integer) return;
         refuse("the version column must be of an integer type, not " + type.declared +

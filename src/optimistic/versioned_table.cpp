@@ -468,17 +468,21 @@ std::optional<row_version> versioned_table::state::insert(sql::connection& db, c
     if (needs_new_version(table.shape)) bound.add(first = new_version(db, 0));
     for (const assignment& each : values) bound.add(each.value);
     const std::string text = insert_text(table.shape, values);
-    try {
-        const sql::result rows = run(db, text, bound);
-        if (!answers_version(table.shape)) return row_version{first};
-        if (rows.empty()) return std::nullopt;
-        return read_version(table, rows);
-    } catch (const error& failure) {
-        if (lacks_unique_index(failure)) refuse_unindexed();
-        if (answers_version(table.shape) || failure.kind() != errc::unique_violation) throw;
-        // Only the statement was undone. Another unique index of the table is the caller's affair.
-        if (look(db, key, read_newest_text(table.shape)).empty()) throw;
-        return std::nullopt;
+    for (int attempt = 1;; ++attempt) {
+        try {
+            const sql::result rows = run(db, text, bound);
+            if (!answers_version(table.shape)) return row_version{first};
+            if (rows.empty()) return std::nullopt;
+            return read_version(table, rows);
+        } catch (const error& failure) {
+            if (lacks_unique_index(failure)) refuse_unindexed();
+            if (answers_version(table.shape) || failure.kind() != errc::unique_violation) throw;
+            // Only the statement was undone.
+            if (!look(db, key, read_newest_text(table.shape)).empty()) return std::nullopt;
+            // Another unique index of the table is the caller's affair. But outside of a
+            // transaction the row may just have been erased.
+            if (attempt == 2) throw;
+        }
     }
 }
 
