@@ -10,6 +10,7 @@ foreach(backend IN ITEMS postgresql mysql sqlite3)
     find_library(SOCI_${backend}_LIBRARY soci_${backend})
 endforeach()
 find_path(SOCI_libpq_INCLUDE_DIR libpq-fe.h PATH_SUFFIXES postgresql)
+find_library(SOCI_libpq_LIBRARY pq)
 find_path(SOCI_mysql_client_INCLUDE_DIR mysql.h PATH_SUFFIXES mariadb mysql)
 find_library(SOCI_mysql_client_LIBRARY NAMES mariadb mysqlclient)
 find_path(SOCI_sqlite3_client_INCLUDE_DIR sqlite3.h)
@@ -17,7 +18,8 @@ find_library(SOCI_sqlite3_client_LIBRARY sqlite3)
 
 set(SOCI_needed
     SOCI_LIBRARY SOCI_INCLUDE_DIR SOCI_postgresql_LIBRARY SOCI_mysql_LIBRARY SOCI_sqlite3_LIBRARY
-    SOCI_libpq_INCLUDE_DIR SOCI_mysql_client_INCLUDE_DIR SOCI_mysql_client_LIBRARY
+    SOCI_libpq_INCLUDE_DIR SOCI_libpq_LIBRARY SOCI_mysql_client_INCLUDE_DIR
+    SOCI_mysql_client_LIBRARY
     SOCI_sqlite3_client_INCLUDE_DIR SOCI_sqlite3_client_LIBRARY)
 mark_as_advanced(${SOCI_needed})
 
@@ -44,6 +46,7 @@ if(SOCI_FOUND AND NOT TARGET SOCI::SOCI)
             IMPORTED_LOCATION ${SOCI_${backend}_LIBRARY} INTERFACE_LINK_LIBRARIES SOCI::SOCI)
     endforeach()
     target_include_directories(SOCI::postgresql INTERFACE ${SOCI_libpq_INCLUDE_DIR})
+    target_link_libraries(SOCI::postgresql INTERFACE ${SOCI_libpq_LIBRARY})
     target_include_directories(SOCI::mysql INTERFACE ${SOCI_mysql_client_INCLUDE_DIR})
     target_link_libraries(SOCI::mysql INTERFACE ${SOCI_mysql_client_LIBRARY})
     target_include_directories(SOCI::sqlite3 INTERFACE ${SOCI_sqlite3_client_INCLUDE_DIR})

@@ -3,6 +3,7 @@
 #include <rowlock/migrations.hpp>
 #include <rowlock/open.hpp>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
@@ -17,6 +18,9 @@ namespace example {
 class database {
 public:
     database(int argc, char** argv) : source_{rowlock::open(argc > 1 ? argv[1] : own_file())} {
+        rowlock::migrate(source_);
+    }
+    explicit database(const std::string& url) : source_{rowlock::open(url)} {
         rowlock::migrate(source_);
     }
     database(const database&) = delete;
@@ -39,17 +43,55 @@ private:
     rowlock::sql::connection_source source_;
 };
 
-/// main(): runs `body` and says what went wrong.
+/// The program's first argument, or for our tests the environment's; ends the program with status
+/// 77, a skip, if there is neither.
+inline std::string server_url(int argc, char** argv, const char* variable) {
+    const char* const url = argc > 1 ? argv[1] : std::getenv(variable);
+    if (url != nullptr) return url;
+    std::fprintf(stderr, "give the URL of a server\n");
+    std::exit(77);
+}
+
+/// `scheme://user:password@host:port/database` taken apart, for libraries that know no URLs.
+struct server_parts {
+    std::string user, password, host_and_port, database;
+};
+inline server_parts parts_of(const std::string& url) {
+    const auto user = url.find("://") + 3;
+    const auto host = url.rfind('@') + 1;
+    const auto colon = std::min(url.find(':', user), host - 1);
+    const auto slash = url.find('/', host);
+    const auto password = std::min(colon + 1, host - 1);
+    return {url.substr(user, colon - user), url.substr(password, host - 1 - password),
+            url.substr(host, slash - host), url.substr(slash + 1)};
+}
+
+/// Runs `body` and says what went wrong; what main() returns.
 template <typename Body>
-int run(int argc, char** argv, Body body) {
+int report(Body body) {
     try {
-        const database shared{argc, argv};
-        body(shared.source());
+        body();
         return EXIT_SUCCESS;
     } catch (const std::exception& failure) {
         std::fprintf(stderr, "%s\n", failure.what());
         return EXIT_FAILURE;
     }
+}
+
+template <typename Body>
+int run(int argc, char** argv, Body body) {
+    return report([&] {
+        const database shared{argc, argv};
+        body(shared.source());
+    });
+}
+
+template <typename Body>
+int run(const std::string& url, Body body) {
+    return report([&] {
+        const database shared{url};
+        body(shared.source());
+    });
 }
 
 }  // namespace example

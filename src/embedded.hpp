@@ -13,5 +13,6 @@ struct file {
 
 std::span<const file> dialect_files() noexcept;    ///< src/dialect
 std::span<const file> migration_files() noexcept;  ///< migrations
+std::span<const file> template_files() noexcept;   ///< migrations, for the users' own tables
 
 }  // namespace rowlock::embedded

@@ -16,6 +16,8 @@ std::string_view to_string(loss_reason why) noexcept {
             return "deadline passed";
         case loss_reason::client_closed:
             return "client closed";
+        case loss_reason::connection_lost:
+            return "connection lost";
     }
     return "unknown";
 }
@@ -46,6 +48,12 @@ std::string_view to_string(event_kind kind) noexcept {
             return "unlock failed";
         case event_kind::reaped:
             return "reaped";
+        case event_kind::advisory_locked:
+            return "advisory lock taken";
+        case event_kind::advisory_unlocked:
+            return "advisory lock given back";
+        case event_kind::advisory_lost:
+            return "advisory lock lost";
         case event_kind::events_dropped:
             return "events dropped";
     }

@@ -19,6 +19,8 @@ enum class loss_reason : unsigned char {
                           ///< without durable commits lost the grant in a crash
     deadline_passed,      ///< the lease's own fixed deadline
     client_closed,        ///< the client object was destroyed
+    connection_lost,      ///< the connection that held an advisory lock broke, or its server is no
+                          ///< longer the primary
 };
 [[nodiscard]] std::string_view to_string(loss_reason why) noexcept;
 
@@ -35,7 +37,11 @@ enum class event_kind : unsigned char {
     resolved,         ///< … and has been
     unlock_failed,    ///< a mutex' noexcept unlock() did not succeed; `message` says why
     reaped,           ///< `message` holds the counts
-    events_dropped,   ///< the callback was too slow; `message` says how many were dropped
+    advisory_locked,
+    advisory_unlocked,
+    advisory_lost,   ///< `reason` says why: connection_lost, trust_window_passed, client_closed, or
+                     ///< forced_release where the server denies a lock we never gave back
+    events_dropped,  ///< the callback was too slow; `message` says how many were dropped
 };
 [[nodiscard]] std::string_view to_string(event_kind kind) noexcept;
 

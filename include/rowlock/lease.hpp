@@ -12,7 +12,8 @@ namespace rowlock {
 
 namespace detail {
 struct grant;
-}
+struct grant_of;
+}  // namespace detail
 
 /// Ownership of one grant of one name. The object is the lock: it releases when destroyed.
 ///
@@ -20,6 +21,9 @@ struct grant;
 ///     held       true    not stopped  frees the lock
 ///     lost       false   stopped      throws errc::lock_lost
 ///     released   false   not stopped  does nothing
+///
+/// After release_in() (transaction.hpp) it is one of the two that the caller's transaction decides:
+/// held() is false, lost() not stopped, and release() frees the lock if the transaction did not.
 ///
 /// A lost lease stays lost. No thread identity: any thread may use or release it; held(), token(),
 /// name(), remaining() and lost() may be called from several threads at once, release() and moving
@@ -60,6 +64,7 @@ public:
 
 private:
     friend class client;
+    friend struct detail::grant_of;
     explicit lease(std::shared_ptr<detail::grant> grant) noexcept;
 
     std::shared_ptr<detail::grant> grant_;

@@ -46,6 +46,8 @@ public:
     [[nodiscard]] std::stop_token lost() const;
 
 private:
+    friend struct detail::grant_of;
+
     bool lock_until(std::chrono::steady_clock::time_point until);
 
     std::shared_ptr<detail::hold> hold_;
@@ -86,6 +88,8 @@ public:
     [[nodiscard]] int depth() const noexcept;
 
 private:
+    friend struct detail::grant_of;
+
     bool lock_until(std::chrono::steady_clock::time_point until);
 
     std::shared_ptr<detail::hold> hold_;

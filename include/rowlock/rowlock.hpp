@@ -1,9 +1,11 @@
 #pragma once
 
 /// Everything but drivers.
+#include <rowlock/advisory_lock.hpp>
 #include <rowlock/client.hpp>
 #include <rowlock/error.hpp>
 #include <rowlock/events.hpp>
+#include <rowlock/fenced_table.hpp>
 #include <rowlock/fencing_token.hpp>
 #include <rowlock/lease.hpp>
 #include <rowlock/lock_name.hpp>
@@ -13,5 +15,8 @@
 #include <rowlock/options.hpp>
 #include <rowlock/reaper.hpp>
 #include <rowlock/retry.hpp>
+#include <rowlock/row_lock.hpp>
+#include <rowlock/row_session.hpp>
 #include <rowlock/stats.hpp>
+#include <rowlock/transaction.hpp>
 #include <rowlock/version.hpp>

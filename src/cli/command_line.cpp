@@ -102,6 +102,7 @@ struct parsed {
     name_options show, break_lock;
     reap_options reap;
     migrate_options migrate;
+    fence_token_options fence_token;
     doctor_options doctor;
     version_options version;
     std::function<int()> action;
@@ -286,6 +287,20 @@ void add_upkeep(CLI::App& app, parsed& into) {
     tables.add_flag("-y,--yes", moving.yes, "Do not ask");
     add_json(tables, moving.json);
     add_database(tables, moving.database);
+
+    auto& marking = into.fence_token;
+    auto& column = add_command(app, into, "fence-token",
+                               "Print the SQL that gives a table of yours a fencing token column",
+                               [&marking] { return fence_token(marking); });
+    column.footer(
+        "\nExamples:\n  rowlock fence-token account --trigger --dialect postgresql > 0007.sql\n");
+    column.add_option("TABLE", marking.table, "The table, or schema.table")->required();
+    column.add_option("--column", marking.column, "Name of the column")->capture_default_str();
+    column.add_flag("--trigger", marking.trigger,
+                    "Also a trigger that refuses updates with a smaller token");
+    column.add_option("--dialect", marking.dialect,
+                      "postgresql, mysql or sqlite; without it, that of the database");
+    add_database(column, marking.database);
 
     auto& checking = into.doctor;
     auto& check = add_command(app, into, "doctor", "Check the database and its settings",

@@ -87,6 +87,18 @@ struct migrate_options {
 };
 int migrate(const migrate_options& options);
 
+/// @throws failure for any other name than postgresql, mysql, mariadb and sqlite
+sql::dialect dialect_named(const std::string& name);
+
+struct fence_token_options {
+    database_options database;
+    std::string table;
+    std::string column = "fence_token";
+    std::optional<std::string> dialect;
+    bool trigger = false;
+};
+int fence_token(const fence_token_options& options);
+
 struct doctor_options {
     database_options database;
     bool json = false;

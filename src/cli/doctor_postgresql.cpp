@@ -1,4 +1,5 @@
 #include "cli/doctor.hpp"
+#include "sql/pooler.hpp"
 
 #include <fmt/format.h>
 
@@ -79,25 +80,22 @@ void check_isolation(examination& patient) {
         "the lock is held, not before");
 }
 
-/// Two connections on one server process, or one connection on two: something in between shares
-/// them.
 void check_pooler(examination& patient) {
     const bool declared = !patient.connection().keeps_session_state();
-    constexpr auto pid = "select pg_backend_pid()";
     const auto deadline = std::chrono::steady_clock::now() + 5s;
-    const std::string before = patient.value(pid);
-    const auto other = patient.another_connection();
-    other->query("begin", deadline);
-    const std::string theirs{other->query(pid, deadline).text(0, 0)};
-    const std::string after = patient.value(pid);
-    other->query("rollback", deadline);
-    if (before == after && theirs != after && theirs != before) {
-        return patient.ok("pooler",
-                          declared ? "none seen, though the URL says there is one" : "none seen");
+    const auto seen = sql::pooling_of(patient.connection(), patient.where().source, deadline);
+    if (seen == sql::pooling::transaction && !declared) {
+        return patient.fail(
+            "pooler", "a transaction pooler: statements go to changing server processes",
+            "add rowlock_pooler=transaction to the URL, or connect to PostgreSQL directly");
     }
-    if (declared) return patient.ok("pooler", "a transaction pooler, as the URL says");
-    patient.fail("pooler", "a transaction pooler: statements go to changing server processes",
-                 "add rowlock_pooler=transaction to the URL, or connect to PostgreSQL directly");
+    if (seen == sql::pooling::transaction) {
+        return patient.ok("pooler", "a transaction pooler, as the URL says");
+    }
+    patient.ok(
+        "pooler",
+        std::string{seen == sql::pooling::session ? "one that pools sessions" : "none seen"} +
+            (declared ? ", though the URL says there is one of transactions" : ""));
 }
 
 void check_headroom(examination& patient) {

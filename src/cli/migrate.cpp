@@ -6,13 +6,6 @@
 namespace rowlock::cli {
 namespace {
 
-sql::dialect dialect_named(const std::string& name) {
-    if (name == "postgresql") return sql::dialect::postgresql;
-    if (name == "mysql" || name == "mariadb") return sql::dialect::mysql;
-    if (name == "sqlite") return sql::dialect::sqlite;
-    throw failure{usage, "--dialect takes postgresql, mysql or sqlite"};
-}
-
 int print_script(const migrate_options& options) {
     const migration_options tables{.schema = options.database.schema,
                                    .prefix = options.database.prefix};
@@ -43,6 +36,13 @@ void confirm_loss(const database& in) {
 }
 
 }  // namespace
+
+sql::dialect dialect_named(const std::string& name) {
+    if (name == "postgresql") return sql::dialect::postgresql;
+    if (name == "mysql" || name == "mariadb") return sql::dialect::mysql;
+    if (name == "sqlite") return sql::dialect::sqlite;
+    throw failure{usage, "--dialect takes postgresql, mysql or sqlite"};
+}
 
 int migrate(const migrate_options& options) {
     if (options.print) return print_script(options);

@@ -31,9 +31,10 @@ std::int64_t random_id() {
 
 /// A SQLite file has one writer. More connections of ours would only compete for it, by a lock that
 /// is not fair; our threads wait for a connection instead.
-int connection_budget(const client_options& options, sql::dialect speaks) {
-    return speaks == sql::dialect::sqlite ? std::min(options.max_connections, 2)
-                                          : options.max_connections;
+std::size_t connection_budget(const client_options& options, sql::dialect speaks) {
+    const int wanted = speaks == sql::dialect::sqlite ? std::min(options.max_connections, 2)
+                                                      : options.max_connections;
+    return static_cast<std::size_t>(wanted);
 }
 
 /// Between half of it and all of it.
@@ -58,13 +59,13 @@ std::optional<std::int64_t> in_microseconds(std::optional<milliseconds> time) {
     return microseconds{*time}.count();
 }
 
+}  // namespace
+
 error lost_error(const grant& lost) {
     return error{errc::lock_lost, "the lease was lost (" +
                                       std::string{to_string(lost.reason.load())} +
                                       "): what it protected may have been touched by another"};
 }
-
-}  // namespace
 
 /// One call of acquire: what it wants and what it does not know.
 struct engine::acquisition {
@@ -116,8 +117,11 @@ engine::engine(sql::connection_source source, client_options options)
           {.schema = options_.schema,
            .prefix = options_.prefix,
            .testing_clock = options_.time != nullptr && source_.speaks() == sql::dialect::sqlite}}},
-      pool_{source_, protocol_, connection_budget(options_, source_.speaks()),
-            options_.statement_deadline, [this] { connection_broke(); }},
+      fencing_{protocol_.sql()},
+      budget_{connection_budget(options_, source_.speaks())},
+      pool_{{.connect = [this](sql::deadline until) { return make_connection(until); },
+             .when_full = "all connections of this client are busy: raise max_connections",
+             .on_broken = [this] { connection_broke(); }}},
       last_id_{random_id() / 2},
       events_{options_.on_event} {
     if (options_.owner.empty()) options_.owner = "random:" + std::to_string(random_id());
@@ -133,7 +137,7 @@ auto engine::with_retries(steady::time_point give_up, const std::stop_token& sto
     for (int made = 1;; ++made) {
         try {
             const auto until = std::min(give_up, steady::now() + options_.statement_deadline);
-            const auto db = pool_.take(until);
+            const auto db = pool_.take(budget_, until, until);
             return std::optional<answer>{action(*db, until)};
         } catch (const error& failure) {
             const bool unknown = failure.kind() == errc::outcome_unknown;
@@ -467,17 +471,25 @@ std::shared_ptr<grant> engine::adopt(session& ours, const strategy::session_leas
     return granted;
 }
 
+/// Of a lease that we believed in till now. The watchdog is about to say so; whoever comes first
+/// declares it.
+void engine::declare_if_over(grant& held) {
+    if (held.held() || held.now != grant::state::held) return;
+    const bool session_lives = held.session_trust->open(clock_.now());
+    const bool declared =
+        lose(held, session_lives ? loss_reason::deadline_passed : loss_reason::trust_window_passed);
+    if (declared && session_lives) clear_row(held);
+}
+
 void engine::release(grant& held) {
     fork_.require_same_process();
-    auto expected = grant::state::held;
-    if (!held.held() && held.now == grant::state::held) {
-        // The watchdog is about to say so; whoever comes first declares it.
-        const bool session_lives = held.session_trust->open(clock_.now());
-        const bool declared = lose(
-            held, session_lives ? loss_reason::deadline_passed : loss_reason::trust_window_passed);
-        if (declared && session_lives) clear_row(held);
-    }
-    if (!held.now.compare_exchange_strong(expected, grant::state::releasing)) {
+    declare_if_over(held);
+    // A transaction of the caller's may have freed it, or may have been rolled back: then this
+    // does.
+    auto expected = grant::state::released_in;
+    const bool perhaps_freed = held.now.compare_exchange_strong(expected, grant::state::releasing);
+    expected = grant::state::held;
+    if (!perhaps_freed && !held.now.compare_exchange_strong(expected, grant::state::releasing)) {
         if (expected == grant::state::lost) throw lost_error(held);
         return;
     }
@@ -495,7 +507,7 @@ void engine::release(grant& held) {
             });
         forget(held);
         // Not found after a lost reply: the earlier attempt freed it.
-        if (freed.value_or(false) || unknown) {
+        if (freed.value_or(false) || unknown || perhaps_freed) {
             held.now = grant::state::released;
             count(counter::released);
             report(event_kind::lease_released, held);

@@ -1,6 +1,5 @@
 #pragma once
 
-#include "client/connection_pool.hpp"
 #include "client/grant.hpp"
 #include "client/session.hpp"
 #include "service/clock.hpp"
@@ -8,10 +7,13 @@
 #include "service/fork_guard.hpp"
 #include "service/loss_signals.hpp"
 #include "service/worker.hpp"
+#include "sql/connection_pool.hpp"
+#include "strategy/fencing.hpp"
 #include "strategy/lease_protocol.hpp"
 #include <rowlock/lock_name.hpp>
 #include <rowlock/options.hpp>
 #include <rowlock/stats.hpp>
+#include <rowlock/transaction.hpp>
 
 #include <array>
 #include <atomic>
@@ -48,6 +50,10 @@ public:
     void release(grant& held);
     /// Reports what went wrong as an event.
     void release_quietly(grant& held) noexcept;
+
+    // In the caller's transaction: fence.cpp
+    void fence(sql::connection& db, grant& held, const fence_options& options);
+    void release_in(sql::connection& db, grant& held, const fence_options& options);
 
     std::optional<lease_info> inspect(const lock_name& name);
     std::vector<lease_info> list(std::string_view prefix, const page& page);
@@ -110,6 +116,21 @@ private:
     void poke_heartbeat() noexcept;
     [[nodiscard]] steady::time_point failure_deadline(steady::time_point until) const;
 
+    void declare_if_over(grant& held);
+
+    // --- fence.cpp
+    enum class standing : unsigned char { ours, over, session_over, unknown };
+    using fence_step = strategy::verdict (strategy::fencing::*)(sql::connection&,
+                                                                const strategy::claim&,
+                                                                const strategy::fence_limits&,
+                                                                sql::deadline) const;
+    void in_transaction(sql::connection& db, grant& held, const fence_options& options,
+                        fence_step step);
+    void require_fenceable(grant& held);
+    [[nodiscard]] standing look_up(const grant& held, sql::deadline until) noexcept;
+    [[noreturn]] void refuse(grant& held, strategy::verdict seen, sql::deadline until);
+    void hold_again(grant& fenced) noexcept;
+
     // --- upkeep.cpp
     nanoseconds beat() noexcept;
     nanoseconds beat(session& ours);
@@ -127,6 +148,7 @@ private:
     nanoseconds reap_once() noexcept;
     void lose_session(session& ours, loss_reason why) noexcept;
     bool lose(grant& lost, loss_reason why, grant::state from = grant::state::held) noexcept;
+    [[nodiscard]] std::unique_ptr<sql::connection> make_connection(sql::deadline until) const;
     void connection_broke() noexcept;
     void end_own_session(session& ours) noexcept;
 
@@ -141,7 +163,9 @@ private:
     const sql::connection_source source_;
     const service::clock clock_;
     const strategy::lease_protocol protocol_;
-    connection_pool pool_;
+    const strategy::fencing fencing_;
+    const std::size_t budget_;  ///< of pool_
+    sql::connection_pool pool_;
     std::array<std::atomic<std::uint64_t>, static_cast<std::size_t>(counter::count_of_counters)>
         counters_{};
     std::atomic<std::int64_t> last_id_;

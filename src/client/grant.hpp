@@ -2,6 +2,7 @@
 
 #include "service/clock.hpp"
 #include "service/fork_guard.hpp"
+#include <rowlock/error.hpp>
 #include <rowlock/events.hpp>
 #include <rowlock/fencing_token.hpp>
 
@@ -42,7 +43,8 @@ private:
 
 /// One grant of one name to this client: what a lease object points to.
 struct grant {
-    enum class state : unsigned char { held, releasing, released, lost };
+    /// released_in: freed by a transaction of the caller's, of whose end we do not hear.
+    enum class state : unsigned char { held, released_in, releasing, released, lost };
 
     std::string name;
     fencing_token token;
@@ -62,5 +64,8 @@ struct grant {
     [[nodiscard]] bool held() noexcept;
     [[nodiscard]] nanoseconds remaining() noexcept;
 };
+
+/// errc::lock_lost, with the reason.
+[[nodiscard]] error lost_error(const grant& lost);
 
 }  // namespace rowlock::detail

@@ -272,6 +272,12 @@ bool engine::lose(grant& lost, loss_reason why, grant::state from) noexcept {
     return true;
 }
 
+std::unique_ptr<sql::connection> engine::make_connection(sql::deadline until) const {
+    auto db = source_.connect(until);
+    protocol_.set_up(*db, options_.statement_deadline, until);
+    return db;
+}
+
 void engine::connection_broke() noexcept {
     count(counter::reconnects);
     compare_wanted_ = true;

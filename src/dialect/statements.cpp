@@ -94,11 +94,6 @@ private:
     fragment_map fragments_;
 };
 
-sql::statement statements::one(sql::dialect dialect, std::string_view name,
-                               const statement_options& options) {
-    return loader{dialect, options}(name);
-}
-
 statements::statements(sql::dialect dialect, const statement_options& options)
     : statements{dialect, loader{dialect, options}} {}
 
@@ -125,6 +120,10 @@ statements::statements(sql::dialect dialect, const loader& load)
       reclaim_lease{load("reclaim_lease")},
       inspect{load("inspect")},
       list{load("list")},
+      fence{load("fence")},
+      release_in{load("release_in")},
+      fence_view{load.maybe("fence_view")},
+      fence_write{load.maybe("fence_write")},
       reap_sessions{load("reap_sessions")},
       settle_floor{load("settle_floor")},
       idle_leases{load("idle_leases")},
@@ -142,5 +141,9 @@ statements::statements(sql::dialect dialect, const loader& load)
       deletable_leases{load.maybe("deletable_leases")},
       delete_lease{load.maybe("delete_lease")},
       session_setup{load.maybe("session_setup")} {}
+
+sql::statement load(sql::dialect dialect, std::string_view name, const statement_options& options) {
+    return statements::loader{dialect, options}(name);
+}
 
 }  // namespace rowlock::dialect

@@ -21,11 +21,6 @@ struct statements {
     /// @throws error errc::invalid_options for an unusable schema or prefix
     statements(sql::dialect dialect, const statement_options& options);
 
-    /// One statement by the name of its file: for what needs no session and no lease.
-    /// @throws error errc::invalid_options as above; errc::unsupported if there is no such file
-    [[nodiscard]] static sql::statement one(sql::dialect dialect, std::string_view name,
-                                            const statement_options& options);
-
     sql::dialect speaks;
 
     // Sessions
@@ -39,6 +34,10 @@ struct statements {
     sql::statement probe, release, find_grant, confirm_grant, session_leases, force_release,
         predecessors, reclaim_lease, inspect, list;
 
+    // In the caller's transaction
+    sql::statement fence, release_in;
+    std::optional<sql::statement> fence_view, fence_write;  ///< MySQL
+
     // Housekeeping. MySQL looks for candidates and changes them by primary key; the others change a
     // batch in one statement.
     sql::statement reap_sessions, settle_floor, idle_leases, raise_floor;
@@ -50,8 +49,15 @@ struct statements {
     std::optional<sql::statement> session_setup;
 
 private:
+    friend sql::statement load(sql::dialect dialect, std::string_view name,
+                               const statement_options& options);
     class loader;
     explicit statements(sql::dialect dialect, const loader& load);
 };
 
+/// One statement by the name of its file: for what needs no session and no lease.
+/// @throws error errc::invalid_options for an unusable schema or prefix; errc::unsupported if the
+/// dialect has no such statement
+[[nodiscard]] sql::statement load(sql::dialect dialect, std::string_view name,
+                                  const statement_options& options = {});
 }  // namespace rowlock::dialect

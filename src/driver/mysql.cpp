@@ -645,7 +645,9 @@ private:
 connection_ref::connection_ref(::sql::Connection* handle, options options)
     : session_{std::make_unique<session>(handle, options)} {}
 
-connection_ref::~connection_ref() = default;
+connection_ref::~connection_ref() {
+    put_settings_back();
+}
 
 sql::result connection_ref::execute(const sql::statement& what,
                                     std::span<const sql::value> parameters, sql::deadline until) {

@@ -596,7 +596,9 @@ connection_ref::connection_ref(::soci::session& handle) {
     statements_ = std::make_unique<statements>(handle, by);
 }
 
-connection_ref::~connection_ref() = default;
+connection_ref::~connection_ref() {
+    put_settings_back();
+}
 
 sql::dialect connection_ref::speaks() const noexcept {
     return statements_->speaks();

@@ -14,9 +14,7 @@ namespace {
 constexpr int all_digits = 6;
 
 const sql::statement& look_up(sql::dialect speaks) {
-    const auto load = [](sql::dialect which) {
-        return dialect::statements::one(which, "column_types", {});
-    };
+    const auto load = [](sql::dialect which) { return dialect::load(which, "column_types"); };
     switch (speaks) {
         case sql::dialect::postgresql: {
             static const sql::statement text = load(sql::dialect::postgresql);

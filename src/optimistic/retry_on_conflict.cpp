@@ -1,41 +1,11 @@
-#include "sql/server_facts.hpp"
+#include "sql/in_transaction.hpp"
 #include <rowlock/optimistic.hpp>
 
 namespace rowlock::detail {
 namespace {
 
-constexpr int no_such_savepoint = 1305;
-
 sql::deadline from_now(std::chrono::milliseconds time) {
     return std::chrono::steady_clock::now() + time;
-}
-
-/// For Connector/C++, which does not tell. MySQL has no variable for it, but keeps a savepoint only
-/// within a transaction. Asking begins none. With autocommit off, too, the answer is open, as
-/// SOCI's driver has it: the next statement begins a transaction by itself, so one that ended under
-/// the action's hands, with half of its work, could not be told from one that goes on.
-sql::transaction_state ask_server(sql::connection& db, std::chrono::milliseconds each) {
-    using sql::transaction_state;
-    if (sql::facts_of(db, from_now(each)).mariadb) {
-        const bool within =
-            db.query("select @@in_transaction or not @@autocommit", from_now(each)).integer(0, 0) !=
-            0;
-        return within ? transaction_state::open : transaction_state::none;
-    }
-    db.query("savepoint rowlock_probe", from_now(each));
-    try {
-        db.query("release savepoint rowlock_probe", from_now(each));
-        return transaction_state::open;
-    } catch (const error& failure) {
-        if (failure.native_code() == no_such_savepoint) return transaction_state::none;
-        throw;
-    }
-}
-
-sql::transaction_state state_of(sql::connection& db, std::chrono::milliseconds each) {
-    const auto known = db.transaction();
-    const bool can_ask = db.speaks() == sql::dialect::mysql;
-    return known == sql::transaction_state::unknown && can_ask ? ask_server(db, each) : known;
 }
 
 }  // namespace
@@ -68,9 +38,8 @@ attempt_transaction::attempt_transaction(sql::connection& db,
         throw error{errc::invalid_options,
                     "statement_deadline must be positive and at most one minute"};
     }
-    const auto state = state_of(db_, statement_deadline);
-    // Unknown: a driver of the caller's. PostgreSQL and SQLite do not commit at a second BEGIN.
-    if (state == sql::transaction_state::open || state == sql::transaction_state::failed) {
+    const auto state = sql::transaction_of(db_, from_now(statement_deadline));
+    if (state != sql::transaction_state::none) {
         throw error{errc::invalid_options,
                     "this connection is in a transaction, or has autocommit switched off: end it, "
                     "or switch it on, first; or call the retry_on_conflict() without a connection "
@@ -85,7 +54,7 @@ attempt_transaction::~attempt_transaction() {
 }
 
 void attempt_transaction::commit() {
-    const auto state = state_of(db_, statement_deadline_);
+    const auto state = sql::transaction_of(db_, from_now(statement_deadline_));
     if (state == sql::transaction_state::failed) {
         // COMMIT would roll back and say nothing.
         throw error{errc::database_error,

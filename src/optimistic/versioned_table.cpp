@@ -404,8 +404,7 @@ std::optional<update_result> versioned_table::state::why_not(sql::connection& db
 }
 
 std::int64_t versioned_table::state::new_version(sql::connection& db, std::int64_t at_least) const {
-    static const sql::statement clock =
-        dialect::statements::one(sql::dialect::mysql, "utc_now", {});
+    static const sql::statement clock = dialect::load(sql::dialect::mysql, "utc_now");
     return std::max(db.execute(clock, {}, until()).integer(0, 0), at_least);
 }
 

@@ -13,12 +13,12 @@ namespace {
 
 struct version_statements {
     version_statements(sql::dialect speaks, const dialect::statement_options& options)
-        : read{dialect::statements::one(speaks, "version_read", options)},
-          create{dialect::statements::one(speaks, "version_create", options)},
-          update{dialect::statements::one(speaks, "version_update", options)},
-          erase{dialect::statements::one(speaks, "version_erase", options)},
-          restore{dialect::statements::one(speaks, "version_restore", options)},
-          list{dialect::statements::one(speaks, "version_list", options)} {}
+        : read{dialect::load(speaks, "version_read", options)},
+          create{dialect::load(speaks, "version_create", options)},
+          update{dialect::load(speaks, "version_update", options)},
+          erase{dialect::load(speaks, "version_erase", options)},
+          restore{dialect::load(speaks, "version_restore", options)},
+          list{dialect::load(speaks, "version_list", options)} {}
 
     sql::statement read, create, update, erase, restore, list;
 };

@@ -2,7 +2,6 @@
 
 #include <rowlock/error.hpp>
 
-#include <poll.h>
 #include <sys/eventfd.h>
 #include <sys/timerfd.h>
 #include <time.h>
@@ -10,6 +9,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <vector>
 
 namespace rowlock::service {
 namespace {
@@ -49,8 +49,9 @@ alarm::~alarm() {
     close(wake_);
 }
 
-void alarm::wait_until(nanoseconds moment) {
-    pollfd watched[] = {{wake_, POLLIN, 0}, {timer_, POLLIN, 0}};
+void alarm::wait_until(nanoseconds moment, std::span<pollfd> also) {
+    std::vector<pollfd> watched{{wake_, POLLIN, 0}, {timer_, POLLIN, 0}};
+    watched.insert(watched.end(), also.begin(), also.end());
     const bool timed = moment != never && !clock_.replaced();
     if (timed) {
         // Zero would disarm the timer; a moment that has passed fires at once.
@@ -59,7 +60,10 @@ void alarm::wait_until(nanoseconds moment) {
         timerfd_settime(timer_, TFD_TIMER_ABSTIME, &due, nullptr);
     }
     if (clock_.replaced() && moment <= clock_.now()) return;
-    poll(watched, timed ? 2 : 1, -1);
+    // A timer that was not armed stays silent; of a hand-moved clock it may be armed from before.
+    if (!timed) watched[1].fd = -1;
+    const int spoke = poll(watched.data(), watched.size(), -1);
+    if (spoke > 0) std::copy(watched.begin() + 2, watched.end(), also.begin());
     std::uint64_t count = 0;
     if ((watched[0].revents & POLLIN) != 0) static_cast<void>(!read(wake_, &count, sizeof count));
     if ((watched[1].revents & POLLIN) != 0) static_cast<void>(!read(timer_, &count, sizeof count));

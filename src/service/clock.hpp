@@ -2,8 +2,11 @@
 
 #include <rowlock/options.hpp>
 
+#include <poll.h>
+
 #include <chrono>
 #include <memory>
+#include <span>
 
 namespace rowlock::service {
 
@@ -36,7 +39,10 @@ public:
 
     static constexpr nanoseconds never = nanoseconds::max();
 
-    void wait_until(nanoseconds moment);
+    void wait_until(nanoseconds moment) { wait_until(moment, {}); }
+    /// Or until one of these descriptors can be read or was closed by its peer; negative ones are
+    /// left out. `revents` tells which.
+    void wait_until(nanoseconds moment, std::span<pollfd> also);
     /// The current or next wait ends at once.
     void poke() const noexcept;
 

@@ -1,3 +1,4 @@
+#include "sql/source_shared.hpp"
 #include <rowlock/error.hpp>
 #include <rowlock/sql/connection.hpp>
 
@@ -72,7 +73,10 @@ connection::~connection() = default;
 
 connection_source::connection_source(dialect speaks, connect_function connect,
                                      std::string description)
-    : speaks_{speaks}, connect_{std::move(connect)}, description_{std::move(description)} {
+    : speaks_{speaks},
+      connect_{std::move(connect)},
+      description_{std::move(description)},
+      shared_{std::make_shared<shared>()} {
     if (!connect_) {
         throw error{errc::invalid_options, "a connection source needs a function that connects"};
     }

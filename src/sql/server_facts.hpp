@@ -8,7 +8,7 @@ namespace rowlock::sql {
 struct server_facts {
     bool mariadb = false;  ///< and not MySQL
     bool galera = false;   ///< a node of a cluster that certifies writes: row locks and GET_LOCK
-                          ///< hold on this node alone
+                           ///< hold on this node alone
 };
 
 /// Asked once per connection: one round trip on MySQL and MariaDB, none elsewhere.

@@ -1,4 +1,5 @@
 #include "cli/tool.hpp"
+#include "support/pgbouncer.hpp"
 #include "support/tcp_listener.hpp"
 #include <rowlock/open.hpp>
 
@@ -137,4 +138,27 @@ TEST_CASE("the doctor warns of a SQLite file that others may write or that a pow
     const auto got = tool::rowlock(
         {"doctor", "--json"}, {.variables = {{"ROWLOCK_URL", in->url() + "?synchronous=normal"}}});
     CHECK(verdict(json::parse(got.out), "durability") == "warn");
+}
+
+TEST_CASE("the doctor tells a pooler of transactions from one of sessions") {
+    using support::pgbouncer;
+    const auto in = tool::server_tables(support::server::postgresql);
+    if (!in) return;
+    const auto look = [&](const std::string& url) {
+        const auto got =
+            tool::rowlock((*in)({"doctor", "--json"}), {.variables = {{"ROWLOCK_URL", url}}});
+        CAPTURE(got.err);
+        REQUIRE(json::accept(got.out));
+        return json::parse(got.out);
+    };
+    if (const auto pooler = pgbouncer::start(pgbouncer::pool_mode::transaction)) {
+        CHECK(verdict(look(pooler->url()), "pooler") == "fail");
+        CHECK(verdict(look(pooler->url() + "?rowlock_pooler=transaction"), "pooler") == "ok");
+    }
+    if (const auto pooler = pgbouncer::start(pgbouncer::pool_mode::session)) {
+        const auto report = look(pooler->url());
+        CHECK(verdict(report, "pooler") == "ok");
+        CHECK(report.dump().find("pools sessions") != std::string::npos);
+    }
+    CHECK(verdict(look(in->url()), "pooler") == "ok");
 }

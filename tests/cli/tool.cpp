@@ -23,7 +23,6 @@ namespace {
 using namespace std::chrono_literals;
 using std::chrono::steady_clock;
 
-constexpr auto patience = 30s;
 constexpr unsigned nobody = 65534;
 
 void redirect(int descriptor, const std::string& path, int flags) {
@@ -133,8 +132,8 @@ bool process::is_over() {
     return true;
 }
 
-int process::wait() {
-    REQUIRE_MESSAGE(eventually([this] { return is_over(); }), "the process does not end");
+int process::wait(std::chrono::seconds limit) {
+    REQUIRE_MESSAGE(eventually([this] { return is_over(); }, limit), "the process does not end");
     return *code_;
 }
 
@@ -157,8 +156,8 @@ answer rowlock(const arguments& command, const setting& with) {
     return {code, one.out(), one.err()};
 }
 
-bool eventually(const std::function<bool()>& condition) {
-    const auto end = steady_clock::now() + patience;
+bool eventually(const std::function<bool()>& condition, std::chrono::seconds limit) {
+    const auto end = steady_clock::now() + limit;
     while (!condition()) {
         if (steady_clock::now() > end) return false;
         std::this_thread::sleep_for(5ms);

@@ -15,6 +15,8 @@
 /// Black-box tests of the tool: its processes, its databases.
 namespace tool {
 
+constexpr std::chrono::seconds patience{30};
+
 using arguments = std::vector<std::string>;
 using environment = std::map<std::string, std::string>;
 
@@ -54,8 +56,8 @@ public:
 
     [[nodiscard]] pid_t id() const noexcept { return id_; }
     void send(int signal) const;
-    /// The exit code, or 1000 + n if signal n ended it. Fails the test case after half a minute.
-    int wait();
+    /// The exit code, or 1000 + n if signal n ended it. Fails the test case after `limit`.
+    int wait(std::chrono::seconds limit = patience);
     [[nodiscard]] bool is_over();
     [[nodiscard]] std::string out() const;
     [[nodiscard]] std::string err() const;
@@ -77,8 +79,9 @@ answer rowlock(const arguments& command, const setting& with = {});
 /// The command line of the tool, to start a process.
 [[nodiscard]] arguments command_line(const arguments& command);
 
-/// Looks every few milliseconds until the condition holds. False after half a minute.
-[[nodiscard]] bool eventually(const std::function<bool()>& condition);
+/// Looks every few milliseconds until the condition holds. False after `limit`.
+[[nodiscard]] bool eventually(const std::function<bool()>& condition,
+                              std::chrono::seconds limit = patience);
 
 /// Ids of the living children of a process.
 [[nodiscard]] std::vector<pid_t> children_of(pid_t parent);

@@ -295,3 +295,27 @@ TEST_CASE("reap --every goes round until it is asked to stop") {
     CHECK(daemon.wait() == 0);
     CHECK(nlohmann::json::accept(daemon.out().substr(0, daemon.out().find('\n'))));
 }
+
+TEST_CASE("`fence-token` prints SQL for a table of the user's that SQLite takes as it is") {
+    const auto printed = rowlock({"fence-token", "my account", "--trigger", "--dialect", "sqlite"});
+    REQUIRE(printed.code == 0);
+    const scratch place;
+    const std::string file = place / "shop.db";
+    sqlite3* db = nullptr;
+    REQUIRE(sqlite3_open(file.c_str(), &db) == SQLITE_OK);
+    const auto run = [db](const std::string& sql) {
+        return sqlite3_exec(db, sql.c_str(), nullptr, nullptr, nullptr);
+    };
+    CHECK(run("create table \"my account\" (id integer primary key)") == SQLITE_OK);
+    CHECK(run(printed.out) == SQLITE_OK);
+    CHECK(run("insert into \"my account\" (id, fence_token) values (1, 5)") == SQLITE_OK);
+    CHECK(run("update \"my account\" set fence_token = 4") == SQLITE_CONSTRAINT);
+    CHECK(run("update \"my account\" set fence_token = 6") == SQLITE_OK);
+    sqlite3_close(db);
+
+    const auto mysql = rowlock({"fence-token", "a", "--trigger", "--dialect", "mysql"});
+    CHECK(mysql.out.starts_with("delimiter //\nalter table `a`"));
+    const auto bare = rowlock({"fence-token", "a", "--column", "t", "--dialect", "postgresql"});
+    CHECK(bare.out == "alter table \"a\" add column \"t\" bigint not null default 0;\n");
+    CHECK(rowlock({"fence-token", "a.b.c", "--dialect", "mysql"}).code != 0);
+}

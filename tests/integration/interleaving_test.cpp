@@ -1,6 +1,7 @@
 // Two clients in each other's way, the order forced by open transactions and hooks. Every case
 // names what would go wrong, and those that can have a control that does go wrong.
 
+#include "support/blocked.hpp"
 #include "support/interception.hpp"
 #include "support/lock_database.hpp"
 #include <rowlock/rowlock.hpp>
@@ -17,6 +18,7 @@ using namespace rowlock;
 using namespace std::chrono_literals;
 using strategy::attempt;
 using support::eventually;
+using support::somebody_waits_for_a_row;
 using support::soon;
 
 namespace {
@@ -42,23 +44,6 @@ private:
     std::unique_ptr<sql::connection> db_;
     std::int64_t session_;
 };
-
-/// Until somebody at the server waits for a row's lock (held by the test).
-bool somebody_waits_for_a_row(support::lock_database& database) {
-    const bool postgresql = database.speaks() == sql::dialect::postgresql;
-    return eventually([&] {
-        // InnoDB renews this view only if nobody has read it for 100 ms.
-        if (!postgresql) std::this_thread::sleep_for(150ms);
-        return database.number(
-                   postgresql
-                       ? "select count(*) from pg_locks l join pg_stat_activity a using (pid) "
-                         "where not l.granted and a.query like '%" +
-                             database.prefix() + "%'"
-                       : "select count(*) from information_schema.innodb_trx "
-                         "where trx_state = 'LOCK WAIT' and trx_query like '%" +
-                             database.prefix() + "%'") > 0;
-    });
-}
 
 /// Until session 1 has expired by the database's clock.
 bool session_1_expires(support::lock_database& database) {

@@ -1,5 +1,7 @@
-// A synchronous standby that does not answer. The whole server waits for it meanwhile: run alone.
+// Roles of whole servers: a synchronous standby that does not answer, for which everybody waits,
+// and a primary that is made read-only. Run alone.
 
+#include "support/failure.hpp"
 #include "support/lock_database.hpp"
 #include <rowlock/rowlock.hpp>
 
@@ -39,7 +41,36 @@ private:
     support::lock_database& database_;
 };
 
+/// As a fail-over tool does with the primary that was.
+class made_read_only {
+public:
+    explicit made_read_only(support::lock_database& database) : database_{database} {
+        database_.run("set global read_only = 1");
+    }
+    ~made_read_only() { database_.run("set global read_only = 0"); }
+    made_read_only(const made_read_only&) = delete;
+    made_read_only& operator=(const made_read_only&) = delete;
+
+private:
+    support::lock_database& database_;
+};
+
 }  // namespace
+
+TEST_CASE("an advisory lock ends with its server's time as primary, and is not granted after") {
+    support::lock_database database{support::backend::mariadb};
+    if (!database.there()) return;
+    advisory_locks locks{database.source(), {.check_period = 100ms, .statement_deadline = 1s}};
+    const auto held = locks.try_lock("job");
+    REQUIRE(held);
+    {
+        const made_read_only demoted{database};
+        CHECK(eventually([&] { return !held->held(); }));
+        CHECK(support::kind_of([&] { static_cast<void>(locks.try_lock("job")); }) ==
+              errc::read_only);
+    }
+    CHECK(locks.try_lock_for("job", 20s));
+}
 
 TEST_CASE("a grant that no synchronous standby confirmed is not taken for one") {
     support::lock_database database{support::backend::postgresql};

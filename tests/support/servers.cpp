@@ -15,9 +15,13 @@ bool is_set(const char* variable) {
     return value != nullptr && *value != '\0';
 }
 
+bool nothing_may_be_skipped() {
+    return is_set("CI") || is_set("ROWLOCK_REQUIRE_SERVERS");
+}
+
 std::optional<std::string> url_in(const char* variable) {
     if (is_set(variable)) return std::getenv(variable);
-    if (is_set("CI") || is_set("ROWLOCK_REQUIRE_SERVERS")) {
+    if (nothing_may_be_skipped()) {
         FAIL("no server: ", variable, " is not set; run the tests by scripts/test");
     }
     missed = true;
@@ -35,6 +39,14 @@ std::optional<std::string> url_of(server which) {
 std::optional<std::string> socket_url_of(server which) {
     return url_in(which == server::postgresql ? "ROWLOCK_TEST_POSTGRESQL_SOCKET_URL"
                                               : "ROWLOCK_TEST_MARIADB_SOCKET_URL");
+}
+
+void miss_program(const std::string& name, const std::string& debian_package) {
+    if (nothing_may_be_skipped()) {
+        FAIL(name, " is not installed (Debian: ", debian_package, "); scripts/test installs it");
+    }
+    missed = true;
+    MESSAGE("skipped: ", name, " is not installed (Debian: ", debian_package, ")");
 }
 
 bool missed_a_server() noexcept {

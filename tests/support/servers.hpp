@@ -20,6 +20,10 @@ enum class server : unsigned char { postgresql, mariadb };
 /// The same for the server's unix socket.
 [[nodiscard]] std::optional<std::string> socket_url_of(server which);
 
+/// Says that a program which a test needs is not installed, in the same way: a visible skip, or a
+/// failure where nothing may be skipped.
+void miss_program(const std::string& name, const std::string& debian_package);
+
 /// Whether url_of() was asked for a server that is not there: the program's exit status is then 77,
 /// a skip, unless a test failed.
 [[nodiscard]] bool missed_a_server() noexcept;

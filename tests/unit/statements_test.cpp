@@ -58,6 +58,11 @@ TEST_CASE("no statement reads a clock that stands still while it waits") {
         CAPTURE(file.path);
         CHECK(code.find("now()") == std::string::npos);
         CHECK(code.find("current_timestamp") == std::string::npos);
-        CHECK(code.find("utc_timestamp") == std::string::npos);
+        // But for the fragment that says why it may: on a connection whose time zone is the
+        // caller's.
+        const bool excepted = file.path == "mysql/fragments.sql";
+        const auto at = code.find("utc_timestamp");
+        CHECK((at != std::string::npos) == excepted);
+        if (excepted) CHECK(code.find("utc_timestamp", at + 1) == std::string::npos);
     }
 }

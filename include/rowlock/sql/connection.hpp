@@ -13,6 +13,13 @@
 
 /// The port between the strategies, which know SQL and no database library, and the drivers, which
 /// know a database library and no SQL.
+namespace rowlock::detail {
+class row_sessions;  // src/client/row_sessions.hpp
+}
+namespace rowlock::strategy {
+class row_keys;  // src/strategy/row_keys.hpp
+}
+
 namespace rowlock::sql {
 
 /// Which SQL a connection understands. A dialect may be spoken by several drivers.
@@ -124,7 +131,8 @@ enum class transaction_state : unsigned char {
     unknown,  ///< the library does not tell; the server can be asked
 };
 
-struct server_facts;  // src/sql/server_facts.hpp
+struct server_facts;      // src/sql/server_facts.hpp
+struct changed_settings;  // src/sql/changed_settings.hpp
 
 /// One connection to a database. One thread at a time. Every failure is a rowlock::error:
 /// - the server refused: its errc by the dialect's table (sql/classify.hpp), the connection stays
@@ -180,17 +188,28 @@ public:
     /// SQLite counts as one.
     [[nodiscard]] virtual std::uint64_t round_trips() const noexcept = 0;
 
+protected:
+    /// For the destructor of a borrowed connection, as its first act: puts back the settings that
+    /// were changed for its owner's sake. At most one round trip, none if the connection is gone.
+    void put_settings_back() noexcept;
+
 private:
     friend const server_facts& facts_of(connection& db, deadline until);
+    friend changed_settings& settings_of(connection& db);
+
+    friend class ::rowlock::strategy::row_keys;
 
     bool discarded_ = false;
-    std::shared_ptr<const server_facts> facts_;  ///< asked once per connection
+    std::shared_ptr<changed_settings> settings_;
+    std::shared_ptr<const server_facts> facts_;            ///< asked once per connection
+    std::shared_ptr<::rowlock::strategy::row_keys> keys_;  ///< see lock_row()
 };
 
 /// Where connections come from: one of our drivers' open(), or any function of yours that yields
 /// them, such as an adapter over an existing pool. Copyable; connect() is called from several
 /// threads at once. A connection that a client took is its own until the client destroys it; the
-/// client changes its session settings (isolation, timeouts, time zone).
+/// client changes its session settings (isolation, timeouts, time zone). Copies share the pool of
+/// their row sessions, which is closed with the last of them and of these sessions.
 class connection_source {
 public:
     using connect_function = std::function<std::unique_ptr<connection>(deadline)>;
@@ -204,9 +223,13 @@ public:
     [[nodiscard]] const std::string& description() const noexcept { return description_; }
 
 private:
+    friend class ::rowlock::detail::row_sessions;
+    struct shared;
+
     dialect speaks_;
     connect_function connect_;
     std::string description_;
+    std::shared_ptr<shared> shared_;  ///< by the copies
 };
 
 }  // namespace rowlock::sql

@@ -41,3 +41,14 @@ l.note,
 s.pid,
 {now} - l.acquired_at,
 coalesce(least(s.expires_at, l.deadline), s.expires_at) - {now}
+
+-- fragment now_in_any_zone
+-- The same on a connection that is the caller's, whose time zone may be any. It is read when the
+-- statement starts, before a wait: only where a late answer does no harm. A deadline that passes
+-- during the wait for a row leaves that row ours, and locked; changed_at is off by the wait.
+timestampdiff(microsecond, '1970-01-01', utc_timestamp(6))
+
+-- fragment is_current
+-- Whether lease l is the grant $1 name, $2 session, $3 token, and session s has not ended.
+l.name = $1 and l.session = $2 and l.token = $3 and s.id = l.session and s.ended = 0
+   and coalesce(l.deadline > {now_in_any_zone}, 1)

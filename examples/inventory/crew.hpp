@@ -1,0 +1,39 @@
+#pragma once
+
+#include <sys/types.h>
+
+#include <functional>
+#include <string>
+#include <vector>
+
+/// What the workers told, one character each.
+struct tally {
+    static constexpr char ready = 'r', sold = '.', conflict = '!', again = '+';
+    int sales = 0, conflicts = 0, retries = 0;
+};
+
+/// Worker processes: copies of this program that start selling at one moment.
+class crew {
+public:
+    /// @param arguments of worker number i
+    crew(int workers, const std::function<std::vector<std::string>(int)>& arguments);
+    crew(const crew&) = delete;
+    crew& operator=(const crew&) = delete;
+    ~crew();
+
+    /// Opens the gate when everybody is ready, and counts until all are done. @return seconds
+    double run(tally& told, const std::function<void(const tally&)>& progress);
+
+private:
+    std::vector<pid_t> workers_;
+    int gate_ = -1;
+    int news_ = -1;
+};
+
+/// Called by a worker: says that it is ready and waits for the gate. False if the parent is gone.
+bool wait_for_gate();
+/// Called by a worker: tells the parent.
+void tell(char what);
+/// Set by SIGINT and SIGTERM.
+[[nodiscard]] bool interrupted();
+void catch_interrupts();

@@ -1,0 +1,252 @@
+#pragma once
+
+#include <rowlock/events.hpp>
+#include <rowlock/lock_name.hpp>
+#include <rowlock/options.hpp>
+#include <rowlock/sql/connection.hpp>
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <stop_token>
+#include <string>
+#include <string_view>
+#include <utility>
+
+/// Advisory locks: names that the database server itself locks for a connection, without any table.
+/// They cost one round trip, pass on in well under a millisecond and end with the connection. There
+/// is no fencing token: a holder that was paused or cut off cannot be told from the next one by the
+/// data. Where that matters use a lease and fence() (client.hpp, transaction.hpp).
+///
+/// PostgreSQL: pg_advisory_lock. MySQL and MariaDB: GET_LOCK, exclusive only. SQLite has none.
+namespace rowlock {
+
+enum class advisory_mode : unsigned char {
+    exclusive,
+    shared,  ///< together with other shared holders; PostgreSQL only
+};
+
+/// What is locked. A name is mapped to the database's own key as docs/advisory-keys.md says, so
+/// that programs in other languages can lock the same. The explicit kinds are for keys that other
+/// programs use already.
+class advisory_key {
+public:
+    enum class kind : unsigned char { name, number, pair, verbatim };
+
+    /// By name, under the rules of lock_name.
+    /// @throws error errc::invalid_name
+    advisory_key(const lock_name& name);  // NOLINT(google-explicit-constructor)
+    advisory_key(std::string_view name) : advisory_key{lock_name{name}} {}
+    advisory_key(const std::string& name) : advisory_key{lock_name{name}} {}
+    advisory_key(const char* name) : advisory_key{lock_name{name}} {}
+
+    /// PostgreSQL: the key of pg_advisory_lock(bigint).
+    [[nodiscard]] static advisory_key number(std::int64_t key);
+    /// PostgreSQL: the keys of pg_advisory_lock(int, int), a space apart from number()'s.
+    [[nodiscard]] static advisory_key pair(std::int32_t first, std::int32_t second);
+    /// MySQL and MariaDB: the name of GET_LOCK(name, …), which all schemas of the server share. 1
+    /// to 64 printable ASCII characters; upper and lower case count as the same, as on MySQL.
+    /// @throws error errc::invalid_name
+    [[nodiscard]] static advisory_key verbatim(std::string_view text);
+
+    [[nodiscard]] kind type() const noexcept { return kind_; }
+    /// For people: the name, `number 42`, `pair 1 2`, or the verbatim text.
+    [[nodiscard]] const std::string& str() const noexcept { return text_; }
+    /// The number; of a pair, the first in the upper and the second in the lower 32 bits; else 0.
+    [[nodiscard]] std::int64_t bits() const noexcept { return bits_; }
+
+    friend bool operator==(const advisory_key&, const advisory_key&) = default;
+
+private:
+    advisory_key(kind type, std::string text, std::int64_t bits)
+        : kind_{type}, text_{std::move(text)}, bits_{bits} {}
+
+    kind kind_;
+    std::string text_;
+    std::int64_t bits_ = 0;
+};
+
+/// The 64-bit key that a name has on PostgreSQL.
+/// @throws error errc::invalid_options if `domain` breaks the rules of lock_name
+[[nodiscard]] std::int64_t advisory_number(const lock_name& name,
+                                           std::string_view domain = "rowlock");
+/// The 48 characters that a name has for GET_LOCK. `schema` is what `SELECT DATABASE()` answers,
+/// empty for NULL.
+/// @throws error errc::invalid_options if `domain` breaks the rules of lock_name, or `schema` holds
+/// a line feed
+[[nodiscard]] std::string advisory_text(const lock_name& name, std::string_view schema,
+                                        std::string_view domain = "rowlock");
+
+/// Options of advisory_locks, validated once by its constructor (errc::invalid_options).
+struct advisory_options {
+    /// Keeps the names of applications that share a database apart; under the rules of lock_name.
+    /// Programs that are to exclude each other use the same.
+    std::string domain = "rowlock";
+    /// One connection for each lock. Off: what is free at once shares one connection, which costs
+    /// the server least; a lost connection then costs all locks on it. A lock that had to be waited
+    /// for stays on the connection that waited.
+    bool own_connection = false;
+    /// Open connections at most. Eight: one shared and seven locks that are or were waited for.
+    /// Beyond that waiting goes on by polling on the shared one, which is slower to notice and not
+    /// fair; with own_connection a call waits for a place within statement_deadline and then throws
+    /// errc::timed_out.
+    int max_connections = 8;
+    /// How often the server is asked whether it still holds our locks. A connection that breaks is
+    /// noticed at once through libpq, whose socket is watched, and by this question through
+    /// Connector/C++ and SOCI. 5 s is one cheap statement for each connection.
+    std::chrono::milliseconds check_period{std::chrono::seconds{5}};
+    /// For one statement, connecting included. Without an answer for check_period +
+    /// statement_deadline the locks of a connection count as lost.
+    std::chrono::milliseconds statement_deadline{std::chrono::seconds{5}};
+    /// How long one waiting statement lasts before it is sent anew: the longest that a stop or the
+    /// end of the object takes to be noticed. A quarter of a second stays below PostgreSQL's
+    /// deadlock_timeout, so that CREATE INDEX CONCURRENTLY, which waits for every older statement,
+    /// is not taken for a deadlock. MySQL (not MariaDB) waits in whole seconds, rounded up.
+    std::chrono::milliseconds wait_slice{250};
+    /// After so much silence from us the server ends the session and frees its locks, so that a
+    /// machine that vanished does not keep them for hours. By then our held() has long been false
+    /// by itself. At least one and a half times check_period + statement_deadline. MySQL and
+    /// MariaDB: wait_timeout; PostgreSQL 14 and newer: idle_session_timeout. 0 leaves the server's
+    /// own setting.
+    std::chrono::milliseconds max_silence{std::chrono::seconds{30}};
+    /// When a connection breaks before the lock is ours.
+    retry_policy retry = {};
+    event_callback on_event = {};
+};
+
+namespace detail {
+class advisory_engine;
+struct advisory_hold;
+}  // namespace detail
+
+/// A lock that is ours until it is unlocked, the object goes, or it is lost. Not bound to a thread:
+/// it may be moved to another and unlocked there. One thread at a time per object; held() and
+/// lost() may be called from any.
+class [[nodiscard]] advisory_lock {
+public:
+    advisory_lock(advisory_lock&&) noexcept;
+    /// Unlocks what it held before, as the destructor does.
+    advisory_lock& operator=(advisory_lock&&) noexcept;
+    advisory_lock(const advisory_lock&) = delete;
+    advisory_lock& operator=(const advisory_lock&) = delete;
+    /// Unlocks, within twice the statement deadline. What goes wrong is an event (unlock_failed);
+    /// the lock is then freed in the background, or with the connection.
+    ~advisory_lock();
+
+    [[nodiscard]] const advisory_key& key() const noexcept;
+    /// key().str()
+    [[nodiscard]] const std::string& name() const noexcept;
+    [[nodiscard]] advisory_mode mode() const noexcept;
+
+    /// Whether it is still ours as far as we know: false from the moment that the connection is
+    /// seen broken, the server denies it, or check_period + statement_deadline have passed without
+    /// an answer. No round trip.
+    [[nodiscard]] bool held() const noexcept;
+    /// Fires when the lock is lost; not when it is unlocked. On a thread of its own.
+    [[nodiscard]] std::stop_token lost() const;
+
+    /// One round trip (none for a shared lock that other threads of this process still hold).
+    /// Returns normally only if the lock was held to this moment. A second call does nothing.
+    /// @throws error errc::lock_lost if it was lost before, found out here at the latest;
+    /// errc::timed_out if the server did not answer in time: it is being given back in the
+    /// background and no longer ours.
+    void unlock();
+
+private:
+    friend class advisory_locks;
+    explicit advisory_lock(std::shared_ptr<detail::advisory_hold> hold) noexcept;
+
+    std::shared_ptr<detail::advisory_hold> hold_;
+};
+
+/// Start here. Owns connections, made on demand, and one thread that watches them. Thread-safe.
+///
+/// Threads of this process exclude each other as well, first come, first served, before the
+/// database is asked. Between processes the database decides; it favours those that wait, but
+/// promises no order. There is no thread identity: a thread that locks what it holds waits for
+/// itself, without end (lock) or until the time is over; try_lock() answers empty. Several names
+/// are best taken in one order by everybody: neither this library nor the database sees a deadlock
+/// between advisory locks on different connections.
+///
+/// Errors of every call that locks:
+/// - errc::unsupported: SQLite (by the constructor); a key or mode that the database does not have;
+///   a transaction pooler in between, declared or found out, which hands the session that owns the
+///   lock to others; a Galera node, which grants GET_LOCK for itself alone;
+/// - errc::read_only: a standby (MySQL: read_only), which grants locks that the primary knows
+///   nothing of;
+/// - errc::database_unreachable, access_denied, out_of_resources, timed_out, outcome_unknown,
+///   database_error, after the retries of retry_policy; errc::wrong_process in a forked child.
+class advisory_locks {
+public:
+    /// Connects to nothing.
+    /// @throws error errc::invalid_options, errc::unsupported for SQLite
+    explicit advisory_locks(sql::connection_source source, advisory_options options = {});
+    /// Unlocks what is held, within two statement deadlines; locks that still exist count as lost.
+    /// Calls that wait in other threads end with errc::lock_lost within a wait_slice.
+    ~advisory_locks();
+    advisory_locks(const advisory_locks&) = delete;
+    advisory_locks& operator=(const advisory_locks&) = delete;
+
+    /// Waits until the lock is ours. One round trip if it is free; two for each slice of waiting.
+    [[nodiscard]] advisory_lock lock(const advisory_key& key) {
+        return *acquire(key, advisory_mode::exclusive, time_point::max(), {});
+    }
+    /// The same; empty if and only if `stop` was requested first.
+    [[nodiscard]] std::optional<advisory_lock> lock(const advisory_key& key, std::stop_token stop) {
+        return acquire(key, advisory_mode::exclusive, time_point::max(), std::move(stop));
+    }
+    /// One attempt; empty if held by another. One round trip, none if a thread of this process is
+    /// in the way.
+    [[nodiscard]] std::optional<advisory_lock> try_lock(const advisory_key& key) {
+        return acquire(key, advisory_mode::exclusive, time_point::min(), {});
+    }
+    /// Waits up to `timeout`; empty if it was held all that time. A timeout ≤ 0 is one attempt.
+    template <typename Rep, typename Period>
+    [[nodiscard]] std::optional<advisory_lock> try_lock_for(
+        const advisory_key& key, const std::chrono::duration<Rep, Period>& timeout,
+        std::stop_token stop = {}) {
+        return acquire(key, advisory_mode::exclusive, after(timeout), std::move(stop));
+    }
+
+    /// PostgreSQL: together with other shared holders. A shared lock that this process holds
+    /// already is joined, unless somebody waits for it exclusively.
+    [[nodiscard]] advisory_lock lock_shared(const advisory_key& key) {
+        return *acquire(key, advisory_mode::shared, time_point::max(), {});
+    }
+    [[nodiscard]] std::optional<advisory_lock> lock_shared(const advisory_key& key,
+                                                           std::stop_token stop) {
+        return acquire(key, advisory_mode::shared, time_point::max(), std::move(stop));
+    }
+    [[nodiscard]] std::optional<advisory_lock> try_lock_shared(const advisory_key& key) {
+        return acquire(key, advisory_mode::shared, time_point::min(), {});
+    }
+    template <typename Rep, typename Period>
+    [[nodiscard]] std::optional<advisory_lock> try_lock_shared_for(
+        const advisory_key& key, const std::chrono::duration<Rep, Period>& timeout,
+        std::stop_token stop = {}) {
+        return acquire(key, advisory_mode::shared, after(timeout), std::move(stop));
+    }
+
+    /// Connections that are open now.
+    [[nodiscard]] std::size_t connections() const;
+
+private:
+    using time_point = std::chrono::steady_clock::time_point;
+
+    template <typename Rep, typename Period>
+    static time_point after(const std::chrono::duration<Rep, Period>& timeout) {
+        using namespace std::chrono;
+        if (timeout <= timeout.zero()) return time_point::min();
+        constexpr auto forever = hours{24 * 365 * 10};
+        if (duration<double>{timeout} > duration<double>{forever}) return time_point::max();
+        return steady_clock::now() + ceil<steady_clock::duration>(timeout);
+    }
+    [[nodiscard]] std::optional<advisory_lock> acquire(const advisory_key& key, advisory_mode mode,
+                                                       time_point until, std::stop_token stop);
+
+    std::shared_ptr<detail::advisory_engine> engine_;
+};
+
+}  // namespace rowlock

@@ -1,0 +1,97 @@
+#pragma once
+
+#include <rowlock/fencing_token.hpp>
+#include <rowlock/sql/connection.hpp>
+
+#include <initializer_list>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace rowlock {
+
+/// What became of a fenced write.
+enum class fenced_write : unsigned char {
+    done,
+    refused,  ///< the row was written with a greater token: somebody else has the lock since
+    missing,  ///< no such row
+};
+
+[[nodiscard]] std::string_view to_string(fenced_write what) noexcept;
+
+/// A table of yours, in any database, whose rows keep the greatest fencing token they were written
+/// with and refuse writes with a smaller one. For data that does not live beside the locks; where
+/// it does, fence() (transaction.hpp) is simpler and protects reads too.
+///
+///     rowlock::fenced_table accounts{"account", {"id"}};
+///     accounts.update(db, {17}, lease.token(), {{"balance", 250}}, until);
+///
+/// A holder that was paused and comes back is refused once its successor has written the row, and
+/// not before: what protects a row is its own token. Use the tokens of one lock name for one row.
+///
+/// Copies share what they have prepared. Thread-safe.
+class fenced_table {
+public:
+    /// A column and what it becomes.
+    struct assignment {
+        std::string_view column;
+        sql::value value;
+    };
+
+    /// @param table `table` or `schema.table`, to the letter: quoted, so that PostgreSQL does not
+    /// fold it to lower case
+    /// @param key columns that name one row
+    /// @param token_column as made by fence_token_sql()
+    /// @throws error errc::invalid_options if a name is missing or given twice
+    fenced_table(std::string table, std::vector<std::string> key,
+                 std::string token_column = "fence_token");
+
+    /// One conditional UPDATE: sets the columns, and the token, where the row's token is not
+    /// greater (or NULL). In your transaction or by itself.
+    /// @param key values, in the order of the key columns
+    /// @throws error errc::invalid_options for a token of 0 (an empty lease's), a key that does not
+    /// fit or is NULL, and an assignment to the token column; errc::schema_outdated if a column is
+    /// missing, errc::conflict at REPEATABLE READ …
+    /// One round trip; one more to tell refused from missing.
+    fenced_write update(sql::connection& db, std::span<const sql::value> key, fencing_token token,
+                        std::span<const assignment> assignments, sql::deadline until) const;
+    fenced_write update(sql::connection& db, std::initializer_list<sql::value> key,
+                        fencing_token token, std::initializer_list<assignment> assignments,
+                        sql::deadline until) const {
+        return update(db, std::span{key.begin(), key.size()}, token,
+                      std::span{assignments.begin(), assignments.size()}, until);
+    }
+
+    /// The same, and inserts the row if it is missing; the key needs a unique index. Never answers
+    /// `missing`. A row that is not there has no token, and so a stale holder may create it.
+    fenced_write put(sql::connection& db, std::span<const sql::value> key, fencing_token token,
+                     std::span<const assignment> assignments, sql::deadline until) const;
+    fenced_write put(sql::connection& db, std::initializer_list<sql::value> key,
+                     fencing_token token, std::initializer_list<assignment> assignments,
+                     sql::deadline until) const {
+        return put(db, std::span{key.begin(), key.size()}, token,
+                   std::span{assignments.begin(), assignments.size()}, until);
+    }
+
+private:
+    struct shared;
+    std::shared_ptr<const shared> shared_;
+};
+
+/// Options of fence_token_sql().
+struct fence_token_options {
+    std::string column = "fence_token";
+    /// Also a trigger that refuses an UPDATE with a smaller token, by whatever program it is sent.
+    bool trigger = false;
+};
+
+/// The statements that give a table its token column, for your own migrations. rowlock never runs
+/// them itself. Names of the function and trigger are made of the table's.
+/// @throws error errc::invalid_options as fenced_table
+[[nodiscard]] std::vector<std::string> fence_token_sql(sql::dialect dialect,
+                                                       const std::string& table,
+                                                       const fence_token_options& options = {});
+
+}  // namespace rowlock

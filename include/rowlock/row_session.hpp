@@ -1,0 +1,211 @@
+#pragma once
+
+#include <rowlock/lock_name.hpp>
+#include <rowlock/options.hpp>
+#include <rowlock/retry.hpp>
+#include <rowlock/row_lock.hpp>
+#include <rowlock/sql/connection.hpp>
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <stop_token>
+#include <type_traits>
+#include <utility>
+
+/// A transaction of our own that holds rows FOR UPDATE:
+///
+///     rowlock::row_session shop{source};
+///     if (auto row = shop.lock("inventory", {"sku"}, {"A1"}, {.columns = {"stock"}})) {
+///         … row->integer("stock") …, SQL through shop.connection()
+///     }
+///     shop.commit();                                       // without it: rolled back
+namespace rowlock {
+
+enum class isolation : unsigned char { read_committed, repeatable_read, serializable };
+
+/// How a row session ended.
+enum class row_session_ending : unsigned char {
+    committed,
+    rolled_back,  ///< asked for, by scope end, or because something failed
+    timed_out,    ///< it was held for longer than max_hold, and rolled back
+    lost,         ///< the connection broke: the server rolls back, unless a commit was under way
+};
+[[nodiscard]] std::string_view to_string(row_session_ending how) noexcept;
+
+/// What row_session_options::on_end is told.
+struct row_session_report {
+    row_session_ending ending{};
+    std::chrono::milliseconds held{};              ///< from BEGIN to the end
+    std::chrono::milliseconds waited_for_place{};  ///< see max_sessions
+    std::size_t rows_locked = 0;
+};
+
+/// Options of a row session, validated by its constructor (errc::invalid_options).
+struct row_session_options {
+    /// On PostgreSQL, MySQL and MariaDB. At READ COMMITTED what is read behind the lock is what was
+    /// committed last, and nothing but the row is locked. The others keep one snapshot, which may
+    /// be older than the wait for the lock: PostgreSQL then answers errc::conflict (run it again),
+    /// InnoDB locks gaps too, and its plain SELECTs read the past if one ran before the lock.
+    /// SQLite is always serializable.
+    isolation isolation_level = isolation::read_committed;
+    /// For rows whose lock() does not say. 5 s is far beyond any healthy transaction that locks
+    /// rows, and within most callers' patience.
+    row_wait wait = row_wait::bounded(std::chrono::seconds{5});
+    /// For one statement of ours, its wait for a row apart; connecting included. As
+    /// client_options::statement_deadline.
+    std::chrono::milliseconds statement_deadline{std::chrono::seconds{5}};
+    /// How long the transaction may last: a longer one keeps everybody else waiting, its connection
+    /// from the pool, and vacuum or purge from their work. 30 s lets any sane piece of work
+    /// through. Past it every call throws errc::timed_out and rolls back. The server enforces it on
+    /// its own, if this process hangs: it ends a transaction that sits idle for so long (on MySQL
+    /// and MariaDB in whole seconds, rounded up), PostgreSQL 17 one that lasts so long. SQLite has
+    /// no server: there a process that hangs keeps the file locked. 100 ms to 1 day.
+    std::chrono::milliseconds max_hold{std::chrono::seconds{30}};
+    /// Row sessions at a time on this connection source and its copies; each has a connection. Ten
+    /// processes with eight each fit into a server's usual limit of 100 connections. 1 to 1 000.
+    int max_sessions = 8;
+    /// How long the constructor waits while there are max_sessions, then errc::timed_out. As
+    /// `wait`.
+    std::chrono::milliseconds wait_for_place{std::chrono::seconds{5}};
+    /// How long a look-up of a table's unique indexes is believed, so that a dropped one is noticed
+    /// without a look-up for each lock. (On MySQL and MariaDB at once: the statement names it.)
+    std::chrono::milliseconds trust_index_for{std::chrono::minutes{1}};
+    /// Of our own tables, for lock_resource(); as in client_options.
+    std::string schema = {};
+    std::string prefix = "rowlock_";
+    /// On a Galera cluster, row locks hold on one node alone: two nodes grant the same row to two
+    /// transactions, and one of them fails at its commit (errc::deadlock). So row sessions are
+    /// refused there (errc::unsupported), unless this is set because all writers use one node, or
+    /// because every effect of the transaction is in its commit.
+    bool accept_double_grants_on_galera = false;
+    /// Told once when the session has ended and its connection is back, on the thread that ended
+    /// it. What it throws is dropped.
+    std::function<void(const row_session_report&)> on_end = {};
+};
+
+/// Options of one lock() or lock_all().
+struct row_options {
+    /// What to read from the row; empty: the key. A column name each, no expressions.
+    std::vector<std::string> columns = {};
+    /// row_session_options::wait if empty.
+    std::optional<row_wait> wait = {};
+};
+
+/// A transaction on a connection from a pool that all row sessions of one connection source and its
+/// copies share. It ends with commit(), rollback(), the end of its scope, or the first error: any
+/// error out of lock…() or connection() rolls everything back at once, on every database alike, and
+/// its locks are gone; later calls throw an error of the same kind. See retry().
+///
+/// One thread at a time. After fork() its calls throw errc::wrong_process in the child. One that
+/// was moved from may only be destroyed.
+///
+/// On SQLite the first lock or statement is BEGIN IMMEDIATE: it locks the whole file against all
+/// other writers, leases' heartbeats included, and lock() then only reads the row.
+class row_session {
+public:
+    /// Takes a place and a connection and begins. Two round trips on a pooled connection (SQLite:
+    /// none yet), three or four on a new one. `source` may go before the session does.
+    /// @throws error errc::timed_out (no place), errc::unsupported (Galera), errc::invalid_options,
+    /// errc::wrong_process if the source's pool is the parent's, those of connecting
+    explicit row_session(const sql::connection_source& source, row_session_options options = {});
+    row_session(row_session&&) noexcept;
+    row_session& operator=(row_session&&) = delete;
+    /// Rolls back (one round trip, at most a second).
+    ~row_session();
+
+    /// Locks the row until the end of the transaction, and reads it. Empty: there is no such row,
+    /// and nothing is locked, so that another may insert it right away (lock_resource() locks what
+    /// is not there); or, with skip_locked, it is locked by another.
+    ///
+    /// `table` may be `schema.table`. The key columns must contain all columns of one unique index:
+    /// otherwise more than the row would be locked or found. The values must not be NULL.
+    /// One round trip; the first time, and once per row_session_options::trust_index_for, one or
+    /// two more. An empty answer costs one more on PostgreSQL.
+    /// @throws error errc::unindexed_key before anything is locked; errc::timed_out,
+    /// errc::deadlock, errc::conflict (all retryable()); errc::schema_outdated if table or column
+    /// are missing; errc::unsupported for views, parents by inheritance, tables without row
+    /// locks; errc::invalid_options for NULL in the key or a value that the column cannot hold
+    [[nodiscard]] std::optional<locked_row> lock(std::string_view table, const key_columns& columns,
+                                                 const key_values& values,
+                                                 const row_options& options = {});
+
+    /// Locks several rows one by one, in an order that depends on the keys alone: two sessions that
+    /// name the same rows in opposite orders do not deadlock. (That is by number, or by text
+    /// without ASCII case; write a key in one way.) The answers are in the caller's order, one
+    /// for each key; round trips of each and errors as lock().
+    [[nodiscard]] std::vector<std::optional<locked_row>> lock_all(
+        std::string_view table, const key_columns& columns, const std::vector<key_values>& keys,
+        const row_options& options = {});
+
+    /// Locks a name that has no row in a table of yours, by a row in our table `rowlock_version`,
+    /// which is made if it is missing (then it takes effect with the commit). One round trip, three
+    /// for a new name. Errors as lock(); errc::schema_outdated if the migrations were not run;
+    /// errc::invalid_options for skip_locked, which would mean "missing or locked".
+    void lock_resource(const lock_name& name, std::optional<row_wait> wait = {});
+
+    /// For the caller's own SQL in this transaction. Deadlines end with max_hold at the latest.
+    /// What would end the transaction (BEGIN, COMMIT, ROLLBACK; on MySQL DDL) is refused with
+    /// errc::invalid_options and not sent; savepoints are allowed, though an error ends the session
+    /// all the same. After anything but SELECT, INSERT, UPDATE, DELETE and the like (a SET, a
+    /// temporary table, a user variable, an advisory lock) the connection is closed at the end and
+    /// serves no other session. A function that your SQL calls is not looked into.
+    [[nodiscard]] sql::connection& connection();
+
+    /// Once, for good. If the reply is lost: errc::outcome_unknown, never retryable. errc::conflict
+    /// if the database found the transactions not serializable. One round trip.
+    void commit();
+    /// No error if it has been rolled back already. One round trip.
+    void rollback();
+
+    /// How it ended; empty while it goes on.
+    [[nodiscard]] std::optional<row_session_ending> ending() const noexcept;
+    /// Whether an error ended it; commit() then throws an error of that kind.
+    [[nodiscard]] bool failed() const noexcept;
+    /// From BEGIN to now, or to the end.
+    [[nodiscard]] std::chrono::milliseconds held_for() const noexcept;
+
+private:
+    class state;
+    std::unique_ptr<state> state_;
+};
+
+/// Runs `work(session)` in a row session and commits; runs all of it again, in a new session, after
+/// an error that is retryable() (a deadlock, a conflict, a wait in vain, a lost connection before
+/// the commit). A lost reply to the commit is errc::outcome_unknown and not repeated. Exceptions of
+/// other types roll back and pass through. `work` may commit or roll back by itself.
+/// @param stop ends the repetition; the error of the last attempt is then thrown
+template <typename Work>
+auto retry(const sql::connection_source& source, const retry_policy& policy,
+           const row_session_options& options, const std::stop_token& stop, Work&& work)
+    -> retried<std::invoke_result_t<Work&, row_session&>> {
+    using answer = std::invoke_result_t<Work&, row_session&>;
+    return detail::repeat(policy, stop, [&](int) -> answer {
+        row_session session{source, options};
+        const auto finish = [&session] {
+            if (!session.ending() || session.failed()) session.commit();
+        };
+        if constexpr (std::is_void_v<answer>) {
+            work(session);
+            finish();
+        } else {
+            answer value = work(session);
+            finish();
+            return value;
+        }
+    });
+}
+
+template <typename Work>
+auto retry(const sql::connection_source& source, const retry_policy& policy,
+           const row_session_options& options, Work&& work) {
+    return retry(source, policy, options, std::stop_token{}, std::forward<Work>(work));
+}
+
+template <typename Work>
+auto retry(const sql::connection_source& source, const retry_policy& policy, Work&& work) {
+    return retry(source, policy, row_session_options{}, std::stop_token{},
+                 std::forward<Work>(work));
+}
+
+}  // namespace rowlock

@@ -1,0 +1,26 @@
+-- Waits for a lock for one slice of time, in the server's own queue. Says nothing about the outcome:
+-- look with advisory_held (session level) or try again (transaction level, which is re-entrant), for
+-- the lock may also be granted in the moment in which the time ends. DO takes no parameters: $1 and
+-- $2 are replaced in the text, by digits and by a function call over digits. A block, so that the
+-- time-out is caught on the server: it neither aborts the caller's transaction nor fills the
+-- server's log. The setting is local to the block's transaction and put back at once; a time-out
+-- undoes it with the block. A session-level lock survives that undoing, as it must: it ignores
+-- transactions. A slice, because the wait holds a snapshot for which CREATE INDEX CONCURRENTLY waits.
+-- Shorter than the statement timeout in force, which would fail the statement.
+-- $1 slice in ms  $2 such as pg_advisory_lock(42)
+do '
+declare
+    timeout constant int default (select cast(setting as int) from pg_catalog.pg_settings
+                              where name = ''statement_timeout'');
+    before constant text default pg_catalog.current_setting(''lock_timeout'');
+begin
+    if pg_catalog.pg_is_in_recovery() then
+        return;
+    end if;
+    perform pg_catalog.set_config(''lock_timeout'',
+        cast(greatest(1, least($1, coalesce(nullif(timeout, 0) / 2, $1))) as text), true);
+    perform $2;
+    perform pg_catalog.set_config(''lock_timeout'', before, true);
+exception when lock_not_available then
+    null;
+end'

@@ -1,0 +1,27 @@
+-- What the catalog says of a table whose rows are to be locked: rows (what, a, b, c).
+--   table   its relkind; whether tables inherit from it (their rows are no part of its indexes)
+--   column  name; whether it holds text
+--   key     a unique index; one of its columns. Not if it is invalid, of expressions, or of some rows
+--           only. A deferrable one is as good: what is committed is unique.
+-- A plain read of the catalog: it locks nothing of the table. An index that is dropped right after
+-- costs precision, not exclusion: PostgreSQL locks the rows that match, and no others.
+-- $1 the table, quoted, found by the search path if it has no schema
+with found as (select c.oid, c.relkind from pg_catalog.pg_class c
+                where c.oid = pg_catalog.to_regclass($1::text))
+select 'table', f.relkind::text,
+       case when f.relkind = 'r' and exists (select from pg_catalog.pg_inherits h
+                                              where h.inhparent = f.oid) then '1' else '0' end, ''
+  from found f
+union all
+select 'column', a.attname::text, '', ''
+  from found f join pg_catalog.pg_attribute a on a.attrelid = f.oid
+ where not a.attisdropped
+union all
+select 'key', i.indexrelid::text, a.attname::text, ''
+  from found f
+  join pg_catalog.pg_index i on i.indrelid = f.oid
+  join lateral pg_catalog.unnest(i.indkey) with ordinality k (attnum, place)
+    on k.place <= i.indnkeyatts
+  join pg_catalog.pg_attribute a on a.attrelid = f.oid and a.attnum = k.attnum
+ where i.indisunique and i.indisvalid and i.indisready
+   and i.indpred is null and i.indexprs is null

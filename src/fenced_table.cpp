@@ -1,0 +1,298 @@
+#include "dialect/identifier.hpp"
+#include "embedded.hpp"
+#include "schema/catalog.hpp"
+#include <rowlock/error.hpp>
+#include <rowlock/fenced_table.hpp>
+
+#include <algorithm>
+#include <map>
+#include <mutex>
+#include <utility>
+
+namespace rowlock {
+namespace {
+
+using dialect::quoted;
+using dialect::quoted_table;
+using assignments_view = std::span<const fenced_table::assignment>;
+
+void require(bool holds, const char* message) {
+    if (!holds) throw error{errc::invalid_options, message};
+}
+
+/// Text with numbered parameters.
+class builder {
+public:
+    builder& operator<<(std::string_view text) {
+        text_ += text;
+        return *this;
+    }
+    builder& parameter() {
+        text_ += "$" + std::to_string(++count_);
+        return *this;
+    }
+    builder& parameter(std::size_t number) {
+        text_ += "$" + std::to_string(number);
+        return *this;
+    }
+    [[nodiscard]] std::string take() { return std::move(text_); }
+
+private:
+    std::string text_;
+    std::size_t count_ = 0;
+};
+
+/// Puts names in the places of a template, in one pass: a name may look like a place.
+std::string filled(std::string_view text,
+                   const std::map<std::string, std::string, std::less<>>& places) {
+    std::string made;
+    while (!text.empty()) {
+        const auto open = std::min(text.find('{'), text.size());
+        const auto close = text.find('}', open);
+        made += text.substr(0, open);
+        if (close == std::string_view::npos) return made += text.substr(open);
+        const auto found = places.find(text.substr(open + 1, close - open - 1));
+        made += found != places.end() ? std::string_view{found->second}
+                                      : text.substr(open, close - open + 1);
+        text.remove_prefix(close + 1);
+    }
+    return made;
+}
+
+/// Without comment lines, blank lines around it, and the last semicolon.
+std::string statement_in(std::string_view text) {
+    std::string kept;
+    while (!text.empty()) {
+        const auto line = text.substr(0, std::min(text.find('\n'), text.size() - 1) + 1);
+        if (!line.starts_with("--")) kept += line;
+        text.remove_prefix(line.size());
+    }
+    const auto begin = kept.find_first_not_of('\n');
+    if (begin == std::string::npos) return {};
+    const auto end = kept.find_last_not_of("\n;");
+    return kept.substr(begin, end + 1 - begin);
+}
+
+/// The places of the template, for this table.
+std::map<std::string, std::string, std::less<>> places_of(sql::dialect dialect,
+                                                          const std::string& table,
+                                                          const std::string& column) {
+    const auto name =
+        quoted(dialect, "rowlock_fence_" + schema::hexadecimal(schema::fingerprint(table)));
+    const auto dot = table.find('.');
+    const bool in_schema = dot != std::string::npos;
+    const auto beside_table = in_schema ? quoted(dialect, table.substr(0, dot)) + "." + name : name;
+    // PostgreSQL names a trigger without its schema; SQLite names the trigger with, the table not.
+    const bool postgresql = dialect == sql::dialect::postgresql;
+    const bool sqlite = dialect == sql::dialect::sqlite;
+    return {{"table", quoted_table(dialect, table)},
+            {"trigger_table", sqlite && in_schema ? quoted(dialect, table.substr(dot + 1))
+                                                  : quoted_table(dialect, table)},
+            {"column", quoted(dialect, column)},
+            {"function", beside_table},
+            {"trigger", postgresql ? name : beside_table}};
+}
+
+}  // namespace
+
+std::string_view to_string(fenced_write what) noexcept {
+    switch (what) {
+        case fenced_write::done:
+            return "done";
+        case fenced_write::refused:
+            return "refused";
+        case fenced_write::missing:
+            return "missing";
+    }
+    return "?";
+}
+
+struct fenced_table::shared {
+    std::string table;
+    std::vector<std::string> key;
+    std::string token;
+    // A program that makes up columns without end must not fill its memory with them.
+    static constexpr std::size_t most_kept = 256;
+    mutable std::mutex mutex{};
+    mutable std::map<std::string, sql::statement> statements{};
+
+    /// The kept statement of this text, which keeps its prepared handle.
+    sql::statement keep(std::string text) const {
+        const std::lock_guard lock{mutex};
+        if (const auto found = statements.find(text); found != statements.end()) {
+            return found->second;
+        }
+        if (statements.size() >= most_kept) statements.clear();
+        const sql::statement made{text};
+        statements.emplace(std::move(text), made);
+        return made;
+    }
+
+    void append_key(builder& text, sql::dialect in) const {
+        const char* between = " where ";
+        for (const auto& column : key) {
+            text << between << quoted(in, column) << " = ";
+            text.parameter();
+            between = " and ";
+        }
+    }
+
+    /// $1 the token, then the assignments, then the key. A row whose token changes meanwhile is
+    /// judged by what it becomes: the condition is on the row itself, which every database checks
+    /// again after a wait.
+    sql::statement update_statement(sql::dialect in, assignments_view assignments) const {
+        builder text;
+        const auto column = quoted(in, token);
+        text << "update " << quoted_table(in, table) << " set " << column << " = ";
+        text.parameter();
+        for (const auto& each : assignments) {
+            text << ", " << quoted(in, each.column) << " = ";
+            text.parameter();
+        }
+        append_key(text, in);
+        text << " and (" << column << " <= ";
+        text.parameter(1) << " or " << column << " is null)";
+        return keep(text.take());
+    }
+
+    /// Does nothing if somebody else inserts the row meanwhile: then it is an update after all.
+    sql::statement insert_statement(sql::dialect in, assignments_view assignments) const {
+        builder text;
+        text << "insert into " << quoted_table(in, table) << " (" << quoted(in, token);
+        for (const auto& each : assignments) text << ", " << quoted(in, each.column);
+        for (const auto& column : key) text << ", " << quoted(in, column);
+        text << ") values (";
+        text.parameter();
+        for (std::size_t i = 0; i < assignments.size() + key.size(); ++i) {
+            text << ", ";
+            text.parameter();
+        }
+        text << ")";
+        // On PostgreSQL a refusal would abort the caller's transaction.
+        if (in != sql::dialect::mysql) text << " on conflict do nothing";
+        return keep(text.take());
+    }
+
+    /// On MySQL the latest row and not the transaction's view, as the UPDATE saw it.
+    sql::statement look_statement(sql::dialect in) const {
+        builder text;
+        text << "select " << quoted(in, token) << " from " << quoted_table(in, table);
+        append_key(text, in);
+        if (in == sql::dialect::mysql) text << " lock in share mode";
+        return keep(text.take());
+    }
+
+    void validate(std::span<const sql::value> values, fencing_token with,
+                  assignments_view assignments) const {
+        require(with.value() > 0, "a fenced write needs the token of a lease");
+        require(values.size() == key.size(), "a fenced write needs a value for each key column");
+        require(std::ranges::none_of(values, &sql::value::is_null),
+                "a key column cannot be NULL in a fenced write: NULL equals nothing");
+        require(std::ranges::none_of(assignments,
+                                     [&](const auto& each) { return each.column == token; }),
+                "a fenced write sets the token column itself");
+    }
+
+    /// The parameters of update_statement and insert_statement.
+    static std::vector<sql::value> parameters(std::span<const sql::value> values,
+                                              fencing_token with, assignments_view assignments) {
+        std::vector<sql::value> all;
+        all.reserve(1 + assignments.size() + values.size());
+        all.emplace_back(with.value());
+        for (const auto& each : assignments) all.push_back(each.value);
+        all.insert(all.end(), values.begin(), values.end());
+        return all;
+    }
+
+    fenced_write update(sql::connection& db, std::span<const sql::value> values, fencing_token with,
+                        assignments_view assignments, sql::deadline until) const {
+        const auto statement = update_statement(db.speaks(), assignments);
+        const auto sent = parameters(values, with, assignments);
+        const auto look = look_statement(db.speaks());
+        constexpr int attempts = 5;
+        for (int attempt = 1; attempt <= attempts; ++attempt) {
+            if (db.execute(statement, sent, until).affected() > 0) return fenced_write::done;
+            const auto row = db.execute(look, values, until);
+            if (row.empty()) return fenced_write::missing;
+            const auto found = row.maybe_integer(0, 0);
+            if (found && *found > with.value()) return fenced_write::refused;
+            // MySQL counts changed rows: nothing to change, the row is as we want it. Once is not
+            // enough to be sure, since another thread with our token may just have written it.
+            const bool same = found && *found == with.value();
+            if (same && db.speaks() == sql::dialect::mysql && attempt > 1) {
+                return fenced_write::done;
+            }
+        }
+        throw error{errc::conflict,
+                    "the row changed between each write and the look at it: try again"};
+    }
+};
+
+fenced_table::fenced_table(std::string table, std::vector<std::string> key,
+                           std::string token_column) {
+    require(!key.empty(), "a fenced table needs at least one key column");
+    auto sorted = key;
+    sorted.push_back(token_column);
+    std::ranges::sort(sorted);
+    require(std::ranges::adjacent_find(sorted) == sorted.end(),
+            "a fenced table names a column twice");
+    // The shortest rules of all databases come later, with the connection; the rest is said now.
+    for (const auto& column : sorted) static_cast<void>(quoted(sql::dialect::mysql, column));
+    static_cast<void>(quoted_table(sql::dialect::mysql, table));
+    auto made = std::make_shared<shared>();
+    made->table = std::move(table);
+    made->key = std::move(key);
+    made->token = std::move(token_column);
+    shared_ = std::move(made);
+}
+
+fenced_write fenced_table::update(sql::connection& db, std::span<const sql::value> key,
+                                  fencing_token token, assignments_view assignments,
+                                  sql::deadline until) const {
+    shared_->validate(key, token, assignments);
+    return shared_->update(db, key, token, assignments, until);
+}
+
+fenced_write fenced_table::put(sql::connection& db, std::span<const sql::value> key,
+                               fencing_token token, assignments_view assignments,
+                               sql::deadline until) const {
+    shared_->validate(key, token, assignments);
+    constexpr int attempts = 5;
+    for (int attempt = 0; attempt < attempts; ++attempt) {
+        const auto updated = shared_->update(db, key, token, assignments, until);
+        if (updated != fenced_write::missing) return updated;
+        try {
+            const auto sent = shared::parameters(key, token, assignments);
+            const auto insert = shared_->insert_statement(db.speaks(), assignments);
+            if (db.execute(insert, sent, until).affected() > 0) return fenced_write::done;
+        } catch (const error& failure) {
+            if (failure.kind() != errc::unique_violation) throw;
+        }
+    }
+    throw error{errc::conflict,
+                "the row can be neither updated nor inserted: another unique index refuses it, or "
+                "the transaction's snapshot does not show it"};
+}
+
+std::vector<std::string> fence_token_sql(sql::dialect dialect, const std::string& table,
+                                         const fence_token_options& options) {
+    const std::string path = std::string{to_string(dialect)} + "/templates/fence_token.sql";
+    const auto files = embedded::template_files();
+    const auto file = std::ranges::find(files, path, &embedded::file::path);
+    if (file == files.end()) {
+        throw error{errc::unsupported, "there is no fence token template for this dialect"};
+    }
+    const auto places = places_of(dialect, table, options.column);
+    constexpr std::string_view marker = "-- trigger\n";
+    std::vector<std::string> statements;
+    for (std::string_view rest = file->text; !rest.empty();) {
+        const auto next = std::min(rest.find("\n\n"), rest.size());
+        const auto part = rest.substr(0, next);
+        if (part.starts_with(marker) && !options.trigger) break;
+        statements.push_back(filled(statement_in(part), places));
+        rest.remove_prefix(std::min(next + 2, rest.size()));
+    }
+    return statements;
+}
+
+}  // namespace rowlock

@@ -1,0 +1,11 @@
+#pragma once
+
+#include <array>
+#include <string_view>
+
+namespace rowlock {
+
+/// FIPS 180-4. Names of advisory locks are mapped by it, here and in other languages.
+[[nodiscard]] std::array<unsigned char, 32> sha256(std::string_view text) noexcept;
+
+}  // namespace rowlock

@@ -1,0 +1,34 @@
+#pragma once
+
+#include <rowlock/sql/connection.hpp>
+
+#include <sys/types.h>
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+
+namespace rowlock::sql {
+
+/// A session setting of a borrowed connection that we changed for as long as we have it.
+struct changed_settings {
+    struct change {
+        std::string variable;
+        std::int64_t before;
+        std::int64_t ours;
+        pid_t process;  ///< a forked child has nothing to put back
+    };
+    std::optional<change> idle_limit;
+    /// The limit that is in force, ours or the caller's own; read once per connection.
+    std::optional<std::chrono::seconds> idle_limit_in_force;
+};
+
+[[nodiscard]] changed_settings& settings_of(connection& db);
+
+/// Ends the connection when a transaction on it has been idle for so long; a shorter limit of the
+/// caller's stays. Whole seconds, rounded up. MySQL and MariaDB only; two round trips at the first
+/// call on a connection.
+void limit_idle_time(connection& db, std::chrono::milliseconds longest, deadline until);
+
+}  // namespace rowlock::sql

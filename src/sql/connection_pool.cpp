@@ -1,0 +1,99 @@
+#include "sql/connection_pool.hpp"
+
+#include <rowlock/error.hpp>
+
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
+namespace rowlock::sql {
+
+connection_pool::borrowed::~borrowed() {
+    if (db_) pool_->give_back(std::move(db_), std::move(mark_), keep_);
+}
+
+void connection_pool::borrowed::reconnect(deadline until) {
+    {
+        // What broke this one has probably broken the others that were idle as long.
+        const std::lock_guard lock{pool_->mutex_};
+        pool_->idle_.clear();
+    }
+    db_ = pool_->make(until);
+    mark_.clear();
+    reused_ = false;
+}
+
+connection_pool::borrowed connection_pool::take(std::size_t budget, deadline place_until,
+                                                deadline until) {
+    const auto start = std::chrono::steady_clock::now();
+    std::chrono::steady_clock::duration waited{};
+    std::vector<idle> expired;
+    {
+        std::unique_lock lock{mutex_};
+        if (!freed_.wait_until(lock, place_until, [&] { return in_use_ < budget; })) {
+            throw error{errc::timed_out, how_.when_full};
+        }
+        waited = std::chrono::steady_clock::now() - start;
+        idle_.reserve(in_use_ + idle_.size() + 1);  // so that give_back() cannot fail
+        expired = stale();
+        ++in_use_;
+        if (!idle_.empty()) {
+            idle found = std::move(idle_.back());
+            idle_.pop_back();
+            return {*this, std::move(found.db), std::move(found.mark), true, waited};
+        }
+    }
+    try {
+        return {*this, make(until), {}, false, waited};
+    } catch (...) {
+        const std::lock_guard lock{mutex_};
+        --in_use_;
+        freed_.notify_all();
+        throw;
+    }
+}
+
+std::unique_ptr<connection> connection_pool::make(deadline until) const {
+    return how_.connect(until);
+}
+
+std::size_t connection_pool::open_connections() const {
+    const std::lock_guard lock{mutex_};
+    return idle_.size() + in_use_;
+}
+
+void connection_pool::abandon() noexcept {
+    for (auto& one : idle_) static_cast<void>(one.db.release());
+    idle_.clear();
+}
+
+void connection_pool::give_back(std::unique_ptr<connection> db, std::string mark,
+                                bool keep) noexcept {
+    const bool broken = !db->alive() || db->discarded();
+    if (broken || !keep) db.reset();
+    {
+        const std::lock_guard lock{mutex_};
+        --in_use_;
+        if (db) {
+            idle_.push_back({std::move(db), std::move(mark), std::chrono::steady_clock::now()});
+        }
+        // What broke one has probably broken the others: better to reconnect than to send into a
+        // dead socket and not know the outcome.
+        if (broken) idle_.clear();
+        // Budgets differ between callers: the one that is woken may not be let in.
+        freed_.notify_all();
+    }
+    if (broken && how_.on_broken) how_.on_broken();
+}
+
+std::vector<connection_pool::idle> connection_pool::stale() {
+    const auto oldest = std::chrono::steady_clock::now() - how_.keep_idle;
+    const auto first_kept =
+        std::ranges::find_if(idle_, [&](const idle& one) { return one.since > oldest; });
+    std::vector<idle> expired{std::make_move_iterator(idle_.begin()),
+                              std::make_move_iterator(first_kept)};
+    idle_.erase(idle_.begin(), first_kept);
+    return expired;
+}
+
+}  // namespace rowlock::sql

@@ -1,0 +1,106 @@
+#pragma once
+
+#include <rowlock/sql/connection.hpp>
+
+#include <chrono>
+#include <condition_variable>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+namespace rowlock::sql {
+
+/// Connections up to a budget, made on demand and kept. Thread-safe.
+class connection_pool {
+public:
+    struct settings {
+        /// Connects and sets up.
+        std::function<std::unique_ptr<connection>(deadline)> connect;
+        /// What take() says when no place comes free.
+        std::string when_full;
+        /// Told when a connection turned out to be dead, on the thread that found out.
+        std::function<void()> on_broken = {};
+        /// An idle connection is closed, by the next call here, after so long.
+        std::chrono::milliseconds keep_idle = std::chrono::hours{24 * 365};
+    };
+
+    explicit connection_pool(settings how) : how_{std::move(how)} {}
+    connection_pool(const connection_pool&) = delete;
+    connection_pool& operator=(const connection_pool&) = delete;
+    ~connection_pool() = default;
+
+    /// A connection for as long as this object lives; given back, or closed if it broke.
+    class borrowed {
+    public:
+        borrowed(connection_pool& pool, std::unique_ptr<connection> db, std::string mark,
+                 bool reused, std::chrono::steady_clock::duration waited)
+            : pool_{&pool},
+              db_{std::move(db)},
+              mark_{std::move(mark)},
+              reused_{reused},
+              waited_{waited} {}
+        borrowed(borrowed&&) noexcept = default;
+        borrowed& operator=(borrowed&&) = delete;
+        ~borrowed();
+        [[nodiscard]] connection& operator*() const noexcept { return *db_; }
+        [[nodiscard]] connection* operator->() const noexcept { return db_.get(); }
+
+        /// What the last borrower noted about the connection, such as settings it made; empty for a
+        /// new one.
+        [[nodiscard]] const std::string& mark() const noexcept { return mark_; }
+        void set_mark(std::string mark) { mark_ = std::move(mark); }
+
+        /// Whether it was idle in the pool before, and may have died there.
+        [[nodiscard]] bool reused() const noexcept { return reused_; }
+        /// How long take() waited for a place.
+        [[nodiscard]] std::chrono::steady_clock::duration waited() const noexcept {
+            return waited_;
+        }
+
+        /// Swaps a connection that was idle, and turned out to be dead, for a new one.
+        void reconnect(deadline until);
+        /// It will be closed, not kept: somebody changed its settings.
+        void close_afterwards() noexcept { keep_ = false; }
+        /// In a forked child: forgets the connection without closing it.
+        void abandon() noexcept { static_cast<void>(db_.release()); }
+
+    private:
+        connection_pool* pool_;
+        std::unique_ptr<connection> db_;
+        std::string mark_;
+        bool reused_;
+        bool keep_ = true;
+        std::chrono::steady_clock::duration waited_;
+    };
+
+    /// Waits for one of `budget` places until `place_until`, then connects if none is idle.
+    /// @throws error errc::timed_out if none came free; those of connecting
+    [[nodiscard]] borrowed take(std::size_t budget, deadline place_until, deadline until);
+    /// A connection outside the budget.
+    [[nodiscard]] std::unique_ptr<connection> make(deadline until) const;
+
+    [[nodiscard]] std::size_t open_connections() const;
+    /// In a forked child: forgets the connections without closing them.
+    void abandon() noexcept;
+
+private:
+    struct idle {
+        std::unique_ptr<connection> db;
+        std::string mark;
+        std::chrono::steady_clock::time_point since;
+    };
+
+    void give_back(std::unique_ptr<connection> db, std::string mark, bool keep) noexcept;
+    /// Those idle for too long, to be destroyed without the mutex.
+    [[nodiscard]] std::vector<idle> stale();
+
+    const settings how_;
+    mutable std::mutex mutex_;
+    std::condition_variable freed_;
+    std::vector<idle> idle_;  ///< the last one was used last
+    std::size_t in_use_ = 0;
+};
+
+}  // namespace rowlock::sql

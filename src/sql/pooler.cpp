@@ -1,0 +1,27 @@
+#include "sql/pooler.hpp"
+
+namespace rowlock::sql {
+namespace {
+
+std::int64_t process_of(connection& db, deadline until) {
+    return db.query("select pg_backend_pid()", until).integer(0, 0);
+}
+
+}  // namespace
+
+pooling pooling_of(connection& db, const connection_source& source, deadline until) {
+    const auto before = process_of(db, until);
+    const auto announced = db.announced_process();
+    if (announced == before) return pooling::none_seen;
+    // While the other is in a transaction its process is taken. If that was ours between two
+    // statements, or we have another one now, somebody hands them round.
+    const auto other = source.connect(until);
+    other->query("begin", until);
+    const auto theirs = process_of(*other, until);
+    const auto after = process_of(db, until);
+    other->query("rollback", until);
+    if (before != after || theirs == after || theirs == before) return pooling::transaction;
+    return announced == 0 ? pooling::none_seen : pooling::session;
+}
+
+}  // namespace rowlock::sql

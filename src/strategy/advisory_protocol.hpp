@@ -1,0 +1,93 @@
+#pragma once
+
+#include <rowlock/advisory_lock.hpp>
+#include <rowlock/sql/connection.hpp>
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace rowlock::strategy {
+
+/// A key as the server knows it.
+struct server_key {
+    std::int64_t bits = 0;  ///< PostgreSQL
+    bool pair = false;      ///< PostgreSQL: two halves, in a space of their own
+    std::string text{};     ///< MySQL
+
+    /// Equal for keys that are one lock to the server.
+    [[nodiscard]] std::string identity() const;
+};
+
+/// @throws error errc::unsupported if this database has no such key
+[[nodiscard]] server_key server_key_of(const advisory_key& key, sql::dialect speaks,
+                                       std::string_view domain, std::string_view schema);
+/// The call of `function`, such as pg_advisory_lock, for a key of PostgreSQL's.
+[[nodiscard]] std::string call_of(std::string_view function, const server_key& key,
+                                  advisory_mode mode);
+/// postgresql/advisory_wait.sql with everything in its place.
+[[nodiscard]] std::string wait_text(std::chrono::milliseconds slice, const std::string& call);
+
+/// The server session at the other end of a connection.
+struct server_session {
+    std::int64_t process = 0;  ///< pg_backend_pid() or connection_id()
+    std::string schema{};      ///< MySQL: the current database
+};
+
+/// The statements of session-level advisory locks. No state, no retries; each call but set_up() and
+/// wait() on PostgreSQL is one round trip. Each makes sure that it talks to `session` still; if not
+/// the connection is discarded and errc::unsupported thrown.
+class advisory_protocol {
+public:
+    explicit advisory_protocol(sql::dialect speaks);
+
+    /// Settings of a connection of our own. @throws error errc::unsupported on a Galera node
+    [[nodiscard]] server_session set_up(sql::connection& db, std::chrono::milliseconds statement,
+                                        std::chrono::milliseconds max_silence,
+                                        sql::deadline until) const;
+
+    /// @throws error errc::read_only on a standby
+    [[nodiscard]] bool try_lock(sql::connection& db, const server_session& session,
+                                const server_key& key, advisory_mode mode,
+                                sql::deadline until) const;
+    /// Waits in the server for at most `slice`; whether the lock is ours afterwards.
+    [[nodiscard]] bool wait(sql::connection& db, const server_session& session,
+                            const server_key& key, advisory_mode mode,
+                            std::chrono::milliseconds slice, sql::deadline until) const;
+    /// False: it was not ours.
+    [[nodiscard]] bool unlock(sql::connection& db, const server_session& session,
+                              const server_key& key, advisory_mode mode, sql::deadline until) const;
+    void unlock_all(sql::connection& db, sql::deadline until) const;
+
+    struct wanted {
+        server_key key;
+        advisory_mode mode;
+    };
+    /// Whether each is held by this session. On PostgreSQL one round trip for all, else one for
+    /// eight.
+    [[nodiscard]] std::vector<bool> held(sql::connection& db, const server_session& session,
+                                         std::span<const wanted> locks, sql::deadline until) const;
+
+    enum class company { alone, waited_for, not_ours };
+    /// PostgreSQL: whether others wait for a lock of ours.
+    [[nodiscard]] company company_of(sql::connection& db, const server_session& session,
+                                     const server_key& key, sql::deadline until) const;
+
+private:
+    [[nodiscard]] bool is_mysql() const noexcept { return speaks_ == sql::dialect::mysql; }
+    std::vector<bool> held_postgresql(sql::connection& db, const server_session& session,
+                                      std::span<const wanted> locks, sql::deadline until) const;
+    std::vector<bool> held_mysql(sql::connection& db, const server_session& session,
+                                 std::span<const wanted> locks, sql::deadline until) const;
+
+    sql::dialect speaks_;
+    sql::statement setup_, try_, unlock_, unlock_all_, held_;
+    std::optional<sql::statement> company_;  ///< PostgreSQL
+    std::optional<sql::statement> wait_;     ///< MySQL
+};
+
+}  // namespace rowlock::strategy

@@ -1,0 +1,63 @@
+#pragma once
+
+#include <rowlock/row_lock.hpp>
+#include <rowlock/sql/connection.hpp>
+
+#include <atomic>
+#include <chrono>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+namespace rowlock::strategy {
+
+/// A table and the columns of a key that names one row at most, as the catalog told.
+struct row_key {
+    /// How a value must be given so that the column's index can be used for it.
+    enum class kind : unsigned char { any, integer, text };
+
+    struct column {
+        std::string name;  ///< quoted
+        kind holds = kind::any;
+        /// MySQL: not the connection's utf8mb4, so that values must be converted.
+        std::string charset;
+        std::string collation;
+    };
+
+    std::string table;            ///< quoted
+    std::string index;            ///< MySQL: quoted, to force the plan
+    std::vector<column> columns;  ///< in the caller's order
+    /// MySQL: EXPLAIN has shown that the index is used. Shared by the copies.
+    std::shared_ptr<std::atomic<bool>> plan_checked;
+    std::chrono::steady_clock::time_point since;
+};
+
+/// What is known of keys, and the statements made for them; bounded, thread-safe. One for each
+/// connection source's row sessions, and one for each connection that lock_row() was called with.
+class row_keys {
+public:
+    /// That of a connection.
+    [[nodiscard]] static row_keys& of(sql::connection& db);
+
+    /// Looks the table up, unless that was done within `trust`. One round trip or none.
+    /// @throws error errc::unindexed_key, schema_outdated, unsupported, invalid_options
+    [[nodiscard]] row_key find(sql::connection& db, std::string_view table,
+                               const key_columns& columns, std::chrono::milliseconds trust,
+                               sql::deadline until);
+    /// The next find() looks again.
+    void forget(std::string_view table, const key_columns& columns);
+
+    /// The statement of this text: always the same one, so that a connection prepares it once.
+    [[nodiscard]] sql::statement statement(const std::string& text);
+
+private:
+    std::mutex mutex_;
+    std::map<std::string, row_key> keys_;
+    std::unordered_map<std::string, sql::statement> statements_;
+};
+
+}  // namespace rowlock::strategy

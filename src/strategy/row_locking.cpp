@@ -1,0 +1,445 @@
+#include "strategy/row_locking.hpp"
+
+#include "dialect/identifier.hpp"
+#include "sql/server_facts.hpp"
+#include <rowlock/error.hpp>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <numeric>
+#include <random>
+#include <thread>
+#include <tuple>
+
+namespace rowlock::strategy {
+namespace {
+
+using namespace std::chrono_literals;
+using std::chrono::milliseconds;
+using std::chrono::steady_clock;
+
+// MySQL and MariaDB: FORCE INDEX names an index that is not there, or that may not be used.
+constexpr int no_such_index = 1176;
+// As good as at once, and still in the future when the driver looks at it.
+constexpr milliseconds at_once = 10ms;
+
+[[noreturn]] void time_is_up() {
+    throw error{errc::timed_out, "there was no time left to wait for a row; nothing was sent"};
+}
+
+/// What is left of a bounded wait.
+milliseconds clamped(milliseconds wait, sql::deadline last) {
+    const auto left = std::chrono::floor<milliseconds>(last - steady_clock::now());
+    if (left < 1ms) time_is_up();
+    return std::clamp(wait, 1ms, left);
+}
+
+sql::deadline deadline_of(const row_request& wanted) {
+    const auto wait = wanted.wait.how() == row_wait::kind::bounded ? wanted.wait.limit() : 0ms;
+    return std::min(wanted.last, steady_clock::now() + wait + wanted.statement_deadline);
+}
+
+std::string in_seconds(milliseconds time) {
+    const auto rest = std::to_string(1000 + time.count() % 1000);
+    return std::to_string(time.count() / 1000) + "." + rest.substr(1);
+}
+
+// --- values --------------------------------------------------------------------------------------
+
+/// The key's values as the columns want them: InnoDB uses no index to compare a text column with a
+/// number, and would lock all that it reads.
+class bound_values {
+public:
+    bound_values(const row_key& key, const key_values& given) {
+        if (given.values().size() != key.columns.size()) {
+            throw error{errc::invalid_options, "a row's key has as many values as columns"};
+        }
+        texts_.reserve(key.columns.size());
+        for (std::size_t i = 0; i < key.columns.size(); ++i) {
+            values_.push_back(fit(given.values()[i], key.columns[i]));
+        }
+    }
+
+    [[nodiscard]] const std::vector<sql::value>& values() const noexcept { return values_; }
+
+private:
+    sql::value fit(const sql::value& given, const row_key::column& column) {
+        if (given.is_null()) {
+            throw error{errc::invalid_options,
+                        "a row's key cannot hold NULL, which a unique index lets many rows have"};
+        }
+        const bool integer = given.type() == sql::value::kind::integer;
+        if (column.holds == row_key::kind::text && integer) {
+            return sql::value{texts_.emplace_back(std::to_string(given.integer()))};
+        }
+        if (column.holds == row_key::kind::integer && !integer) return number(given.text(), column);
+        return given;
+    }
+
+    static sql::value number(std::string_view text, const row_key::column& column) {
+        std::int64_t parsed = 0;
+        const auto end = text.data() + text.size();
+        const auto [stop, failure] = std::from_chars(text.data(), end, parsed);
+        if (failure == std::errc{} && stop == end) return sql::value{parsed};
+        // An unsigned number may be greater.
+        const bool digits = std::ranges::all_of(text, [](char c) { return c >= '0' && c <= '9'; });
+        if (digits && !text.empty()) return sql::value{text};
+        throw error{errc::invalid_options, "the key column " + column.name +
+                                               " holds integers; give it one, not other text"};
+    }
+
+    std::vector<std::string> texts_;  // never grows again: values view them
+    std::vector<sql::value> values_;
+};
+
+// --- text ----------------------------------------------------------------------------------------
+
+std::string_view suffix_of(row_wait wait) {
+    switch (wait.how()) {
+        case row_wait::kind::bounded:
+            break;
+        case row_wait::kind::nowait:
+            return " nowait";
+        case row_wait::kind::skip_locked:
+            return " skip locked";
+    }
+    return "";
+}
+
+std::string select_list(sql::dialect speaks, const row_request& wanted, std::string_view table) {
+    std::string list;
+    const auto add = [&](std::string_view column) {
+        if (!list.empty()) list += ", ";
+        list.append(table).append(dialect::quoted(speaks, column));
+    };
+    for (const auto& column : wanted.read) add(column);
+    if (wanted.read.empty()) std::ranges::for_each(wanted.columns.names(), add);
+    return list;
+}
+
+/// A text column of another character set than the connection's: the value is converted, never the
+/// column, whose index would then be of no use. What the character set does not have becomes `?`:
+/// the second comparison, of constants, sees to it that such a key finds nothing.
+std::string converted_equal(const row_key::column& column, const std::string& parameter) {
+    const std::string value = "convert(" + parameter + " using " + column.charset + ")";
+    return " = " + value + " collate " + column.collation + " and convert(" + value +
+           " using utf8mb4) collate utf8mb4_bin = convert(" + parameter + " using utf8mb4)";
+}
+
+std::string condition(const row_key& key, std::string_view table) {
+    std::string text;
+    for (std::size_t i = 0; i < key.columns.size(); ++i) {
+        const auto& column = key.columns[i];
+        const std::string parameter = "$" + std::to_string(i + 1);
+        text.append(i == 0 ? " where " : " and ").append(table).append(column.name);
+        text += column.charset.empty() ? " = " + parameter : converted_equal(column, parameter);
+    }
+    return text;
+}
+
+// --- PostgreSQL ----------------------------------------------------------------------------------
+
+// PostgreSQL locks the rows that come out of the plan and no others, whatever the plan.
+//
+// A bounded wait in a transaction of ours sets the timeout in the same statement: the row to lock
+// comes out of a join with the one row of `waiting`, so the setting is made before the wait begins.
+std::string postgresql_text(const row_key& key, const row_request& wanted) {
+    const bool sets = wanted.wait.how() == row_wait::kind::bounded && !wanted.borrowed;
+    std::string text;
+    if (sets) {
+        text = "with waiting as materialized (select set_config('lock_timeout', $" +
+               std::to_string(key.columns.size() + 1) + "::text, true)) ";
+    }
+    text += "select " + select_list(sql::dialect::postgresql, wanted, "t.") + " from " +
+            (sets ? "waiting, " : "") + key.table + " t" + condition(key, "t.") +
+            " for update of t";
+    return text.append(suffix_of(wanted.wait));
+}
+
+/// Makes the transaction's lock_timeout what it was. After an error the roll-back does that.
+class borrowed_timeout {
+public:
+    borrowed_timeout(sql::connection& db, milliseconds wait, sql::deadline until) : db_{db} {
+        const auto text = std::to_string(wait.count());
+        const std::array<sql::value, 1> parameters{sql::value{text}};
+        before_ = db.execute(exchange(), parameters, until).text(0, 0);
+    }
+
+    void restore(sql::deadline until) {
+        const std::array<sql::value, 1> parameters{sql::value{before_}};
+        db_.execute(exchange(), parameters, until);
+    }
+
+private:
+    // Columns are evaluated from left to right.
+    static const sql::statement& exchange() {
+        static const sql::statement text{
+            "select current_setting('lock_timeout'), set_config('lock_timeout', $1::text, true)"};
+        return text;
+    }
+
+    sql::connection& db_;
+    std::string before_;
+};
+
+// At READ COMMITTED a row that was deleted and inserted anew by the transaction that we waited for
+// is not in our statement's snapshot: "no such row" counts only if a second look, with a snapshot
+// from after the wait, agrees.
+sql::result lock_on_postgresql(sql::connection& db, row_keys& keys, const row_key& key,
+                               const row_request& wanted) {
+    const bound_values bound{key, wanted.values};
+    const auto statement = keys.statement(postgresql_text(key, wanted));
+    const bool bounded = wanted.wait.how() == row_wait::kind::bounded;
+    const auto until = deadline_of(wanted);
+    std::optional<borrowed_timeout> timeout;
+    if (bounded && wanted.borrowed) {
+        timeout.emplace(db, clamped(wanted.wait.limit(), wanted.last), until);
+    }
+    const int looks = wanted.wait.how() == row_wait::kind::skip_locked ? 1 : 2;
+    sql::result row;
+    for (int look = 0; look < looks && row.empty(); ++look) {
+        auto parameters = bound.values();
+        std::string wait;
+        if (bounded && !wanted.borrowed) {
+            wait = std::to_string(clamped(wanted.wait.limit(), wanted.last).count());
+            parameters.emplace_back(wait);
+        }
+        row = db.execute(statement, parameters, until);
+    }
+    if (timeout) timeout->restore(until);
+    return row;
+}
+
+// --- MySQL, MariaDB ------------------------------------------------------------------------------
+
+std::string mysql_select(const row_key& key, const row_request& wanted, row_wait wait) {
+    std::string text = "select " + select_list(sql::dialect::mysql, wanted, "") + " from " +
+                       key.table + " force index (" + key.index + ")" + condition(key, "") +
+                       " for update";
+    return text.append(suffix_of(wait));
+}
+
+// MariaDB ends a statement at a time limit of its own, to the millisecond; innodb_lock_wait_timeout
+// knows whole seconds, and must not come first. Both hold for this statement alone.
+std::string mariadb_limits(row_wait wait, sql::deadline last) {
+    if (wait.how() != row_wait::kind::bounded) return {};
+    const auto time = clamped(wait.limit(), last);
+    return "set statement max_statement_time = " + in_seconds(time) +
+           ", innodb_lock_wait_timeout = " +
+           std::to_string(std::chrono::ceil<std::chrono::seconds>(time).count() + 1) + " for ";
+}
+
+enum class plan : unsigned char { by_index, no_such_key, scan };
+
+plan plan_of(const sql::result& explained) {
+    // MySQL has two more columns than MariaDB, one of them before the access type.
+    const std::size_t type = explained.columns() > 10 ? 4 : 3;
+    if (explained.empty() || explained.columns() < 10) return plan::scan;
+    const auto access = explained.text(0, type);
+    const auto extra = explained.text(0, explained.columns() - 1);
+    if (access == "const" || access == "eq_ref") return plan::by_index;
+    if (extra.find("const table") != std::string_view::npos) return plan::by_index;
+    // The key was found impossible by itself, and no table was looked at.
+    return access.empty() && explained.is_null(0, 2) ? plan::no_such_key : plan::scan;
+}
+
+// EXPLAIN of the very statement, with its FOR UPDATE: for a unique key it reads the row already, so
+// it locks the row that is wanted, waits for it no longer than the statement, and makes no
+// snapshot.
+void check_plan(sql::connection& db, row_keys& keys, const row_key& key, const row_request& wanted,
+                const std::string& limits, const bound_values& bound) {
+    // Of the other types the value may matter, a date that is none for one.
+    const bool same_for_all = std::ranges::none_of(
+        key.columns, [](const auto& each) { return each.holds == row_key::kind::any; });
+    if (same_for_all && *key.plan_checked) return;
+    const std::string text = limits + "explain " + mysql_select(key, wanted, wanted.wait);
+    const auto found =
+        plan_of(db.execute(keys.statement(text), bound.values(), deadline_of(wanted)));
+    if (found == plan::scan) {
+        throw error{errc::unindexed_key,
+                    "the server would not use the unique index " + key.index + " of " + key.table +
+                        " for this key, and would lock every row that it reads: give values of "
+                        "the columns' types"};
+    }
+    if (found == plan::by_index) *key.plan_checked = true;
+}
+
+sql::result lock_by_index(sql::connection& db, row_keys& keys, const row_key& key,
+                          const row_request& wanted, const bound_values& bound, bool mariadb) {
+    const std::string limits = mariadb ? mariadb_limits(wanted.wait, wanted.last) : std::string{};
+    check_plan(db, keys, key, wanted, limits, bound);
+    return db.execute(keys.statement(limits + mysql_select(key, wanted, wanted.wait)),
+                      bound.values(), deadline_of(wanted));
+}
+
+/// MySQL's waits are of whole seconds: asks again and again instead, with pauses at random so that
+/// of many waiters none is always late.
+sql::result lock_in_slices(sql::connection& db, row_keys& keys, const row_key& key,
+                           const row_request& wanted, const bound_values& bound) {
+    const auto end = steady_clock::now() + clamped(wanted.wait.limit(), wanted.last);
+    row_request slice = wanted;
+    slice.wait = row_wait::nowait();
+    thread_local std::minstd_rand random{std::random_device{}()};
+    for (int longest = 1;; longest = std::min(longest * 2, 16)) {
+        try {
+            return lock_by_index(db, keys, key, slice, bound, false);
+        } catch (const error& failure) {
+            const auto left = end - steady_clock::now();
+            const bool locked = failure.kind() == errc::timed_out && db.alive();
+            if (!locked || left <= 0ms) throw;
+            const std::chrono::microseconds pause{
+                std::uniform_int_distribution<std::int64_t>{500, longest * 1000}(random)};
+            std::this_thread::sleep_for(std::min<steady_clock::duration>(left, pause));
+        }
+    }
+}
+
+sql::result lock_by_index(sql::connection& db, row_keys& keys, const row_key& key,
+                          const row_request& wanted) {
+    const bound_values bound{key, wanted.values};
+    const bool mariadb = sql::facts_of(db, deadline_of(wanted)).mariadb;
+    const bool bounded = wanted.wait.how() == row_wait::kind::bounded;
+    return bounded && !mariadb ? lock_in_slices(db, keys, key, wanted, bound)
+                               : lock_by_index(db, keys, key, wanted, bound, mariadb);
+}
+
+/// An index that was dropped since it was looked up is missed by the server.
+sql::result lock_on_mysql(sql::connection& db, row_keys& keys, const row_key& key,
+                          const row_request& wanted) {
+    try {
+        return lock_by_index(db, keys, key, wanted);
+    } catch (const error& failure) {
+        if (failure.native_code() != no_such_index) throw;
+    }
+    keys.forget(wanted.table, wanted.columns);
+    const auto again =
+        keys.find(db, wanted.table, wanted.columns, wanted.trust_index_for, deadline_of(wanted));
+    try {
+        return lock_by_index(db, keys, again, wanted);
+    } catch (const error& failure) {
+        if (failure.native_code() != no_such_index) throw;
+        keys.forget(wanted.table, wanted.columns);
+        throw error{errc::unindexed_key, "the unique index " + again.index + " of " + again.table +
+                                             " is invisible or ignored, so all rows would be "
+                                             "read and locked: make it visible"};
+    }
+}
+
+// --- SQLite --------------------------------------------------------------------------------------
+
+sql::result lock_on_sqlite(sql::connection& db, row_keys& keys, const row_key& key,
+                           const row_request& wanted) {
+    const bound_values bound{key, wanted.values};
+    if (wanted.borrowed) {
+        // A transaction that has only read holds no lock that anybody minds. This one matches no
+        // row, fires no trigger and takes the write lock.
+        const auto wait = wanted.wait.how() == row_wait::kind::bounded
+                              ? clamped(wanted.wait.limit(), wanted.last)
+                              : at_once;
+        const auto take = keys.statement("delete from " + key.table + " where 0");
+        db.execute(take, {}, steady_clock::now() + std::max(wait, at_once));
+    }
+    // Qualified: SQLite takes a quoted name that is no column for a string.
+    const auto text = "select " + select_list(sql::dialect::sqlite, wanted, "t.") + " from " +
+                      key.table + " as t" + condition(key, "t.");
+    return db.execute(keys.statement(text), bound.values(), deadline_of(wanted));
+}
+
+// --- order ---------------------------------------------------------------------------------------
+
+/// Numbers before text, as numbers; text without ASCII case and trailing blanks, so that the
+/// spellings that a collation takes for equal sort alike, then by its bytes.
+auto rank_of(const sql::value& one) {
+    std::string folded;
+    if (one.type() == sql::value::kind::text) folded = one.text();
+    folded.erase(folded.find_last_not_of(' ') + 1);
+    std::ranges::transform(folded, folded.begin(), [](char c) {
+        return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+    });
+    return std::tuple{one.type() == sql::value::kind::text, one.integer(), std::move(folded),
+                      std::string{one.text()}};
+}
+
+}  // namespace
+
+std::optional<locked_row> lock_one(sql::connection& db, row_keys& keys, const row_request& wanted) {
+    const auto speaks = db.speaks();
+    require_usable(wanted.wait, speaks);
+    const auto key =
+        keys.find(db, wanted.table, wanted.columns, wanted.trust_index_for,
+                  std::min(wanted.last, steady_clock::now() + wanted.statement_deadline));
+    sql::result row;
+    switch (speaks) {
+        case sql::dialect::postgresql:
+            row = lock_on_postgresql(db, keys, key, wanted);
+            break;
+        case sql::dialect::mysql:
+            row = lock_on_mysql(db, keys, key, wanted);
+            break;
+        case sql::dialect::sqlite:
+            row = lock_on_sqlite(db, keys, key, wanted);
+            break;
+    }
+    if (row.empty()) return std::nullopt;
+    auto names = wanted.read;
+    if (names.empty()) {
+        for (const auto name : wanted.columns.names()) names.emplace_back(name);
+    }
+    return locked_row{std::move(names), std::move(row)};
+}
+
+void insert_resource(sql::connection& db, row_keys& keys, const sql::statement& insert,
+                     std::string_view name, row_wait wait, milliseconds statement_deadline,
+                     sql::deadline last) {
+    const auto time = clamped(
+        wait.how() == row_wait::kind::bounded ? std::max(wait.limit(), at_once) : at_once, last);
+    const auto until = std::min(last, steady_clock::now() + time + statement_deadline);
+    const auto wait_text = std::to_string(time.count());
+    const std::array<sql::value, 2> parameters{sql::value{name}, sql::value{wait_text}};
+    if (db.speaks() == sql::dialect::postgresql) {
+        db.execute(keys.statement(insert.text()), parameters, until);
+        return;
+    }
+    std::string limits;
+    if (db.speaks() == sql::dialect::mysql && sql::facts_of(db, until).mariadb) {
+        limits = mariadb_limits(row_wait::bounded(time), last);
+    }
+    db.execute(keys.statement(limits + insert.text()), std::span{parameters}.first(1), until);
+}
+
+std::vector<std::size_t> locking_order(const std::vector<key_values>& keys) {
+    using rank = std::vector<decltype(rank_of(sql::value{}))>;
+    std::vector<rank> ranks;
+    ranks.reserve(keys.size());
+    for (const auto& key : keys) {
+        rank made;
+        for (const auto& value : key.values()) made.push_back(rank_of(value));
+        ranks.push_back(std::move(made));
+    }
+    std::vector<std::size_t> order(keys.size());
+    std::iota(order.begin(), order.end(), std::size_t{0});
+    std::ranges::stable_sort(order, [&](auto a, auto b) { return ranks[a] < ranks[b]; });
+    return order;
+}
+
+void refuse_galera(sql::connection& db, bool accepted, sql::deadline until) {
+    if (accepted || !sql::facts_of(db, until).galera) return;
+    throw error{errc::unsupported,
+                "this is a Galera node: another node would grant the same row to another "
+                "transaction, and one of the two would fail at its commit. Use leases with "
+                "fence(), or set accept_double_grants_on_galera"};
+}
+
+void require_usable(row_wait wait, sql::dialect speaks) {
+    if (wait.how() == row_wait::kind::skip_locked && speaks == sql::dialect::sqlite) {
+        throw error{errc::unsupported,
+                    "SQLite locks the whole file, so there are no locked rows to skip: use nowait"};
+    }
+    if (wait.how() == row_wait::kind::bounded && (wait.limit() < 1ms || wait.limit() > 24h)) {
+        throw error{errc::invalid_options,
+                    "a bounded wait is from 1 ms to 24 h; use nowait to wait for nobody"};
+    }
+}
+
+}  // namespace rowlock::strategy

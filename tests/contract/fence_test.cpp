@@ -1,0 +1,635 @@
+// What a lease promises inside a transaction of the caller's, on the caller's own handle, through
+// every driver that can borrow one.
+
+#include "contract/driver_fixtures.hpp"
+#include "schema/table_names.hpp"
+#include "support/failure.hpp"
+#include "support/interception.hpp"
+#include <rowlock/rowlock.hpp>
+
+#include <doctest/doctest.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace contract {
+namespace {
+
+using namespace rowlock;
+using namespace std::chrono_literals;
+using support::kind_of;
+
+sql::deadline soon() {
+    return std::chrono::steady_clock::now() + 20s;
+}
+
+std::string fresh_prefix() {
+    static std::atomic<int> count{0};
+    return "f" + std::to_string(getpid()) + "_" + std::to_string(++count) + "_";
+}
+
+/// Lock tables, a table of the application's, and a handle of the application's to both.
+template <driver_fixture F>
+class shop {
+public:
+    shop() : prefix{fresh_prefix()}, handle{F::borrow()} {
+        if (F::speaks == sql::dialect::sqlite) handle->run("pragma busy_timeout = 5000");
+        migrate(F::source(), {.prefix = prefix});
+        handle->run("create table " + stock() + " (sku integer primary key, pieces integer)" +
+                    (F::speaks == sql::dialect::mysql ? " engine = InnoDB" : ""));
+        handle->run("insert into " + stock() + " values (1, 10)");
+    }
+    shop(const shop&) = delete;
+    shop& operator=(const shop&) = delete;
+    ~shop() {
+        try {
+            admin->query("drop table " + stock(), soon());
+            admin.reset();
+            migrate(F::source(), {.prefix = prefix}, 0);
+        } catch (const std::exception& failure) {
+            MESSAGE("tables of a test were left behind: ", failure.what());
+        }
+    }
+
+    [[nodiscard]] client_options options(client_options given = {}) const {
+        given.prefix = prefix;
+        return given;
+    }
+    [[nodiscard]] std::string stock() const { return prefix + "stock"; }
+    [[nodiscard]] std::int64_t pieces() const {
+        return admin->query("select pieces from " + stock() + " where sku = 1", soon())
+            .integer(0, 0);
+    }
+    void sell() const { handle->run("update " + stock() + " set pieces = pieces - 1"); }
+    sql::result run(const std::string& text) const {
+        return admin->query(schema::qualify(text, F::speaks, "", prefix), soon());
+    }
+    /// In the dialects' own words.
+    [[nodiscard]] static const char* begin() {
+        return F::speaks == sql::dialect::sqlite ? "begin immediate" : "begin";
+    }
+
+    const std::string prefix;
+    std::unique_ptr<sql::connection> admin = F::source().connect(soon());
+    std::unique_ptr<borrowed_handle> handle;
+};
+
+/// Answers nothing and speaks what it is told to.
+class mute_connection final : public sql::connection {
+public:
+    explicit mute_connection(sql::dialect speaks) : speaks_{speaks} {}
+    [[nodiscard]] sql::dialect speaks() const noexcept override { return speaks_; }
+    sql::result execute(const sql::statement&, std::span<const sql::value>,
+                        sql::deadline) override {
+        throw std::logic_error{"nothing should be sent here"};
+    }
+    sql::result query(std::string_view, sql::deadline) override {
+        throw std::logic_error{"nothing should be sent here"};
+    }
+    [[nodiscard]] bool alive() const noexcept override { return true; }
+    [[nodiscard]] std::uint64_t round_trips() const noexcept override { return 0; }
+
+private:
+    sql::dialect speaks_;
+};
+
+template <typename Condition>
+bool eventually(Condition condition) {
+    const auto end = std::chrono::steady_clock::now() + 10s;
+    while (!condition()) {
+        if (std::chrono::steady_clock::now() > end) return false;
+        std::this_thread::sleep_for(2ms);
+    }
+    return true;
+}
+
+}  // namespace
+
+TEST_CASE_TEMPLATE_DEFINE("a fenced transaction commits, and the lease is held on", F,
+                          fence_committed) {
+    if (!F::available()) return;
+    CAPTURE(F::name);
+    const shop<F> it;
+    client locks{F::source(), it.options()};
+    const auto lease = locks.acquire("stock");
+    const auto db = it.handle->ref();
+    it.handle->run(it.begin());
+    fence(*db, lease);
+    it.sell();
+    fence(*db, lease);  // again, with what is prepared by now
+    it.handle->run("commit");
+    CHECK(it.pieces() == 9);
+    CHECK(lease.held());
+    CHECK(locks.inspect("stock")->token == lease.token());
+
+    it.handle->run(it.begin());
+    const auto before = db->round_trips();
+    fence(*db, lease);
+    // Connector/C++ has to ask whether a transaction is open.
+    const bool asks = db->transaction() == sql::transaction_state::unknown;
+    CHECK(db->round_trips() - before == (asks ? 2 : 1));
+    it.handle->run("rollback");
+}
+TEST_CASE_TEMPLATE_APPLY(fence_committed, driver_fixtures);
+
+TEST_CASE_TEMPLATE_DEFINE("outside of a transaction a fence is refused and locks nothing", F,
+                          fence_outside) {
+    if (!F::available()) return;
+    CAPTURE(F::name);
+    const shop<F> it;
+    client locks{F::source(), it.options()};
+    const auto lease = locks.acquire("stock");
+    const auto db = it.handle->ref();
+    CHECK(kind_of([&] { fence(*db, lease); }) == errc::invalid_options);
+    // Nothing stayed locked, and nothing is open.
+    CHECK(locks.force_release("stock"));
+    it.sell();
+    CHECK(it.pieces() == 9);
+}
+TEST_CASE_TEMPLATE_APPLY(fence_outside, driver_fixtures);
+
+TEST_CASE_TEMPLATE_DEFINE(
+    "a stale lease's fence fails before anything is written, and lost() fires", F, fence_stale) {
+    if (!F::available()) return;
+    CAPTURE(F::name);
+    const shop<F> it;
+    client locks{F::source(), it.options()};
+    client others{F::source(), it.options()};
+    const auto lease = locks.acquire("stock");
+    REQUIRE(others.force_release("stock"));
+    const auto theirs = others.acquire("stock");
+    const auto db = it.handle->ref();
+    it.handle->run(it.begin());
+    CHECK(kind_of([&] {
+              fence(*db, lease);
+              it.sell();
+          }) == errc::lock_lost);
+    // Nothing of the new holder's is locked, although the transaction is still there. (SQLite's
+    // whole file is, until the rollback.)
+    if (F::speaks != sql::dialect::sqlite) CHECK(others.force_release("stock"));
+    it.handle->run("rollback");
+    CHECK(it.pieces() == 10);
+    CHECK_FALSE(lease.held());
+    CHECK(lease.lost().stop_requested());
+    it.handle->run(it.begin());
+    it.sell();
+    it.handle->run("commit");
+    CHECK(it.pieces() == 9);  // the connection is as good as before
+}
+TEST_CASE_TEMPLATE_APPLY(fence_stale, driver_fixtures);
+
+TEST_CASE_TEMPLATE_DEFINE("control: without the fence the stale holder's transaction commits", F,
+                          fence_control) {
+    if (!F::available()) return;
+    CAPTURE(F::name);
+    const shop<F> it;
+    client locks{F::source(), it.options()};
+    const auto lease = locks.acquire("stock");
+    REQUIRE(locks.force_release("stock"));
+    const auto theirs = locks.acquire("stock");
+    it.handle->run(it.begin());
+    it.sell();
+    it.handle->run("commit");
+    CHECK(it.pieces() == 9);
+}
+TEST_CASE_TEMPLATE_APPLY(fence_control, driver_fixtures);
+
+TEST_CASE_TEMPLATE_DEFINE("what is known here is refused without a round trip", F, fence_local) {
+    if (!F::available()) return;
+    CAPTURE(F::name);
+    const shop<F> it;
+    client locks{F::source(), it.options()};
+    auto lease = locks.acquire("stock");
+    auto ended = locks.acquire("other", {.deadline = 20ms});
+    const auto db = it.handle->ref();
+    it.handle->run(it.begin());
+    const auto before = db->round_trips();
+    REQUIRE(eventually([&] { return !ended.held(); }));
+    CHECK(kind_of([&] { fence(*db, ended); }) == errc::lock_lost);
+    CHECK(kind_of([&] { fence(*db, rowlock::lease{}); }) == errc::not_owner);
+    CHECK(kind_of([&] { fence(*db, lease, {.statement_deadline = 0ms}); }) ==
+          errc::invalid_options);
+    CHECK(kind_of([&] { fence(*db, lease, {.max_idle = -1ms}); }) == errc::invalid_options);
+    mute_connection elsewhere{F::speaks == sql::dialect::sqlite ? sql::dialect::postgresql
+                                                                : sql::dialect::sqlite};
+    CHECK(kind_of([&] { fence(elsewhere, lease); }) == errc::invalid_options);
+    CHECK(db->round_trips() == before);
+    it.handle->run("rollback");
+    lease.release();
+    CHECK(kind_of([&] { fence(*db, lease); }) == errc::not_owner);
+    CHECK(kind_of([&] { release_in(*db, lease); }) == errc::not_owner);
+    rowlock::lease inert;
+    {
+        client gone{F::source(), it.options()};
+        inert = gone.acquire("stock");
+    }
+    CHECK(kind_of([&] { fence(*db, inert); }) == errc::lock_lost);
+    CHECK(db->round_trips() == before);
+}
+TEST_CASE_TEMPLATE_APPLY(fence_local, driver_fixtures);
+
+TEST_CASE_TEMPLATE_DEFINE("one transaction is fenced with several leases", F, fence_several) {
+    if (!F::available()) return;
+    CAPTURE(F::name);
+    const shop<F> it;
+    client locks{F::source(), it.options()};
+    std::vector<lease> leases;
+    for (int i = 0; i < 5; ++i) leases.push_back(locks.acquire("stock/" + std::to_string(i)));
+    const auto db = it.handle->ref();
+    it.handle->run(it.begin());
+    for (const auto& each : leases) fence(*db, each);
+    it.sell();
+    it.handle->run("commit");
+    CHECK(it.pieces() == 9);
+    for (const auto& each : leases) CHECK(each.held());
+}
+TEST_CASE_TEMPLATE_APPLY(fence_several, driver_fixtures);
+
+TEST_CASE_TEMPLATE_DEFINE("a fence works on a connection of rowlock's own, too", F,
+                          fence_own_connection) {
+    if (!F::available()) return;
+    CAPTURE(F::name);
+    const shop<F> it;
+    client locks{F::source(), it.options()};
+    const auto lease = locks.acquire("stock");
+    const auto db = F::source().connect(soon());
+    CHECK(kind_of([&] { fence(*db, lease); }) == errc::invalid_options);
+    db->query(it.begin(), soon());
+    fence(*db, lease);
+    db->query("update " + it.stock() + " set pieces = 3", soon());
+    db->query("commit", soon());
+    CHECK(it.pieces() == 3);
+}
+TEST_CASE_TEMPLATE_APPLY(fence_own_connection, driver_fixtures);
+
+TEST_CASE_TEMPLATE_DEFINE("a fence takes the mutex that the calling thread has locked", F,
+                          fence_mutex) {
+    if (!F::available()) return;
+    CAPTURE(F::name);
+    const shop<F> it;
+    client locks{F::source(), it.options()};
+    const auto db = it.handle->ref();
+    mutex plain{locks, "plain"};
+    recursive_mutex nested{locks, "nested"};
+    it.handle->run(it.begin());
+    CHECK(kind_of([&] { fence(*db, plain); }) == errc::not_owner);
+    it.handle->run("rollback");
+    const std::scoped_lock both{plain, nested};
+    it.handle->run(it.begin());
+    fence(*db, plain);
+    fence(*db, nested);
+    std::thread{[&] { CHECK(kind_of([&] { fence(*db, plain); }) == errc::not_owner); }}.join();
+    it.sell();
+    it.handle->run("commit");
+    CHECK(it.pieces() == 9);
+}
+TEST_CASE_TEMPLATE_APPLY(fence_mutex, driver_fixtures);
+
+TEST_CASE_TEMPLATE_DEFINE(
+    "a lease released in a transaction is free with its commit, and not before", F,
+    fence_released_in) {
+    if (!F::available()) return;
+    CAPTURE(F::name);
+    const shop<F> it;
+    client locks{F::source(), it.options()};
+    client others{F::source(), it.options()};
+    const auto db = it.handle->ref();
+    auto lease = locks.acquire("stock");
+    const auto token = lease.token();
+
+    it.handle->run(it.begin());
+    release_in(*db, lease);
+    CHECK_FALSE(lease.held());
+    it.sell();
+    it.handle->run("rollback");
+    CHECK_FALSE(others.try_acquire("stock"));  // the row is ours
+    CHECK_FALSE(lease.lost().stop_requested());
+
+    it.handle->run(it.begin());  // the next attempt
+    fence(*db, lease);
+    CHECK(lease.held());
+    it.sell();
+    release_in(*db, lease);
+    CHECK_FALSE(lease.held());
+    it.handle->run("commit");
+    CHECK(it.pieces() == 9);
+
+    const auto theirs = others.try_acquire("stock");
+    REQUIRE(theirs);
+    CHECK(theirs->token() > token);
+    it.handle->run(it.begin());
+    CHECK(kind_of([&] { fence(*db, lease); }) == errc::lock_lost);
+    it.handle->run("rollback");
+    lease.release();  // was done by the transaction: no error, and nobody else's is freed
+    CHECK(theirs->held());
+    CHECK(others.inspect("stock")->token == theirs->token());
+    CHECK_FALSE(lease.lost().stop_requested());
+    CHECK(locks.stats().lost == 0);
+    CHECK(locks.stats().held == 0);
+}
+TEST_CASE_TEMPLATE_APPLY(fence_released_in, driver_fixtures);
+
+TEST_CASE_TEMPLATE_DEFINE(
+    "after a rollback the lease that was released in it is given back as ever", F,
+    fence_given_back) {
+    if (!F::available()) return;
+    CAPTURE(F::name);
+    const shop<F> it;
+    client locks{F::source(), it.options()};
+    const auto db = it.handle->ref();
+    {
+        auto lease = locks.acquire("stock");
+        it.handle->run(it.begin());
+        release_in(*db, lease);
+        it.handle->run("rollback");
+    }  // the destructor frees what the transaction did not
+    CHECK(locks.try_acquire("stock"));
+
+    // Nor does a comparison with the database declare it lost, or give it back behind its back.
+    auto kept = locks.acquire("kept");
+    it.handle->run(it.begin());
+    release_in(*db, kept);
+    it.handle->run("rollback");
+    const auto other = locks.acquire("other");
+    REQUIRE(locks.force_release("other"));  // makes the heartbeat compare
+    it.run("update rowlock_session set revision = revision + 1");
+    it.handle->run(it.begin());
+    fence(*db, kept);
+    it.handle->run("commit");
+    CHECK(kept.held());
+}
+TEST_CASE_TEMPLATE_APPLY(fence_given_back, driver_fixtures);
+
+TEST_CASE_TEMPLATE_DEFINE("a connection that does not find the tables is told where to look", F,
+                          fence_foreign_tables) {
+    if (!F::available()) return;
+    CAPTURE(F::name);
+    if constexpr (F::speaks != sql::dialect::sqlite) {
+        const shop<F> it;
+        client locks{F::source(), it.options()};
+        const auto lease = locks.acquire("stock");
+        const auto elsewhere = F::borrow();
+        elsewhere->run(F::speaks == sql::dialect::postgresql ? "set search_path = pg_catalog"
+                                                             : "use information_schema");
+        const auto db = elsewhere->ref();
+        elsewhere->run("begin");
+        try {
+            fence(*db, lease);
+            FAIL("the tables are not there");
+        } catch (const error& failure) {
+            INFO(failure.what());
+            const bool missing =
+                failure.kind() == errc::schema_outdated || failure.kind() == errc::access_denied;
+            CHECK(missing);
+            const bool advice =
+                std::string{failure.what()}.find("connection") != std::string::npos ||
+                failure.kind() == errc::access_denied;
+            CHECK(advice);
+        }
+        elsewhere->run("rollback");
+        CHECK(lease.held());
+    }
+}
+TEST_CASE_TEMPLATE_APPLY(fence_foreign_tables, driver_fixtures);
+
+TEST_CASE_TEMPLATE_DEFINE("tables of the same names elsewhere do not make a held lease a lost one",
+                          F, fence_twin_tables) {
+    if (!F::available()) return;
+    CAPTURE(F::name);
+    // The same prefix on the same server, in another schema or database: no such lease there.
+    if constexpr (F::speaks == sql::dialect::postgresql) {
+        const shop<F> it;
+        client locks{F::source(), it.options()};
+        const auto lease = locks.acquire("stock");
+        const auto schema = it.prefix + "twin";
+        const auto twin = F::borrow();
+        twin->run("create schema " + schema);
+        twin->run("set search_path = " + schema);
+        twin->run("create table " + it.prefix + "lease (like public." + it.prefix + "lease)");
+        twin->run("create table " + it.prefix + "session (like public." + it.prefix + "session)");
+        const auto db = twin->ref();
+        twin->run("begin");
+        CHECK(kind_of([&] { fence(*db, lease); }) == errc::invalid_options);
+        twin->run("rollback");
+        CHECK(lease.held());
+        twin->run("drop schema " + schema + " cascade");
+    }
+}
+TEST_CASE_TEMPLATE_APPLY(fence_twin_tables, driver_fixtures);
+
+TEST_CASE_TEMPLATE_DEFINE("an aborted transaction is told at once, and a failed fence aborts one",
+                          F, fence_aborted) {
+    if (!F::available()) return;
+    CAPTURE(F::name);
+    if constexpr (F::speaks == sql::dialect::postgresql) {
+        const shop<F> it;
+        client locks{F::source(), it.options()};
+        auto lease = locks.acquire("stock");
+        const auto db = it.handle->ref();
+        it.handle->run("begin");
+        CHECK_THROWS(it.handle->run("select 1/0"));
+        const auto before = db->round_trips();
+        CHECK(kind_of([&] { fence(*db, lease); }) == errc::invalid_options);
+        CHECK(kind_of([&] { release_in(*db, lease); }) == errc::invalid_options);
+        CHECK(db->round_trips() == before);
+        it.handle->run("rollback");
+        CHECK(lease.held());
+
+        // A failed fence aborts up to the last savepoint, which can be gone back to.
+        REQUIRE(locks.force_release("stock"));
+        it.handle->run("begin");
+        it.sell();
+        it.handle->run("savepoint before_fence");
+        CHECK(kind_of([&] { fence(*db, lease); }) == errc::lock_lost);
+        CHECK_THROWS(it.handle->run("select 1"));
+        it.handle->run("rollback to before_fence");
+        it.handle->run("commit");
+        CHECK(it.pieces() == 9);
+        // Without one, the commit is a rollback. (A client whose heartbeat does not compare just
+        // now, or it would know without asking, and nothing would be sent that aborts.)
+        client unaware{F::source(), it.options()};
+        const auto again = unaware.acquire("stock");
+        REQUIRE(locks.force_release("stock"));
+        it.handle->run("begin");
+        it.sell();
+        CHECK(kind_of([&] { fence(*db, again); }) == errc::lock_lost);
+        it.handle->run("commit");
+        CHECK(it.pieces() == 9);
+    }
+}
+TEST_CASE_TEMPLATE_APPLY(fence_aborted, driver_fixtures);
+
+TEST_CASE_TEMPLATE_DEFINE("the caller's settings are as they were", F, fence_settings) {
+    if (!F::available()) return;
+    CAPTURE(F::name);
+    const shop<F> it;
+    client locks{F::source(), it.options({.ttl = 3s})};
+    const auto lease = locks.acquire("stock");
+    const auto run = [&](const std::string& text) { return it.handle->run(text); };
+    if constexpr (F::speaks == sql::dialect::postgresql) {
+        const auto idle = [&] { return run("show idle_in_transaction_session_timeout"); };
+        const auto wait = [&] { return run("show lock_timeout"); };
+        const auto db = it.handle->ref();
+        run("set lock_timeout = '1234ms'");
+        run("begin");
+        fence(*db, lease, {.statement_deadline = 1s});
+        CHECK(idle() == "3s");
+        CHECK(wait() == "1234ms");
+        fence(*db, lease, {.max_idle = 10s});  // never raised
+        CHECK(idle() == "3s");
+        run("commit");
+        CHECK(idle() == "0");
+        run("set idle_in_transaction_session_timeout = '2s'");
+        run("begin");
+        fence(*db, lease);
+        CHECK(idle() == "2s");
+        run("rollback");
+        CHECK(idle() == "2s");
+        CHECK(wait() == "1234ms");
+    }
+    if (F::speaks == sql::dialect::mysql &&
+        run("select version()").find("MariaDB") != std::string::npos) {
+        const auto idle = [&] { return run("select @@session.idle_transaction_timeout"); };
+        const auto others = [&] {
+            return run(
+                "select concat(@@innodb_lock_wait_timeout, ' ', @@max_statement_time, ' ', "
+                "@@tx_isolation, @@autocommit)");
+        };
+        const auto before = others();
+        for (const char* set : {"0", "9", "2"}) {
+            CAPTURE(set);
+            run(std::string{"set session idle_transaction_timeout = "} + set);
+            {
+                const auto db = it.handle->ref();
+                run("begin");
+                fence(*db, lease);
+                CHECK(idle() == (std::string_view{set} == "2" ? "2" : "3"));
+                fence(*db, lease, {.max_idle = 900ms});
+                CHECK(idle() == "1");
+                fence(*db, lease, {.max_idle = 10s});
+                CHECK(idle() == "1");
+                {
+                    const auto inner = it.handle->ref();
+                    fence(*inner, lease);
+                }
+                CHECK(idle() == "1");
+                CHECK(others() == before);
+            }  // in the open transaction
+            CHECK(idle() == set);
+            it.sell();
+            run("commit");
+        }
+        CHECK(it.pieces() == 7);
+        {
+            const auto db = it.handle->ref();
+            run("begin");
+            fence(*db, lease);
+            run("set session idle_transaction_timeout = 5");  // the caller's own will
+        }
+        CHECK(idle() == "5");
+        run("rollback");
+    }
+}
+TEST_CASE_TEMPLATE_APPLY(fence_settings, driver_fixtures);
+
+TEST_CASE_TEMPLATE_DEFINE("a snapshot that is older than the grant is a conflict, a new one is not",
+                          F, fence_repeated_read) {
+    if (!F::available()) return;
+    CAPTURE(F::name);
+    if constexpr (F::speaks != sql::dialect::sqlite) {
+        const shop<F> it;
+        client locks{F::source(), it.options()};
+        const auto db = it.handle->ref();
+        for (const char* isolation : {"repeatable read", "serializable"}) {
+            CAPTURE(isolation);
+            const bool mysql = F::speaks == sql::dialect::mysql;
+            const bool locking = mysql && std::string_view{isolation} == "serializable";
+            const auto begin = [&] {
+                if (mysql)
+                    it.handle->run(std::string{"set transaction isolation level "} + isolation);
+                it.handle->run("begin");
+                if (!mysql)
+                    it.handle->run(std::string{"set transaction isolation level "} + isolation);
+            };
+            begin();
+            it.handle->run("select pieces from " + it.stock());
+            const auto lease = locks.acquire("stock");
+            // InnoDB's SERIALIZABLE reads the latest rows: never stale.
+            CHECK(kind_of([&] { fence(*db, lease); }) == (locking ? errc{} : errc::conflict));
+            it.handle->run("rollback");
+            CHECK(lease.held());
+            begin();
+            fence(*db, lease);
+            it.handle->run("select pieces from " + it.stock());
+            it.sell();
+            it.handle->run("commit");
+            CHECK(lease.held());
+            // Lost before the transaction began: that is no conflict.
+            REQUIRE(locks.force_release("stock"));
+            begin();
+            CHECK(kind_of([&] { fence(*db, lease); }) == errc::lock_lost);
+            it.handle->run("rollback");
+        }
+        CHECK(it.pieces() == 8);
+    }
+}
+TEST_CASE_TEMPLATE_APPLY(fence_repeated_read, driver_fixtures);
+
+TEST_CASE_TEMPLATE_DEFINE("SQLite: a transaction that has read before the grant is a conflict", F,
+                          fence_sqlite_snapshot) {
+    if (!F::available()) return;
+    CAPTURE(F::name);
+    if constexpr (F::speaks == sql::dialect::sqlite) {
+        const shop<F> it;
+        client locks{F::source(), it.options()};
+        const auto db = it.handle->ref();
+        it.handle->run("begin");
+        it.handle->run("select pieces from " + it.stock());
+        const auto lease = locks.acquire("stock");
+        CHECK(kind_of([&] { fence(*db, lease); }) == errc::conflict);
+        it.handle->run("rollback");
+        it.handle->run("begin");  // deferred: the fence makes it the writer
+        fence(*db, lease);
+        it.sell();
+        it.handle->run("commit");
+        CHECK(it.pieces() == 9);
+        // Another writer in between.
+        const auto writer = F::source().connect(soon());
+        writer->query("begin immediate", soon());
+        it.handle->run("begin");
+        it.handle->run("select pieces from " + it.stock());
+        CHECK(kind_of([&] { fence(*db, lease, {.statement_deadline = 100ms}); }) ==
+              errc::timed_out);
+        it.handle->run("rollback");
+        writer->query("rollback", soon());
+        CHECK(lease.held());
+    }
+}
+TEST_CASE_TEMPLATE_APPLY(fence_sqlite_snapshot, driver_fixtures);
+
+TEST_CASE_TEMPLATE_DEFINE(
+    "SQLite: a transaction that is longer than the ttl fails its second fence", F,
+    fence_session_time) {
+    if (!F::available()) return;
+    CAPTURE(F::name);
+    if constexpr (F::speaks == sql::dialect::sqlite) {
+        const shop<F> it;
+        client locks{F::source(), it.options({.ttl = 600ms})};
+        const auto lease = locks.acquire("stock");
+        const auto db = it.handle->ref();
+        it.handle->run("begin immediate");
+        fence(*db, lease);
+        fence(*db, lease);
+        // No heartbeat can write now; the session outlives the ttl by nothing.
+        REQUIRE(eventually([&] { return !lease.held(); }));
+        CHECK(kind_of([&] { fence(*db, lease); }) == errc::lock_lost);
+        it.handle->run("rollback");
+    }
+}
+TEST_CASE_TEMPLATE_APPLY(fence_session_time, driver_fixtures);
+
+}  // namespace contract

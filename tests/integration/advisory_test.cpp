@@ -1,0 +1,858 @@
+// Advisory locks when something is in the way: other clients, dead connections, lost replies,
+// poolers, standbys. Orders are forced by hooks, or by looking until the other side is seen to
+// wait.
+
+#include "contract/server_address.hpp"
+#include "support/failure.hpp"
+#include "support/interception.hpp"
+#include "support/lock_database.hpp"
+#include "support/pgbouncer.hpp"
+#include "support/standby.hpp"
+#include "support/tcp_listener.hpp"
+#include <rowlock/driver/postgresql.hpp>
+#include <rowlock/open.hpp>
+#include <rowlock/rowlock.hpp>
+#include <rowlock/transaction.hpp>
+
+#include <doctest/doctest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <future>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+using namespace rowlock;
+using namespace std::chrono_literals;
+using support::eventually;
+using support::kind_of;
+using support::pgbouncer;
+using support::soon;
+using clock_type = std::chrono::steady_clock;
+
+namespace {
+
+std::string fresh(const std::string& name) {
+    static std::atomic<int> count{0};
+    return name + " " + std::to_string(getpid()) + " " + std::to_string(++count);
+}
+
+/// The test servers, without tables.
+struct test_server {
+    explicit test_server(const std::string& url)
+        : source{rowlock::open(url)}, admin{source.connect(soon())} {}
+
+    [[nodiscard]] bool is_postgresql() const { return source.speaks() == sql::dialect::postgresql; }
+    std::int64_t number(const std::string& text) const {
+        return admin->query(text, soon()).integer(0, 0);
+    }
+
+    /// Process or connection that holds a name.
+    [[nodiscard]] std::int64_t holder_of(const std::string& name) const {
+        if (!is_postgresql()) {
+            return number("select coalesce(is_used_lock('" + advisory_text(name, "rowlock") +
+                          "'), 0)");
+        }
+        return number("select coalesce(max(pid), 0) from pg_locks where granted and " +
+                      matches(name));
+    }
+    /// Until somebody waits for a name in the server's queue.
+    [[nodiscard]] bool somebody_waits_for(const std::string& name) const {
+        return eventually([&] {
+            if (!is_postgresql()) {
+                return number(
+                           "select count(*) from information_schema.processlist where state = "
+                           "'User lock'") > 0;
+            }
+            return number("select count(*) from pg_locks where not granted and " + matches(name)) >
+                   0;
+        });
+    }
+    void kill(std::int64_t process) const {
+        const auto id = std::to_string(process);
+        admin->query(is_postgresql() ? "select pg_terminate_backend(" + id + ")" : "kill " + id,
+                     soon());
+    }
+
+    sql::connection_source source;
+    std::unique_ptr<sql::connection> admin;
+
+private:
+    static std::string matches(const std::string& name) {
+        const auto key = std::to_string(advisory_number(name));
+        return "locktype = 'advisory' and objsubid = 1 and ((classid::bigint << 32) | "
+               "objid::bigint) = " +
+               key;
+    }
+};
+
+/// Null if it is missing.
+std::shared_ptr<const test_server> on(support::server which) {
+    const auto url = support::url_of(which);
+    return url ? std::make_shared<const test_server>(*url) : nullptr;
+}
+std::shared_ptr<const test_server> on_postgresql() {
+    return on(support::server::postgresql);
+}
+std::shared_ptr<const test_server> on_mariadb() {
+    return on(support::server::mariadb);
+}
+
+class event_log {
+public:
+    event_callback callback() {
+        return [this](const event& what) {
+            const std::lock_guard lock{mutex_};
+            events_.push_back(what);
+        };
+    }
+    [[nodiscard]] bool has(event_kind kind, loss_reason reason) const {
+        const std::lock_guard lock{mutex_};
+        return std::ranges::any_of(
+            events_, [&](const event& each) { return each.kind == kind && each.reason == reason; });
+    }
+
+private:
+    mutable std::mutex mutex_;
+    std::vector<event> events_;
+};
+
+/// Passes everything on; a base for connections that lie.
+class forwarding : public sql::connection {
+public:
+    explicit forwarding(std::unique_ptr<sql::connection> inner) : inner_{std::move(inner)} {}
+    sql::dialect speaks() const noexcept override { return inner_->speaks(); }
+    sql::result execute(const sql::statement& what, std::span<const sql::value> parameters,
+                        sql::deadline until) override {
+        return inner_->execute(what, parameters, until);
+    }
+    sql::result query(std::string_view text, sql::deadline until) override {
+        return inner_->query(text, until);
+    }
+    bool alive() const noexcept override { return inner_->alive(); }
+    sql::transaction_state transaction() const noexcept override { return inner_->transaction(); }
+    int socket() const noexcept override { return inner_->socket(); }
+    std::int64_t announced_process() const noexcept override { return inner_->announced_process(); }
+    bool keeps_session_state() const noexcept override { return inner_->keeps_session_state(); }
+    std::uint64_t round_trips() const noexcept override { return inner_->round_trips(); }
+
+protected:
+    std::unique_ptr<sql::connection> inner_;
+};
+
+/// Connections of a node of a Galera cluster, as far as its variables tell.
+class galera_node final : public forwarding {
+public:
+    using forwarding::forwarding;
+    sql::result query(std::string_view text, sql::deadline until) override {
+        if (!text.starts_with("show global variables")) return forwarding::query(text, until);
+        sql::result table{2};
+        for (const char* cell : {"wsrep_on", "ON", "wsrep_provider", "libgalera_smm.so"}) {
+            table.append_text(cell);
+        }
+        return table;
+    }
+};
+
+/// The lock is lost within `limit`: held() first, lost() too.
+void check_lost_within(const advisory_lock& lock, clock_type::duration limit) {
+    const auto signal = lock.lost();
+    const auto start = clock_type::now();
+    CHECK(eventually([&] { return signal.stop_requested(); }));
+    const auto took = clock_type::now() - start;
+    CHECK(took <= limit);
+    CHECK_FALSE(lock.held());
+}
+
+}  // namespace
+
+// --- loss
+// ------------------------------------------------------------------------------------------
+
+TEST_CASE("a killed connection is noticed at once where its socket is seen") {
+    const auto db = on_postgresql();
+    if (!db) return;
+    event_log log;
+    advisory_locks locks{db->source,
+                         {.check_period = 1h,
+                          .statement_deadline = 1s,
+                          .max_silence = 3h,
+                          .on_event = log.callback()}};
+    const std::string name = fresh("job");
+    auto one = locks.lock(name);
+    auto two = locks.lock(name + " two");
+    CHECK(one.held());
+    static_cast<void>(two.lost());
+    db->kill(db->holder_of(name));
+    check_lost_within(one, 100ms);
+    check_lost_within(two, 100ms);
+    CHECK(kind_of([&] { one.unlock(); }) == errc::lock_lost);
+    CHECK(eventually(
+        [&] { return log.has(event_kind::advisory_lost, loss_reason::connection_lost); }));
+    // The object goes on with a new connection.
+    CHECK(locks.try_lock(name));
+}
+
+TEST_CASE("a killed connection is noticed within the check period elsewhere") {
+    std::vector<sql::connection_source> sources;
+    for (const auto which : {support::backend::mariadb, support::backend::soci_postgresql,
+                             support::backend::soci_mariadb}) {
+        const support::lock_database database{which};
+        if (!database.there()) return;
+        CAPTURE(support::to_string(which));
+        const auto db =
+            database.speaks() == sql::dialect::postgresql ? on_postgresql() : on_mariadb();
+        advisory_locks locks{database.source(), {.check_period = 300ms, .statement_deadline = 1s}};
+        const std::string name = fresh("job");
+        const auto one = locks.lock(name);
+        db->kill(db->holder_of(name));
+        check_lost_within(one, 300ms + 1s);
+        CHECK(locks.try_lock(name));
+    }
+}
+
+TEST_CASE("the lock of a connection that was killed unseen is found lost by unlock()") {
+    for (const auto& db : {on_postgresql(), on_mariadb()}) {
+        if (!db) continue;
+        support::interception network;
+        advisory_locks locks{network.wrap(db->source), {.check_period = 1h, .max_silence = 3h}};
+        const std::string name = fresh("job");
+        auto one = locks.lock(name);
+        network.break_connections();
+        CHECK(one.held());
+        CHECK(kind_of([&] { one.unlock(); }) == errc::lock_lost);
+        CHECK_FALSE(one.held());
+        CHECK(locks.try_lock_for(name, 20s));
+    }
+}
+
+TEST_CASE("a lock that the server denies is lost with the next check, others stay") {
+    for (const auto& db : {on_postgresql(), on_mariadb()}) {
+        if (!db) continue;
+        // Somebody unlocks on our very connection, as a function of the application's might.
+        sql::connection* ours = nullptr;
+        const auto exposed = sql::connection_source{db->source.speaks(),
+                                                    [&](sql::deadline until) {
+                                                        auto made = db->source.connect(until);
+                                                        ours = made.get();
+                                                        return made;
+                                                    },
+                                                    "exposed"};
+        support::interception network;
+        event_log log;
+        advisory_locks locks{network.wrap(exposed),
+                             {.check_period = 200ms, .on_event = log.callback()}};
+        const std::string name = fresh("job");
+        const auto other = locks.lock(name + " other");
+        const auto one = locks.lock(name);
+        const auto key =
+            db->is_postgresql()
+                ? "select pg_advisory_unlock(" + std::to_string(advisory_number(name)) + ")"
+                : "select release_lock('" + advisory_text(name, "rowlock") + "')";
+        std::atomic<bool> once{true};
+        network.before([&](std::string_view statement) {
+            if (statement == "advisory_held" && once.exchange(false)) ours->query(key, soon());
+        });
+        check_lost_within(one, 5s);
+        CHECK(other.held());
+        CHECK(eventually(
+            [&] { return log.has(event_kind::advisory_lost, loss_reason::forced_release); }));
+
+        // Found out by unlock(), before any check.
+        auto two = locks.lock(name);
+        network.before([&](std::string_view statement) {
+            if (statement == "advisory_unlock") ours->query(key, soon());
+        });
+        CHECK(kind_of([&] { two.unlock(); }) == errc::lock_lost);
+        CHECK_FALSE(two.held());
+        network.before({});
+        CHECK(other.held());
+        CHECK(locks.try_lock(name));
+    }
+}
+
+TEST_CASE(
+    "on a silent network a lock is lost within check period and statement deadline, and the "
+    "server frees it only afterwards") {
+    const auto db = on_postgresql();
+    if (!db) return;
+    auto through = contract::address_of(support::server::postgresql);
+    support::tcp_relay relay{through.port};
+    through.host = "127.0.0.1";
+    through.port = relay.port();
+    const std::string name = fresh("job");
+    advisory_locks locks{rowlock::open(through.url()),
+                         {.check_period = 300ms, .statement_deadline = 500ms, .max_silence = 2s}};
+    advisory_locks others{db->source};
+    const auto one = locks.lock(name);
+    relay.fall_silent();
+    check_lost_within(one, 300ms + 500ms + 400ms);
+    CHECK_FALSE(others.try_lock(name));  // the server heard nothing of it yet
+    CHECK(others.try_lock_for(name, 10s));
+}
+
+// --- lost replies
+// ----------------------------------------------------------------------------------
+
+TEST_CASE("a lock that was granted although its statement failed is kept") {
+    for (const auto& db : {on_postgresql(), on_mariadb()}) {
+        if (!db) continue;
+        support::interception network;
+        advisory_locks locks{network.wrap(db->source)};
+        advisory_locks others{db->source};
+        // Tried: the statement is carried out, and reported as timed out.
+        const std::string name = fresh("job");
+        std::atomic<bool> once{true};
+        network.after([&](std::string_view statement) {
+            if (statement == "advisory_try" && once.exchange(false)) {
+                throw error{errc::timed_out, "cancelled"};
+            }
+        });
+        auto one = locks.try_lock(name);
+        REQUIRE(one);
+        CHECK_FALSE(others.try_lock(name));
+        one->unlock();
+        CHECK(others.try_lock(name));
+
+        // Waited for: the same at the end of a slice that was granted.
+        auto held = others.try_lock(name);
+        const auto holder = db->holder_of(name);
+        const test_server looking{db->is_postgresql()
+                                      ? *support::url_of(support::server::postgresql)
+                                      : *support::url_of(support::server::mariadb)};
+        once = true;
+        network.after([&](std::string_view statement) {
+            if (statement != "advisory_wait") return;
+            const auto now = looking.holder_of(name);
+            if (now != 0 && now != holder && once.exchange(false)) {
+                throw error{errc::timed_out, "cancelled"};
+            }
+        });
+        auto waiter = std::async(std::launch::async, [&] { return locks.try_lock_for(name, 20s); });
+        REQUIRE(db->somebody_waits_for(name));
+        held->unlock();
+        held.reset();
+        const auto two = waiter.get();
+        REQUIRE(two);
+        CHECK_FALSE(once);
+        CHECK(two->held());
+        CHECK_FALSE(others.try_lock(name));
+    }
+}
+
+TEST_CASE("a lock that may have been granted and cannot be asked for is given back later") {
+    for (const auto& db : {on_postgresql(), on_mariadb()}) {
+        if (!db) continue;
+        support::interception network;
+        advisory_locks locks{network.wrap(db->source)};
+        advisory_locks others{db->source};
+        const std::string name = fresh("job");
+        const auto kept = locks.lock(name + " kept");  // the connection cannot simply be closed
+        std::atomic<int> failures{2};
+        network.after([&](std::string_view statement) {
+            if (statement != "advisory_try" && statement != "advisory_held") return;
+            if (failures.fetch_sub(1) > 0) throw error{errc::timed_out, "cancelled"};
+        });
+        CHECK(kind_of([&] { static_cast<void>(locks.try_lock(name)); }) == errc::timed_out);
+        CHECK(others.try_lock_for(name, 10s));
+        CHECK(kept.held());
+        CHECK(locks.try_lock_for(name, 10s));
+    }
+}
+
+TEST_CASE("an unlock whose reply was lost is not taken for one of the next holder's") {
+    for (const auto& db : {on_postgresql(), on_mariadb()}) {
+        if (!db) continue;
+        support::interception network;
+        advisory_locks locks{network.wrap(db->source)};
+        advisory_locks others{db->source};
+        const std::string name = fresh("job");
+        const auto kept = locks.lock(name + " kept");
+        auto one = locks.lock(name);
+        std::atomic<bool> once{true};
+        network.after([&](std::string_view statement) {
+            if (statement == "advisory_unlock" && once.exchange(false)) {
+                throw error{errc::timed_out, "cancelled"};
+            }
+        });
+        one.unlock();  // done, as the server says when asked
+        const auto next = others.try_lock(name);
+        CHECK(next);
+        // Nobody could be reached: in the background.
+        auto two = locks.lock(name + " two");
+        std::atomic<int> failures{2};
+        network.before([&](std::string_view statement) {
+            if (statement != "advisory_unlock" && statement != "advisory_held") return;
+            if (failures.fetch_sub(1) > 0) throw error{errc::timed_out, "cancelled"};
+        });
+        CHECK(kind_of([&] { two.unlock(); }) == errc::timed_out);
+        CHECK_FALSE(two.held());
+        CHECK(others.try_lock_for(name + " two", 10s));
+        CHECK(kept.held());
+    }
+}
+
+TEST_CASE("a connection that breaks while locking is replaced") {
+    for (const auto& db : {on_postgresql(), on_mariadb()}) {
+        if (!db) continue;
+        support::interception network;
+        advisory_locks locks{network.wrap(db->source)};
+        const std::string name = fresh("job");
+        locks.lock(name).unlock();
+        network.break_connections();
+        CHECK(locks.try_lock_for(name, 20s));
+        std::atomic<bool> once{true};
+        network.after([&](std::string_view statement) {
+            if (statement == "advisory_try" && once.exchange(false)) network.lose_reply();
+        });
+        // The lost session is closed by us, and its locks with it.
+        CHECK(locks.try_lock_for(name + " two", 20s));
+    }
+}
+
+// --- waiting
+// ---------------------------------------------------------------------------------------
+
+TEST_CASE("a stop ends a wait, in the server's queue and in the process'") {
+    for (const auto& db : {on_postgresql(), on_mariadb()}) {
+        if (!db) continue;
+        advisory_locks locks{db->source};
+        advisory_locks others{db->source};
+        const std::string name = fresh("job");
+        const auto held = others.lock(name);
+        std::stop_source stop;
+        const auto wait = [&] { return locks.lock(name, stop.get_token()).has_value(); };
+        auto first = std::async(std::launch::async, wait);
+        REQUIRE(db->somebody_waits_for(name));
+        auto second = std::async(std::launch::async, wait);
+        std::this_thread::sleep_for(50ms);
+        const auto start = clock_type::now();
+        stop.request_stop();
+        CHECK_FALSE(first.get());
+        CHECK_FALSE(second.get());
+        CHECK(clock_type::now() - start < 1s);
+        CHECK(held.held());
+    }
+}
+
+TEST_CASE("the shared connection is free for others while somebody waits") {
+    for (const auto& db : {on_postgresql(), on_mariadb()}) {
+        if (!db) continue;
+        advisory_locks locks{db->source, {.wait_slice = 5s}};
+        advisory_locks others{db->source};
+        const std::string name = fresh("job");
+        auto held = std::make_optional(others.lock(name));
+        auto waiter = std::async(std::launch::async, [&] { return locks.try_lock_for(name, 20s); });
+        REQUIRE(db->somebody_waits_for(name));
+        const auto start = clock_type::now();
+        for (int i = 0; i < 20; ++i) CHECK(locks.try_lock(name + std::to_string(i)));
+        CHECK_FALSE(locks.try_lock(name));
+        CHECK(clock_type::now() - start < 2s);
+        held.reset();
+        CHECK(waiter.get());
+    }
+}
+
+TEST_CASE("without a connection to wait on a waiter polls the shared one") {
+    for (const auto& db : {on_postgresql(), on_mariadb()}) {
+        if (!db) continue;
+        advisory_locks locks{db->source, {.max_connections = 1}};
+        advisory_locks others{db->source};
+        const std::string name = fresh("job");
+        auto held = std::make_optional(others.lock(name));
+        CHECK_FALSE(locks.try_lock_for(name, 200ms));
+        auto waiter = std::async(std::launch::async, [&] { return locks.try_lock_for(name, 20s); });
+        std::this_thread::sleep_for(100ms);
+        held.reset();
+        CHECK(waiter.get());
+        CHECK(locks.connections() == 1);
+    }
+}
+
+TEST_CASE("each lock may have a connection of its own, up to a limit") {
+    for (const auto& db : {on_postgresql(), on_mariadb()}) {
+        if (!db) continue;
+        advisory_locks locks{db->source,
+                             {.own_connection = true,
+                              .max_connections = 2,
+                              .check_period = 100ms,
+                              .statement_deadline = 300ms}};
+        const std::string name = fresh("job");
+        auto one = locks.lock(name + "1");
+        const auto two = locks.lock(name + "2");
+        CHECK(locks.connections() == 2);
+        CHECK(db->holder_of(name + "1") != db->holder_of(name + "2"));
+        CHECK(kind_of([&] { static_cast<void>(locks.try_lock(name + "3")); }) == errc::timed_out);
+        db->kill(db->holder_of(name + "1"));
+        check_lost_within(one, 1s);
+        CHECK(two.held());
+        one = locks.lock(name + "3");
+        CHECK(one.held());
+        CHECK(locks.connections() == 2);
+    }
+}
+
+TEST_CASE("threads are served in the order in which they came") {
+    const auto db = on_postgresql();
+    if (!db) return;
+    advisory_locks locks{db->source};
+    const std::string name = fresh("job");
+    auto held = std::make_optional(locks.lock(name));
+    std::mutex mutex;
+    std::vector<int> order;
+    std::vector<std::future<void>> all;
+    for (int i = 0; i < 5; ++i) {
+        all.push_back(std::async(std::launch::async, [&, i] {
+            const auto mine = locks.lock(name);
+            const std::lock_guard lock{mutex};
+            order.push_back(i);
+        }));
+        std::this_thread::sleep_for(30ms);  // into the queue
+    }
+    held.reset();
+    for (auto& each : all) each.get();
+    CHECK(order == std::vector<int>{0, 1, 2, 3, 4});
+}
+
+TEST_CASE("readers of one process do not pass a writer of another that waits") {
+    const auto db = on_postgresql();
+    if (!db) return;
+    advisory_locks readers{db->source};
+    advisory_locks writers{db->source, {.wait_slice = 10s}};
+    const std::string name = fresh("table");
+    auto one = std::make_optional(readers.lock_shared(name));
+    auto two = readers.try_lock_shared(name);
+    REQUIRE(two);
+    CHECK(readers.connections() == 1);
+    auto writer = std::async(std::launch::async, [&] { return writers.try_lock_for(name, 20s); });
+    REQUIRE(db->somebody_waits_for(name));
+    CHECK_FALSE(readers.try_lock_shared(name));
+    auto late = std::async(std::launch::async, [&] { return readers.lock_shared(name); });
+    one.reset();
+    CHECK(two->held());
+    two.reset();
+    auto written = writer.get();
+    REQUIRE(written);
+    CHECK(written->held());
+    written.reset();
+    CHECK(late.get().held());
+}
+
+TEST_CASE("CREATE INDEX CONCURRENTLY gets through while somebody waits for a lock") {
+    const auto db = on_postgresql();
+    if (!db) return;
+    const std::string table = "advisory_index_" + std::to_string(getpid());
+    db->admin->query("create table " + table + " (n int)", soon());
+    const std::string name = fresh("migration");
+    // As a migration does: under the lock, on another connection, an index is made.
+    advisory_locks locks{db->source};
+    advisory_locks others{db->source, {.statement_deadline = 20s, .max_silence = 1min}};
+    const auto held = locks.lock(name);
+    std::stop_source stop;
+    auto waiter = std::async(std::launch::async,
+                             [&] { return others.lock(name, stop.get_token()).has_value(); });
+    REQUIRE(db->somebody_waits_for(name));
+    db->admin->query("set statement_timeout = '3s'", soon());
+    db->admin->query("create index concurrently on " + table + " (n)", soon());
+    stop.request_stop();
+    CHECK_FALSE(waiter.get());
+
+    // Control: one long wait keeps it from ending.
+    auto plain = db->source.connect(soon());
+    auto waits = std::async(std::launch::async, [&] {
+        return plain->query(
+            "select pg_advisory_lock(" + std::to_string(advisory_number(name)) + ")", soon());
+    });
+    REQUIRE(db->somebody_waits_for(name));
+    const auto other = db->source.connect(soon());
+    other->query("set statement_timeout = '3s'", soon());
+    CHECK(kind_of([&] {
+              other->query("create index concurrently on " + table + " (n)", soon());
+          }) == errc::timed_out);
+    db->admin->query(
+        "select pg_cancel_backend(pid) from pg_locks where locktype = 'advisory' and "
+        "not granted",
+        soon());
+    CHECK_THROWS_AS(waits.get(), error);
+    db->admin->query("drop table " + table, soon());
+}
+
+// --- ends
+// ------------------------------------------------------------------------------------------
+
+TEST_CASE("the end of the object ends waits in other threads") {
+    for (const auto& db : {on_postgresql(), on_mariadb()}) {
+        if (!db) continue;
+        advisory_locks others{db->source};
+        const std::string name = fresh("job");
+        const auto held = others.lock(name);
+        auto locks = std::make_unique<advisory_locks>(db->source);
+        const auto wait = [&name](advisory_locks* in) {
+            return kind_of([&] { static_cast<void>(in->lock(name)); });
+        };
+        auto first = std::async(std::launch::async, wait, locks.get());
+        REQUIRE(db->somebody_waits_for(name));
+        auto second = std::async(std::launch::async, wait, locks.get());
+        std::this_thread::sleep_for(50ms);
+        const auto start = clock_type::now();
+        locks.reset();
+        CHECK(first.get() == errc::lock_lost);
+        CHECK(second.get() == errc::lock_lost);
+        CHECK(clock_type::now() - start < 2s);
+        CHECK(held.held());
+    }
+}
+
+TEST_CASE("a forked child has no part in its parent's locks") {
+    for (const auto& db : {on_postgresql(), on_mariadb()}) {
+        if (!db) continue;
+        const std::string name = fresh("job");
+        auto locks = std::make_unique<advisory_locks>(db->source);
+        advisory_locks others{db->source};
+        auto held = locks->try_lock(name);
+        REQUIRE(held);
+        const pid_t child = fork();
+        if (child == 0) {
+            const bool refused = !held->held() &&
+                                 kind_of([&] { held->unlock(); }) == errc::wrong_process &&
+                                 kind_of([&] { static_cast<void>(locks->try_lock("other")); }) ==
+                                     errc::wrong_process;
+            held.reset();
+            locks.reset();
+            _exit(refused ? 0 : 1);
+        }
+        int status = -1;
+        waitpid(child, &status, 0);
+        CHECK(status == 0);
+        CHECK(held->held());
+        CHECK_FALSE(others.try_lock(name));
+        held->unlock();
+        CHECK(others.try_lock(name));
+    }
+}
+
+// --- what is refused
+// -------------------------------------------------------------------------------
+
+TEST_CASE("control: behind a transaction pooler two clients get one session-level lock") {
+    const auto pooler = pgbouncer::start(pgbouncer::pool_mode::transaction);
+    if (!pooler) return;
+    const auto source = rowlock::open(pooler->url() + "?rowlock_pooler=transaction");
+    const auto a = source.connect(soon());
+    const auto b = source.connect(soon());
+    const auto name = fresh("job");
+    const std::string take =
+        "select pg_try_advisory_lock(" + std::to_string(advisory_number(name)) + ")::int";
+    CHECK(a->query(take, soon()).integer(0, 0) == 1);
+    CHECK(b->query(take, soon()).integer(0, 0) == 1);
+}
+
+TEST_CASE("advisory locks are refused behind a transaction pooler, declared or not") {
+    const auto pooler = pgbouncer::start(pgbouncer::pool_mode::transaction);
+    if (!pooler) return;
+    for (const char* declared : {"", "?rowlock_pooler=transaction"}) {
+        CAPTURE(declared);
+        advisory_locks locks{rowlock::open(pooler->url() + declared)};
+        CHECK(kind_of([&] { static_cast<void>(locks.try_lock("job")); }) == errc::unsupported);
+        CHECK(kind_of([&] { static_cast<void>(locks.try_lock_for("job", 1s)); }) ==
+              errc::unsupported);
+        CHECK(locks.connections() == 0);
+    }
+}
+
+TEST_CASE("a server process that changes is found out by the statement that locks") {
+    const auto db = on_postgresql();
+    if (!db) return;
+    // A pooler that passes every look at the beginning: another connection from then on.
+    class changing final : public forwarding {
+    public:
+        changing(std::unique_ptr<sql::connection> first, std::unique_ptr<sql::connection> second)
+            : forwarding{std::move(first)}, second_{std::move(second)} {}
+        sql::result execute(const sql::statement& what, std::span<const sql::value> parameters,
+                            sql::deadline until) override {
+            const bool setting_up = what.text().find("advisory_setup") != std::string::npos;
+            return (setting_up ? inner_ : second_)->execute(what, parameters, until);
+        }
+
+    private:
+        std::unique_ptr<sql::connection> second_;
+    };
+    const auto source = sql::connection_source{
+        sql::dialect::postgresql,
+        [&](sql::deadline until) {
+            return std::make_unique<changing>(db->source.connect(until), db->source.connect(until));
+        },
+        "changing"};
+    advisory_locks locks{source};
+    const std::string name = fresh("job");
+    CHECK(kind_of([&] { static_cast<void>(locks.try_lock(name)); }) == errc::unsupported);
+    CHECK(eventually([&] { return db->holder_of(name) == 0; }));
+}
+
+TEST_CASE("advisory locks work behind a session pooler") {
+    const auto pooler = pgbouncer::start(pgbouncer::pool_mode::session);
+    const auto db = on_postgresql();
+    if (!pooler || !db) return;
+    advisory_locks a{rowlock::open(pooler->url())};
+    advisory_locks b{rowlock::open(pooler->url())};
+    const std::string name = fresh("job");
+    auto held = a.try_lock(name);
+    REQUIRE(held);
+    CHECK_FALSE(b.try_lock(name));
+    db->kill(db->holder_of(name));
+    check_lost_within(*held, 1s);
+    CHECK(b.try_lock_for(name, 10s));
+}
+
+TEST_CASE("a transaction's lock works behind a transaction pooler") {
+    const auto pooler = pgbouncer::start(pgbouncer::pool_mode::transaction);
+    if (!pooler) return;
+    const auto source = rowlock::open(pooler->url() + "?rowlock_pooler=transaction");
+    const auto a = source.connect(soon());
+    const auto b = source.connect(soon());
+    const std::string name = fresh("job");
+    a->query("begin", soon());
+    b->query("begin", soon());
+    CHECK(try_lock_in(*a, name));
+    CHECK_FALSE(try_lock_in(*b, name));
+    CHECK_FALSE(lock_in(*b, name, 100ms));
+    a->query("commit", soon());
+    CHECK(lock_in(*b, name, 10s));
+    b->query("rollback", soon());
+}
+
+TEST_CASE("a lease is acquired, contended and released through a transaction pooler") {
+    const auto pooler = pgbouncer::start(pgbouncer::pool_mode::transaction);
+    if (!pooler) return;
+    support::lock_database database{support::backend::postgresql};
+    if (!database.there()) return;
+    const auto source = rowlock::open(pooler->url() + "?rowlock_pooler=transaction");
+    client a{source, database.options({.ttl = 2s})};
+    client b{source, database.options({.ttl = 2s})};
+    auto first = a.try_acquire("job");
+    REQUIRE(first);
+    CHECK_FALSE(b.try_acquire("job"));
+    CHECK_FALSE(b.try_acquire_for("job", 2500ms));  // past the ttl: heartbeats get through
+    CHECK(first->held());
+    auto waiter = std::async(std::launch::async, [&] { return b.try_acquire_for("job", 10s); });
+    first->release();
+    const auto second = waiter.get();
+    REQUIRE(second);
+    CHECK(second->token() > first->token());
+    CHECK(b.force_release("job"));
+    CHECK(eventually([&] { return !second->held(); }));
+}
+
+TEST_CASE("a standby is refused: it would grant what its primary grants as well") {
+    const auto replica = support::standby::start();
+    const auto db = on_postgresql();
+    if (!replica || !db) return;
+    const std::string name = fresh("job");
+    advisory_locks primary{db->source};
+    const auto held = primary.lock(name);
+    const auto source = rowlock::open(replica->url());
+    // Control: the standby itself has no objection.
+    const auto plain = source.connect(soon());
+    const std::string take =
+        "select pg_try_advisory_lock(" + std::to_string(advisory_number(name)) + ")::int";
+    CHECK(plain->query(take, soon()).integer(0, 0) == 1);
+    plain->query("select pg_advisory_unlock_all()", soon());
+
+    advisory_locks locks{source};
+    CHECK(kind_of([&] { static_cast<void>(locks.try_lock(name)); }) == errc::read_only);
+    CHECK(kind_of([&] { static_cast<void>(locks.try_lock_for(name, 1s)); }) == errc::read_only);
+    plain->query("begin", soon());
+    CHECK(kind_of([&] { static_cast<void>(try_lock_in(*plain, name)); }) == errc::read_only);
+    CHECK(kind_of([&] { static_cast<void>(lock_in(*plain, name, 1s)); }) == errc::read_only);
+    plain->query("rollback", soon());
+
+    replica->promote();
+    CHECK(locks.try_lock(name));  // on the same connection
+}
+
+TEST_CASE("a node of a Galera cluster is refused") {
+    const auto db = on_mariadb();
+    if (!db) return;
+    const auto source =
+        sql::connection_source{sql::dialect::mysql,
+                               [&](sql::deadline until) {
+                                   return std::make_unique<galera_node>(db->source.connect(until));
+                               },
+                               "galera"};
+    advisory_locks locks{source};
+    CHECK(kind_of([&] { static_cast<void>(locks.try_lock("job")); }) == errc::unsupported);
+}
+
+// --- interoperation
+// --------------------------------------------------------------------------------
+
+TEST_CASE("SQL alone computes the keys, as docs/advisory-keys.md says") {
+    if (const auto db = on_postgresql()) {
+        CHECK(db->number("select ('x' || substr(encode(sha256(convert_to('rowlock' || chr(10) || "
+                         "'größe ☾', 'UTF8')), 'hex'), 1, 16))::bit(64)::bigint") ==
+              advisory_number("größe ☾"));
+        // Another program locks the name by it.
+        advisory_locks locks{db->source};
+        const auto held = locks.lock("größe ☾");
+        CHECK(db->number("select pg_try_advisory_lock(('x' || substr(encode(sha256(convert_to("
+                         "'rowlock' || chr(10) || 'größe ☾', 'UTF8')), 'hex'), 1, "
+                         "16))::bit(64)::bigint)::int") == 0);
+    }
+    if (const auto db = on_mariadb()) {
+        const std::string text =
+            "select concat('rowlock_', group_concat(substr('abcdefghijklmnopqrstuvwxyz234567', 1 + "
+            "(conv(substr(h, 5 * i div 4 + 1, 3), 16, 10) >> (7 - 5 * i mod 4) & 31), 1) order by "
+            "i separator '')) from (select sha2(concat('rowlock', char(10), database(), char(10), "
+            "'größe ☾'), 256) as h) as hashed, (with recursive n (i) as (select 0 union all select "
+            "i + 1 from n where i < 39) select i from n) as positions";
+        CHECK(db->admin->query(text, soon()).text(0, 0) == advisory_text("größe ☾", "rowlock"));
+    }
+}
+
+TEST_CASE("control: above READ COMMITTED what a transaction's lock protects is read stale") {
+    const auto db = on_postgresql();
+    if (!db) return;
+    const std::string table = "advisory_stale_" + std::to_string(getpid());
+    const std::string name = fresh("stock");
+    db->admin->query("create table " + table + " (n int)", soon());
+    db->admin->query("insert into " + table + " values (1)", soon());
+    for (const char* level : {"read committed", "repeatable read"}) {
+        db->admin->query("update " + table + " set n = 1", soon());
+        advisory_locks others{db->source};
+        auto held = others.try_lock(name);
+        const auto reader = db->source.connect(soon());
+        reader->query(std::string{"begin isolation level "} + level, soon());
+        auto waiting = std::async(std::launch::async, [&] {
+            return lock_in(*reader, name, 20s, advisory_mode::exclusive, {.any_isolation = true});
+        });
+        REQUIRE(db->somebody_waits_for(name));
+        db->admin->query("update " + table + " set n = 2", soon());
+        held.reset();
+        REQUIRE(waiting.get());
+        const bool stale = reader->query("select n from " + table, soon()).integer(0, 0) == 1;
+        CHECK(stale == (std::string_view{level} == "repeatable read"));
+        reader->query("rollback", soon());
+    }
+    db->admin->query("drop table " + table, soon());
+}
+
+TEST_CASE("options that contradict each other are refused") {
+    const auto source = sql::connection_source{
+        sql::dialect::postgresql, [](sql::deadline) { return std::unique_ptr<sql::connection>{}; },
+        "nowhere"};
+    const auto kind = [&](advisory_options options) {
+        return kind_of([&] { advisory_locks{source, std::move(options)}; });
+    };
+    CHECK(kind({}) == errc{});
+    CHECK(kind({.domain = ""}) == errc::invalid_options);
+    CHECK(kind({.domain = "a\nb"}) == errc::invalid_options);
+    CHECK(kind({.max_connections = 0}) == errc::invalid_options);
+    CHECK(kind({.check_period = 0s}) == errc::invalid_options);
+    CHECK(kind({.statement_deadline = 2min}) == errc::invalid_options);
+    CHECK(kind({.wait_slice = 0ms}) == errc::invalid_options);
+    CHECK(kind({.max_silence = 14s}) == errc::invalid_options);
+    CHECK(kind({.max_silence = 0s}) == errc{});
+}

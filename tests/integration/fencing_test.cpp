@@ -1,0 +1,805 @@
+// Fenced transactions in the way of take-overs, forced releases, heartbeats, reclaims and the
+// reaper, the order forced by open transactions. Each protection has a control without it.
+
+#include "strategy/fencing.hpp"
+
+#include "sql/server_facts.hpp"
+#include "strategy/reaping.hpp"
+#include "support/blocked.hpp"
+#include "support/failure.hpp"
+#include "support/interception.hpp"
+#include "support/lock_database.hpp"
+#include <rowlock/rowlock.hpp>
+#include <rowlock/testing.hpp>
+
+#include <doctest/doctest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <functional>
+#include <future>
+#include <string>
+#include <thread>
+
+using namespace rowlock;
+using namespace std::chrono_literals;
+using strategy::attempt;
+using strategy::verdict;
+using support::eventually;
+using support::kind_of;
+using support::somebody_waits_for_a_row;
+using support::soon;
+
+namespace {
+
+const char* begin_of(const support::lock_database& database) {
+    return database.speaks() == sql::dialect::sqlite ? "begin immediate" : "begin";
+}
+
+/// The application's connection, as its own handle would be: no settings of a client's.
+std::unique_ptr<sql::connection> application(const support::lock_database& database) {
+    return database.source().connect(soon());
+}
+
+/// Sessions, grants and fences by hand: a client without its upkeep, and without its own opinion.
+class by_hand {
+public:
+    by_hand(support::lock_database& database, std::int64_t session,
+            std::chrono::microseconds ttl = 60s)
+        : protocol_{database.protocol()},
+          fencing_{protocol_.sql()},
+          db_{database.connect()},
+          session_{session} {
+        protocol_.open_session(*db_, {session, "owner", "host", "program", 1, ttl}, soon());
+    }
+
+    [[nodiscard]] attempt acquire(std::string_view name, std::int64_t grant_id) const {
+        return protocol_.acquire(*db_, {name, session_, grant_id, "", "", std::nullopt}, soon());
+    }
+    /// As a client's acquire: ends an expired holder first.
+    [[nodiscard]] std::int64_t take_over(std::string_view name, std::int64_t grant_id) const {
+        for (;;) {
+            const auto made = acquire(name, grant_id);
+            if (made.what == attempt::outcome::granted) return made.token;
+            if (made.seen.holder_expired) {
+                protocol_.end_expired_session(*db_, made.seen.session, soon());
+            }
+        }
+    }
+    [[nodiscard]] verdict fence(sql::connection& in, std::int64_t token,
+                                std::chrono::milliseconds idle = 60s) const {
+        return fencing_.fence(in, {"job", session_, token, 0}, {.statement = 5s, .idle = idle},
+                              soon());
+    }
+    [[nodiscard]] sql::connection& db() const { return *db_; }
+    [[nodiscard]] const strategy::lease_protocol& protocol() const { return protocol_; }
+
+private:
+    strategy::lease_protocol protocol_;
+    strategy::fencing fencing_;
+    std::unique_ptr<sql::connection> db_;
+    std::int64_t session_;
+};
+
+/// What a server says it is.
+enum class claims : unsigned char { nothing, to_be_galera, to_be_mysql };
+
+/// A connection that does not tell whether it is in a transaction, as Connector/C++, to a MariaDB
+/// that claims to be something else.
+class reticent_connection final : public sql::connection {
+public:
+    explicit reticent_connection(std::unique_ptr<sql::connection> inner, claims what = {})
+        : claims_{what}, inner_{std::move(inner)} {}
+    [[nodiscard]] sql::dialect speaks() const noexcept override { return inner_->speaks(); }
+    sql::result execute(const sql::statement& what, std::span<const sql::value> parameters,
+                        sql::deadline until) override {
+        sent += what.text();
+        return inner_->execute(what, parameters, until);
+    }
+    sql::result query(std::string_view text, sql::deadline until) override {
+        sent += text;
+        if (claims_ == claims::nothing || !text.starts_with("show global variables")) {
+            return inner_->query(text, until);
+        }
+        const bool galera = claims_ == claims::to_be_galera;
+        sql::result answer{2};
+        for (const char* cell : {"version", galera ? "10.11-MariaDB" : "8.0.36", "wsrep_on",
+                                 galera ? "ON" : "OFF", "wsrep_provider", "/usr/lib/galera.so"}) {
+            answer.append_text(cell);
+        }
+        return answer;
+    }
+    [[nodiscard]] bool alive() const noexcept override { return inner_->alive(); }
+    [[nodiscard]] std::uint64_t round_trips() const noexcept override {
+        return inner_->round_trips();
+    }
+    [[nodiscard]] bool has_sent(std::string_view text) const {
+        return sent.find(text) != std::string::npos;
+    }
+
+private:
+    claims claims_;
+    std::unique_ptr<sql::connection> inner_;
+    std::string sent;
+};
+
+std::string update_of(const support::lock_database& database, const std::string& rest) {
+    return "update " + database.prefix() + rest;
+}
+
+}  // namespace
+
+TEST_CASE("a take-over between fence and commit waits for the commit and then succeeds") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
+        by_hand holder{database, 1, 300ms};
+        by_hand successor{database, 2};
+        const auto first = holder.acquire("job", 11);
+        REQUIRE(first.what == attempt::outcome::granted);
+        const auto app = application(database);
+        app->query("begin", soon());
+        REQUIRE(holder.fence(*app, first.token) == verdict::current);
+        // The holder never beats: its session expires inside the transaction.
+        auto taken = std::async(std::launch::async, [&] { return successor.take_over("job", 22); });
+        REQUIRE(somebody_waits_for_a_row(database));
+        app->query(update_of(database, "version set version = 1"), soon());
+        CHECK(database.number("select session from rowlock_lease where name = 'job'") == 1);
+        app->query("commit", soon());
+        CHECK(taken.get() > first.token);
+        CHECK(database.number("select session from rowlock_lease where name = 'job'") == 2);
+    }
+}
+
+TEST_CASE("control: without the fence the take-over happens inside the transaction") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
+        by_hand holder{database, 1, 300ms};
+        by_hand successor{database, 2};
+        REQUIRE(holder.acquire("job", 11).what == attempt::outcome::granted);
+        const auto app = application(database);
+        app->query("begin", soon());
+        app->query("select * from " + database.prefix() + "lease", soon());
+        CHECK(successor.take_over("job", 22) > 0);  // two holders until the commit
+        app->query("commit", soon());
+    }
+}
+
+TEST_CASE("SQLite: a take-over cannot write before the fenced transaction has ended") {
+    ROWLOCK_FOR_EACH_BACKEND(database, support::backend::sqlite) {
+        by_hand holder{database, 1, 400ms};
+        by_hand successor{database, 2};
+        const auto first = holder.acquire("job", 11);
+        const auto app = application(database);
+        app->query("begin immediate", soon());
+        REQUIRE(holder.fence(*app, first.token) == verdict::current);
+        const auto now = std::chrono::steady_clock::now();
+        CHECK(kind_of([&] {
+                  successor.protocol().end_expired_session(successor.db(), 1, now + 600ms);
+              }) == errc::timed_out);
+        app->query("commit", soon());
+        CHECK(successor.take_over("job", 22) > first.token);
+    }
+}
+
+TEST_CASE("SQLite: a fence does not revive a session that has expired, although nobody ended it") {
+    ROWLOCK_FOR_EACH_BACKEND(database, support::backend::sqlite) {
+        by_hand holder{database, 1, 150ms};
+        const auto first = holder.acquire("job", 11);
+        const auto app = application(database);
+        app->query("begin immediate", soon());
+        REQUIRE(holder.fence(*app, first.token) == verdict::current);
+        REQUIRE(eventually([&] {  // its renewed expiry passes within the transaction
+            return holder.fence(*app, first.token + 1) == verdict::not_current &&
+                   app->query(
+                          "select expires_at <= cast(round((julianday('now') - 2440587.5) * "
+                          "86400000.0) as integer) * 1000 from " +
+                              database.prefix() + "session where id = 1",
+                          soon())
+                           .integer(0, 0) == 1;
+        }));
+        CHECK(holder.fence(*app, first.token) == verdict::not_current);
+        app->query("rollback", soon());
+    }
+}
+
+TEST_CASE("SQLite: the fence renews the session with the commit") {
+    ROWLOCK_FOR_EACH_BACKEND(database, support::backend::sqlite) {
+        by_hand holder{database, 1, 2s};
+        const auto first = holder.acquire("job", 11);
+        const auto expiry = [&] {
+            return database.number("select expires_at from rowlock_session where id = 1");
+        };
+        const auto before = expiry();
+        std::this_thread::sleep_for(5ms);  // the clock's steps are a millisecond
+        const auto app = application(database);
+        for (const char* end : {"rollback", "commit"}) {
+            app->query("begin immediate", soon());
+            REQUIRE(holder.fence(*app, first.token) == verdict::current);
+            app->query(end, soon());
+            CHECK((expiry() > before) == (std::string_view{end} == "commit"));
+        }
+    }
+}
+
+TEST_CASE("heartbeats pass while a transaction is fenced") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
+        client locks{database.source(), database.options({.ttl = 600ms})};
+        const auto lease = locks.acquire("job");
+        const auto app = application(database);
+        app->query("begin", soon());
+        fence(*app, lease, {.max_idle = 1min});
+        const auto beats = locks.stats().heartbeats;
+        // Three times the ttl's third: far past the expiry of an unbeaten session.
+        REQUIRE(eventually([&] { return locks.stats().heartbeats > beats + 5; }));
+        CHECK(lease.held());
+        fence(*app, lease);
+        app->query("commit", soon());
+        CHECK(lease.held());
+    }
+}
+
+TEST_CASE("control: a fence that locked the session's row would stop the heartbeats") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
+        client locks{database.source(), database.options({.ttl = 1s})};
+        const auto lease = locks.acquire("job");
+        const auto app = application(database);
+        app->query("begin", soon());
+        app->query("select * from " + database.prefix() + "session for update", soon());
+        REQUIRE(somebody_waits_for_a_row(database));
+        REQUIRE(eventually([&] { return !lease.held(); }));
+        app->query("rollback", soon());
+    }
+}
+
+TEST_CASE("a rolled-back transaction frees the row") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        client locks{database.source(), database.options()};
+        const auto lease = locks.acquire("job");
+        const auto app = application(database);
+        app->query(begin_of(database), soon());
+        fence(*app, lease);
+        app->query("rollback", soon());
+        CHECK(locks.force_release("job"));
+    }
+}
+
+TEST_CASE("fences of an ended session fail and do not keep the take-over waiting") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        by_hand holder{database, 1};
+        by_hand successor{database, 2};
+        const auto first = holder.acquire("job", 11);
+        successor.protocol().end_session(successor.db(), 1, soon());
+        const auto app = application(database);
+        app->query(begin_of(database), soon());
+        bool refused = false;
+        try {
+            refused = holder.fence(*app, first.token) != verdict::current;
+        } catch (const error&) {
+            FAIL("a verdict was expected");
+        }
+        CHECK(refused);
+        // The transaction is still open, and in nobody's way.
+        if (database.speaks() == sql::dialect::sqlite) app->query("rollback", soon());
+        CHECK(successor.acquire("job", 22).what == attempt::outcome::granted);
+        if (app->transaction() != sql::transaction_state::none) app->query("rollback", soon());
+    }
+}
+
+TEST_CASE("control: a fence that does not ask for the session keeps the take-over waiting") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
+        by_hand holder{database, 1};
+        by_hand successor{database, 2};
+        REQUIRE(holder.acquire("job", 11).what == attempt::outcome::granted);
+        successor.protocol().end_session(successor.db(), 1, soon());
+        const auto app = application(database);
+        app->query("begin", soon());
+        app->query("select * from " + database.prefix() +
+                       "lease where name = 'job' and session = 1 " +
+                       (database.speaks() == sql::dialect::postgresql ? "for share"
+                                                                      : "lock in share mode"),
+                   soon());
+        auto taken = std::async(std::launch::async, [&] { return successor.acquire("job", 22); });
+        REQUIRE(somebody_waits_for_a_row(database));
+        app->query("rollback", soon());
+        CHECK(taken.get().what == attempt::outcome::granted);
+    }
+}
+
+TEST_CASE("a holder that was stopped inside a fenced transaction is cut off after max_idle") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
+        by_hand holder{database, 1, 300ms};
+        by_hand successor{database, 2};
+        const auto first = holder.acquire("job", 11);
+        const auto app = application(database);
+        app->query("begin", soon());
+        REQUIRE(holder.fence(*app, first.token, 1s) == verdict::current);
+        app->query(update_of(database, "token_floor set floor = floor + 1"), soon());
+        // Nobody ends the transaction: the server does.
+        CHECK(successor.take_over("job", 22) > first.token);
+        CHECK(kind_of([&] { app->query("commit", soon()); }) != errc{});
+        CHECK(database.number("select floor from rowlock_token_floor") == 0);
+    }
+}
+
+TEST_CASE("a fence that meets a take-over in progress waits for it and fails") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
+        const bool postgresql = database.speaks() == sql::dialect::postgresql;
+        for (const char* isolation : {"read committed", "repeatable read"}) {
+            CAPTURE(isolation);
+            client locks{database.source(), database.options()};
+            const auto lease = locks.acquire("job");
+            const by_hand successor{database, std::string_view{isolation}.size() > 14 ? 21 : 22};
+            const auto taker = database.connect();
+            taker->query("begin", soon());
+            taker->query(
+                update_of(database, "lease set token = token + 1, session = 2 where name = 'job'"),
+                soon());
+            const auto app = application(database);
+            if (!postgresql) {
+                app->query(std::string{"set session transaction isolation level "} + isolation,
+                           soon());
+            }
+            app->query("begin", soon());
+            if (postgresql) {
+                app->query(std::string{"set transaction isolation level "} + isolation, soon());
+            }
+            auto fenced = std::async(std::launch::async,
+                                     [&] { return kind_of([&] { fence(*app, lease); }); });
+            REQUIRE(somebody_waits_for_a_row(database));
+            taker->query("commit", soon());
+            const auto kind = fenced.get();
+            // Above READ COMMITTED PostgreSQL says "run it again", and then it is lost.
+            CHECK((kind == errc::lock_lost || (postgresql && kind == errc::conflict)));
+            const auto touch = [&] {
+                const auto other = database.connect();
+                if (!postgresql) other->query("set innodb_lock_wait_timeout = 1", soon());
+                return kind_of([&] {
+                    other->query(update_of(database, "lease set token = token + 1"), soon());
+                });
+            };
+            // PostgreSQL: the new holder's row is free at once. InnoDB keeps what it has locked
+            // after a wait, until the rollback that the caller owes.
+            if (postgresql) {
+                CHECK(touch() == errc{});
+            } else {
+                CHECK(touch() == errc::timed_out);
+            }
+            app->query("rollback", soon());
+            CHECK(touch() == errc{});
+            database.run("update rowlock_lease set session = null");
+        }
+    }
+}
+
+TEST_CASE("a failed fence that locked nothing first leaves the new holder's row alone") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
+        by_hand stale{database, 1};
+        by_hand holder{database, 2};
+        const auto first = stale.acquire("job", 11);
+        stale.protocol().end_session(stale.db(), 1, soon());
+        REQUIRE(holder.acquire("job", 22).what == attempt::outcome::granted);
+        const auto app = application(database);
+        app->query("begin", soon());
+        CHECK(stale.fence(*app, first.token) != verdict::current);
+        CHECK(holder.protocol().release(holder.db(), "job", 2, 22, soon()));
+        app->query("rollback", soon());
+    }
+}
+
+TEST_CASE("control: on InnoDB a plain locking read of a stale grant locks the new holder's row") {
+    ROWLOCK_FOR_EACH_BACKEND(database, support::backend::mariadb) {
+        by_hand holder{database, 2};
+        REQUIRE(holder.acquire("job", 22).what == attempt::outcome::granted);
+        const auto app = application(database);
+        app->query("begin", soon());
+        const auto none = app->query("select * from " + database.prefix() +
+                                         "lease where name = 'job' and session = 1 and token = 1 "
+                                         "lock in share mode",
+                                     soon());
+        CHECK(none.empty());
+        auto released = std::async(std::launch::async, [&] {
+            return holder.protocol().release(holder.db(), "job", 2, 22, soon());
+        });
+        REQUIRE(somebody_waits_for_a_row(database));
+        app->query("rollback", soon());
+        CHECK(released.get());
+    }
+}
+
+TEST_CASE("MariaDB: a read view from before the grant is refused; without the view it would pass") {
+    ROWLOCK_FOR_EACH_BACKEND(database, support::backend::mariadb) {
+        const auto app = application(database);
+        app->query("set session transaction isolation level repeatable read", soon());
+        app->query("begin", soon());
+        const auto stale =
+            app->query("select settled from " + database.prefix() + "token_floor", soon());
+        database.run("update rowlock_token_floor set settled = 100");  // the former holder's work
+        client locks{database.source(), database.options()};
+        auto lease = locks.acquire("job");
+        CHECK(kind_of([&] { fence(*app, lease); }) == errc::conflict);
+        CHECK(kind_of([&] { release_in(*app, lease); }) == errc::conflict);
+        CHECK(lease.held());
+        // The control: a locking read alone finds the grant, and the next read is stale.
+        CHECK(app->query("select * from " + database.prefix() +
+                             "lease where name = 'job' lock in share mode",
+                         soon())
+                  .rows() == 1);
+        CHECK(app->query("select settled from " + database.prefix() + "token_floor", soon())
+                  .integer(0, 0) == stale.integer(0, 0));
+        app->query("rollback", soon());
+    }
+}
+
+TEST_CASE("a forced release waits for the fenced transaction; fences after it fail") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
+        client locks{database.source(), database.options()};
+        client admin{database.source(), database.options()};
+        const auto lease = locks.acquire("job");
+        const auto app = application(database);
+        app->query("begin", soon());
+        fence(*app, lease);
+        auto forced = std::async(std::launch::async, [&] { return admin.force_release("job"); });
+        REQUIRE(somebody_waits_for_a_row(database));
+        CHECK(lease.held());
+        app->query("commit", soon());
+        CHECK(forced.get());
+        app->query("begin", soon());
+        CHECK(kind_of([&] { fence(*app, lease); }) == errc::lock_lost);
+        app->query("rollback", soon());
+        CHECK(lease.lost().stop_requested());
+    }
+}
+
+TEST_CASE("a reclaim waits for the predecessor's fenced transaction") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
+        client before{database.source(), database.options({.owner = "singleton"})};
+        const auto lease = before.acquire("job");
+        const auto app = application(database);
+        app->query("begin", soon());
+        fence(*app, lease);
+        client after{database.source(), database.options({.owner = "singleton"})};
+        auto reclaimed = std::async(std::launch::async, [&] { return after.reclaim(); });
+        REQUIRE(somebody_waits_for_a_row(database));
+        app->query("commit", soon());
+        const auto taken = reclaimed.get();
+        REQUIRE(taken.size() == 1);
+        CHECK(taken[0].token() > lease.token());
+        app->query("begin", soon());
+        CHECK(kind_of([&] { fence(*app, lease); }) == errc::lock_lost);
+        app->query("rollback", soon());
+    }
+}
+
+TEST_CASE("the reaper does not free the lease of an expired session under its fence") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
+        by_hand holder{database, 1, 200ms};
+        const auto first = holder.acquire("job", 11);
+        const auto app = application(database);
+        app->query("begin", soon());
+        REQUIRE(holder.fence(*app, first.token) == verdict::current);
+        REQUIRE(
+            eventually([&] { return !holder.protocol().state_of(holder.db(), 1, soon()).live; }));
+        const auto reaping = database.connect();
+        auto reaped = std::async(std::launch::async, [&] {
+            std::stop_source never;
+            try {
+                strategy::reap_round(*reaping, holder.protocol().sql(), database.reaping(100s, 20s),
+                                     never.get_token());
+            } catch (const error& failure) {
+                CHECK(failure.kind() == errc::timed_out);  // repeated with the next round
+            }
+        });
+        std::this_thread::sleep_for(300ms);
+        CHECK(database.number("select session from rowlock_lease where name = 'job'") == 1);
+        app->query("commit", soon());
+        reaped.get();
+    }
+}
+
+TEST_CASE("a fence that finds its session ended tells all leases of the session") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        client locks{database.source(), database.options()};
+        const auto lease = locks.acquire("job");
+        const auto other = locks.acquire("other");
+        database.protocol().end_session(*database.connect(), lease.session_id(), soon());
+        const auto app = application(database);
+        app->query(begin_of(database), soon());
+        CHECK(kind_of([&] { fence(*app, lease); }) == errc::lock_lost);
+        app->query("rollback", soon());
+        CHECK_FALSE(other.held());
+        CHECK(eventually([&] { return other.lost().stop_requested(); }));
+        CHECK(locks.acquire("again").held());  // in a session of its own
+    }
+}
+
+TEST_CASE("two transactions are fenced with one lease at a time") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
+        client locks{database.source(), database.options()};
+        const auto lease = locks.acquire("job");
+        const auto one = application(database);
+        const auto two = application(database);
+        one->query("begin", soon());
+        two->query("begin", soon());
+        fence(*one, lease, {.statement_deadline = 1s});
+        fence(*two, lease, {.statement_deadline = 1s});
+        one->query("commit", soon());
+        two->query("commit", soon());
+    }
+}
+
+TEST_CASE("the wait of a fence is bounded on the server") {
+    ROWLOCK_FOR_EACH_BACKEND(database, support::backend::postgresql, support::backend::mariadb,
+                             support::backend::soci_postgresql, support::backend::soci_mariadb) {
+        client locks{database.source(), database.options()};
+        auto lease = locks.acquire("job");
+        const auto taker = database.connect();
+        taker->query("begin", soon());
+        taker->query(update_of(database, "lease set token = token + 1"), soon());
+        const auto app = application(database);
+        for (int step = 0; step < 2; ++step) {
+            app->query("begin", soon());
+            const auto start = std::chrono::steady_clock::now();
+            const auto kind = kind_of([&] {
+                if (step == 0) fence(*app, lease, {.statement_deadline = 400ms});
+                if (step == 1) release_in(*app, lease, {.statement_deadline = 400ms});
+            });
+            CHECK(kind == errc::timed_out);
+            REQUIRE(app->alive());
+            CHECK(std::chrono::steady_clock::now() - start < 3s);
+            app->query("rollback", soon());
+        }
+        CHECK(lease.held());
+        taker->query("rollback", soon());
+    }
+}
+
+TEST_CASE("a fenced transaction may release its lease although somebody waits for the row") {
+    // The shared lock of the fence becomes an exclusive one, past a waiter: InnoDB might see a
+    // deadlock there.
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
+        for (const bool writes : {true, false}) {
+            CAPTURE(writes);
+            client locks{database.source(), database.options()};
+            client admin{database.source(), database.options()};
+            auto lease = locks.acquire("job");
+            const auto token = lease.token();
+            const auto app = application(database);
+            app->query("begin", soon());
+            if (writes)
+                app->query(update_of(database, "token_floor set floor = floor + 1"), soon());
+            fence(*app, lease);
+            auto forced =
+                std::async(std::launch::async, [&] { return admin.force_release("job"); });
+            REQUIRE(somebody_waits_for_a_row(database));
+            release_in(*app, lease);
+            app->query("commit", soon());
+            static_cast<void>(forced.get());
+            const auto next = admin.try_acquire("job");
+            REQUIRE(next);
+            CHECK(next->token() > token);
+        }
+    }
+}
+
+TEST_CASE("a client that dies before the commit of its release leaves the lease with its session") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        client locks{database.source(), database.options()};
+        auto lease = locks.acquire("job");
+        {
+            const auto app = application(database);
+            app->query(begin_of(database), soon());
+            release_in(*app, lease);
+        }  // the connection is gone, and the transaction with it
+        CHECK(eventually([&] {
+            return database.number(
+                       "select count(*) from rowlock_lease where session is not null "
+                       "and name = 'job'") == 1;
+        }));
+        const auto app = application(database);
+        app->query(begin_of(database), soon());
+        fence(*app, lease);
+        app->query("commit", soon());
+        CHECK(lease.held());
+    }
+}
+
+TEST_CASE("a release before the end of the transaction that released waits, and not for ever") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
+        client locks{database.source(), database.options({.statement_deadline = 400ms})};
+        auto lease = locks.acquire("job");
+        const auto app = application(database);
+        app->query("begin", soon());
+        release_in(*app, lease);
+        const auto start = std::chrono::steady_clock::now();
+        CHECK(kind_of([&] { lease.release(); }) != errc{});
+        CHECK(std::chrono::steady_clock::now() - start < 3s);
+        app->query("rollback", soon());
+        // Told to the database in the background after all.
+        CHECK(eventually([&] { return locks.try_acquire("job").has_value(); }));
+    }
+}
+
+TEST_CASE("a commit that released is no loss, even to a comparison with the database") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        client locks{database.source(), database.options({.ttl = 600ms})};
+        auto lease = locks.acquire("job");
+        const auto other = locks.acquire("other");
+        const auto app = application(database);
+        app->query(begin_of(database), soon());
+        release_in(*app, lease);
+        app->query("commit", soon());
+        REQUIRE(locks.force_release("other"));
+        REQUIRE(eventually([&] { return other.lost().stop_requested(); }));  // it has compared
+        CHECK_FALSE(lease.lost().stop_requested());
+        lease.release();
+        CHECK(locks.stats().lost == 1);
+        CHECK(locks.stats().released == 1);
+    }
+}
+
+TEST_CASE("a rolled-back release is still the client's after a comparison with the database") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        client locks{database.source(), database.options({.ttl = 600ms})};
+        auto lease = locks.acquire("job");
+        const auto other = locks.acquire("other");
+        const auto app = application(database);
+        app->query(begin_of(database), soon());
+        release_in(*app, lease);
+        app->query("rollback", soon());
+        REQUIRE(locks.force_release("other"));
+        REQUIRE(eventually([&] { return other.lost().stop_requested(); }));
+        app->query(begin_of(database), soon());
+        fence(*app, lease);
+        app->query("commit", soon());
+        CHECK(lease.held());
+    }
+}
+
+TEST_CASE("on a Galera node the fence is a write, under the same conditions") {
+    ROWLOCK_FOR_EACH_BACKEND(database, support::backend::mariadb) {
+        client locks{database.source(), database.options()};
+        auto lease = locks.acquire("job");
+        reticent_connection app{application(database), claims::to_be_galera};
+        REQUIRE(sql::facts_of(app, soon()).galera);
+        CHECK(kind_of([&] { fence(app, lease); }) == errc::invalid_options);
+        for (const char* isolation : {"read committed", "repeatable read"}) {
+            CAPTURE(isolation);
+            app.query(std::string{"set session transaction isolation level "} + isolation, soon());
+            app.query("begin", soon());
+            const auto before =
+                database.number("select changed_at from rowlock_lease where name = 'job'");
+            fence(app, lease);
+            fence(app, lease);
+            app.query("commit", soon());
+            CHECK(app.has_sent("fence_write"));
+            CHECK(database.number("select changed_at from rowlock_lease where name = 'job'") >
+                  before);
+        }
+        app.query("begin", soon());
+        app.query("select * from " + database.prefix() + "token_floor", soon());  // the view
+        auto young = locks.acquire("young");
+        CHECK(kind_of([&] { fence(app, young); }) == errc::conflict);
+        release_in(app, lease);
+        app.query("commit", soon());
+        auto next = locks.acquire("job");
+        REQUIRE(locks.force_release("job"));
+        app.query("begin", soon());
+        CHECK(kind_of([&] { fence(app, next); }) == errc::lock_lost);
+        app.query("rollback", soon());
+    }
+}
+
+TEST_CASE("MariaDB, SERIALIZABLE: the fence holds, and heartbeats wait for its transaction") {
+    ROWLOCK_FOR_EACH_BACKEND(database, support::backend::mariadb) {
+        client locks{database.source(), database.options({.ttl = 1s})};
+        const auto lease = locks.acquire("job");
+        const auto app = application(database);
+        app->query("set session transaction isolation level serializable", soon());
+        app->query("begin", soon());
+        fence(*app, lease);
+        REQUIRE(somebody_waits_for_a_row(database));
+        app->query("commit", soon());
+        CHECK(lease.held());  // shorter than ttl - margin
+    }
+}
+
+TEST_CASE("a reply to the fence that is lost leaves a dead connection and a held lease") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        client locks{database.source(), database.options()};
+        auto lease = locks.acquire("job");
+        for (const char* what : {"fence", "release_in"}) {
+            support::interception network;
+            const auto app = network.wrap(database.source()).connect(soon());
+            app->query(begin_of(database), soon());
+            network.after([&](std::string_view name) {
+                if (name == what) support::interception::lose_reply();
+            });
+            CHECK(kind_of([&] {
+                      if (std::string_view{what} == "fence")
+                          fence(*app, lease);
+                      else
+                          release_in(*app, lease);
+                  }) == errc::outcome_unknown);
+            CHECK(lease.held());  // no commit can follow
+        }
+    }
+}
+
+TEST_CASE("a connection that does not tell its transaction is asked for it") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
+        client locks{database.source(), database.options()};
+        const auto lease = locks.acquire("job");
+        for (const auto what : {claims::nothing, claims::to_be_mysql}) {
+            const bool postgresql = database.speaks() == sql::dialect::postgresql;
+            if (postgresql && what != claims::nothing) continue;
+            reticent_connection app{application(database), what};
+            CHECK(kind_of([&] { fence(app, lease); }) == errc::invalid_options);
+            app.query("begin", soon());
+            fence(app, lease);
+            app.query("commit", soon());
+            if (what == claims::to_be_mysql) {
+                CHECK(app.has_sent("MAX_EXECUTION_TIME(5000)"));
+                CHECK(app.has_sent("set session wait_timeout = 30"));
+                app.query("set autocommit = 0", soon());
+                fence(app, lease);
+                app.query("rollback", soon());
+            }
+            if (!postgresql) continue;
+            app.query("begin", soon());
+            CHECK_THROWS(app.query("select 1/0", soon()));
+            CHECK(kind_of([&] { fence(app, lease); }) == errc::invalid_options);
+            app.query("rollback", soon());
+        }
+        CHECK(lease.held());
+    }
+}
+
+TEST_CASE("a fence finds the tables in the client's schema") {
+    if (support::lock_database database{support::backend::postgresql}; database.there()) {
+        const std::string schema = database.prefix() + "schema";
+        migrate(database.source(), {.schema = schema});
+        {
+            client locks{database.source(), {.schema = schema}};
+            const auto lease = locks.acquire("job");
+            const auto app = application(database);
+            app->query("set search_path = pg_catalog", soon());
+            app->query("begin", soon());
+            fence(*app, lease);
+            app->query("commit", soon());
+        }
+        database.run("drop schema " + schema + " cascade");
+    }
+}
+
+TEST_CASE("SQLite: a connection to another file is told from a lost lease") {
+    testing::database ours;
+    testing::database theirs;
+    client locks{ours.source(), ours.options()};
+    const auto lease = locks.acquire("job");
+    const auto app = theirs.source().connect(soon());
+    app->query("begin immediate", soon());
+    CHECK(kind_of([&] { fence(*app, lease); }) == errc::invalid_options);
+    app->query("rollback", soon());
+    const auto right = ours.source().connect(soon());  // knows the hand-moved clock, too
+    right->query("begin immediate", soon());
+    fence(*right, lease);
+    right->query("commit", soon());
+    CHECK(lease.held());
+}
+
+TEST_CASE("a fence in a forked child is refused") {
+    ROWLOCK_FOR_EACH_BACKEND(database, support::backend::postgresql) {
+        client locks{database.source(), database.options()};
+        const auto lease = locks.acquire("job");
+        const auto app = application(database);
+        app->query("begin", soon());
+        const pid_t child = fork();
+        if (child == 0) {
+            _exit(kind_of([&] { fence(*app, lease); }) == errc::wrong_process ? 0 : 1);
+        }
+        int status = -1;
+        REQUIRE(waitpid(child, &status, 0) == child);
+        CHECK(status == 0);
+        fence(*app, lease);
+        app->query("commit", soon());
+    }
+}

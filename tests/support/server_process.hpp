@@ -1,0 +1,54 @@
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace support {
+
+/// A folder that an unprivileged server may use, removed with what is in it.
+class server_folder {
+public:
+    server_folder();
+    server_folder(const server_folder&) = delete;
+    server_folder& operator=(const server_folder&) = delete;
+    ~server_folder();
+
+    [[nodiscard]] const std::string& path() const noexcept { return path_; }
+    /// A file in it that the server alone may read.
+    void write(const std::string& name, const std::string& text) const;
+    [[nodiscard]] std::string read(const std::string& name) const;
+
+private:
+    std::string path_;
+};
+
+/// A server in the background, started as `nobody` if we are root, its output in a file of the
+/// folder. Ends with the thread that made it, whatever becomes of the program.
+class server_process {
+public:
+    server_process(const std::vector<std::string>& command, const server_folder& folder,
+                   const std::string& log, int stop_signal);
+    server_process(const server_process&) = delete;
+    server_process& operator=(const server_process&) = delete;
+    /// Asks it to stop, insists after ten seconds.
+    ~server_process();
+
+    [[nodiscard]] bool is_running();
+
+private:
+    pid_t id_;
+    int stop_signal_;
+    bool over_ = false;
+};
+
+/// Runs a command to its end in the same way; its exit status.
+int run_as_server(const std::vector<std::string>& command, const server_folder& folder,
+                  const std::string& log);
+
+/// A port of 127.0.0.1 that was free a moment ago.
+[[nodiscard]] std::uint16_t free_port();
+
+}  // namespace support

@@ -1,0 +1,97 @@
+#include "support/standby.hpp"
+
+#include "contract/server_address.hpp"
+#include "support/lock_database.hpp"
+#include "support/servers.hpp"
+#include <rowlock/driver/postgresql.hpp>
+
+#include <signal.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <regex>
+#include <stdexcept>
+
+namespace support {
+namespace {
+
+/// Where the primary's socket is: only there may a standby come in without a password.
+struct socket_address {
+    std::string folder;
+    std::string port;
+};
+
+socket_address address_in(const std::string& url) {
+    const std::regex form{R"(.*[?&]host=([^&]*)&port=(\d+).*)"};
+    std::smatch found;
+    if (!std::regex_match(url, found, form)) {
+        throw std::runtime_error{"the socket's URL has another form than scripts/with-servers'"};
+    }
+    return {std::regex_replace(found[1].str(), std::regex{"%2F"}, "/"), found[2]};
+}
+
+/// Programs of the primary's own version.
+std::string programs(rowlock::sql::connection& primary) {
+    if (const char* folder = std::getenv("ROWLOCK_POSTGRESQL_BIN")) return folder;
+    const auto version =
+        primary.query("select current_setting('server_version_num')::int / 10000", soon());
+    return "/usr/lib/postgresql/" + std::string{version.text(0, 0)} + "/bin";
+}
+
+}  // namespace
+
+std::unique_ptr<standby> standby::start() {
+    const auto socket_url = socket_url_of(server::postgresql);
+    const auto url = url_of(server::postgresql);
+    if (!socket_url || !url) return nullptr;
+    const auto primary = rowlock::postgresql::open(*url).connect(soon());
+    const std::string bin = programs(*primary);
+    if (access((bin + "/pg_basebackup").c_str(), X_OK) != 0) {
+        miss_program("pg_basebackup", "postgresql-15");
+        return nullptr;
+    }
+    const std::string most{
+        primary->query("select current_setting('max_connections')", soon()).text(0, 0)};
+    const auto from = address_in(*socket_url);
+    auto where = contract::address_of(server::postgresql);
+    std::unique_ptr<standby> made{new standby};
+    const std::string& home = made->folder_.path();
+    if (run_as_server(
+            {bin + "/pg_basebackup", "-h", from.folder, "-p", from.port, "-U", "postgres", "-D",
+             home + "/data", "-X", "stream", "-R", "--checkpoint=fast", "--no-sync"},
+            made->folder_, "basebackup.log") != 0) {
+        throw std::runtime_error{"pg_basebackup failed: " + made->folder_.read("basebackup.log")};
+    }
+    for (int attempt = 0; attempt < 5; ++attempt) {
+        where.port = free_port();
+        where.host = "127.0.0.1";
+        made->process_ = std::make_unique<server_process>(
+            std::vector<std::string>{bin + "/postgres", "-D", home + "/data", "-p",
+                                     std::to_string(where.port), "-c", "listen_addresses=127.0.0.1",
+                                     "-c", "unix_socket_directories=" + home, "-c",
+                                     "max_connections=" + most, "-c", "hot_standby=on", "-c",
+                                     "shared_buffers=16MB", "-c", "fsync=off"},
+            made->folder_, "standby.log", SIGINT);
+        made->url_ = where.url() + "?target_session_attrs=any";
+        const auto source = rowlock::postgresql::open(made->url_);
+        const auto answers = [&] {
+            try {
+                return source.connect(soon())
+                           ->query("select pg_is_in_recovery()::int", soon())
+                           .integer(0, 0) == 1;
+            } catch (const rowlock::error&) {
+                return !made->process_->is_running();
+            }
+        };
+        if (eventually(answers, std::chrono::seconds{30}) && made->process_->is_running()) {
+            return made;
+        }
+    }
+    throw std::runtime_error{"the standby did not start: " + made->folder_.read("standby.log")};
+}
+
+void standby::promote() {
+    rowlock::postgresql::open(url_).connect(soon())->query("select pg_promote(true, 30)", soon());
+}
+
+}  // namespace support

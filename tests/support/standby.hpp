@@ -1,0 +1,30 @@
+#pragma once
+
+#include "support/server_process.hpp"
+
+#include <memory>
+#include <string>
+
+namespace support {
+
+/// A streaming standby of the test PostgreSQL, for one test case.
+class standby {
+public:
+    /// Null if the server is missing or is not one that scripts/with-servers started: the case then
+    /// counts as skipped, or fails.
+    [[nodiscard]] static std::unique_ptr<standby> start();
+
+    /// Of the test database, on the standby.
+    [[nodiscard]] const std::string& url() const noexcept { return url_; }
+    /// Makes it a primary of its own and waits until it is.
+    void promote();
+
+private:
+    standby() = default;
+
+    server_folder folder_;
+    std::unique_ptr<server_process> process_;
+    std::string url_;
+};
+
+}  // namespace support

@@ -1,0 +1,57 @@
+#include "client/statement_effect.hpp"
+
+#include <doctest/doctest.h>
+
+#include <initializer_list>
+#include <string_view>
+
+using namespace rowlock;
+using detail::effect_of;
+using detail::statement_effect;
+
+namespace {
+
+void all_are(statement_effect wanted, sql::dialect speaks,
+             std::initializer_list<std::string_view> texts) {
+    for (const auto text : texts) {
+        CAPTURE(text);
+        CHECK(effect_of(speaks, text) == wanted);
+    }
+}
+
+}  // namespace
+
+TEST_CASE("what ends a transaction is known however it is written") {
+    for (const auto speaks :
+         {sql::dialect::postgresql, sql::dialect::mysql, sql::dialect::sqlite}) {
+        all_are(
+            statement_effect::ends_transaction, speaks,
+            {"commit", "  COMMIT;", "/* x */ Commit", "-- x\ncommit", "begin", "start transaction",
+             "rollback", "rollback work", "Rollback;", "abort", "end", "prepare transaction 'x'"});
+        all_are(statement_effect::several, speaks, {"select 1; commit", "select ';' ; commit"});
+        all_are(
+            statement_effect::plain, speaks,
+            {"select 1", "(select 1)", "select 1;", "select ';'", "insert into commit values (1)",
+             "with x as (select 1) select * from x", "update t set a = 'commit'", "savepoint a",
+             "rollback to a", "rollback work to savepoint a", "ROLLBACK TRANSACTION TO a",
+             "release savepoint a", "/* rowlock x */ delete from t"});
+        all_are(statement_effect::leaves_traces, speaks,
+                {"set x = 1", "create temporary table x (a int)", "select get_lock('a', 1)",
+                 "select SET_CONFIG('a', 'b', false)", "select pg_advisory_lock(1)"});
+        all_are(statement_effect::may_end, speaks, {"call x()", "execute x"});
+    }
+}
+
+TEST_CASE("each database has statements that end a transaction in its own way") {
+    all_are(statement_effect::ends_transaction, sql::dialect::mysql,
+            {"create table t (a int)", "truncate t", "set autocommit = 1", "SET @@autocommit=1",
+             "/*! commit */", "/*M! commit */", "lock tables t write", "alter table t add b int"});
+    all_are(statement_effect::plain, sql::dialect::postgresql,
+            {"set local lock_timeout = 1", "select \"set_config\" from t"});
+    all_are(statement_effect::leaves_traces, sql::dialect::postgresql,
+            {"create table t (a int)", "do $$ begin perform 1; end $$", "set lock_timeout = 1"});
+    all_are(statement_effect::leaves_traces, sql::dialect::sqlite,
+            {"pragma synchronous", "vacuum"});
+    all_are(statement_effect::leaves_traces, sql::dialect::mysql,
+            {"select @a := 1", "select 1 into @b", "drop temporary table t"});
+}
