@@ -205,17 +205,24 @@ private:
 /// Reads and changes rows of one table by version. Each change is one conditional statement; the
 /// database decides, whatever isolation level the caller's transaction has:
 /// - READ COMMITTED, and MySQL's REPEATABLE READ: a change that finds the row locked waits, looks
-/// at
-///   what the other transaction left, and answers conflict. It does not abort the transaction.
+///   at what the other transaction left, and answers conflict. It does not abort the transaction.
 /// - PostgreSQL's REPEATABLE READ and SERIALIZABLE: the server fails the transaction instead, and
-/// so
-///   may MariaDB from 11.6 on; SQLite does so where a transaction has read before another
-///   connection wrote. That is an error errc::conflict: start the transaction over.
+///   so does MariaDB with innodb_snapshot_isolation (on by default from 11.6); SQLite does so where
+///   a transaction has read before another connection wrote. That is an error errc::conflict: start
+///   the transaction over.
+/// - MySQL's SERIALIZABLE: read() locks the row for its transaction. Of two who have read and then
+///   write, one gets errc::deadlock (retryable): start the transaction over.
+/// - MySQL's READ UNCOMMITTED: do not read there. It shows versions that may be rolled back.
+///
+/// Forget a version that came to be in a transaction that was rolled back: the next one to change
+/// the row may give it the same again, and it would match.
 ///
 /// On a Galera cluster the second writer of a row is a deadlock at its commit (retryable).
 ///
-/// A change whose reply is lost outside of a transaction is errc::outcome_unknown: read the row. If
-/// it still has the version seen, nothing was done.
+/// A change whose reply is lost outside of a transaction is errc::outcome_unknown. That the row
+/// still has the version seen proves nothing: the change may be waiting for a lock on the server
+/// yet. Make the same change again, with the same `seen`: whatever comes of the first, one of them
+/// at most is made. If that is a conflict, read the row to see whose change it was.
 ///
 /// Thread-safe, each call on a connection of its own; copies share what they know. Make one per
 /// table and database and keep it: what the catalog says of the columns is asked once (PostgreSQL,
@@ -224,8 +231,11 @@ private:
 ///
 /// Errors of every call, besides those of sql::connection:
 /// - errc::invalid_options: a key of another length or with a NULL, an unknown or reserved column;
-/// - errc::schema_outdated: the table or a column is missing;
-/// - errc::unsupported: the version column is of a type that cannot tell two updates apart;
+/// - errc::schema_outdated: the table or a column is missing, or the table is a temporary one of
+///   MariaDB's, which its catalog does not show;
+/// - errc::unsupported: the version column is of a type that cannot tell two updates apart; or
+///   something suppresses the change (PostgreSQL and SQLite: a trigger, a rule, row-level
+///   security);
 /// - errc::unindexed_key: the key matched several rows. Those are changed: roll back;
 /// - errc::database_error: a version that is NULL, not understood, or cannot grow any more.
 class versioned_table {
@@ -244,10 +254,14 @@ public:
 
     /// Makes a row with its first version: 1, or the time. Empty if the key is taken, by a row that
     /// is marked as deleted, too; a PostgreSQL transaction goes on. One round trip (MySQL: two if
-    /// it is taken).
+    /// it is taken; four before another unique index of the table is errc::unique_violation).
+    ///
+    /// Needs a primary key or unique index of just the key's columns: errc::unindexed_key on
+    /// PostgreSQL, where that ends the transaction, and on SQLite; MySQL makes a second row.
     ///
     /// Counters begin at 1 again if a row is erased and made anew: a version seen before that may
-    /// then match. Where that matters, soft_delete() and restore(), or use updated_at.
+    /// then match. Where that matters, soft_delete() and restore(). A time helps only as far as the
+    /// clock has gone on since: not within a tick, nor if the old row was ahead of the clock.
     [[nodiscard]] std::optional<row_version> insert(
         sql::connection& db, const row_key& key,
         const std::vector<assignment>& assignments = {}) const;
@@ -374,14 +388,15 @@ private:
 };
 
 template <typename Result>
-inline constexpr bool tells_conflict = std::is_same_v<Result, update_result>;
+inline constexpr bool tells_conflict = std::is_same_v<std::remove_cv_t<Result>, update_result>;
 
 /// Runs `once(attempt)` until it neither throws what may be repeated nor answers conflict.
 template <typename Once>
 auto until_no_conflict(const retry_policy& policy, const std::stop_token& stop,
                        const sql::connection* db, Once&& once)
-    -> retried<std::invoke_result_t<Once&, int>> {
+    -> retried<std::remove_cv_t<std::invoke_result_t<Once&, int>>> {
     using result = std::invoke_result_t<Once&, int>;
+    static_assert(!std::is_reference_v<result>, "the action returns a value, not a reference");
     const auto first = std::chrono::steady_clock::now();
     for (int attempt = 1;; ++attempt) {
         try {
@@ -389,7 +404,7 @@ auto until_no_conflict(const retry_policy& policy, const std::stop_token& stop,
                 once(attempt);
                 return {attempt};
             } else {
-                result answer = once(attempt);
+                std::remove_cv_t<result> answer = once(attempt);
                 if constexpr (tells_conflict<result>) {
                     if (answer.what() == update_result::outcome::conflict) throw conflict_error();
                 }
@@ -430,19 +445,21 @@ auto retry_on_conflict(const retry_policy& policy, Action&& action,
 }
 
 /// The same, with a transaction on `db` for each attempt, begun here because you ask for it and
-/// committed before the answer is given. `db` must not be in a transaction. An attempt that throws,
-/// or answers `conflict` or `gone`, is rolled back. On SQLite the transaction has the file to
-/// itself from its start (BEGIN IMMEDIATE), so what it reads cannot change before it writes. A
-/// commit whose reply is lost is errc::outcome_unknown and is never repeated; nor is anything once
-/// the connection is gone. Two round trips per attempt besides the action's (Connector/C++: two
-/// more, to see that there is no transaction).
-/// @throws error as above; errc::invalid_options if `db` is in a transaction;
+/// committed before the answer is given. `db` must not be in a transaction, nor have autocommit
+/// switched off (MySQL). An attempt that throws, or answers `conflict` or `gone`, is rolled back:
+/// forget the versions that it made. On SQLite the transaction has the file to itself from its
+/// start (BEGIN IMMEDIATE), so what it reads cannot change before it writes. A commit whose reply
+/// is lost is errc::outcome_unknown and is never repeated; nor is anything once the connection is
+/// gone. Two round trips per attempt besides the action's (Connector/C++: two more, to see that
+/// there is no transaction).
+/// @throws error as above; errc::invalid_options if `db` is in a transaction or has autocommit off;
 /// errc::database_error if the action ended the transaction itself, or swallowed the error that did
 template <typename Action>
 requires std::invocable<Action&, int>
 auto retry_on_conflict(sql::connection& db, const retry_policy& policy, Action&& action,
                        const conflict_options& options = {}) {
-    using result = std::invoke_result_t<Action&, int>;
+    using result = std::remove_cv_t<std::invoke_result_t<Action&, int>>;
+    static_assert(!std::is_reference_v<result>, "the action returns a value, not a reference");
     return detail::until_no_conflict(policy, options.stop, &db, [&](int attempt) -> result {
         detail::attempt_transaction transaction{db, options.statement_deadline};
         if constexpr (std::is_void_v<result>) {

@@ -8,7 +8,8 @@
 /// Names of the caller's own tables and columns, as they stand in SQL text.
 namespace rowlock::dialect {
 
-/// In the dialect's quotes, which keep upper and lower case apart on PostgreSQL.
+/// In the dialect's quotes, which keep upper and lower case apart on PostgreSQL: "name" there and
+/// `name` elsewhere.
 /// @throws error errc::invalid_options if it is empty, holds a control character, is no UTF-8, or
 /// is longer than the database keeps (63 bytes on PostgreSQL, which would cut it in silence; 64
 /// characters on MySQL)

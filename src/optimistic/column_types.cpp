@@ -69,6 +69,9 @@ constexpr std::array mysql_types{
     named_type{"mediumint", storage::integer, 8'388'607},
     named_type{"int", storage::integer, 2'147'483'647},
     named_type{"bigint", storage::integer},
+    named_type{"decimal", storage::number},
+    named_type{"float", storage::number},
+    named_type{"double", storage::number},
     named_type{"datetime", storage::plain_time},
     named_type{"timestamp", storage::local_time},
     named_type{"char", storage::text},
@@ -124,6 +127,15 @@ char lower(char c) {
     return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
 }
 
+/// SQLite's own rule. Every number that is written to such a column becomes a floating one.
+bool keeps_reals(std::string_view declared) {
+    const auto has = [&](std::string_view part) {
+        return declared.find(part) != std::string_view::npos;
+    };
+    return !has("int") && !has("char") && !has("clob") && !has("text") && !has("blob") &&
+           (has("real") || has("floa") || has("doub"));
+}
+
 [[noreturn]] void refuse(const std::string& why) {
     throw error{errc::unsupported, why};
 }
@@ -144,19 +156,29 @@ column_types column_types::of(sql::connection& db, std::string_view table, sql::
     return made;
 }
 
-const column_type& column_types::at(std::string_view column) const {
+const column_type* column_types::find(std::string_view column) const noexcept {
     const auto same = [&](const auto& each) {
         if (speaks_ == sql::dialect::postgresql) return each.first == column;
         return std::ranges::equal(each.first, column, {}, lower, lower);
     };
     const auto found = std::ranges::find_if(columns_, same);
-    if (found != columns_.end()) return found->second;
+    return found == columns_.end() ? nullptr : &found->second;
+}
+
+const column_type& column_types::at(std::string_view column) const {
+    if (const column_type* const found = find(column)) return *found;
     throw error{errc::schema_outdated,
                 "a column that the description of a versioned_table names is missing"};
 }
 
 void require_version_type(sql::dialect speaks, const column_type& type, bool is_time) {
-    if (speaks == sql::dialect::sqlite) return;  // each row's own value is looked at
+    if (speaks == sql::dialect::sqlite) {
+        // Otherwise each row's own value is looked at.
+        if (!is_time && keeps_reals(type.declared)) {
+            refuse("the version column must be of an integer type, not " + type.declared);
+        }
+        return;
+    }
     if (!is_time) {
         if (type.stored == storage::integer) return;
         refuse("the version column must be of an integer type, not " + type.declared +
@@ -181,7 +203,7 @@ void require_version_type(sql::dialect speaks, const column_type& type, bool is_
 }
 
 void require_deleted_type(const column_type& type) {
-    if (type.stored != storage::other) return;
+    if (type.stored != storage::other && type.stored != storage::number) return;
     refuse("the column deleted_at must hold a time or an integer, not " + type.declared);
 }
 

@@ -15,6 +15,9 @@ public:
     /// One round trip. @throws error errc::schema_outdated if the table is missing
     static column_types of(sql::connection& db, std::string_view table, sql::deadline until);
 
+    /// Null if there was none of that name. Letters beyond ASCII must be written as the catalog has
+    /// them.
+    [[nodiscard]] const column_type* find(std::string_view column) const noexcept;
     /// @throws error errc::schema_outdated if there is none of that name
     [[nodiscard]] const column_type& at(std::string_view column) const;
 

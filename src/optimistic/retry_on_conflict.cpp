@@ -41,8 +41,9 @@ attempt_transaction::attempt_transaction(sql::connection& db,
     const auto state = sql::transaction_of(db_, from_now(statement_deadline));
     if (state != sql::transaction_state::none) {
         throw error{errc::invalid_options,
-                    "this connection is in a transaction: end it first, or call the "
-                    "retry_on_conflict() without a connection around the whole of it"};
+                    "this connection is in a transaction, or has autocommit switched off: end it, "
+                    "or switch it on, first; or call the retry_on_conflict() without a connection "
+                    "around the whole of it"};
     }
     db_.query(db_.speaks() == sql::dialect::sqlite ? "begin immediate" : "begin",
               from_now(statement_deadline));

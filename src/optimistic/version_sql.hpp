@@ -16,6 +16,7 @@ namespace rowlock::optimistic {
 /// How a column keeps what it holds.
 enum class storage : unsigned char {
     integer,
+    number,      ///< of another kind, exact or not: MySQL's DECIMAL, DOUBLE
     zoned_time,  ///< an instant: timestamptz
     plain_time,  ///< without a zone, UTC by our convention: timestamp, DATETIME
     local_time,  ///< shown in the session's zone: MySQL's TIMESTAMP

@@ -67,16 +67,21 @@ bool same_column(sql::dialect speaks, std::string_view a, std::string_view b) {
     return std::ranges::equal(a, b, {}, lower, lower);
 }
 
+constexpr bool beyond_ascii(char c) {
+    return static_cast<unsigned char>(c) >= 0x80;
+}
+
 /// What is known of the table on one dialect.
 struct known_table {
     table_shape shape;
     std::int64_t most;  ///< the greatest version
     std::vector<storage> key;
+    column_types columns;  ///< when they were asked for
 };
 
 known_table known(const table_description& from, sql::connection& db, sql::deadline until) {
     const sql::dialect speaks = db.speaks();
-    const auto types = column_types::of(db, from.table, until);
+    auto types = column_types::of(db, from.table, until);
     const column_type& version = types.at(from.version.name());
     require_version_type(speaks, version, from.version.is_time());
     known_table made{.shape = {.speaks = speaks,
@@ -86,7 +91,8 @@ known_table known(const table_description& from, sql::connection& db, sql::deadl
                                .version_is_time = from.version.is_time(),
                                .version_stored = version.stored},
                      .most = from.version.is_time() ? last_time : version.most,
-                     .key = {}};
+                     .key = {},
+                     .columns = {}};
     for (const std::string& column : from.key) {
         made.shape.key.push_back(dialect::quoted(speaks, column));
         made.key.push_back(types.at(column).stored);
@@ -97,7 +103,16 @@ known_table known(const table_description& from, sql::connection& db, sql::deadl
         made.shape.deleted_at = dialect::quoted(speaks, from.deleted_at);
         made.shape.deleted_stored = deleted.stored;
     }
+    made.columns = std::move(types);
     return made;
+}
+
+/// MySQL folds the case of every letter, we that of ASCII: `GRÖSSE` could be the version under
+/// another name. So beyond ASCII a name is one that the catalog has, letter by letter.
+void require_spelling(const known_table& table, std::string_view column) {
+    if (table.shape.speaks != sql::dialect::mysql) return;
+    if (std::ranges::none_of(column, beyond_ascii) || table.columns.find(column)) return;
+    refuse("a column with letters beyond ASCII must be spelt as in the table");
 }
 
 /// Parameters, and the texts that were made for them.
@@ -118,10 +133,14 @@ void add_key_for_mysql(parameters& to, const sql::value& given, storage column) 
     if (column == storage::text && given.type() == sql::value::kind::integer) {
         return to.add_copy(std::to_string(given.integer()));
     }
-    if (column == storage::integer && given.type() == sql::value::kind::text) {
+    const bool number_wanted = column == storage::integer || column == storage::number;
+    if (number_wanted && given.type() == sql::value::kind::text) {
         const auto number = whole_number(given.text());
         if (number) return to.add(*number);
-        if (!all_digits(given.text())) refuse("the key of this table is a number, not a text");
+        // Beyond 64 bits: only with a whole column do all servers compare exactly.
+        if (column == storage::number || !all_digits(given.text())) {
+            refuse("the key of this table is a number: give an integer");
+        }
     }
     to.add(given);
 }
@@ -153,7 +172,10 @@ void add_seen(parameters& to, const known_table& table, const row_version& seen)
         return to.add(seen.str());
     }
     const std::int64_t number = seen.number();
-    if (number > table.most) refuse("this version is greater than any that the column can hold");
+    // PostgreSQL would fail, and with it the transaction.
+    if (number > table.most || number < -table.most - 1) {
+        refuse("this version is greater or smaller than any that the column can hold");
+    }
     to.add(number);
 }
 
@@ -180,6 +202,24 @@ void require_growth(const known_table& table, const row_version& seen) {
         "roll back"};
 }
 
+[[noreturn]] void refuse_suppressed() {
+    throw error{errc::unsupported,
+                "the row has the version seen, but the database leaves it as it is: a trigger, a "
+                "rule or a row-level security policy suppresses the change"};
+}
+
+[[noreturn]] void refuse_unindexed() {
+    throw error{errc::unindexed_key,
+                "a versioned_table can insert only where a primary key or a unique index of just "
+                "the columns of the key tells that a row is there already"};
+}
+
+/// PostgreSQL and SQLite say that ON CONFLICT has nothing to go by.
+bool lacks_unique_index(const error& failure) {
+    return failure.sqlstate() == "42P10" ||
+           failure.server_message().find("ON CONFLICT clause does not match") != std::string::npos;
+}
+
 row_version read_version(const known_table& table, const sql::result& rows) {
     if (rows.is_null(0, 0)) {
         throw error{errc::database_error,
@@ -197,6 +237,12 @@ row_version read_version(const known_table& table, const sql::result& rows) {
         }
     }
     return version;
+}
+
+/// Whether a row that a change did not match has the version seen all the same. Not to be told on
+/// MySQL, where an old snapshot shows it, too.
+bool is_unmoved(const known_table& table, const row_version& seen, const sql::result& rows) {
+    return answers_version(table.shape) && !rows.is_null(0, 0) && rows.text(0, 0) == seen.str();
 }
 
 /// The answer of a change with RETURNING. A trigger that writes the version, such as one that sets
@@ -297,12 +343,12 @@ public:
         return rows;
     }
 
-    void require_assignable(sql::dialect speaks, const std::vector<assignment>& values,
+    void require_assignable(const known_table& table, const std::vector<assignment>& values,
                             bool inserting) const;
 
-    /// After a change that matched no row.
-    update_result why_not(sql::connection& db, const row_key& key, const row_version& seen,
-                          mark how);
+    /// After a change that matched no row; nothing if it should have matched.
+    std::optional<update_result> why_not(sql::connection& db, const row_key& key,
+                                         const row_version& seen, mark how);
     /// The version that MySQL is told to write.
     std::int64_t new_version(sql::connection& db, std::int64_t at_least) const;
     update_result change(sql::connection& db, const row_key& key, const row_version& seen,
@@ -321,10 +367,12 @@ private:
     std::unordered_map<std::string, sql::statement> statements_;
 };
 
-void versioned_table::state::require_assignable(sql::dialect speaks,
+void versioned_table::state::require_assignable(const known_table& table,
                                                 const std::vector<assignment>& values,
                                                 bool inserting) const {
+    const sql::dialect speaks = table.shape.speaks;
     for (auto each = values.begin(); each != values.end(); ++each) {
+        require_spelling(table, each->column);
         const auto is = [&](std::string_view name) {
             return same_column(speaks, each->column, name);
         };
@@ -342,16 +390,17 @@ void versioned_table::state::require_assignable(sql::dialect speaks,
     }
 }
 
-update_result versioned_table::state::why_not(sql::connection& db, const row_key& key,
-                                              const row_version& seen, mark how) {
+std::optional<update_result> versioned_table::state::why_not(sql::connection& db,
+                                                             const row_key& key,
+                                                             const row_version& seen, mark how) {
     const sql::result rows = look(db, key, read_text(on(db).shape, {}));
     if (rows.empty()) return update_result::gone();
     const bool deleted = rows.integer(0, 1) != 0;
     const bool unmarked = how != mark::clear;
     if (!description_.deleted_at.empty() && deleted == unmarked) return update_result::gone();
-    // The very version, and yet it could not move on.
-    if (rows.integer(0, 2) == 0 && rows.text(0, 0) == seen.str()) refuse_stuck();
-    return update_result::conflict();
+    if (!is_unmoved(on(db), seen, rows)) return update_result::conflict();
+    if (rows.integer(0, 2) == 0) refuse_stuck();
+    return std::nullopt;
 }
 
 std::int64_t versioned_table::state::new_version(sql::connection& db, std::int64_t at_least) const {
@@ -363,7 +412,7 @@ update_result versioned_table::state::change(sql::connection& db, const row_key&
                                              const row_version& seen,
                                              const std::vector<assignment>& values, mark how) {
     const known_table& table = on(db);
-    require_assignable(table.shape.speaks, values, false);
+    require_assignable(table, values, false);
     parameters bound;
     add_key(bound, table, key);
     add_seen(bound, table, seen);
@@ -374,13 +423,20 @@ update_result versioned_table::state::change(sql::connection& db, const row_key&
         if (needs_new_version(table.shape)) bound.add(next = new_version(db, next));
     }
     for (const assignment& each : values) bound.add(each.value);
-    const sql::result rows = run(db, update_text(table.shape, values, how), bound);
-    const auto changed =
-        answers_version(table.shape) ? static_cast<std::int64_t>(rows.rows()) : rows.affected();
-    if (changed > 1) refuse_several();
-    if (changed == 0) return why_not(db, key, seen, how);
-    if (!answers_version(table.shape)) return update_result::done(row_version{next});
-    return update_result::done(moved(table, seen, rows));
+    const std::string text = update_text(table.shape, values, how);
+    // Twice: a row that is erased and made anew in between may have the version seen again.
+    for (int attempt = 1; attempt <= 2; ++attempt) {
+        const sql::result rows = run(db, text, bound);
+        const auto changed =
+            answers_version(table.shape) ? static_cast<std::int64_t>(rows.rows()) : rows.affected();
+        if (changed > 1) refuse_several();
+        if (changed == 1 && !answers_version(table.shape)) {
+            return update_result::done(row_version{next});
+        }
+        if (changed == 1) return update_result::done(moved(table, seen, rows));
+        if (const auto why = why_not(db, key, seen, how)) return *why;
+    }
+    refuse_suppressed();
 }
 
 update_result versioned_table::state::erase(sql::connection& db, const row_key& key,
@@ -389,36 +445,43 @@ update_result versioned_table::state::erase(sql::connection& db, const row_key& 
     parameters bound;
     add_key(bound, table, key);
     add_seen(bound, table, seen);
-    const auto erased = run(db, erase_text(table.shape), bound).affected();
-    if (erased > 1) refuse_several();
-    if (erased == 1) return update_result::done(seen);
-    const sql::result rows = look(db, key, read_text(table.shape, {}));
-    return rows.empty() ? update_result::gone() : update_result::conflict();
+    const std::string text = erase_text(table.shape);
+    for (int attempt = 1; attempt <= 2; ++attempt) {  // as above
+        const auto erased = run(db, text, bound).affected();
+        if (erased > 1) refuse_several();
+        if (erased == 1) return update_result::done(seen);
+        const sql::result rows = look(db, key, read_text(table.shape, {}));
+        if (rows.empty()) return update_result::gone();
+        if (!is_unmoved(table, seen, rows)) return update_result::conflict();
+    }
+    refuse_suppressed();
 }
 
 std::optional<row_version> versioned_table::state::insert(sql::connection& db, const row_key& key,
                                                           const std::vector<assignment>& values) {
     const known_table& table = on(db);
-    require_assignable(table.shape.speaks, values, true);
+    require_assignable(table, values, true);
     parameters bound;
     add_key(bound, table, key);
     std::int64_t first = 1;
     if (needs_new_version(table.shape)) bound.add(first = new_version(db, 0));
     for (const assignment& each : values) bound.add(each.value);
     const std::string text = insert_text(table.shape, values);
-    if (answers_version(table.shape)) {
-        const sql::result rows = run(db, text, bound);
-        if (rows.empty()) return std::nullopt;
-        return read_version(table, rows);
-    }
-    try {
-        run(db, text, bound);
-        return row_version{first};
-    } catch (const error& failure) {
-        // Only the statement was undone. Another unique index of the table is the caller's affair.
-        if (failure.kind() != errc::unique_violation) throw;
-        if (look(db, key, read_newest_text(table.shape)).empty()) throw;
-        return std::nullopt;
+    for (int attempt = 1;; ++attempt) {
+        try {
+            const sql::result rows = run(db, text, bound);
+            if (!answers_version(table.shape)) return row_version{first};
+            if (rows.empty()) return std::nullopt;
+            return read_version(table, rows);
+        } catch (const error& failure) {
+            if (lacks_unique_index(failure)) refuse_unindexed();
+            if (answers_version(table.shape) || failure.kind() != errc::unique_violation) throw;
+            // Only the statement was undone.
+            if (!look(db, key, read_newest_text(table.shape)).empty()) return std::nullopt;
+            // Another unique index of the table is the caller's affair. But outside of a
+            // transaction the row may just have been erased.
+            if (attempt == 2) throw;
+        }
     }
 }
 

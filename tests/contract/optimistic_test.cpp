@@ -380,6 +380,24 @@ TEST_CASE("another unique index of the table is the caller's affair") {
     }
 }
 
+TEST_CASE("a key that was taken and is erased before MySQL is asked is inserted") {
+    FOR_EACH_SUBJECT(one) {
+        if (one.speaks != sql::dialect::mysql || one.borrowed) continue;
+        const shop at{one};
+        support::interception by;
+        const auto db = by.wrap(one.source()).connect(soon());
+        int erased = 0;
+        by.before([&](std::string_view text) {
+            if (text.find("lock in share mode") == std::string_view::npos) return;
+            ++erased;
+            at.sql("delete from " + at.table());
+        });
+        CHECK(at.stock_table.insert(*db, "A1", {{"quantity", 5}}) == row_version{1});
+        CHECK(erased == 1);
+        CHECK(at.stock() == "5");
+    }
+}
+
 TEST_CASE("a time that is the version moves ahead with every update, even from the future") {
     FOR_EACH_SUBJECT(one) {
         std::vector<std::pair<std::string, std::string>> kinds;  // type, a value far ahead
@@ -475,6 +493,11 @@ TEST_CASE("a version column that cannot tell two updates apart is refused") {
             CHECK(verdict("timestamp(6) not null", updated_at{"v"}) == errc::unsupported);
             CHECK(verdict("double", "v") == errc::unsupported);
             CHECK(verdict("int unsigned", "v") == errc{});
+        }
+        if (one.speaks == sql::dialect::sqlite) {
+            CHECK(verdict("DOUBLE", "v") == errc::unsupported);  // 1 would come back as 1.0
+            CHECK(verdict("real", updated_at{"v"}) == errc{});
+            CHECK(verdict("", "v") == errc{});
         }
         CHECK(verdict("bigint", "w") == errc::schema_outdated);
         const shop at{one};
@@ -804,4 +827,138 @@ TEST_CASE("retry_on_conflict without a connection leaves transactions to the act
               retry_on_conflict(retry_policy{}, [](int) { return update_result::conflict(); },
                                 {.stop = stop.get_token()});
           }) == errc::conflict);
+}
+
+TEST_CASE("a column that does not exist is an error, not its own name") {
+    FOR_EACH_SUBJECT(one) {
+        const shop at{one};
+        CHECK(kind_of([&] { (void)at.stock_table.read(at.db(), "A1", {"quantty"}); }) ==
+              errc::schema_outdated);
+        CHECK(kind_of([&] {
+                  (void)at.stock_table.update(at.db(), "A1", row_version{1},
+                                              {increment("quantty")});
+              }) == errc::schema_outdated);
+        CHECK(at.cell("select version from " + at.table()) == "1");
+    }
+}
+
+TEST_CASE("the version cannot be assigned under its name in capitals beyond ASCII") {
+    FOR_EACH_SUBJECT(one) {
+        if (one.speaks != sql::dialect::mysql) continue;
+        const place at{one, "sku varchar(9) primary key, quantity int, zähler bigint not null"};
+        const versioned_table stock{{.table = at.table(), .key = {"sku"}, .version = "zähler"}};
+        CHECK(stock.insert(at.db(), "A1", {{"quantity", 10}}));
+        CHECK(
+            kind_of([&] {
+                (void)stock.update(at.db(), "A1", row_version{1}, {{"ZÄHLER", 1}, {"quantity", 9}});
+            }) == errc::invalid_options);
+        CHECK(at.stock() == "10");
+        // Control: the server takes the one for the other, and the version would stand still.
+        CHECK(at.cell("select ZÄHLER from " + at.table()) == "1");
+        CHECK(stock.update(at.db(), "A1", row_version{1}, {{"quantity", 9}}));
+    }
+}
+
+TEST_CASE("MySQL compares a decimal key with numbers only") {
+    FOR_EACH_SUBJECT(one) {
+        if (one.speaks != sql::dialect::mysql) continue;
+        const place at{one, "id decimal(20) primary key, version int not null"};
+        const versioned_table by_id{{.table = at.table(), .key = {"id"}, .version = "version"}};
+        at.sql("insert into " + at.table() + " values (5, 1), (9007199254740992, 1)");
+        CHECK(kind_of([&] { (void)by_id.update(at.db(), "5 apples", row_version{1}, {}); }) ==
+              errc::invalid_options);
+        // Control: the server by itself finds 5.
+        CHECK(at.cell("select count(*) from " + at.table() + " where id = '5 apples'") == "1");
+        // As floating point the two would be one.
+        CHECK_FALSE(by_id.read(at.db(), "9007199254740993", {}));
+        CHECK(by_id.read(at.db(), "9007199254740992", {}));
+        CHECK(by_id.update(at.db(), 5, row_version{1}, {}));
+    }
+}
+
+TEST_CASE("a version that no column can hold is refused before it can end the transaction") {
+    FOR_EACH_SUBJECT(one) {
+        const place at{one, "sku varchar(9) primary key, version int not null"};
+        if (one.speaks == sql::dialect::sqlite) continue;  // its integers have 64 bits
+        const versioned_table stock{{.table = at.table(), .key = {"sku"}, .version = "version"}};
+        CHECK(stock.insert(at.db(), "A1"));
+        at.db().query("begin", soon());
+        for (const row_version& sent :
+             {row_version{99'999'999'999}, row_version{-99'999'999'999}}) {
+            CHECK(kind_of([&] { (void)stock.update(at.db(), "A1", sent, {}); }) ==
+                  errc::invalid_options);
+            CHECK(kind_of([&] { (void)stock.erase(at.db(), "A1", sent); }) ==
+                  errc::invalid_options);
+        }
+        CHECK(stock.update(at.db(), "A1", row_version{1}, {}));
+        at.db().query("rollback", soon());
+    }
+}
+
+TEST_CASE("an insert that nothing could tell a taken key is refused") {
+    FOR_EACH_SUBJECT(one) {
+        if (one.speaks == sql::dialect::mysql) continue;  // documented: it makes a second row
+        const place at{one, "sku varchar(9), version int not null"};
+        const versioned_table stock{{.table = at.table(), .key = {"sku"}, .version = "version"}};
+        CHECK(kind_of([&] { (void)stock.insert(at.db(), "A1"); }) == errc::unindexed_key);
+        CHECK(at.cell("select count(*) from " + at.table()) == "0");
+    }
+}
+
+TEST_CASE("a change that the database suppresses is an error, not a conflict for ever") {
+    FOR_EACH_SUBJECT(one) {
+        if (one.speaks == sql::dialect::mysql) continue;  // has no such triggers
+        const shop at{one};
+        const std::string name = at.table() + "_ignore";
+        if (one.speaks == sql::dialect::postgresql) {
+            at.sql("create function " + name +
+                   "() returns trigger language plpgsql as $f$ begin return null; end $f$");
+            at.sql("create trigger suppress before update or delete on " + at.table() +
+                   " for each row execute function " + name + "()");
+        } else {
+            for (const std::string event : {"update", "delete"}) {
+                at.sql("create trigger " + name + event + " before " + event + " on " + at.table() +
+                       " begin select raise(ignore); end");
+            }
+        }
+        const row_version seen{1};
+        CHECK(kind_of([&] { (void)at.stock_table.update(at.db(), "A1", seen, {}); }) ==
+              errc::unsupported);
+        CHECK(kind_of([&] { (void)at.stock_table.erase(at.db(), "A1", seen); }) ==
+              errc::unsupported);
+        CHECK(at.stock_table.update(at.db(), "A1", row_version{7}, {}).what() == outcome::conflict);
+        if (one.speaks == sql::dialect::postgresql) {
+            at.sql("drop trigger suppress on " + at.table());
+            at.sql("drop function " + name + "()");
+        }
+    }
+}
+
+TEST_CASE("retry_on_conflict refuses a MySQL connection with autocommit off") {
+    FOR_EACH_SUBJECT(one) {
+        if (one.speaks != sql::dialect::mysql) continue;
+        const shop at{one};
+        at.db().query("set autocommit = 0", soon());
+        // A deadlock's victim goes on in a new transaction there, which would look like the whole.
+        CHECK(kind_of([&] {
+                  retry_on_conflict(at.db(), {}, [&](int) {
+                      at.db().query("update " + at.table() + " set quantity = 3", soon());
+                      at.db().query("rollback", soon());
+                      at.db().query("update " + at.table() + " set note = 'half'", soon());
+                  });
+              }) == errc::invalid_options);
+        at.db().query("set autocommit = 1", soon());
+        CHECK(at.cell("select note from " + at.table()) == "NULL");
+        CHECK(retry_on_conflict(at.db(), {}, [](int) {}).attempts == 1);
+    }
+}
+
+TEST_CASE("an update_result is understood when the action returns it as const") {
+    int calls = 0;
+    const auto done = retry_on_conflict({.backoff = 1ms}, [&](int) -> const update_result {
+        if (++calls < 3) return update_result::conflict();
+        return update_result::done(row_version{5});
+    });
+    CHECK(done.attempts == 3);
+    CHECK(done.value.version() == row_version{5});
 }

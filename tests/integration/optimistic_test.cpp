@@ -6,6 +6,7 @@
 #include <rowlock/optimistic.hpp>
 
 #include <doctest/doctest.h>
+#include <sys/socket.h>
 
 #include <array>
 #include <atomic>
@@ -546,5 +547,116 @@ TEST_CASE("one table object serves threads, each on a connection of its own") {
             }));
         }
         for (auto& each : threads) CHECK(each.get());
+    }
+}
+
+TEST_CASE("a change whose reply was lost may come later, and the same change again is made once") {
+    if (support::lock_database database{backend::postgresql}; database.there()) {
+        const shop at{database};
+        const auto change = [&](sql::connection& db) {
+            return at.stock.update(db, "A1", row_version{1}, {increment("quantity", -1)}).what();
+        };
+        const auto lost = database.connect();
+        at.a().query("begin", soon());
+        at.a().query("update " + at.table() + " set quantity = quantity", soon());
+        auto late = std::async(std::launch::async, [&] { return kind_of([&] { change(*lost); }); });
+        REQUIRE(at.b_waits());
+        ::shutdown(lost->socket(), SHUT_RDWR);  // the server does not look at it while it waits
+        CHECK(late.get() == errc::outcome_unknown);
+        // Control: the row tells nothing yet.
+        CHECK(at.stock.read(at.b(), "A1", {})->version() == row_version{1});
+        auto again = std::async(std::launch::async, [&] { return change(at.b()); });
+        const bool both_wait = eventually([&] {
+            return database.number(
+                       "select count(*) from pg_stat_activity where wait_event_type = 'Lock' "
+                       "and query like 'update \"" +
+                       database.prefix() + "%'") == 2;
+        });
+        at.a().query("rollback", soon());
+        REQUIRE(both_wait);
+        CHECK(again.get() == outcome::conflict);
+        CHECK(at.quantity() == 9);
+        CHECK(at.stock.read(at.b(), "A1", {})->version() == row_version{2});
+    }
+}
+
+TEST_CASE("documented: a version that was rolled back may come again and match") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        const shop at{database};
+        at.a().query("begin", soon());
+        const auto undone = at.stock.update(at.a(), "A1", row_version{1}, {{"quantity", 1}});
+        at.a().query("rollback", soon());
+        CHECK(at.stock.update(at.b(), "A1", row_version{1}, {{"quantity", 5}}));
+        CHECK(at.stock.update(at.a(), "A1", undone.version(), {}));
+    }
+}
+
+TEST_CASE("documented: at MySQL's READ UNCOMMITTED a version is read that is rolled back") {
+    if (support::lock_database database{backend::mariadb}; database.there()) {
+        const shop at{database};
+        for (const char* level : {"read uncommitted", "read committed"}) {
+            CAPTURE(level);
+            const auto before = at.stock.read(at.a(), "A1", {})->version();
+            at.b().query("set session transaction isolation level " + std::string{level}, soon());
+            at.a().query("begin", soon());
+            CHECK(at.stock.update(at.a(), "A1", before, {{"quantity", 1}}));
+            const auto seen = at.stock.read(at.b(), "A1", {})->version();
+            at.a().query("rollback", soon());
+            CHECK(at.stock.update(at.a(), "A1", before, {{"quantity", 5}}));
+            const auto late = at.stock.update(at.b(), "A1", seen, {{"quantity", 0}}).what();
+            CHECK(late == (level[5] == 'u' ? outcome::done : outcome::conflict));
+        }
+    }
+}
+
+TEST_CASE("MySQL's SERIALIZABLE: of two who have read and write, one is a deadlock's victim") {
+    ROWLOCK_FOR_EACH_BACKEND(database, backend::mariadb, backend::soci_mariadb) {
+        const shop at{database};
+        const auto begin = [&](sql::connection& db) {
+            db.query("set session transaction isolation level serializable", soon());
+            db.query("begin", soon());
+            return at.stock.read(db, "A1", {})->version();
+        };
+        const auto write = [&](sql::connection& db, const row_version& seen) {
+            try {
+                if (!at.stock.update(db, "A1", seen, {increment("quantity", -1)})) return errc{};
+                db.query("commit", soon());
+                return errc{};
+            } catch (const error& failure) {
+                CHECK(failure.retryable());
+                return failure.kind();
+            }
+        };
+        const auto seen = begin(at.a());
+        CHECK(begin(at.b()) == seen);
+        auto late = std::async(std::launch::async, [&] { return write(at.b(), seen); });
+        REQUIRE(at.b_waits());
+        const errc first = write(at.a(), seen);
+        const errc second = late.get();
+        CHECK((first == errc::deadlock) != (second == errc::deadlock));
+        at.a().query("rollback", soon());
+        at.b().query("rollback", soon());
+        CHECK(at.quantity() == 9);
+    }
+}
+
+TEST_CASE("MariaDB's innodb_snapshot_isolation: a row that changed since is a retryable conflict") {
+    ROWLOCK_FOR_EACH_BACKEND(database, backend::mariadb, backend::soci_mariadb) {
+        const shop at{database};
+        const errc known =
+            kind_of([&] { at.b().query("set innodb_snapshot_isolation = on", soon()); });
+        if (known != errc{}) {
+            MESSAGE("this server does not have innodb_snapshot_isolation");
+            continue;
+        }
+        at.b().query("set session transaction isolation level repeatable read", soon());
+        at.b().query("begin", soon());
+        const auto seen = at.stock.read(at.b(), "A1", {})->version();
+        CHECK(at.stock.update(at.a(), "A1", seen, {{"quantity", 9}}));
+        CHECK(kind_of([&] {
+                  (void)at.stock.update(at.b(), "A1", seen, {{"quantity", 8}});
+              }) == errc::conflict);
+        at.b().query("rollback", soon());
+        CHECK(at.quantity() == 9);
     }
 }

@@ -14,7 +14,7 @@ using support::kind_of;
 
 TEST_CASE("a name is quoted as its database wants, and its own quotes cannot end it") {
     CHECK(quoted(dialect::postgresql, "stock") == "\"stock\"");
-    CHECK(quoted(dialect::sqlite, "Order") == "\"Order\"");
+    CHECK(quoted(dialect::sqlite, "Order") == "`Order`");
     CHECK(quoted(dialect::mysql, "order") == "`order`");
     CHECK(quoted(dialect::postgresql, "a\"; drop table b; --") == "\"a\"\"; drop table b; --\"");
     CHECK(quoted(dialect::mysql, "a`b\"c") == "`a``b\"c`");

@@ -13,7 +13,7 @@ using namespace rowlock::optimistic;
 namespace {
 
 table_shape counted(sql::dialect speaks) {
-    const char quote = speaks == sql::dialect::mysql ? '`' : '"';
+    const char quote = speaks == sql::dialect::postgresql ? '"' : '`';
     const auto quoted = [quote](const std::string& name) { return quote + name + quote; };
     return {.speaks = speaks,
             .table = quoted("stock"),
@@ -46,8 +46,8 @@ TEST_CASE("an update compares the version and moves it on in one statement") {
           "update `stock` set `version` = `version` + 1, `quantity` = `quantity` + $4, "
           "`note` = $5 where `region` = $1 and `sku` = $2 and `version` = $3");
     CHECK(update_text(counted(sql::dialect::sqlite), nothing, mark::keep) ==
-          "update \"stock\" set \"version\" = \"version\" + 1 where \"region\" = $1 and "
-          "\"sku\" = $2 and \"version\" = $3 returning \"version\"");
+          "update `stock` set `version` = `version` + 1 where `region` = $1 and "
+          "`sku` = $2 and `version` = $3 returning `version`");
 }
 
 TEST_CASE("a time moves on by at least one step") {
@@ -71,9 +71,9 @@ TEST_CASE("a time moves on by at least one step") {
 
     const std::string sqlite =
         update_text(timed(sql::dialect::sqlite, storage::text), nothing, mark::keep);
-    CHECK(contains(sqlite, "\"version\", '+0.001 seconds'"));
-    CHECK(contains(sqlite, "\"version\" + 1)"));
-    CHECK(contains(sqlite, "cast(\"version\" as text) = $3"));
+    CHECK(contains(sqlite, "`version`, '+0.001 seconds'"));
+    CHECK(contains(sqlite, "`version` + 1)"));
+    CHECK(contains(sqlite, "cast(`version` as text) = $3"));
     CHECK(contains(sqlite, "is not null returning"));
 }
 
@@ -97,8 +97,8 @@ TEST_CASE("rows are read by key, inserted if absent, and erased by version") {
           "\"sku\" = $2 limit 2");
     const std::vector<assignment> one{{"quantity", 5}};
     CHECK(insert_text(counted(sql::dialect::sqlite), one) ==
-          "insert into \"stock\" (\"region\", \"sku\", \"version\", \"quantity\") values ($1, $2, "
-          "1, $3) on conflict (\"region\", \"sku\") do nothing returning \"version\"");
+          "insert into `stock` (`region`, `sku`, `version`, `quantity`) values ($1, $2, "
+          "1, $3) on conflict (`region`, `sku`) do nothing returning `version`");
     CHECK(insert_text(counted(sql::dialect::mysql), one) ==
           "insert into `stock` (`region`, `sku`, `version`, `quantity`) values ($1, $2, 1, $3)");
     CHECK(erase_text(counted(sql::dialect::mysql)) ==
