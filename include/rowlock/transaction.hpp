@@ -35,9 +35,8 @@ struct fence_options {
     /// PostgreSQL: for this transaction. MariaDB (MySQL: wait_timeout): whole seconds, rounded up,
     /// until the connection_ref is destroyed, which restores what was set: keep it until the
     /// commit, and destroy several of one handle in reverse order. A shorter limit of the caller's
-    /// stays; one that the caller raises meanwhile is not lowered again. Only time between statements
-    /// counts: a process that stops in the middle of a COPY, or of a result that it has not read, is
-    /// not idle. SQLite has none: whoever stops inside a write transaction stops all writers.
+    /// stays. Only time between statements counts: a process that stops in the middle of a COPY, or
+    /// of a result that it has not read, is not idle. SQLite has none: whoever stops inside a write transaction stops all writers.
     std::chrono::milliseconds max_idle{0};
 };
 

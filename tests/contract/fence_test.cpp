@@ -532,6 +532,27 @@ TEST_CASE_TEMPLATE_DEFINE("the caller's settings are as they were", F, fence_set
         }
         CHECK(idle() == "5");
         run("rollback");
+        {  // a pool that resets its connections under us
+            const auto db = it.handle->ref();
+            for (const char* found : {"0", "9", "2"}) {
+                CAPTURE(found);
+                run(std::string{"set session idle_transaction_timeout = "} + found);
+                run("begin");
+                fence(*db, lease);
+                CHECK(idle() == (std::string_view{found} == "2" ? "2" : "3"));
+                run("commit");
+            }
+            run("set session idle_transaction_timeout = 9");
+            run("begin");
+            const auto trips = db->round_trips();
+            fence(*db, lease);
+            CHECK(db->round_trips() - trips > 1);
+            const auto between = db->round_trips();
+            fence(*db, lease);
+            CHECK(db->round_trips() - between <= 2);
+            run("commit");
+        }
+        CHECK(idle() == "9");
     }
 }
 TEST_CASE_TEMPLATE_APPLY(fence_settings, driver_fixtures);
