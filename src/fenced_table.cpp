@@ -14,6 +14,13 @@ namespace {
 
 using dialect::quoted;
 using dialect::quoted_table;
+/// Column names are compared without case everywhere but on PostgreSQL.
+bool same_column(sql::dialect in, std::string_view one, std::string_view other) {
+    if (in == sql::dialect::postgresql) return one == other;
+    const auto lower = [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; };
+    return std::ranges::equal(one, other, {}, lower, lower);
+}
+
 using assignments_view = std::span<const fenced_table::assignment>;
 
 void require(bool holds, const char* message) {
@@ -85,7 +92,11 @@ std::map<std::string, std::string, std::less<>> places_of(sql::dialect dialect,
     // PostgreSQL names a trigger without its schema; SQLite names the trigger with, the table not.
     const bool postgresql = dialect == sql::dialect::postgresql;
     const bool sqlite = dialect == sql::dialect::sqlite;
+    // Marks where the function's body begins and ends, so no name in it may hold it.
+    std::string mark = "$rowlock$";
+    while (column.find(mark) != std::string::npos) mark.insert(mark.size() - 1, "_");
     return {{"table", quoted_table(dialect, table)},
+            {"mark", mark},
             {"trigger_table", sqlite && in_schema ? quoted(dialect, table.substr(dot + 1))
                                                   : quoted_table(dialect, table)},
             {"column", quoted(dialect, column)},
@@ -182,15 +193,16 @@ struct fenced_table::shared {
         return keep(text.take());
     }
 
-    void validate(std::span<const sql::value> values, fencing_token with,
+    void validate(sql::dialect in, std::span<const sql::value> values, fencing_token with,
                   assignments_view assignments) const {
         require(with.value() > 0, "a fenced write needs the token of a lease");
         require(values.size() == key.size(), "a fenced write needs a value for each key column");
         require(std::ranges::none_of(values, &sql::value::is_null),
                 "a key column cannot be NULL in a fenced write: NULL equals nothing");
-        require(std::ranges::none_of(assignments,
-                                     [&](const auto& each) { return each.column == token; }),
-                "a fenced write sets the token column itself");
+        require(
+            std::ranges::none_of(
+                assignments, [&](const auto& each) { return same_column(in, each.column, token); }),
+            "a fenced write sets the token column itself");
     }
 
     /// The parameters of update_statement and insert_statement.
@@ -249,14 +261,14 @@ fenced_table::fenced_table(std::string table, std::vector<std::string> key,
 fenced_write fenced_table::update(sql::connection& db, std::span<const sql::value> key,
                                   fencing_token token, assignments_view assignments,
                                   sql::deadline until) const {
-    shared_->validate(key, token, assignments);
+    shared_->validate(db.speaks(), key, token, assignments);
     return shared_->update(db, key, token, assignments, until);
 }
 
 fenced_write fenced_table::put(sql::connection& db, std::span<const sql::value> key,
                                fencing_token token, assignments_view assignments,
                                sql::deadline until) const {
-    shared_->validate(key, token, assignments);
+    shared_->validate(db.speaks(), key, token, assignments);
     constexpr int attempts = 5;
     for (int attempt = 0; attempt < attempts; ++attempt) {
         const auto updated = shared_->update(db, key, token, assignments, until);

@@ -40,14 +40,19 @@ struct fence_options {
     /// PostgreSQL: for this transaction. MariaDB (MySQL: wait_timeout): whole seconds, rounded up,
     /// until the connection_ref is destroyed, which restores what was set: keep it until the
     /// commit, and destroy several of one handle in reverse order. A shorter limit of the caller's
-    /// stays. SQLite has none: whoever stops inside a write transaction stops all writers.
+    /// stays. Only time between statements counts: a process that stops in the middle of a COPY, or
+    /// of a result that it has not read, is not idle. SQLite has none: whoever stops inside a write transaction stops all writers.
     std::chrono::milliseconds max_idle{0};
 };
 
 /// Makes the caller's transaction commit only while `held` is the current grant: from here to the
 /// end of the transaction nobody can take the lock over or break it; our own heartbeats pass, which
 /// write another row. Any number of leases may be fenced in one transaction, and one lease in
-/// several at a time.
+/// several at a time. On PostgreSQL transactions that are fenced with one lease and overlap without
+/// a gap keep a forced release and a reclaim waiting; a take-over of an ended session not.
+///
+/// Going back to a savepoint from before the fence undoes it: fence again. So does what commits by
+/// itself, as most DDL on MySQL and MariaDB.
 ///
 /// Call it first in the transaction. Where the transaction has one snapshot (REPEATABLE READ and
 /// above on PostgreSQL, REPEATABLE READ on MySQL and MariaDB, SQLite) and that is older than the

@@ -128,8 +128,10 @@ private:
                         fence_step step);
     void require_fenceable(grant& held);
     [[nodiscard]] standing look_up(const grant& held, sql::deadline until) noexcept;
-    [[noreturn]] void refuse(grant& held, strategy::verdict seen, sql::deadline until);
-    void hold_again(grant& fenced) noexcept;
+    [[nodiscard]] bool is_elsewhere(sql::connection& db, sql::deadline until) noexcept;
+    [[noreturn]] void refuse(sql::connection& db, grant& held, strategy::verdict seen,
+                             sql::deadline until);
+    void hold_again(grant& fenced, unsigned releases_before);
 
     // --- upkeep.cpp
     nanoseconds beat() noexcept;

@@ -39,6 +39,9 @@ error with_advice(const error& failure) {
         advice =
             "; the transaction's user needs SELECT on the session table, SELECT and UPDATE on the "
             "lease table (SQLite: on both)";
+    } else if (failure.kind() == errc::read_only) {
+        advice =
+            "; it locks or writes a row: the transaction must not be read-only, nor on a standby";
     }
     if (advice == nullptr) return failure;
     return error{failure.kind(),
@@ -49,12 +52,18 @@ error with_advice(const error& failure) {
 }  // namespace
 
 void engine::fence(sql::connection& db, grant& held, const fence_options& options) {
+    const unsigned releases_before = [&] {
+        const std::lock_guard lock{held.released_in_mutex};
+        return held.releases_in;
+    }();
     in_transaction(db, held, options, &strategy::fencing::fence);
-    hold_again(held);
+    hold_again(held, releases_before);
 }
 
 void engine::release_in(sql::connection& db, grant& held, const fence_options& options) {
     in_transaction(db, held, options, &strategy::fencing::release_in);
+    const std::lock_guard lock{held.released_in_mutex};
+    ++held.releases_in;
     // Unless it was declared lost meanwhile: the transaction frees the row all the same.
     auto expected = grant::state::held;
     held.now.compare_exchange_strong(expected, grant::state::released_in);
@@ -82,7 +91,7 @@ void engine::in_transaction(sql::connection& db, grant& held, const fence_option
     } catch (const error& failure) {
         throw with_advice(failure);
     }
-    if (seen != verdict::current) refuse(held, seen, until);
+    if (seen != verdict::current) refuse(db, held, seen, until);
 }
 
 /// What is known without a round trip.
@@ -114,14 +123,28 @@ engine::standing engine::look_up(const grant& held, sql::deadline until) noexcep
     }
 }
 
+/// Whether a transaction on MySQL, whose view does not show the grant, looks at tables of the same
+/// names in another database; PostgreSQL and SQLite tell by themselves.
+bool engine::is_elsewhere(sql::connection& db, sql::deadline until) noexcept {
+    if (db.speaks() != sql::dialect::mysql || !options_.schema.empty()) return false;
+    try {
+        constexpr auto question = "select coalesce(lower(database()), '')";
+        const auto theirs = db.query(question, until).text(0, 0);
+        const auto ours = pool_.take(until);
+        return (*ours).query(question, until).text(0, 0) != theirs;
+    } catch (const std::exception&) {
+        return false;
+    }
+}
+
 /// The transaction did not find the grant: it is over, or the transaction does not see it.
-void engine::refuse(grant& held, verdict seen, sql::deadline until) {
+void engine::refuse(sql::connection& db, grant& held, verdict seen, sql::deadline until) {
     const auto now = look_up(held, until);
     const bool released_in = held.now == grant::state::released_in;
     if (now == standing::ours && released_in) {
         throw error{errc::lock_lost, "this transaction has released the lease already"};
     }
-    if (now == standing::ours && seen == verdict::not_current) {
+    if (now == standing::ours && (seen == verdict::not_current || is_elsewhere(db, until))) {
         throw error{errc::invalid_options,
                     "the lease is held, but not in the tables that this connection sees: it must "
                     "be to the client's database, and find its schema (or search_path)"};
@@ -141,7 +164,10 @@ void engine::refuse(grant& held, verdict seen, sql::deadline until) {
             lose_session(*session, loss_reason::session_ended);
         }
     }
-    if (now == standing::over) lose(held, loss_reason::forced_release);
+    if (now == standing::over) {
+        lose(held, loss_reason::forced_release);
+        forget(held);
+    }
     compare_wanted_ = true;
     poke_heartbeat();
     if (held.now == grant::state::lost) throw lost_error(held);
@@ -149,10 +175,16 @@ void engine::refuse(grant& held, verdict seen, sql::deadline until) {
                 "the database says that the lease is not held any more: roll the transaction back"};
 }
 
-/// A fence that finds the grant proves that the transaction which released it was rolled back.
-void engine::hold_again(grant& fenced) noexcept {
-    auto expected = grant::state::released_in;
-    if (!fenced.now.compare_exchange_strong(expected, grant::state::held)) return;
+/// A fence that finds the grant proves that the transactions which had released it by then were
+/// rolled back. One that releases it later waits for the fenced transaction, but not for us to read
+/// its answer: the transaction may have died meanwhile.
+void engine::hold_again(grant& fenced, unsigned releases_before) {
+    {
+        const std::lock_guard lock{fenced.released_in_mutex};
+        if (fenced.releases_in != releases_before) return;
+        auto expected = grant::state::released_in;
+        if (!fenced.now.compare_exchange_strong(expected, grant::state::held)) return;
+    }
     // Whoever declared its session or its deadline over meanwhile passed it by.
     if (fenced.held()) return;
     const bool session_lives = fenced.session_trust->open(clock_.now());

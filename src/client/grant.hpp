@@ -10,6 +10,7 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <stop_token>
 #include <string>
 
@@ -58,6 +59,10 @@ struct grant {
     service::fork_guard fork;
     std::atomic<state> now{state::held};
     std::atomic<loss_reason> reason{loss_reason::none};
+    /// What transactions of the caller's have released so far: a fence that was sent before the
+    /// latest of them says nothing about it.
+    std::mutex released_in_mutex;
+    unsigned releases_in = 0;
     std::atomic<bool> watched{false};  ///< somebody took lost(): callbacks may be waiting
     std::stop_source lost_signal{};
 

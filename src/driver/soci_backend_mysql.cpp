@@ -60,9 +60,11 @@ public:
     }
 
     // The server says with each answer where it stands. Without autocommit the next statement
-    // begins a transaction, so one is as good as open.
+    // begins a transaction, so one is as good as open. A refusal does not say: a deadlock has
+    // rolled back everything.
     [[nodiscard]] sql::transaction_state transaction(::soci::session& session) const override {
         const auto* const ours = static_cast<::soci::mysql_session_backend*>(session.get_backend());
+        if (mysql_errno(ours->conn_) != 0) return sql::transaction_state::unknown;
         const unsigned status = ours->conn_->server_status;
         const bool autocommit = (status & SERVER_STATUS_AUTOCOMMIT) != 0;
         const bool within = (status & SERVER_STATUS_IN_TRANS) != 0;

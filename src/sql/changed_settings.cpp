@@ -23,21 +23,33 @@ changed_settings& settings_of(connection& db) {
     return *db.settings_;
 }
 
+std::string_view idle_limit_name(bool mariadb) noexcept {
+    // MySQL knows no limit for transactions alone.
+    return mariadb ? "idle_transaction_timeout" : "wait_timeout";
+}
+
+void limit_idle_time_again(connection& db, std::int64_t in_force, std::chrono::milliseconds longest,
+                           deadline until) {
+    auto& known = settings_of(db).idle_limit_in_force;
+    if (known && known->count() == in_force) return;
+    known.reset();
+    limit_idle_time(db, longest, until);
+}
+
 void limit_idle_time(connection& db, std::chrono::milliseconds longest, deadline until) {
     using std::chrono::seconds;
     auto& settings = settings_of(db);
     const seconds wanted = std::max(seconds{1}, std::chrono::ceil<seconds>(longest));
     if (settings.idle_limit_in_force && *settings.idle_limit_in_force <= wanted) return;
-    // MySQL knows no limit for transactions alone.
-    const std::string name =
-        facts_of(db, until).mariadb ? "idle_transaction_timeout" : "wait_timeout";
+    const std::string name{idle_limit_name(facts_of(db, until).mariadb)};
     const std::int64_t before = db.query("select @@session." + name, until).integer(0, 0);
     if (before > 0 && before <= wanted.count()) {
         settings.idle_limit_in_force = seconds{before};
         return;
     }
     // Noted first: if the reply is lost, so is the connection.
-    const std::int64_t original = settings.idle_limit ? settings.idle_limit->before : before;
+    const bool ours = settings.idle_limit && settings.idle_limit->ours == before;
+    const std::int64_t original = ours ? settings.idle_limit->before : before;
     settings.idle_limit = {name, original, wanted.count(), ::getpid()};
     set_variable(db, name, std::to_string(wanted.count()), until);
     settings.idle_limit_in_force = wanted;

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 
 namespace rowlock::sql {
 
@@ -30,5 +31,13 @@ struct changed_settings {
 /// caller's stays. Whole seconds, rounded up. MySQL and MariaDB only; two round trips at the first
 /// call on a connection.
 void limit_idle_time(connection& db, std::chrono::milliseconds longest, deadline until);
+
+/// The same if the server says that another limit is in force than we believe: somebody else has
+/// set it since. No round trip otherwise.
+void limit_idle_time_again(connection& db, std::int64_t in_force, std::chrono::milliseconds longest,
+                           deadline until);
+
+/// The session variable of that limit.
+[[nodiscard]] std::string_view idle_limit_name(bool mariadb) noexcept;
 
 }  // namespace rowlock::sql

@@ -89,9 +89,11 @@ verdict fencing::on_mysql(sql::connection& db, kind which, const claim& lease,
     sql::limit_idle_time(db, limits.idle, until);
     if (which == kind::fence) {
         const auto answer = run_bounded(db, which, lease, limits.statement, until);
+        sql::limit_idle_time_again(db, answer.integer(0, 1), limits.idle, until);
         return answer.integer(0, 0) > 0 ? verdict::current : verdict::not_in_view;
     }
     const auto seen = run_bounded(db, kind::fence_view, lease, limits.statement, until);
+    sql::limit_idle_time_again(db, seen.integer(0, 1), limits.idle, until);
     if (seen.integer(0, 0) == 0) return verdict::not_in_view;
     const bool changed = run_bounded(db, which, lease, limits.statement, until).affected() > 0;
     return changed ? verdict::current : verdict::not_current;
@@ -122,6 +124,10 @@ const sql::statement& fencing::bounded(kind which, bool mariadb, milliseconds lo
         prefix.append(std::to_string(longest.count() / 1000)).append(".").append(thousandths);
         const auto body = text.find("*/") + 2;
         text.insert(body, " " + prefix + " for");
+        const std::string_view elsewhere = sql::idle_limit_name(false);
+        if (const auto at = text.find(elsewhere); at != std::string::npos) {
+            text.replace(at, elsewhere.size(), sql::idle_limit_name(true));
+        }
     } else if (which == kind::fence) {
         const std::string hint =
             " /*+ MAX_EXECUTION_TIME(" + std::to_string(longest.count()) + ") */";

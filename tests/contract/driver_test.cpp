@@ -388,8 +388,11 @@ TEST_CASE_TEMPLATE_DEFINE("a connection knows its transaction, or says that it d
     db->query("begin", soon());
     CHECK(db->transaction() == state::open);
     CHECK_THROWS_AS(db->query("select no_such_column", soon()), rowlock::error);
-    CHECK(db->transaction() ==
-          (F::speaks == rowlock::sql::dialect::postgresql ? state::failed : state::open));
+    // MySQL's refusals do not say whether the transaction went with the statement.
+    using rowlock::sql::dialect;
+    CHECK(db->transaction() == (F::speaks == dialect::postgresql ? state::failed
+                                : F::speaks == dialect::mysql    ? state::unknown
+                                                                 : state::open));
     db->query("rollback", soon());
     CHECK(db->transaction() == state::none);
     handle->run("begin");  // by the handle's owner, past the driver

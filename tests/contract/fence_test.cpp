@@ -532,6 +532,27 @@ TEST_CASE_TEMPLATE_DEFINE("the caller's settings are as they were", F, fence_set
         }
         CHECK(idle() == "5");
         run("rollback");
+        {  // a pool that resets its connections under us
+            const auto db = it.handle->ref();
+            for (const char* found : {"0", "9", "2"}) {
+                CAPTURE(found);
+                run(std::string{"set session idle_transaction_timeout = "} + found);
+                run("begin");
+                fence(*db, lease);
+                CHECK(idle() == (std::string_view{found} == "2" ? "2" : "3"));
+                run("commit");
+            }
+            run("set session idle_transaction_timeout = 9");
+            run("begin");
+            const auto trips = db->round_trips();
+            fence(*db, lease);
+            CHECK(db->round_trips() - trips > 1);
+            const auto between = db->round_trips();
+            fence(*db, lease);
+            CHECK(db->round_trips() - between <= 2);
+            run("commit");
+        }
+        CHECK(idle() == "9");
     }
 }
 TEST_CASE_TEMPLATE_APPLY(fence_settings, driver_fixtures);
@@ -631,5 +652,46 @@ TEST_CASE_TEMPLATE_DEFINE(
     }
 }
 TEST_CASE_TEMPLATE_APPLY(fence_session_time, driver_fixtures);
+
+TEST_CASE_TEMPLATE_DEFINE(
+    "a transaction that a deadlock has rolled back is not taken for an open one", F,
+    fence_deadlock) {
+    if (!F::available()) return;
+    CAPTURE(F::name);
+    if constexpr (F::speaks == sql::dialect::mysql) {
+        const shop<F> it;
+        client locks{F::source(), it.options()};
+        auto lease = locks.acquire("stock");
+        it.run("insert into " + it.stock() + " values (2, 10), (3, 10), (4, 10), (5, 10), (6, 10)");
+        const auto change = [&](const char* where) {
+            return "update " + it.stock() + " set pieces = pieces + 1 where sku " + where;
+        };
+        const auto db = it.handle->ref();
+        it.handle->run("begin");
+        fence(*db, lease);
+        it.handle->run(change("= 1"));
+        const auto other = F::source().connect(soon());
+        other->query("begin", soon());
+        other->query(change("> 1"), soon());  // more rows: not the victim
+        std::thread waiting{[&] { other->query(change("= 1"), soon()); }};
+        REQUIRE(eventually([&] {
+            std::this_thread::sleep_for(150ms);  // the view is renewed so seldom
+            return it.admin
+                       ->query(
+                           "select count(*) from information_schema.innodb_trx where trx_state "
+                           "= 'LOCK WAIT' and trx_query like '%" +
+                               it.prefix + "%'",
+                           soon())
+                       .integer(0, 0) > 0;
+        }));
+        CHECK_THROWS(it.handle->run(change("= 2")));  // the server has rolled back
+        waiting.join();
+        CHECK(kind_of([&] { fence(*db, lease); }) == errc::invalid_options);
+        CHECK(kind_of([&] { release_in(*db, lease); }) == errc::invalid_options);
+        CHECK(lease.held());
+        other->query("rollback", soon());
+    }
+}
+TEST_CASE_TEMPLATE_APPLY(fence_deadlock, driver_fixtures);
 
 }  // namespace contract

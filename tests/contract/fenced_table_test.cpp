@@ -192,3 +192,33 @@ TEST_CASE("a fenced table says what is wrong with its description and its calls"
         CHECK(table.update(*it.db, {1}, token, {}, soon()) == fenced_write::done);
     }
 }
+
+TEST_CASE("the token column cannot be assigned in another case where case does not count") {
+    ROWLOCK_FOR_EACH_BACKEND(database, support::backend::mariadb, support::backend::sqlite) {
+        const accounts it{database};
+        REQUIRE(it.set(fencing_token{8}, 80) == fenced_write::done);
+        CHECK(kind_of([&] {
+                  it.fenced.update(*it.db, {1}, fencing_token{9}, {{"The TOKEN", 1}}, soon());
+              }) == errc::invalid_options);
+        CHECK(it.set(fencing_token{7}, 70) == fenced_write::refused);
+    }
+}
+
+TEST_CASE("no column's name ends the body of the trigger's function") {
+    ROWLOCK_FOR_EACH_BACKEND(database, support::backend::postgresql) {
+        const std::string column = "a$rowlock$; select 1; --$rowlock_$";
+        const auto schema = database.prefix() + "shop";
+        const auto db = database.source().connect(soon());
+        db->query("create schema " + schema, soon());
+        db->query("set search_path = " + schema, soon());
+        db->query("create table t (id integer)", soon());
+        for (const auto& statement :
+             fence_token_sql(database.speaks(), "t", {.column = column, .trigger = true})) {
+            db->query(statement, soon());
+        }
+        db->query("insert into t values (1)", soon());
+        db->query("update t set \"" + column + "\" = 5", soon());
+        CHECK(kind_of([&] { db->query("update t set \"" + column + "\" = 4", soon()); }) != errc{});
+        db->query("drop schema " + schema + " cascade", soon());
+    }
+}

@@ -803,3 +803,183 @@ TEST_CASE("a fence in a forked child is refused") {
         app->query("commit", soon());
     }
 }
+
+TEST_CASE("a release that commits while a fence's answer is on its way stays released") {
+    // The fenced transaction dies (its server connection is killed) before the fence's caller is
+    // told; only then can the other transaction release and commit.
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
+        const bool postgresql = database.speaks() == sql::dialect::postgresql;
+        client locks{database.source(), database.options()};
+        for (const bool released_before : {false, true}) {
+            CAPTURE(released_before);
+            auto lease = locks.acquire("job");
+            const auto other = application(database);
+            if (released_before) {
+                other->query("begin", soon());
+                release_in(*other, lease);
+                other->query("rollback", soon());
+            }
+            support::interception network;
+            const auto app = network.wrap(database.source()).connect(soon());
+            const auto id = std::to_string(
+                app->query(postgresql ? "select pg_backend_pid()" : "select connection_id()",
+                           soon())
+                    .integer(0, 0));
+            app->query("begin", soon());
+            network.after([&](std::string_view name) {
+                if (name != "fence") return;
+                database.run((postgresql ? "select pg_terminate_backend(" : "kill (") + id + ")");
+                other->query("begin", soon());
+                release_in(*other, lease);
+                other->query("commit", soon());
+            });
+            fence(*app, lease);
+            CHECK_FALSE(lease.held());
+            client elsewhere{database.source(), database.options()};
+            CHECK(elsewhere.acquire("job").held());
+        }
+    }
+}
+
+TEST_CASE("a lease that a fence finds lost is not counted as held for ever") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        client locks{database.source(), database.options()};
+        {
+            const auto lease = locks.acquire("job");
+            // By another program, whose revision has not been heard of yet.
+            database.run("update rowlock_lease set session = null, token = token + 1");
+            const auto app = application(database);
+            app->query(begin_of(database), soon());
+            CHECK(kind_of([&] { fence(*app, lease); }) == errc::lock_lost);
+            app->query("rollback", soon());
+            CHECK(lease.lost().stop_requested());
+        }
+        CHECK(locks.stats().lost == 1);
+        CHECK(eventually([&] { return locks.stats().held == 0; }, 2s));
+    }
+}
+
+TEST_CASE("a read-only transaction cannot lock a lease's row on PostgreSQL, nor release anywhere") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
+        client locks{database.source(), database.options()};
+        auto lease = locks.acquire("job");
+        const auto app = application(database);
+        for (const bool releases : {false, true}) {
+            CAPTURE(releases);
+            app->query("start transaction read only", soon());
+            std::string told;
+            try {
+                releases ? release_in(*app, lease) : fence(*app, lease);
+            } catch (const error& failure) {
+                CHECK(failure.kind() == errc::read_only);
+                told = failure.what();
+            }
+            const bool refused = releases || database.speaks() == sql::dialect::postgresql;
+            CHECK(refused == (told.find("must not be read-only") != std::string::npos));
+            app->query("rollback", soon());
+            CHECK(lease.held());
+        }
+    }
+}
+
+TEST_CASE("MariaDB: tables of the same names in another database are told from an old snapshot") {
+    ROWLOCK_FOR_EACH_BACKEND(database, support::backend::mariadb) {
+        client locks{database.source(), database.options()};
+        auto lease = locks.acquire("job");
+        const auto twin = database.prefix() + "twin";
+        database.run("create database " + twin);
+        for (const char* table : {"lease", "session"}) {
+            database.run("create table " + twin + "." + database.prefix() + table + " like " +
+                         database.prefix() + table);
+        }
+        const auto app = application(database);
+        app->query("use " + twin, soon());
+        for (const char* isolation : {"read committed", "repeatable read", "serializable"}) {
+            CAPTURE(isolation);
+            app->query(std::string{"set session transaction isolation level "} + isolation, soon());
+            app->query("begin", soon());
+            CHECK(kind_of([&] { fence(*app, lease); }) == errc::invalid_options);
+            CHECK(kind_of([&] { release_in(*app, lease); }) == errc::invalid_options);
+            app->query("rollback", soon());
+        }
+        CHECK(lease.held());
+        database.run("drop database " + twin);
+    }
+}
+
+TEST_CASE(
+    "MariaDB: with snapshots that refuse newer rows a fence is refused or holds, never between") {
+    ROWLOCK_FOR_EACH_BACKEND(database, support::backend::mariadb) {
+        const auto app = application(database);
+        if (app->query("show variables like 'innodb_snapshot_isolation'", soon()).empty()) return;
+        app->query("set session innodb_snapshot_isolation = on", soon());
+        app->query("set session transaction isolation level repeatable read", soon());
+        client locks{database.source(), database.options()};
+        const auto lease = locks.acquire("job");
+        app->query("begin", soon());
+        app->query("select * from " + database.prefix() + "token_floor", soon());
+        database.run("update rowlock_lease set changed_at = changed_at + 1");  // the same grant
+        CHECK(kind_of([&] { fence(*app, lease); }) == errc::conflict);
+        app->query("rollback", soon());
+        CHECK(lease.held());
+        app->query("begin", soon());
+        fence(*app, lease);
+        app->query("commit", soon());
+    }
+}
+
+TEST_CASE("going back to a savepoint from before the fence undoes the fence, to a later one not") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
+        client locks{database.source(), database.options()};
+        client admin{database.source(), database.options()};
+        const auto lease = locks.acquire("job");
+        const auto app = application(database);
+        app->query("begin", soon());
+        fence(*app, lease);
+        app->query("savepoint later", soon());
+        app->query("rollback to savepoint later", soon());
+        auto forced = std::async(std::launch::async, [&] { return admin.force_release("job"); });
+        REQUIRE(somebody_waits_for_a_row(database));
+        app->query("commit", soon());
+        CHECK(forced.get());
+
+        const auto again = locks.acquire("job");
+        app->query("begin", soon());
+        app->query("savepoint earlier", soon());
+        fence(*app, again);
+        app->query("rollback to savepoint earlier", soon());
+        CHECK(admin.force_release("job"));  // does not wait
+        app->query("rollback", soon());
+    }
+}
+
+TEST_CASE("threads fence, release and read one lease at once") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        client locks{database.source(), database.options()};
+        auto lease = locks.acquire("job");
+        std::atomic<int> fences{0};
+        {
+            std::vector<std::jthread> all;
+            for (int thread = 0; thread < 3; ++thread) {
+                all.emplace_back([&, thread] {
+                    const auto app = application(database);
+                    for (int i = 0; i < 12; ++i) {
+                        app->query(begin_of(database), soon());
+                        const auto kind = kind_of([&] {
+                            if (thread == 2 && i % 3 == 2) return release_in(*app, lease);
+                            fence(*app, lease);
+                        });
+                        CHECK((kind == errc{} || kind == errc::deadlock));
+                        fences += kind == errc{} ? 1 : 0;
+                        static_cast<void>(lease.held());
+                        app->query("rollback", soon());
+                    }
+                });
+            }
+        }
+        CHECK(fences > 20);
+        lease.release();
+        CHECK(locks.try_acquire("job"));
+        CHECK(locks.stats().lost == 0);
+    }
+}

@@ -128,7 +128,7 @@ enum class transaction_state : unsigned char {
     none,     ///< each statement commits by itself
     open,     ///< what is done takes effect with the commit
     failed,   ///< a statement failed, and the server refuses all but a rollback (PostgreSQL)
-    unknown,  ///< the library does not tell; the server can be asked
+    unknown,  ///< the library does not tell (just now); the server can be asked
 };
 
 struct server_facts;      // src/sql/server_facts.hpp

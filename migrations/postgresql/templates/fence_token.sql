@@ -6,8 +6,8 @@ alter table {table} add column {column} bigint not null default 0;
 -- trigger
 -- Refuses a write whose token is smaller than the row's, by whatever program. A write that does not
 -- name the column passes: name it in each.
--- {trigger_table} {column} {function} {trigger}
-create function {function}() returns trigger language plpgsql as $rowlock$
+-- {trigger_table} {column} {function} {trigger} {mark}
+create function {function}() returns trigger language plpgsql as {mark}
 begin
     if new.{column} < old.{column} then
         raise exception 'rowlock: a write with an older fencing token was refused'
@@ -15,7 +15,7 @@ begin
     end if;
     return new;
 end
-$rowlock$;
+{mark};
 
 create trigger {trigger} before update on {trigger_table}
     for each row execute function {function}();

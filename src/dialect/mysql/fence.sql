@@ -13,7 +13,9 @@
 --
 -- SERIALIZABLE makes InnoDB lock what `v` reads too: heartbeats wait then.
 -- $1 name  $2 session  $3 token
-select straight_join count(*)
+-- → 1 or 0, and the idle limit in force: somebody else may have set it since we did. (MariaDB has
+-- idle_transaction_timeout there.)
+select straight_join count(*), @@session.wait_timeout
   from (select l.name, l.session, l.token
           from rowlock_lease l straight_join rowlock_session s
          where {is_current}
