@@ -7,6 +7,7 @@
 #include <rowlock/sql/connection.hpp>
 
 #include <chrono>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <stop_token>
@@ -170,30 +171,50 @@ private:
     std::unique_ptr<state> state_;
 };
 
+namespace detail {
+
+/// An error after the commit, on its way past the repetition.
+struct after_commit {
+    std::exception_ptr failure;
+};
+
+}  // namespace detail
+
 /// Runs `work(session)` in a row session and commits; runs all of it again, in a new session, after
 /// an error that is retryable() (a deadlock, a conflict, a wait in vain, a lost connection before
 /// the commit). A lost reply to the commit is errc::outcome_unknown and not repeated. Exceptions of
-/// other types roll back and pass through. `work` may commit or roll back by itself.
+/// other types roll back and pass through. `work` may commit or roll back by itself; after its own
+/// commit nothing is repeated, whatever it throws.
 /// @param stop ends the repetition; the error of the last attempt is then thrown
 template <typename Work>
 auto retry(const sql::connection_source& source, const retry_policy& policy,
            const row_session_options& options, const std::stop_token& stop, Work&& work)
     -> retried<std::invoke_result_t<Work&, row_session&>> {
     using answer = std::invoke_result_t<Work&, row_session&>;
-    return detail::repeat(policy, stop, [&](int) -> answer {
+    const auto attempt = [&](int) -> answer {
         row_session session{source, options};
         const auto finish = [&session] {
             if (!session.ending() || session.failed()) session.commit();
         };
-        if constexpr (std::is_void_v<answer>) {
-            work(session);
-            finish();
-        } else {
-            answer value = work(session);
-            finish();
-            return value;
+        try {
+            if constexpr (std::is_void_v<answer>) {
+                work(session);
+                finish();
+            } else {
+                answer value = work(session);
+                finish();
+                return value;
+            }
+        } catch (const error&) {
+            if (session.ending() != row_session_ending::committed) throw;
+            throw detail::after_commit{std::current_exception()};
         }
-    });
+    };
+    try {
+        return detail::repeat(policy, stop, attempt);
+    } catch (const detail::after_commit& late) {
+        std::rethrow_exception(late.failure);
+    }
 }
 
 template <typename Work>
