@@ -122,11 +122,14 @@ public:
     /// `table` may be `schema.table`. The key columns must contain all columns of one unique index:
     /// otherwise more than the row would be locked or found. The values must not be NULL.
     /// One round trip; the first time, and once per row_session_options::trust_index_for, one or
-    /// two more. An empty answer costs one more on PostgreSQL.
+    /// two more. An empty answer costs one more on PostgreSQL, and two for each transaction that
+    /// replaces the row (DELETE and INSERT) while it is waited for.
     /// @throws error errc::unindexed_key before anything is locked; errc::timed_out,
     /// errc::deadlock, errc::conflict (all retryable()); errc::schema_outdated if table or column
     /// are missing; errc::unsupported for views, parents by inheritance, tables without row
-    /// locks; errc::invalid_options for NULL in the key or a value that the column cannot hold
+    /// locks; errc::invalid_options for NULL in the key or a value that the column cannot hold (on
+    /// MySQL and MariaDB the latter may also be a row that is not there); errc::access_denied,
+    /// besides missing rights, if a row security policy keeps the row from being locked
     [[nodiscard]] std::optional<locked_row> lock(std::string_view table, const key_columns& columns,
                                                  const key_values& values,
                                                  const row_options& options = {});
@@ -150,7 +153,10 @@ public:
     /// errc::invalid_options and not sent; savepoints are allowed, though an error ends the session
     /// all the same. After anything but SELECT, INSERT, UPDATE, DELETE and the like (a SET, a
     /// temporary table, a user variable, an advisory lock) the connection is closed at the end and
-    /// serves no other session. A function that your SQL calls is not looked into.
+    /// serves no other session. A function that your SQL calls is not looked into. What may run
+    /// code that commits (CALL, EXECUTE, words unknown here) costs two round trips more on MySQL
+    /// and MariaDB, by which that is noticed; a SELECT behind a lock() with a wait of its own one
+    /// more on PostgreSQL, whose lock_timeout is made the session's again.
     [[nodiscard]] sql::connection& connection();
 
     /// Once, for good. If the reply is lost: errc::outcome_unknown, never retryable. errc::conflict

@@ -249,4 +249,9 @@ sql::statement row_keys::statement(const std::string& text) {
     return statements_.emplace(text, sql::statement{text}).first->second;
 }
 
+void row_keys::forget_statement(const std::string& text) {
+    const std::lock_guard lock{mutex_};
+    statements_.erase(text);
+}
+
 }  // namespace rowlock::strategy

@@ -36,7 +36,9 @@ milliseconds clamped(milliseconds wait, sql::deadline last) {
 }
 
 sql::deadline deadline_of(const row_request& wanted) {
-    const auto wait = wanted.wait.how() == row_wait::kind::bounded ? wanted.wait.limit() : 0ms;
+    const auto wait = wanted.wait.how() == row_wait::kind::bounded       ? wanted.wait.limit()
+                      : wanted.wait.how() == row_wait::kind::skip_locked ? wanted.statement_deadline
+                                                                         : 0ms;
     return std::min(wanted.last, steady_clock::now() + wait + wanted.statement_deadline);
 }
 
@@ -192,6 +194,30 @@ private:
     std::string before_;
 };
 
+/// What PostgreSQL says of a value that is none of its column's type, and of a statement that was
+/// prepared before a column got another type.
+[[noreturn]] void explain_refusal(const error& failure, row_keys& keys, const row_key& key,
+                                  const std::string& text, const row_request& wanted) {
+    const std::string_view state = failure.sqlstate();
+    const bool altered = state == "0A000" || state == "42883";
+    const bool misfit = state == "22003" || state == "22007" || state == "22008" ||
+                        state == "22P02" || state == "22P03";
+    if (!altered && !misfit) throw error{failure};
+    keys.forget_statement(text);
+    keys.forget(wanted.table, wanted.columns);
+    error::server_report report{failure.sqlstate(), failure.native_code(),
+                                failure.server_message()};
+    if (altered) {
+        throw error{errc::conflict,
+                    "the columns of " + key.table + " were altered: run the transaction again",
+                    std::move(report)};
+    }
+    throw error{errc::invalid_options,
+                "a value of this key cannot be one of its column in " + key.table +
+                    ": give it in the column's type",
+                std::move(report)};
+}
+
 /// The version of the row that a plain read sees, empty if there is none.
 std::string version_seen(sql::connection& db, row_keys& keys, const row_key& key,
                          const bound_values& bound, sql::deadline until) {
@@ -210,7 +236,8 @@ std::string version_seen(sql::connection& db, row_keys& keys, const row_key& key
 sql::result lock_on_postgresql(sql::connection& db, row_keys& keys, const row_key& key,
                                const row_request& wanted) {
     const bound_values bound{key, wanted.values};
-    const auto statement = keys.statement(postgresql_text(key, wanted));
+    const auto text = postgresql_text(key, wanted);
+    const auto statement = keys.statement(text);
     const bool bounded = wanted.wait.how() == row_wait::kind::bounded;
     const auto until = deadline_of(wanted);
     const auto end = steady_clock::now() + wanted.wait.limit();
@@ -227,7 +254,11 @@ sql::result lock_on_postgresql(sql::connection& db, row_keys& keys, const row_ke
             wait = std::to_string(clamped(left, wanted.last).count());
             parameters.emplace_back(wait);
         }
-        row = db.execute(statement, parameters, until);
+        try {
+            row = db.execute(statement, parameters, until);
+        } catch (const error& failure) {
+            explain_refusal(failure, keys, key, text, wanted);
+        }
         if (!row.empty() || wanted.wait.how() == row_wait::kind::skip_locked) break;
         auto seen = version_seen(db, keys, key, bound, until);
         if (seen.empty()) break;
@@ -253,9 +284,11 @@ std::string mysql_select(const row_key& key, const row_request& wanted, row_wait
 
 // MariaDB ends a statement at a time limit of its own, to the millisecond; innodb_lock_wait_timeout
 // knows whole seconds, and must not come first. Both hold for this statement alone.
-std::string mariadb_limits(row_wait wait, sql::deadline last) {
-    if (wait.how() != row_wait::kind::bounded) return {};
-    const auto time = clamped(wait.limit(), last);
+// SKIP LOCKED waits for no row, but for a table that is being altered.
+std::string mariadb_limits(row_wait wait, milliseconds statement_deadline, sql::deadline last) {
+    if (wait.how() == row_wait::kind::nowait) return {};
+    const bool bounded = wait.how() == row_wait::kind::bounded;
+    const auto time = clamped(bounded ? wait.limit() : statement_deadline, last);
     return "set statement max_statement_time = " + in_seconds(time) +
            ", innodb_lock_wait_timeout = " +
            std::to_string(std::chrono::ceil<std::chrono::seconds>(time).count() + 1) + " for ";
@@ -298,7 +331,9 @@ void check_plan(sql::connection& db, row_keys& keys, const row_key& key, const r
 
 sql::result lock_by_index(sql::connection& db, row_keys& keys, const row_key& key,
                           const row_request& wanted, const bound_values& bound, bool mariadb) {
-    const std::string limits = mariadb ? mariadb_limits(wanted.wait, wanted.last) : std::string{};
+    const std::string limits =
+        mariadb ? mariadb_limits(wanted.wait, wanted.statement_deadline, wanted.last)
+                : std::string{};
     check_plan(db, keys, key, wanted, limits, bound);
     return db.execute(keys.statement(limits + mysql_select(key, wanted, wanted.wait)),
                       bound.values(), deadline_of(wanted));
@@ -442,7 +477,7 @@ void insert_resource(sql::connection& db, row_keys& keys, const sql::statement& 
     }
     std::string limits;
     if (db.speaks() == sql::dialect::mysql && sql::facts_of(db, until).mariadb) {
-        limits = mariadb_limits(row_wait::bounded(time), last);
+        limits = mariadb_limits(row_wait::bounded(time), time, last);
     }
     db.execute(keys.statement(limits + insert.text()), std::span{parameters}.first(1), until);
 }
