@@ -310,7 +310,7 @@ TEST_CASE("rows of odd tables and types are locked one by one") {
             std::string theirs;
         };
         const std::string table = database.prefix() + "odd";
-        for (const auto& [definition, mine, theirs] : std::initializer_list<odd>{
+        for (const odd& each : std::initializer_list<odd>{
                  {"(k int primary key) with system versioning", "1", "2"},
                  {"(k int primary key) partition by hash (k) partitions 4", "1", "2"},
                  {"(a int, k int as (a) persistent, unique (k))", "1", "2"},
@@ -325,19 +325,20 @@ TEST_CASE("rows of odd tables and types are locked one by one") {
                  {"(k char(3) collate utf8mb4_nopad_bin primary key)", "1", "2"},
                  {"(k varchar(9) collate utf8mb4_unicode_ci primary key)", "1", "2"},
                  {"(k varchar(9) charset ucs2 primary key)", "1", "2"}}) {
+            const auto& definition = each.definition;
             CAPTURE(definition);
             database.run("create table " + table + " " + definition);
             const bool number = definition.starts_with("(k bit");
             const std::string into = definition.starts_with("(a") ? "(a)" : "(k)";
-            for (const auto& key : {mine, theirs}) {
+            for (const auto& key : {each.mine, each.theirs}) {
                 database.run("insert into " + table + into + " values (" +
                              (number ? key : "'" + key + "'") + ")");
             }
             {
                 row_session one{database.source(), {.trust_index_for = 0ms}};
                 row_session two{database.source(), {.trust_index_for = 0ms}};
-                CHECK(one.lock(table, {"k"}, {mine}));
-                CHECK(two.lock(table, {"k"}, {theirs}, {.wait = row_wait::nowait()}));
+                CHECK(one.lock(table, {"k"}, {each.mine}));
+                CHECK(two.lock(table, {"k"}, {each.theirs}, {.wait = row_wait::nowait()}));
             }
             database.run("drop table " + table);
         }
