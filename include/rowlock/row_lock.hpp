@@ -13,7 +13,10 @@
 /// What row_session and lock_row() have in common: how a row is named, waited for and returned.
 namespace rowlock {
 
-/// What to do while another transaction has the row locked. The time is for one row.
+/// What to do while another transaction has the row locked. The time is for one row. (A table that
+/// is being altered is another matter: MariaDB and MySQL wait for it as for the row, skip_locked up
+/// to the statement deadline; PostgreSQL up to the session's own `wait`, or the lock_timeout of the
+/// caller's transaction, whatever is said here.)
 class row_wait {
 public:
     enum class kind : unsigned char { bounded, nowait, skip_locked };

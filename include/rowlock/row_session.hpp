@@ -7,6 +7,7 @@
 #include <rowlock/sql/connection.hpp>
 
 #include <chrono>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <stop_token>
@@ -121,11 +122,14 @@ public:
     /// `table` may be `schema.table`. The key columns must contain all columns of one unique index:
     /// otherwise more than the row would be locked or found. The values must not be NULL.
     /// One round trip; the first time, and once per row_session_options::trust_index_for, one or
-    /// two more. An empty answer costs one more on PostgreSQL.
+    /// two more. An empty answer costs one more on PostgreSQL, and two for each transaction that
+    /// replaces the row (DELETE and INSERT) while it is waited for.
     /// @throws error errc::unindexed_key before anything is locked; errc::timed_out,
     /// errc::deadlock, errc::conflict (all retryable()); errc::schema_outdated if table or column
     /// are missing; errc::unsupported for views, parents by inheritance, tables without row
-    /// locks; errc::invalid_options for NULL in the key or a value that the column cannot hold
+    /// locks; errc::invalid_options for NULL in the key or a value that the column cannot hold (on
+    /// MySQL and MariaDB the latter may also be a row that is not there); errc::access_denied,
+    /// besides missing rights, if a row security policy keeps the row from being locked
     [[nodiscard]] std::optional<locked_row> lock(std::string_view table, const key_columns& columns,
                                                  const key_values& values,
                                                  const row_options& options = {});
@@ -149,7 +153,10 @@ public:
     /// errc::invalid_options and not sent; savepoints are allowed, though an error ends the session
     /// all the same. After anything but SELECT, INSERT, UPDATE, DELETE and the like (a SET, a
     /// temporary table, a user variable, an advisory lock) the connection is closed at the end and
-    /// serves no other session. A function that your SQL calls is not looked into.
+    /// serves no other session. A function that your SQL calls is not looked into. What may run
+    /// code that commits (CALL, EXECUTE, words unknown here) costs two round trips more on MySQL
+    /// and MariaDB, by which that is noticed; a SELECT behind a lock() with a wait of its own one
+    /// more on PostgreSQL, whose lock_timeout is made the session's again.
     [[nodiscard]] sql::connection& connection();
 
     /// Once, for good. If the reply is lost: errc::outcome_unknown, never retryable. errc::conflict
@@ -170,30 +177,50 @@ private:
     std::unique_ptr<state> state_;
 };
 
+namespace detail {
+
+/// An error after the commit, on its way past the repetition.
+struct after_commit {
+    std::exception_ptr failure;
+};
+
+}  // namespace detail
+
 /// Runs `work(session)` in a row session and commits; runs all of it again, in a new session, after
 /// an error that is retryable() (a deadlock, a conflict, a wait in vain, a lost connection before
 /// the commit). A lost reply to the commit is errc::outcome_unknown and not repeated. Exceptions of
-/// other types roll back and pass through. `work` may commit or roll back by itself.
+/// other types roll back and pass through. `work` may commit or roll back by itself; after its own
+/// commit nothing is repeated, whatever it throws.
 /// @param stop ends the repetition; the error of the last attempt is then thrown
 template <typename Work>
 auto retry(const sql::connection_source& source, const retry_policy& policy,
            const row_session_options& options, const std::stop_token& stop, Work&& work)
     -> retried<std::invoke_result_t<Work&, row_session&>> {
     using answer = std::invoke_result_t<Work&, row_session&>;
-    return detail::repeat(policy, stop, [&](int) -> answer {
+    const auto attempt = [&](int) -> answer {
         row_session session{source, options};
         const auto finish = [&session] {
             if (!session.ending() || session.failed()) session.commit();
         };
-        if constexpr (std::is_void_v<answer>) {
-            work(session);
-            finish();
-        } else {
-            answer value = work(session);
-            finish();
-            return value;
+        try {
+            if constexpr (std::is_void_v<answer>) {
+                work(session);
+                finish();
+            } else {
+                answer value = work(session);
+                finish();
+                return value;
+            }
+        } catch (const error&) {
+            if (session.ending() != row_session_ending::committed) throw;
+            throw detail::after_commit{std::current_exception()};
         }
-    });
+    };
+    try {
+        return detail::repeat(policy, stop, attempt);
+    } catch (const detail::after_commit& late) {
+        std::rethrow_exception(late.failure);
+    }
 }
 
 template <typename Work>

@@ -119,8 +119,12 @@ struct lock_row_options {
 };
 
 /// Locks the row until the end of the caller's transaction, and reads it: row_session::lock() on
-/// the caller's own handle. Empty if there is no such row (nothing is locked then), or with
-/// skip_locked if another has it.
+/// the caller's own handle. Empty if there is no such row, or with skip_locked if another has it.
+/// Nothing is locked then, but above READ COMMITTED InnoDB keeps others from inserting into the
+/// gap: two transactions that both find nothing and both insert end in errc::deadlock.
+///
+/// What is known of a table is kept by the name it is given here: say `schema.table` on a
+/// connection whose current database or search_path changes.
 ///
 /// On SQLite there are no row locks: the file's write lock is taken by a DELETE that matches no
 /// row, unless the transaction has it already.

@@ -136,7 +136,7 @@ public:
                                                     const std::vector<key_values>& keys,
                                                     const row_options& options) {
         std::vector<std::optional<locked_row>> rows(keys.size());
-        for (const auto index : strategy::locking_order(keys)) {
+        for (const auto index : strategy::locking_order(columns, keys)) {
             rows[index] = lock(table, columns, keys[index], options);
         }
         return rows;
@@ -155,7 +155,8 @@ public:
             const std::vector<std::string> key_alone;
             for (int attempt = 0; attempt < 3; ++attempt) {
                 if (lock_row(db, table, column, value, key_alone, wait)) return;
-                strategy::insert_resource(db, home_->keys(), insert_resource_, name.str(), wait,
+                foreign_timeout_ = db.speaks() == sql::dialect::postgresql;
+                strategy::insert_resource(db, keys(), insert_resource_, name.str(), wait,
                                           options_.statement_deadline, ends_at_);
             }
             throw error{errc::conflict,
@@ -247,6 +248,9 @@ private:
             }
             place_->reconnect(until);
             begin(until);
+        } catch (...) {
+            place_->close_afterwards();
+            throw;
         }
     }
 
@@ -322,7 +326,11 @@ private:
     std::optional<locked_row> lock_row(sql::connection& db, std::string_view table,
                                        const key_columns& columns, const key_values& values,
                                        const std::vector<std::string>& read, row_wait wait) {
-        auto row = strategy::lock_one(db, home_->keys(),
+        const bool bounded = wait.how() == row_wait::kind::bounded;
+        if (bounded && db.speaks() == sql::dialect::postgresql) {
+            foreign_timeout_ = wait != options_.wait;
+        }
+        auto row = strategy::lock_one(db, keys(),
                                       {.table = table,
                                        .columns = columns,
                                        .values = values,
@@ -336,6 +344,20 @@ private:
         return row;
     }
 
+    /// Where a name leads may have been changed by the caller's SQL, for this session alone.
+    strategy::row_keys& keys() { return own_keys_ ? *own_keys_ : home_->keys(); }
+
+    /// On PostgreSQL the wait for a row is the transaction's lock_timeout: before a statement of
+    /// the caller's it is made what it was.
+    void reset_lock_timeout(sql::connection& db) {
+        if (!foreign_timeout_) return;
+        static const sql::statement reset{"select set_config('lock_timeout', $1::text, true)"};
+        const auto time = std::to_string(lock_timeout_of(options_).count());
+        const std::array<sql::value, 1> parameters{sql::value{time}};
+        db.execute(reset, parameters, ends_at_);
+        foreign_timeout_ = false;
+    }
+
     /// Anything that goes wrong is the end of the session.
     template <typename Action>
     auto run(Action action) -> std::invoke_result_t<Action&, sql::connection&> {
@@ -345,7 +367,8 @@ private:
             return action(**place_);
         } catch (const error& failure) {
             fail(failure);
-        } catch (...) {  // no memory
+        } catch (...) {  // no memory, in the middle of anything
+            place_->close_afterwards();
             failure_.emplace(errc::out_of_resources, "there was no memory for the statement");
             end(row_session_ending::rolled_back);
             throw;
@@ -358,9 +381,17 @@ private:
             const auto effect = detail::effect_of(db.speaks(), text);
             refuse(effect);
             begin_late(options_.wait);
-            if (effect != detail::statement_effect::plain) place_->close_afterwards();
+            reset_lock_timeout(db);
+            if (effect != detail::statement_effect::plain) {
+                place_->close_afterwards();
+                own_keys_ = std::make_unique<strategy::row_keys>();
+            }
+            const bool doubtful =
+                effect == detail::statement_effect::may_end && db.speaks() == sql::dialect::mysql;
+            if (doubtful) db.query("savepoint rowlock_row_session", ends_at_);
             auto answer = action(db);
-            require_still_open(db, effect);
+            if (doubtful) require_savepoint(db);
+            require_still_open(db);
             return answer;
         });
     }
@@ -373,12 +404,25 @@ private:
                 "one statement at a time: the text holds more than one");
     }
 
-    /// A procedure may have committed; or text that fooled us.
-    void require_still_open(sql::connection& db, detail::statement_effect effect) const {
-        const auto now = effect == detail::statement_effect::may_end
-                             ? sql::transaction_of(db, ends_at_)
-                             : db.transaction();
+    /// A procedure may have committed, and begun anew: then the savepoint is gone.
+    void require_savepoint(sql::connection& db) const {
+        constexpr int no_such_savepoint = 1305;
+        try {
+            db.query("release savepoint rowlock_row_session", ends_at_);
+        } catch (const error& failure) {
+            if (failure.native_code() != no_such_savepoint) throw;
+            has_ended();
+        }
+    }
+
+    /// Text that fooled us.
+    static void require_still_open(sql::connection& db) {
+        const auto now = db.transaction();
         if (now == sql::transaction_state::open || now == sql::transaction_state::unknown) return;
+        has_ended();
+    }
+
+    [[noreturn]] static void has_ended() {
         throw error{errc::invalid_options,
                     "this statement has ended the row session's transaction, and its locks are "
                     "gone: what was written before it may be committed"};
@@ -387,7 +431,7 @@ private:
     void send_commit() {
         auto& db = **place_;
         try {
-            require_still_open(db, detail::statement_effect::plain);
+            require_still_open(db);
             db.query("commit", steady_clock::now() + options_.statement_deadline);
         } catch (const error& failure) {
             // The server said no, or did not say: not what without_doubt() is for.
@@ -395,6 +439,10 @@ private:
             const bool gone = !db.alive() || failure.kind() == errc::outcome_unknown;
             if (gone) db.discard();
             end(gone ? row_session_ending::lost : row_session_ending::rolled_back);
+            throw;
+        } catch (...) {  // no memory; or a connection of the caller's making that throws others
+            db.discard();
+            end(row_session_ending::lost);
             throw;
         }
     }
@@ -471,6 +519,9 @@ private:
     steady_clock::time_point began_at_{};
     sql::deadline ends_at_{};
     bool begun_ = false;
+    /// PostgreSQL: lock_timeout is not that of the caller's own statements.
+    bool foreign_timeout_ = false;
+    std::unique_ptr<strategy::row_keys> own_keys_;
     std::size_t rows_locked_ = 0;
     std::optional<error> failure_;
     std::optional<row_session_ending> ending_;

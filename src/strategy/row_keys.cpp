@@ -128,7 +128,8 @@ row_key::column describe_column(sql::dialect speaks, std::string_view table, std
     row_key::column made{.name = dialect::quoted(speaks, name), .charset = {}, .collation = {}};
     if (speaks != sql::dialect::mysql) return made;
     const auto type = lower(column->b);
-    if (type.ends_with("int")) made.holds = row_key::kind::integer;
+    const bool integer = (type.ends_with("int") && !type.ends_with("point")) || type == "bit";
+    if (integer) made.holds = row_key::kind::integer;
     if (type.ends_with("binary") || type.ends_with("blob")) made.holds = row_key::kind::text;
     if (const auto blank = column->c.find(' '); blank != std::string_view::npos) {
         made.holds = row_key::kind::text;
@@ -246,6 +247,11 @@ sql::statement row_keys::statement(const std::string& text) {
     if (const auto known = statements_.find(text); known != statements_.end()) return known->second;
     if (statements_.size() >= most_statements) statements_.clear();
     return statements_.emplace(text, sql::statement{text}).first->second;
+}
+
+void row_keys::forget_statement(const std::string& text) {
+    const std::lock_guard lock{mutex_};
+    statements_.erase(text);
 }
 
 }  // namespace rowlock::strategy

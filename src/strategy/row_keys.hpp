@@ -53,6 +53,8 @@ public:
 
     /// The statement of this text: always the same one, so that a connection prepares it once.
     [[nodiscard]] sql::statement statement(const std::string& text);
+    /// It is prepared anew: a table that it names was altered.
+    void forget_statement(const std::string& text);
 
 private:
     std::mutex mutex_;

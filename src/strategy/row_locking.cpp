@@ -36,7 +36,9 @@ milliseconds clamped(milliseconds wait, sql::deadline last) {
 }
 
 sql::deadline deadline_of(const row_request& wanted) {
-    const auto wait = wanted.wait.how() == row_wait::kind::bounded ? wanted.wait.limit() : 0ms;
+    const auto wait = wanted.wait.how() == row_wait::kind::bounded       ? wanted.wait.limit()
+                      : wanted.wait.how() == row_wait::kind::skip_locked ? wanted.statement_deadline
+                                                                         : 0ms;
     return std::min(wanted.last, steady_clock::now() + wait + wanted.statement_deadline);
 }
 
@@ -62,6 +64,8 @@ public:
     }
 
     [[nodiscard]] const std::vector<sql::value>& values() const noexcept { return values_; }
+    /// Whether the plan is that of all other values.
+    [[nodiscard]] bool usual() const noexcept { return usual_; }
 
 private:
     sql::value fit(const sql::value& given, const row_key::column& column) {
@@ -77,18 +81,25 @@ private:
         return given;
     }
 
-    static sql::value number(std::string_view text, const row_key::column& column) {
-        std::int64_t parsed = 0;
+    /// One that no integer column holds would be compared as floating point, by a scan.
+    sql::value number(std::string_view text, const row_key::column& column) {
         const auto end = text.data() + text.size();
-        const auto [stop, failure] = std::from_chars(text.data(), end, parsed);
-        if (failure == std::errc{} && stop == end) return sql::value{parsed};
-        // An unsigned number may be greater.
-        const bool digits = std::ranges::all_of(text, [](char c) { return c >= '0' && c <= '9'; });
-        if (digits && !text.empty()) return sql::value{text};
+        std::int64_t parsed = 0;
+        if (const auto [stop, failure] = std::from_chars(text.data(), end, parsed);
+            failure == std::errc{} && stop == end) {
+            return sql::value{parsed};
+        }
+        std::uint64_t greater = 0;
+        if (const auto [stop, failure] = std::from_chars(text.data(), end, greater);
+            failure == std::errc{} && stop == end) {
+            usual_ = false;
+            return sql::value{text};
+        }
         throw error{errc::invalid_options, "the key column " + column.name +
                                                " holds integers; give it one, not other text"};
     }
 
+    bool usual_ = true;
     std::vector<std::string> texts_;  // never grows again: values view them
     std::vector<sql::value> values_;
 };
@@ -183,29 +194,80 @@ private:
     std::string before_;
 };
 
+/// What PostgreSQL says of a value that is none of its column's type, and of a statement that was
+/// prepared before a column got another type.
+[[noreturn]] void explain_refusal(const error& failure, row_keys& keys, const row_key& key,
+                                  const std::string& text, const row_request& wanted) {
+    const std::string_view state = failure.sqlstate();
+    const bool altered = state == "0A000" || state == "42883";
+    const bool misfit = state == "22003" || state == "22007" || state == "22008" ||
+                        state == "22P02" || state == "22P03";
+    if (!altered && !misfit) throw error{failure};
+    keys.forget_statement(text);
+    keys.forget(wanted.table, wanted.columns);
+    error::server_report report{failure.sqlstate(), failure.native_code(),
+                                failure.server_message()};
+    if (altered) {
+        throw error{errc::conflict,
+                    "the columns of " + key.table + " were altered: run the transaction again",
+                    std::move(report)};
+    }
+    throw error{errc::invalid_options,
+                "a value of this key cannot be one of its column in " + key.table +
+                    ": give it in the column's type",
+                std::move(report)};
+}
+
+/// The version of the row that a plain read sees, empty if there is none.
+std::string version_seen(sql::connection& db, row_keys& keys, const row_key& key,
+                         const bound_values& bound, sql::deadline until) {
+    const std::string text =
+        "select t.tableoid::text || ' ' || t.ctid::text || ' ' || t.xmin::text from " + key.table +
+        " t" + condition(key, "t.") + " limit 1";
+    const auto row = db.execute(keys.statement(text), bound.values(), until);
+    return row.empty() ? std::string{} : std::string{row.text(0, 0)};
+}
+
 // At READ COMMITTED a row that was deleted and inserted anew by the transaction that we waited for
-// is not in our statement's snapshot: "no such row" counts only if a second look, with a snapshot
-// from after the wait, agrees.
+// is not in our statement's snapshot. So "no such row" counts only if a plain read, whose snapshot
+// is from after the wait, sees none either. If it sees one we lock again, and may again be behind
+// one that replaces it, as often as that happens. A version that was there before and after a look
+// that did not find it is kept from being locked by a policy.
 sql::result lock_on_postgresql(sql::connection& db, row_keys& keys, const row_key& key,
                                const row_request& wanted) {
     const bound_values bound{key, wanted.values};
-    const auto statement = keys.statement(postgresql_text(key, wanted));
+    const auto text = postgresql_text(key, wanted);
+    const auto statement = keys.statement(text);
     const bool bounded = wanted.wait.how() == row_wait::kind::bounded;
     const auto until = deadline_of(wanted);
+    const auto end = steady_clock::now() + wanted.wait.limit();
     std::optional<borrowed_timeout> timeout;
     if (bounded && wanted.borrowed) {
         timeout.emplace(db, clamped(wanted.wait.limit(), wanted.last), until);
     }
-    const int looks = wanted.wait.how() == row_wait::kind::skip_locked ? 1 : 2;
     sql::result row;
-    for (int look = 0; look < looks && row.empty(); ++look) {
+    for (std::string before;;) {
         auto parameters = bound.values();
         std::string wait;
         if (bounded && !wanted.borrowed) {
-            wait = std::to_string(clamped(wanted.wait.limit(), wanted.last).count());
+            const auto left = std::chrono::ceil<milliseconds>(end - steady_clock::now());
+            wait = std::to_string(clamped(left, wanted.last).count());
             parameters.emplace_back(wait);
         }
-        row = db.execute(statement, parameters, until);
+        try {
+            row = db.execute(statement, parameters, until);
+        } catch (const error& failure) {
+            explain_refusal(failure, keys, key, text, wanted);
+        }
+        if (!row.empty() || wanted.wait.how() == row_wait::kind::skip_locked) break;
+        auto seen = version_seen(db, keys, key, bound, until);
+        if (seen.empty()) break;
+        if (seen == before) {
+            throw error{errc::access_denied, "the row of " + key.table +
+                                                 " may be read and not locked: a row security "
+                                                 "policy keeps it from being updated"};
+        }
+        before = std::move(seen);
     }
     if (timeout) timeout->restore(until);
     return row;
@@ -222,9 +284,11 @@ std::string mysql_select(const row_key& key, const row_request& wanted, row_wait
 
 // MariaDB ends a statement at a time limit of its own, to the millisecond; innodb_lock_wait_timeout
 // knows whole seconds, and must not come first. Both hold for this statement alone.
-std::string mariadb_limits(row_wait wait, sql::deadline last) {
-    if (wait.how() != row_wait::kind::bounded) return {};
-    const auto time = clamped(wait.limit(), last);
+// SKIP LOCKED waits for no row, but for a table that is being altered.
+std::string mariadb_limits(row_wait wait, milliseconds statement_deadline, sql::deadline last) {
+    if (wait.how() == row_wait::kind::nowait) return {};
+    const bool bounded = wait.how() == row_wait::kind::bounded;
+    const auto time = clamped(bounded ? wait.limit() : statement_deadline, last);
     return "set statement max_statement_time = " + in_seconds(time) +
            ", innodb_lock_wait_timeout = " +
            std::to_string(std::chrono::ceil<std::chrono::seconds>(time).count() + 1) + " for ";
@@ -252,7 +316,7 @@ void check_plan(sql::connection& db, row_keys& keys, const row_key& key, const r
     // Of the other types the value may matter, a date that is none for one.
     const bool same_for_all = std::ranges::none_of(
         key.columns, [](const auto& each) { return each.holds == row_key::kind::any; });
-    if (same_for_all && *key.plan_checked) return;
+    if (same_for_all && bound.usual() && *key.plan_checked) return;
     const std::string text = limits + "explain " + mysql_select(key, wanted, wanted.wait);
     const auto found =
         plan_of(db.execute(keys.statement(text), bound.values(), deadline_of(wanted)));
@@ -267,7 +331,9 @@ void check_plan(sql::connection& db, row_keys& keys, const row_key& key, const r
 
 sql::result lock_by_index(sql::connection& db, row_keys& keys, const row_key& key,
                           const row_request& wanted, const bound_values& bound, bool mariadb) {
-    const std::string limits = mariadb ? mariadb_limits(wanted.wait, wanted.last) : std::string{};
+    const std::string limits =
+        mariadb ? mariadb_limits(wanted.wait, wanted.statement_deadline, wanted.last)
+                : std::string{};
     check_plan(db, keys, key, wanted, limits, bound);
     return db.execute(keys.statement(limits + mysql_select(key, wanted, wanted.wait)),
                       bound.values(), deadline_of(wanted));
@@ -348,16 +414,18 @@ sql::result lock_on_sqlite(sql::connection& db, row_keys& keys, const row_key& k
 
 // --- order ---------------------------------------------------------------------------------------
 
+std::string folded(std::string_view text) {
+    std::string made{text.substr(0, text.find_last_not_of(' ') + 1)};
+    std::ranges::transform(made, made.begin(), [](char c) {
+        return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+    });
+    return made;
+}
+
 /// Numbers before text, as numbers; text without ASCII case and trailing blanks, so that the
 /// spellings that a collation takes for equal sort alike, then by its bytes.
 auto rank_of(const sql::value& one) {
-    std::string folded;
-    if (one.type() == sql::value::kind::text) folded = one.text();
-    folded.erase(folded.find_last_not_of(' ') + 1);
-    std::ranges::transform(folded, folded.begin(), [](char c) {
-        return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
-    });
-    return std::tuple{one.type() == sql::value::kind::text, one.integer(), std::move(folded),
+    return std::tuple{one.type() == sql::value::kind::text, one.integer(), folded(one.text()),
                       std::string{one.text()}};
 }
 
@@ -382,6 +450,12 @@ std::optional<locked_row> lock_one(sql::connection& db, row_keys& keys, const ro
             break;
     }
     if (row.empty()) return std::nullopt;
+    if (row.rows() > 1) {
+        throw error{errc::unindexed_key,
+                    "the key finds " + std::to_string(row.rows()) + " rows of " + key.table +
+                        ": its unique index compares in another way than the column; name a key "
+                        "that is unique as the column compares"};
+    }
     auto names = wanted.read;
     if (names.empty()) {
         for (const auto name : wanted.columns.names()) names.emplace_back(name);
@@ -403,18 +477,26 @@ void insert_resource(sql::connection& db, row_keys& keys, const sql::statement& 
     }
     std::string limits;
     if (db.speaks() == sql::dialect::mysql && sql::facts_of(db, until).mariadb) {
-        limits = mariadb_limits(row_wait::bounded(time), last);
+        limits = mariadb_limits(row_wait::bounded(time), time, last);
     }
     db.execute(keys.statement(limits + insert.text()), std::span{parameters}.first(1), until);
 }
 
-std::vector<std::size_t> locking_order(const std::vector<key_values>& keys) {
+std::vector<std::size_t> locking_order(const key_columns& columns,
+                                       const std::vector<key_values>& keys) {
+    std::vector<std::pair<std::string, std::size_t>> places;
+    for (std::size_t i = 0; i < columns.names().size(); ++i) {
+        places.emplace_back(folded(columns.names()[i]), i);
+    }
+    std::ranges::sort(places);
     using rank = std::vector<decltype(rank_of(sql::value{}))>;
     std::vector<rank> ranks;
     ranks.reserve(keys.size());
     for (const auto& key : keys) {
         rank made;
-        for (const auto& value : key.values()) made.push_back(rank_of(value));
+        for (const auto& [name, place] : places) {
+            if (place < key.values().size()) made.push_back(rank_of(key.values()[place]));
+        }
         ranks.push_back(std::move(made));
     }
     std::vector<std::size_t> order(keys.size());

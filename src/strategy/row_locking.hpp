@@ -37,8 +37,10 @@ void insert_resource(sql::connection& db, row_keys& keys, const sql::statement& 
                      std::string_view name, row_wait wait,
                      std::chrono::milliseconds statement_deadline, sql::deadline last);
 
-/// In which order to lock these keys, the same for everybody: their indexes.
-[[nodiscard]] std::vector<std::size_t> locking_order(const std::vector<key_values>& keys);
+/// In which order to lock these keys, the same for everybody, in whatever order the columns are
+/// named: their indexes.
+[[nodiscard]] std::vector<std::size_t> locking_order(const key_columns& columns,
+                                                     const std::vector<key_values>& keys);
 
 /// @throws error errc::unsupported on a Galera node, unless the risk is accepted
 void refuse_galera(sql::connection& db, bool accepted, sql::deadline until);

@@ -55,3 +55,27 @@ TEST_CASE("each database has statements that end a transaction in its own way") 
     all_are(statement_effect::leaves_traces, sql::dialect::mysql,
             {"select @a := 1", "select 1 into @b", "drop temporary table t"});
 }
+
+TEST_CASE("text is read as the database reads it, so that no string or comment hides a statement") {
+    all_are(statement_effect::several, sql::dialect::postgresql,
+            {"select $$a$$; commit and chain", "select E'\\''; commit and chain; --'",
+             "select 1 /* /* */ ' */; commit and chain; select ' '",
+             "select $a$ $$ $a$; commit and chain; select $$ $$"});
+    all_are(statement_effect::plain, sql::dialect::postgresql,
+            {"select $$;$$", "select $a$; $$ ;$a$", "select E'a\\';b'", "select $1; --",
+             "select 'a'';'", "select 1 /* ; /* ; */ ; */", "select '\\'"});
+    all_are(statement_effect::leaves_traces, sql::dialect::postgresql,
+            {"select 1 into\n  temp x", "select 1 into pg_temp.x", "set local search_path = x",
+             "explain analyze create temp table x as select 1"});
+    all_are(statement_effect::several, sql::dialect::mysql, {"select 5--1; commit"});
+    all_are(statement_effect::leaves_traces, sql::dialect::mysql,
+            {"select 1--1, get_lock('a', 1)", "set @a = (select a from transactions)",
+             "set statement max_statement_time = 1 for select 1"});
+    all_are(statement_effect::ends_transaction, sql::dialect::mysql,
+            {"set session `autocommit` = 1", "set statement a = 1 for commit", "backup stage start",
+             "set password = ''", "create temporary sequence s", "load index into cache t"});
+    all_are(statement_effect::may_end, sql::dialect::mysql,
+            {"execute immediate 'commit'", "load data infile 'x' into table t", "unheard of"});
+    all_are(statement_effect::several, sql::dialect::sqlite,
+            {"select 1 as [a']; commit; select 1 as [b']"});
+}

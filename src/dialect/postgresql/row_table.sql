@@ -1,8 +1,10 @@
 -- What the catalog says of a table whose rows are to be locked: rows (what, a, b, c).
 --   table   its relkind; whether tables inherit from it (their rows are no part of its indexes)
 --   column  name; whether it holds text
---   key     a unique index; one of its columns. Not if it is invalid, of expressions, or of some rows
---           only. A deferrable one is as good: what is committed is unique.
+--   key     a unique index; one of its columns. Not if it is invalid, of expressions, of some rows
+--           only, or if it takes for different what the column takes for equal: by another collation
+--           than the column's, where that is not deterministic. (to_json, since PostgreSQL 11 has no
+--           such collations.) A deferrable one is as good: what is committed is unique.
 -- A plain read of the catalog: it locks nothing of the table. An index that is dropped right after
 -- costs precision, not exclusion: PostgreSQL locks the rows that match, and no others.
 -- $1 the table, quoted, found by the search path if it has no schema
@@ -25,3 +27,9 @@ select 'key', i.indexrelid::text, a.attname::text, ''
   join pg_catalog.pg_attribute a on a.attrelid = f.oid and a.attnum = k.attnum
  where i.indisunique and i.indisvalid and i.indisready
    and i.indpred is null and i.indexprs is null
+   and not exists (select from rows from (pg_catalog.unnest(i.indkey),
+                                          pg_catalog.unnest(i.indcollation)) p (attnum, compares)
+                     join pg_catalog.pg_attribute o on o.attrelid = f.oid and o.attnum = p.attnum
+                     join pg_catalog.pg_collation l on l.oid = o.attcollation
+                    where p.compares <> 0 and p.compares <> o.attcollation
+                      and pg_catalog.to_json(l) ->> 'collisdeterministic' = 'false')
