@@ -1,5 +1,6 @@
 #include "sql/changed_settings.hpp"
 
+#include "sql/connection_memory.hpp"
 #include "sql/server_facts.hpp"
 
 #include <unistd.h>
@@ -18,14 +19,9 @@ void set_variable(connection& db, const std::string& name, const std::string& to
 
 }  // namespace
 
-changed_settings& settings_of(connection& db) {
-    if (!db.settings_) db.settings_ = std::make_shared<changed_settings>();
-    return *db.settings_;
-}
-
 void limit_idle_time(connection& db, std::chrono::milliseconds longest, deadline until) {
     using std::chrono::seconds;
-    auto& settings = settings_of(db);
+    auto& settings = memory_of(db).settings;
     const seconds wanted = std::max(seconds{1}, std::chrono::ceil<seconds>(longest));
     if (settings.idle_limit_in_force && *settings.idle_limit_in_force <= wanted) return;
     // MySQL knows no limit for transactions alone.
@@ -45,8 +41,8 @@ void limit_idle_time(connection& db, std::chrono::milliseconds longest, deadline
 
 void connection::put_settings_back() noexcept {
     try {
-        if (!settings_ || !settings_->idle_limit || !alive()) return;
-        const auto& change = *settings_->idle_limit;
+        if (!memory_ || !memory_->settings.idle_limit || !alive()) return;
+        const auto& change = *memory_->settings.idle_limit;
         if (change.process != ::getpid()) return;
         // Unless the caller, or another connection_ref of this handle, has changed it since.
         std::string text = "if(@@session.";

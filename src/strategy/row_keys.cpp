@@ -2,6 +2,7 @@
 
 #include "dialect/identifier.hpp"
 #include "dialect/statements.hpp"
+#include "sql/connection_memory.hpp"
 #include <rowlock/error.hpp>
 
 #include <algorithm>
@@ -213,8 +214,9 @@ void require_distinct(const key_columns& columns) {
 }  // namespace
 
 row_keys& row_keys::of(sql::connection& db) {
-    if (!db.keys_) db.keys_ = std::make_shared<row_keys>();
-    return *db.keys_;
+    auto& keys = sql::memory_of(db).keys;
+    if (!keys) keys = std::make_shared<row_keys>();
+    return *keys;
 }
 
 row_key row_keys::find(sql::connection& db, std::string_view table, const key_columns& columns,
