@@ -117,8 +117,8 @@ void require_lockable(sql::dialect speaks, std::string_view table, const descrip
     }
 }
 
-row_key::column describe_column(sql::dialect speaks, std::string_view table, std::string_view name,
-                                const description& found) {
+known_key::column describe_column(sql::dialect speaks, std::string_view table,
+                                  std::string_view name, const description& found) {
     const auto columns = found.lines("column");
     const auto column = std::ranges::find_if(
         columns, [&](const auto& each) { return same_name(speaks, each.a, name); });
@@ -126,13 +126,13 @@ row_key::column describe_column(sql::dialect speaks, std::string_view table, std
         throw error{errc::schema_outdated, "the table " + std::string{table} + " has no column " +
                                                std::string{name} + ": check the key's columns"};
     }
-    row_key::column made{.name = dialect::quoted(speaks, name), .charset = {}, .collation = {}};
+    known_key::column made{.name = dialect::quoted(speaks, name), .charset = {}, .collation = {}};
     if (speaks != sql::dialect::mysql) return made;
     const auto type = lower(column->b);
-    if (type.ends_with("int")) made.holds = row_key::kind::integer;
-    if (type.ends_with("binary") || type.ends_with("blob")) made.holds = row_key::kind::text;
+    if (type.ends_with("int")) made.holds = known_key::kind::integer;
+    if (type.ends_with("binary") || type.ends_with("blob")) made.holds = known_key::kind::text;
     if (const auto blank = column->c.find(' '); blank != std::string_view::npos) {
-        made.holds = row_key::kind::text;
+        made.holds = known_key::kind::text;
         if (const auto charset = column->c.substr(0, blank); charset != "utf8mb4") {
             made.charset = charset;
             made.collation = column->c.substr(blank + 1);
@@ -173,14 +173,14 @@ std::string find_index(sql::dialect speaks, const key_columns& key, const descri
                                          ": create one, or name the primary key"};
 }
 
-row_key describe(sql::connection& db, std::string_view table, const key_columns& columns,
-                 sql::deadline until) {
+known_key describe(sql::connection& db, std::string_view table, const key_columns& columns,
+                   sql::deadline until) {
     const auto speaks = db.speaks();
-    row_key made{.table = dialect::quoted_table(speaks, table),
-                 .index = {},
-                 .columns = {},
-                 .plan_checked = std::make_shared<std::atomic<bool>>(false),
-                 .since = std::chrono::steady_clock::now()};
+    known_key made{.table = dialect::quoted_table(speaks, table),
+                   .index = {},
+                   .columns = {},
+                   .plan_checked = std::make_shared<std::atomic<bool>>(false),
+                   .since = std::chrono::steady_clock::now()};
     const auto found = look_up(db, table, until);
     require_lockable(speaks, table, found);
     for (const auto name : columns.names()) {
@@ -219,8 +219,8 @@ row_keys& row_keys::of(sql::connection& db) {
     return *keys;
 }
 
-row_key row_keys::find(sql::connection& db, std::string_view table, const key_columns& columns,
-                       std::chrono::milliseconds trust, sql::deadline until) {
+known_key row_keys::find(sql::connection& db, std::string_view table, const key_columns& columns,
+                         std::chrono::milliseconds trust, sql::deadline until) {
     require_distinct(columns);
     const auto name = cache_key(table, columns);
     {

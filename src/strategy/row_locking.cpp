@@ -51,7 +51,7 @@ std::string in_seconds(milliseconds time) {
 /// number, and would lock all that it reads.
 class bound_values {
 public:
-    bound_values(const row_key& key, const key_values& given) {
+    bound_values(const known_key& key, const key_values& given) {
         if (given.values().size() != key.columns.size()) {
             throw error{errc::invalid_options, "a row's key has as many values as columns"};
         }
@@ -64,20 +64,21 @@ public:
     [[nodiscard]] const std::vector<sql::value>& values() const noexcept { return values_; }
 
 private:
-    sql::value fit(const sql::value& given, const row_key::column& column) {
+    sql::value fit(const sql::value& given, const known_key::column& column) {
         if (given.is_null()) {
             throw error{errc::invalid_options,
                         "a row's key cannot hold NULL, which a unique index lets many rows have"};
         }
         const bool integer = given.type() == sql::value::kind::integer;
-        if (column.holds == row_key::kind::text && integer) {
+        if (column.holds == known_key::kind::text && integer) {
             return sql::value{texts_.emplace_back(std::to_string(given.integer()))};
         }
-        if (column.holds == row_key::kind::integer && !integer) return number(given.text(), column);
+        if (column.holds == known_key::kind::integer && !integer)
+            return number(given.text(), column);
         return given;
     }
 
-    static sql::value number(std::string_view text, const row_key::column& column) {
+    static sql::value number(std::string_view text, const known_key::column& column) {
         std::int64_t parsed = 0;
         const auto end = text.data() + text.size();
         const auto [stop, failure] = std::from_chars(text.data(), end, parsed);
@@ -121,13 +122,13 @@ std::string select_list(sql::dialect speaks, const row_request& wanted, std::str
 /// A text column of another character set than the connection's: the value is converted, never the
 /// column, whose index would then be of no use. What the character set does not have becomes `?`:
 /// the second comparison, of constants, sees to it that such a key finds nothing.
-std::string converted_equal(const row_key::column& column, const std::string& parameter) {
+std::string converted_equal(const known_key::column& column, const std::string& parameter) {
     const std::string value = "convert(" + parameter + " using " + column.charset + ")";
     return " = " + value + " collate " + column.collation + " and convert(" + value +
            " using utf8mb4) collate utf8mb4_bin = convert(" + parameter + " using utf8mb4)";
 }
 
-std::string condition(const row_key& key, std::string_view table) {
+std::string condition(const known_key& key, std::string_view table) {
     std::string text;
     for (std::size_t i = 0; i < key.columns.size(); ++i) {
         const auto& column = key.columns[i];
@@ -144,7 +145,7 @@ std::string condition(const row_key& key, std::string_view table) {
 //
 // A bounded wait in a transaction of ours sets the timeout in the same statement: the row to lock
 // comes out of a join with the one row of `waiting`, so the setting is made before the wait begins.
-std::string postgresql_text(const row_key& key, const row_request& wanted) {
+std::string postgresql_text(const known_key& key, const row_request& wanted) {
     const bool sets = wanted.wait.how() == row_wait::kind::bounded && !wanted.borrowed;
     std::string text;
     if (sets) {
@@ -186,7 +187,7 @@ private:
 // At READ COMMITTED a row that was deleted and inserted anew by the transaction that we waited for
 // is not in our statement's snapshot: "no such row" counts only if a second look, with a snapshot
 // from after the wait, agrees.
-sql::result lock_on_postgresql(sql::connection& db, row_keys& keys, const row_key& key,
+sql::result lock_on_postgresql(sql::connection& db, row_keys& keys, const known_key& key,
                                const row_request& wanted) {
     const bound_values bound{key, wanted.values};
     const auto statement = keys.statement(postgresql_text(key, wanted));
@@ -213,7 +214,7 @@ sql::result lock_on_postgresql(sql::connection& db, row_keys& keys, const row_ke
 
 // --- MySQL, MariaDB ------------------------------------------------------------------------------
 
-std::string mysql_select(const row_key& key, const row_request& wanted, row_wait wait) {
+std::string mysql_select(const known_key& key, const row_request& wanted, row_wait wait) {
     std::string text = "select " + select_list(sql::dialect::mysql, wanted, "") + " from " +
                        key.table + " force index (" + key.index + ")" + condition(key, "") +
                        " for update";
@@ -247,11 +248,11 @@ plan plan_of(const sql::result& explained) {
 // EXPLAIN of the very statement, with its FOR UPDATE: for a unique key it reads the row already, so
 // it locks the row that is wanted, waits for it no longer than the statement, and makes no
 // snapshot.
-void check_plan(sql::connection& db, row_keys& keys, const row_key& key, const row_request& wanted,
-                const std::string& limits, const bound_values& bound) {
+void check_plan(sql::connection& db, row_keys& keys, const known_key& key,
+                const row_request& wanted, const std::string& limits, const bound_values& bound) {
     // Of the other types the value may matter, a date that is none for one.
     const bool same_for_all = std::ranges::none_of(
-        key.columns, [](const auto& each) { return each.holds == row_key::kind::any; });
+        key.columns, [](const auto& each) { return each.holds == known_key::kind::any; });
     if (same_for_all && *key.plan_checked) return;
     const std::string text = limits + "explain " + mysql_select(key, wanted, wanted.wait);
     const auto found =
@@ -265,7 +266,7 @@ void check_plan(sql::connection& db, row_keys& keys, const row_key& key, const r
     if (found == plan::by_index) *key.plan_checked = true;
 }
 
-sql::result lock_by_index(sql::connection& db, row_keys& keys, const row_key& key,
+sql::result lock_by_index(sql::connection& db, row_keys& keys, const known_key& key,
                           const row_request& wanted, const bound_values& bound, bool mariadb) {
     const std::string limits = mariadb ? mariadb_limits(wanted.wait, wanted.last) : std::string{};
     check_plan(db, keys, key, wanted, limits, bound);
@@ -275,7 +276,7 @@ sql::result lock_by_index(sql::connection& db, row_keys& keys, const row_key& ke
 
 /// MySQL's waits are of whole seconds: asks again and again instead, with pauses at random so that
 /// of many waiters none is always late.
-sql::result lock_in_slices(sql::connection& db, row_keys& keys, const row_key& key,
+sql::result lock_in_slices(sql::connection& db, row_keys& keys, const known_key& key,
                            const row_request& wanted, const bound_values& bound) {
     const auto end = steady_clock::now() + clamped(wanted.wait.limit(), wanted.last);
     row_request slice = wanted;
@@ -295,7 +296,7 @@ sql::result lock_in_slices(sql::connection& db, row_keys& keys, const row_key& k
     }
 }
 
-sql::result lock_by_index(sql::connection& db, row_keys& keys, const row_key& key,
+sql::result lock_by_index(sql::connection& db, row_keys& keys, const known_key& key,
                           const row_request& wanted) {
     const bound_values bound{key, wanted.values};
     const bool mariadb = sql::facts_of(db, deadline_of(wanted)).mariadb;
@@ -305,7 +306,7 @@ sql::result lock_by_index(sql::connection& db, row_keys& keys, const row_key& ke
 }
 
 /// An index that was dropped since it was looked up is missed by the server.
-sql::result lock_on_mysql(sql::connection& db, row_keys& keys, const row_key& key,
+sql::result lock_on_mysql(sql::connection& db, row_keys& keys, const known_key& key,
                           const row_request& wanted) {
     try {
         return lock_by_index(db, keys, key, wanted);
@@ -328,7 +329,7 @@ sql::result lock_on_mysql(sql::connection& db, row_keys& keys, const row_key& ke
 
 // --- SQLite --------------------------------------------------------------------------------------
 
-sql::result lock_on_sqlite(sql::connection& db, row_keys& keys, const row_key& key,
+sql::result lock_on_sqlite(sql::connection& db, row_keys& keys, const known_key& key,
                            const row_request& wanted) {
     const bound_values bound{key, wanted.values};
     if (wanted.borrowed) {
