@@ -51,7 +51,7 @@ std::string in_seconds(milliseconds time) {
 /// number, and would lock all that it reads.
 class bound_values {
 public:
-    bound_values(const known_key& key, const key_values& given) {
+    bound_values(const known_key& key, const row_key& given) {
         if (given.values().size() != key.columns.size()) {
             throw error{errc::invalid_options, "a row's key has as many values as columns"};
         }
@@ -364,7 +364,7 @@ auto rank_of(const sql::value& one) {
 
 }  // namespace
 
-std::optional<locked_row> lock_one(sql::connection& db, row_keys& keys, const row_request& wanted) {
+std::optional<table_row> lock_one(sql::connection& db, row_keys& keys, const row_request& wanted) {
     const auto speaks = db.speaks();
     require_usable(wanted.wait, speaks);
     const auto key =
@@ -387,7 +387,7 @@ std::optional<locked_row> lock_one(sql::connection& db, row_keys& keys, const ro
     if (names.empty()) {
         for (const auto name : wanted.columns.names()) names.emplace_back(name);
     }
-    return locked_row{std::move(names), std::move(row)};
+    return table_row{std::move(names), std::move(row)};
 }
 
 void insert_resource(sql::connection& db, row_keys& keys, const sql::statement& insert,
@@ -409,7 +409,7 @@ void insert_resource(sql::connection& db, row_keys& keys, const sql::statement& 
     db.execute(keys.statement(limits + insert.text()), std::span{parameters}.first(1), until);
 }
 
-std::vector<std::size_t> locking_order(const std::vector<key_values>& keys) {
+std::vector<std::size_t> locking_order(const std::vector<row_key>& keys) {
     using rank = std::vector<decltype(rank_of(sql::value{}))>;
     std::vector<rank> ranks;
     ranks.reserve(keys.size());
