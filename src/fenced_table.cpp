@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <map>
 #include <mutex>
+#include <span>
 #include <utility>
 
 namespace rowlock {
@@ -21,7 +22,7 @@ bool same_column(sql::dialect in, std::string_view one, std::string_view other) 
     return std::ranges::equal(one, other, {}, lower, lower);
 }
 
-using assignments_view = std::span<const fenced_table::assignment>;
+using assignments_view = std::span<const assignment>;
 
 void require(bool holds, const char* message) {
     if (!holds) throw error{errc::invalid_options, message};
@@ -157,7 +158,9 @@ struct fenced_table::shared {
         text << "update " << quoted_table(in, table) << " set " << column << " = ";
         text.parameter();
         for (const auto& each : assignments) {
-            text << ", " << quoted(in, each.column) << " = ";
+            const auto set = quoted(in, each.column);
+            text << ", " << set << " = ";
+            if (each.adds) text << set << " + ";
             text.parameter();
         }
         append_key(text, in);
@@ -258,23 +261,25 @@ fenced_table::fenced_table(std::string table, std::vector<std::string> key,
     shared_ = std::move(made);
 }
 
-fenced_write fenced_table::update(sql::connection& db, std::span<const sql::value> key,
-                                  fencing_token token, assignments_view assignments,
+fenced_write fenced_table::update(sql::connection& db, const row_key& key, fencing_token token,
+                                  const std::vector<assignment>& assignments,
                                   sql::deadline until) const {
-    shared_->validate(db.speaks(), key, token, assignments);
-    return shared_->update(db, key, token, assignments, until);
+    shared_->validate(db.speaks(), key.values(), token, assignments);
+    return shared_->update(db, key.values(), token, assignments, until);
 }
 
-fenced_write fenced_table::put(sql::connection& db, std::span<const sql::value> key,
-                               fencing_token token, assignments_view assignments,
+fenced_write fenced_table::put(sql::connection& db, const row_key& key, fencing_token token,
+                               const std::vector<assignment>& assignments,
                                sql::deadline until) const {
-    shared_->validate(db.speaks(), key, token, assignments);
+    shared_->validate(db.speaks(), key.values(), token, assignments);
+    require(std::ranges::none_of(assignments, &assignment::adds),
+            "put() increments nothing, since the row may be a new one: update() does");
     constexpr int attempts = 5;
     for (int attempt = 0; attempt < attempts; ++attempt) {
-        const auto updated = shared_->update(db, key, token, assignments, until);
+        const auto updated = shared_->update(db, key.values(), token, assignments, until);
         if (updated != fenced_write::missing) return updated;
         try {
-            const auto sent = shared::parameters(key, token, assignments);
+            const auto sent = shared::parameters(key.values(), token, assignments);
             const auto insert = shared_->insert_statement(db.speaks(), assignments);
             if (db.execute(insert, sent, until).affected() > 0) return fenced_write::done;
         } catch (const error& failure) {

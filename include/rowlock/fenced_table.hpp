@@ -2,10 +2,9 @@
 
 #include <rowlock/fencing_token.hpp>
 #include <rowlock/sql/connection.hpp>
+#include <rowlock/table_row.hpp>
 
-#include <initializer_list>
 #include <memory>
-#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -34,12 +33,6 @@ enum class fenced_write : unsigned char {
 /// Copies share what they have prepared. Thread-safe.
 class fenced_table {
 public:
-    /// A column and what it becomes.
-    struct assignment {
-        std::string_view column;
-        sql::value value;
-    };
-
     /// @param table `table` or `schema.table`, to the letter: quoted, so that PostgreSQL does not
     /// fold it to lower case
     /// @param key columns that name one row
@@ -49,31 +42,20 @@ public:
                  std::string token_column = "fence_token");
 
     /// One conditional UPDATE: sets the columns, and the token, where the row's token is not
-    /// greater (or NULL). In your transaction or by itself.
-    /// @param key values, in the order of the key columns
+    /// greater (or NULL). In your transaction or by itself. An increment that is sent again after
+    /// errc::outcome_unknown may count twice: the token is no obstacle to itself.
     /// @throws error errc::invalid_options for a token of 0 (an empty lease's), a key that does not
     /// fit or is NULL, and an assignment to the token column; errc::schema_outdated if a column is
     /// missing, errc::conflict at REPEATABLE READ …
     /// One round trip; one more to tell refused from missing.
-    fenced_write update(sql::connection& db, std::span<const sql::value> key, fencing_token token,
-                        std::span<const assignment> assignments, sql::deadline until) const;
-    fenced_write update(sql::connection& db, std::initializer_list<sql::value> key,
-                        fencing_token token, std::initializer_list<assignment> assignments,
-                        sql::deadline until) const {
-        return update(db, std::span{key.begin(), key.size()}, token,
-                      std::span{assignments.begin(), assignments.size()}, until);
-    }
+    fenced_write update(sql::connection& db, const row_key& key, fencing_token token,
+                        const std::vector<assignment>& assignments, sql::deadline until) const;
 
     /// The same, and inserts the row if it is missing; the key needs a unique index. Never answers
     /// `missing`. A row that is not there has no token, and so a stale holder may create it.
-    fenced_write put(sql::connection& db, std::span<const sql::value> key, fencing_token token,
-                     std::span<const assignment> assignments, sql::deadline until) const;
-    fenced_write put(sql::connection& db, std::initializer_list<sql::value> key,
-                     fencing_token token, std::initializer_list<assignment> assignments,
-                     sql::deadline until) const {
-        return put(db, std::span{key.begin(), key.size()}, token,
-                   std::span{assignments.begin(), assignments.size()}, until);
-    }
+    /// @throws error also errc::invalid_options for an increment: a new row has nothing to add to
+    fenced_write put(sql::connection& db, const row_key& key, fencing_token token,
+                     const std::vector<assignment>& assignments, sql::deadline until) const;
 
 private:
     struct shared;

@@ -6,11 +6,11 @@
 #include <rowlock/options.hpp>
 #include <rowlock/retry.hpp>
 #include <rowlock/sql/connection.hpp>
+#include <rowlock/table_row.hpp>
 
 #include <chrono>
 #include <concepts>
 #include <cstdint>
-#include <initializer_list>
 #include <memory>
 #include <optional>
 #include <stop_token>
@@ -103,71 +103,22 @@ struct table_description {
     std::chrono::milliseconds statement_deadline{std::chrono::seconds{5}};
 };
 
-/// The values of the key columns, in their order: `"A1"`, `42`, or `{"eu", 42}`. Text is viewed,
-/// not copied: it must live through the call.
-class row_key {
-public:
-    row_key(std::initializer_list<sql::value> values) : values_{values} {}
-    explicit row_key(std::vector<sql::value> values) : values_{std::move(values)} {}
-    template <typename T>
-    requires(std::constructible_from<sql::value, const T&> &&
-             !std::same_as<std::remove_cvref_t<T>, row_key>) row_key(const T& value)
-        : values_{{sql::value{value}}} {}
-
-    [[nodiscard]] const std::vector<sql::value>& values() const noexcept { return values_; }
-
-private:
-    std::vector<sql::value> values_;
-};
-
-/// One column to be written. Text is viewed, not copied: it must live through the call.
-struct assignment {
-    assignment(std::string_view to, sql::value what) : column{to}, value{what} {}
-
-    std::string_view column;
-    sql::value value;
-    bool adds = false;  ///< to what the column holds
-};
-
-/// `column = column + by`; a `by` below zero takes away. NULL stays NULL.
-[[nodiscard]] inline assignment increment(std::string_view column, std::int64_t by = 1) {
-    assignment made{column, by};
-    made.adds = true;
-    return made;
-}
-
 /// Whether rows that are marked as deleted are read.
 enum class deleted_rows : unsigned char { hidden, shown };
 
 /// What read() found.
-class versioned_row {
+class versioned_row : public table_row {
 public:
+    versioned_row(table_row row, row_version version, bool deleted)
+        : table_row{std::move(row)}, version_{std::move(version)}, deleted_{deleted} {}
+
     /// For update(), erase(), soft_delete(), restore().
     [[nodiscard]] const row_version& version() const noexcept { return version_; }
     [[nodiscard]] bool deleted() const noexcept { return deleted_; }
 
-    // By the name that was asked for. @throws error errc::invalid_options for one that was not.
-    [[nodiscard]] bool is_null(std::string_view column) const;
-    /// Empty for NULL. Valid as long as this row.
-    [[nodiscard]] std::string_view text(std::string_view column) const;
-    /// @throws error errc::database_error if it is NULL or no integer.
-    [[nodiscard]] std::int64_t integer(std::string_view column) const;
-    [[nodiscard]] std::optional<std::int64_t> maybe_integer(std::string_view column) const;
-
 private:
-    friend class versioned_table;
-    versioned_row(row_version version, bool deleted, std::vector<std::string> columns,
-                  sql::result cells)
-        : version_{std::move(version)},
-          deleted_{deleted},
-          columns_{std::move(columns)},
-          cells_{std::move(cells)} {}
-    [[nodiscard]] std::size_t place(std::string_view column) const;
-
     row_version version_;
     bool deleted_;
-    std::vector<std::string> columns_;
-    sql::result cells_;
 };
 
 /// What became of a conditional change. True if it was made.

@@ -1,16 +1,15 @@
 #pragma once
 
-#include <rowlock/sql/connection.hpp>
+#include <rowlock/table_row.hpp>
 
 #include <chrono>
 #include <initializer_list>
-#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
-/// What row_session and lock_row() have in common: how a row is named, waited for and returned.
+/// What row_session and lock_row() have in common: how a row is named and waited for.
 namespace rowlock {
 
 /// What to do while another transaction has the row locked. The time is for one row. (A table that
@@ -58,42 +57,6 @@ public:
 
 private:
     std::vector<std::string_view> names_;
-};
-
-/// Their values, in the same order: `{"A1"}`, `{7, "A1"}`. Text is viewed as above.
-class key_values {
-public:
-    key_values(std::initializer_list<sql::value> values) : values_{values} {}
-    explicit key_values(std::span<const sql::value> values)
-        : values_{values.begin(), values.end()} {}
-
-    [[nodiscard]] const std::vector<sql::value>& values() const noexcept { return values_; }
-
-private:
-    std::vector<sql::value> values_;
-};
-
-/// A row as it was when it was locked: what the last transaction committed, or this one wrote. It
-/// cannot change until this transaction ends, save by this transaction. A value, not a handle.
-class locked_row {
-public:
-    locked_row(std::vector<std::string> columns, sql::result row)
-        : columns_{std::move(columns)}, row_{std::move(row)} {}
-
-    [[nodiscard]] const std::vector<std::string>& columns() const noexcept { return columns_; }
-    /// By the names that were asked for.
-    /// @throws error errc::invalid_options if the column was not asked for; integer():
-    /// errc::database_error if it is NULL or no integer
-    [[nodiscard]] std::string_view text(std::string_view column) const;
-    [[nodiscard]] std::int64_t integer(std::string_view column) const;
-    [[nodiscard]] std::optional<std::int64_t> maybe_integer(std::string_view column) const;
-    [[nodiscard]] bool is_null(std::string_view column) const;
-
-private:
-    [[nodiscard]] std::size_t index_of(std::string_view column) const;
-
-    std::vector<std::string> columns_;
-    sql::result row_;
 };
 
 }  // namespace rowlock

@@ -118,6 +118,8 @@ public:
     /// Locks the row until the end of the transaction, and reads it. Empty: there is no such row,
     /// and nothing is locked, so that another may insert it right away (lock_resource() locks what
     /// is not there); or, with skip_locked, it is locked by another.
+    /// What it answers is what was committed last, or written in this transaction; nobody else
+    /// changes that until the transaction ends.
     ///
     /// `table` may be `schema.table`. The key columns must contain all columns of one unique index:
     /// otherwise more than the row would be locked or found. The values must not be NULL.
@@ -130,17 +132,18 @@ public:
     /// locks; errc::invalid_options for NULL in the key or a value that the column cannot hold (on
     /// MySQL and MariaDB the latter may also be a row that is not there); errc::access_denied,
     /// besides missing rights, if a row security policy keeps the row from being locked
-    [[nodiscard]] std::optional<locked_row> lock(std::string_view table, const key_columns& columns,
-                                                 const key_values& values,
-                                                 const row_options& options = {});
+    [[nodiscard]] std::optional<table_row> lock(std::string_view table, const key_columns& columns,
+                                                const row_key& values,
+                                                const row_options& options = {});
 
     /// Locks several rows one by one, in an order that depends on the keys alone: two sessions that
     /// name the same rows in opposite orders do not deadlock. (That is by number, or by text
     /// without ASCII case; write a key in one way.) The answers are in the caller's order, one
     /// for each key; round trips of each and errors as lock().
-    [[nodiscard]] std::vector<std::optional<locked_row>> lock_all(
-        std::string_view table, const key_columns& columns, const std::vector<key_values>& keys,
-        const row_options& options = {});
+    [[nodiscard]] std::vector<std::optional<table_row>> lock_all(std::string_view table,
+                                                                 const key_columns& columns,
+                                                                 const std::vector<row_key>& keys,
+                                                                 const row_options& options = {});
 
     /// Locks a name that has no row in a table of yours, by a row in our table `rowlock_version`,
     /// which is made if it is missing (then it takes effect with the commit). One round trip, three

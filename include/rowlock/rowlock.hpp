@@ -18,5 +18,6 @@
 #include <rowlock/row_lock.hpp>
 #include <rowlock/row_session.hpp>
 #include <rowlock/stats.hpp>
+#include <rowlock/table_row.hpp>
 #include <rowlock/transaction.hpp>
 #include <rowlock/version.hpp>

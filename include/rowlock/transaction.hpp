@@ -137,10 +137,9 @@ struct lock_row_options {
 /// Round trips: one, and one or two to look up the index (kept with the connection object); one
 /// more where the library does not tell whether a transaction is open (Connector/C++; MySQL: up to
 /// three); two more for a bounded wait on PostgreSQL, whose lock_timeout is restored.
-[[nodiscard]] std::optional<locked_row> lock_row(sql::connection& db, std::string_view table,
-                                                 const key_columns& columns,
-                                                 const key_values& values,
-                                                 const lock_row_options& options = {});
+[[nodiscard]] std::optional<table_row> lock_row(sql::connection& db, std::string_view table,
+                                                const key_columns& columns, const row_key& values,
+                                                const lock_row_options& options = {});
 // --- advisory locks of the transaction -----------------------------------------------------------
 
 /// Options of try_lock_in() and lock_in().

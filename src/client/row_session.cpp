@@ -121,8 +121,8 @@ public:
         }
     }
 
-    std::optional<locked_row> lock(std::string_view table, const key_columns& columns,
-                                   const key_values& values, const row_options& options) {
+    std::optional<table_row> lock(std::string_view table, const key_columns& columns,
+                                  const row_key& values, const row_options& options) {
         const auto wait = options.wait.value_or(options_.wait);
         return run([&](sql::connection& db) {
             strategy::require_usable(wait, db.speaks());
@@ -131,11 +131,11 @@ public:
         });
     }
 
-    std::vector<std::optional<locked_row>> lock_all(std::string_view table,
-                                                    const key_columns& columns,
-                                                    const std::vector<key_values>& keys,
-                                                    const row_options& options) {
-        std::vector<std::optional<locked_row>> rows(keys.size());
+    std::vector<std::optional<table_row>> lock_all(std::string_view table,
+                                                   const key_columns& columns,
+                                                   const std::vector<row_key>& keys,
+                                                   const row_options& options) {
+        std::vector<std::optional<table_row>> rows(keys.size());
         for (const auto index : strategy::locking_order(columns, keys)) {
             rows[index] = lock(table, columns, keys[index], options);
         }
@@ -151,7 +151,7 @@ public:
             const std::string table = (options_.schema.empty() ? "" : options_.schema + ".") +
                                       options_.prefix + "version";
             const key_columns column{"resource"};
-            const key_values value{name.str()};
+            const row_key value{name.str()};
             const std::vector<std::string> key_alone;
             for (int attempt = 0; attempt < 3; ++attempt) {
                 if (lock_row(db, table, column, value, key_alone, wait)) return;
@@ -323,9 +323,9 @@ private:
 
     // --- working
 
-    std::optional<locked_row> lock_row(sql::connection& db, std::string_view table,
-                                       const key_columns& columns, const key_values& values,
-                                       const std::vector<std::string>& read, row_wait wait) {
+    std::optional<table_row> lock_row(sql::connection& db, std::string_view table,
+                                      const key_columns& columns, const row_key& values,
+                                      const std::vector<std::string>& read, row_wait wait) {
         const bool bounded = wait.how() == row_wait::kind::bounded;
         if (bounded && db.speaks() == sql::dialect::postgresql) {
             foreign_timeout_ = wait != options_.wait;
@@ -534,15 +534,15 @@ row_session::row_session(const sql::connection_source& source, row_session_optio
 row_session::row_session(row_session&&) noexcept = default;
 row_session::~row_session() = default;
 
-std::optional<locked_row> row_session::lock(std::string_view table, const key_columns& columns,
-                                            const key_values& values, const row_options& options) {
+std::optional<table_row> row_session::lock(std::string_view table, const key_columns& columns,
+                                           const row_key& values, const row_options& options) {
     return state_->lock(table, columns, values, options);
 }
 
-std::vector<std::optional<locked_row>> row_session::lock_all(std::string_view table,
-                                                             const key_columns& columns,
-                                                             const std::vector<key_values>& keys,
-                                                             const row_options& options) {
+std::vector<std::optional<table_row>> row_session::lock_all(std::string_view table,
+                                                            const key_columns& columns,
+                                                            const std::vector<row_key>& keys,
+                                                            const row_options& options) {
     return state_->lock_all(table, columns, keys, options);
 }
 

@@ -271,28 +271,6 @@ const update_result& update_result::or_throw() const {
     throw detail::conflict_error();
 }
 
-std::size_t versioned_row::place(std::string_view column) const {
-    const auto found = std::ranges::find(columns_, column);
-    if (found == columns_.end()) refuse("a column was asked for that was not read");
-    return static_cast<std::size_t>(found - columns_.begin()) + 3;
-}
-
-bool versioned_row::is_null(std::string_view column) const {
-    return cells_.is_null(0, place(column));
-}
-
-std::string_view versioned_row::text(std::string_view column) const {
-    return cells_.text(0, place(column));
-}
-
-std::int64_t versioned_row::integer(std::string_view column) const {
-    return cells_.integer(0, place(column));
-}
-
-std::optional<std::int64_t> versioned_row::maybe_integer(std::string_view column) const {
-    return cells_.maybe_integer(0, place(column));
-}
-
 // --- the table
 // ------------------------------------------------------------------------------------
 
@@ -506,7 +484,8 @@ std::optional<versioned_row> versioned_table::read(sql::connection& db, const ro
     const bool marked = rows.integer(0, 1) != 0;
     if (marked && deleted == deleted_rows::hidden) return std::nullopt;
     row_version version = read_version(table, rows);
-    return versioned_row{std::move(version), marked, columns, std::move(rows)};
+    // Behind the version, the mark, and whether it can move on.
+    return versioned_row{table_row{columns, std::move(rows), 3}, std::move(version), marked};
 }
 
 std::optional<row_version> versioned_table::insert(

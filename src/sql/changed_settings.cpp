@@ -1,5 +1,6 @@
 #include "sql/changed_settings.hpp"
 
+#include "sql/connection_memory.hpp"
 #include "sql/server_facts.hpp"
 
 #include <unistd.h>
@@ -18,11 +19,6 @@ void set_variable(connection& db, const std::string& name, const std::string& to
 
 }  // namespace
 
-changed_settings& settings_of(connection& db) {
-    if (!db.settings_) db.settings_ = std::make_shared<changed_settings>();
-    return *db.settings_;
-}
-
 std::string_view idle_limit_name(bool mariadb) noexcept {
     // MySQL knows no limit for transactions alone.
     return mariadb ? "idle_transaction_timeout" : "wait_timeout";
@@ -30,7 +26,7 @@ std::string_view idle_limit_name(bool mariadb) noexcept {
 
 void limit_idle_time_again(connection& db, std::int64_t in_force, std::chrono::milliseconds longest,
                            deadline until) {
-    auto& known = settings_of(db).idle_limit_in_force;
+    auto& known = memory_of(db).settings.idle_limit_in_force;
     if (known && known->count() == in_force) return;
     known.reset();
     limit_idle_time(db, longest, until);
@@ -38,7 +34,7 @@ void limit_idle_time_again(connection& db, std::int64_t in_force, std::chrono::m
 
 void limit_idle_time(connection& db, std::chrono::milliseconds longest, deadline until) {
     using std::chrono::seconds;
-    auto& settings = settings_of(db);
+    auto& settings = memory_of(db).settings;
     const seconds wanted = std::max(seconds{1}, std::chrono::ceil<seconds>(longest));
     if (settings.idle_limit_in_force && *settings.idle_limit_in_force <= wanted) return;
     const std::string name{idle_limit_name(facts_of(db, until).mariadb)};
@@ -57,8 +53,8 @@ void limit_idle_time(connection& db, std::chrono::milliseconds longest, deadline
 
 void connection::put_settings_back() noexcept {
     try {
-        if (!settings_ || !settings_->idle_limit || !alive()) return;
-        const auto& change = *settings_->idle_limit;
+        if (!memory_ || !memory_->settings.idle_limit || !alive()) return;
+        const auto& change = *memory_->settings.idle_limit;
         if (change.process != ::getpid()) return;
         // Unless the caller, or another connection_ref of this handle, has changed it since.
         std::string text = "if(@@session.";

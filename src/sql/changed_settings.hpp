@@ -25,8 +25,6 @@ struct changed_settings {
     std::optional<std::chrono::seconds> idle_limit_in_force;
 };
 
-[[nodiscard]] changed_settings& settings_of(connection& db);
-
 /// Ends the connection when a transaction on it has been idle for so long; a shorter limit of the
 /// caller's stays. Whole seconds, rounded up. MySQL and MariaDB only; two round trips at the first
 /// call on a connection.

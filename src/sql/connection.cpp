@@ -1,3 +1,4 @@
+#include "sql/connection_memory.hpp"
 #include "sql/source_shared.hpp"
 #include <rowlock/error.hpp>
 #include <rowlock/sql/connection.hpp>
@@ -70,6 +71,11 @@ void result::append_integer(std::int64_t number) {
 }
 
 connection::~connection() = default;
+
+connection_memory& memory_of(connection& db) {
+    if (!db.memory_) db.memory_ = std::make_shared<connection_memory>();
+    return *db.memory_;
+}
 
 connection_source::connection_source(dialect speaks, connect_function connect,
                                      std::string description)

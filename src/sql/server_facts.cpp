@@ -1,5 +1,7 @@
 #include "sql/server_facts.hpp"
 
+#include "sql/connection_memory.hpp"
+
 namespace rowlock::sql {
 namespace {
 
@@ -25,8 +27,9 @@ server_facts ask(connection& db, deadline until) {
 }  // namespace
 
 const server_facts& facts_of(connection& db, deadline until) {
-    if (!db.facts_) db.facts_ = std::make_shared<const server_facts>(ask(db, until));
-    return *db.facts_;
+    auto& facts = memory_of(db).facts;
+    if (!facts) facts = ask(db, until);
+    return *facts;
 }
 
 }  // namespace rowlock::sql

@@ -5,9 +5,9 @@
 
 namespace rowlock {
 
-std::optional<locked_row> lock_row(sql::connection& db, std::string_view table,
-                                   const key_columns& columns, const key_values& values,
-                                   const lock_row_options& options) {
+std::optional<table_row> lock_row(sql::connection& db, std::string_view table,
+                                  const key_columns& columns, const row_key& values,
+                                  const lock_row_options& options) {
     using namespace std::chrono_literals;
     if (options.statement_deadline <= 0ms || options.statement_deadline > 1min ||
         options.trust_index_for < 0ms) {

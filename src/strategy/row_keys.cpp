@@ -2,6 +2,7 @@
 
 #include "dialect/identifier.hpp"
 #include "dialect/statements.hpp"
+#include "sql/connection_memory.hpp"
 #include <rowlock/error.hpp>
 
 #include <algorithm>
@@ -116,8 +117,8 @@ void require_lockable(sql::dialect speaks, std::string_view table, const descrip
     }
 }
 
-row_key::column describe_column(sql::dialect speaks, std::string_view table, std::string_view name,
-                                const description& found) {
+known_key::column describe_column(sql::dialect speaks, std::string_view table,
+                                  std::string_view name, const description& found) {
     const auto columns = found.lines("column");
     const auto column = std::ranges::find_if(
         columns, [&](const auto& each) { return same_name(speaks, each.a, name); });
@@ -125,14 +126,14 @@ row_key::column describe_column(sql::dialect speaks, std::string_view table, std
         throw error{errc::schema_outdated, "the table " + std::string{table} + " has no column " +
                                                std::string{name} + ": check the key's columns"};
     }
-    row_key::column made{.name = dialect::quoted(speaks, name), .charset = {}, .collation = {}};
+    known_key::column made{.name = dialect::quoted(speaks, name), .charset = {}, .collation = {}};
     if (speaks != sql::dialect::mysql) return made;
     const auto type = lower(column->b);
     const bool integer = (type.ends_with("int") && !type.ends_with("point")) || type == "bit";
-    if (integer) made.holds = row_key::kind::integer;
-    if (type.ends_with("binary") || type.ends_with("blob")) made.holds = row_key::kind::text;
+    if (integer) made.holds = known_key::kind::integer;
+    if (type.ends_with("binary") || type.ends_with("blob")) made.holds = known_key::kind::text;
     if (const auto blank = column->c.find(' '); blank != std::string_view::npos) {
-        made.holds = row_key::kind::text;
+        made.holds = known_key::kind::text;
         if (const auto charset = column->c.substr(0, blank); charset != "utf8mb4") {
             made.charset = charset;
             made.collation = column->c.substr(blank + 1);
@@ -173,14 +174,14 @@ std::string find_index(sql::dialect speaks, const key_columns& key, const descri
                                          ": create one, or name the primary key"};
 }
 
-row_key describe(sql::connection& db, std::string_view table, const key_columns& columns,
-                 sql::deadline until) {
+known_key describe(sql::connection& db, std::string_view table, const key_columns& columns,
+                   sql::deadline until) {
     const auto speaks = db.speaks();
-    row_key made{.table = dialect::quoted_table(speaks, table),
-                 .index = {},
-                 .columns = {},
-                 .plan_checked = std::make_shared<std::atomic<bool>>(false),
-                 .since = std::chrono::steady_clock::now()};
+    known_key made{.table = dialect::quoted_table(speaks, table),
+                   .index = {},
+                   .columns = {},
+                   .plan_checked = std::make_shared<std::atomic<bool>>(false),
+                   .since = std::chrono::steady_clock::now()};
     const auto found = look_up(db, table, until);
     require_lockable(speaks, table, found);
     for (const auto name : columns.names()) {
@@ -214,12 +215,13 @@ void require_distinct(const key_columns& columns) {
 }  // namespace
 
 row_keys& row_keys::of(sql::connection& db) {
-    if (!db.keys_) db.keys_ = std::make_shared<row_keys>();
-    return *db.keys_;
+    auto& keys = sql::memory_of(db).keys;
+    if (!keys) keys = std::make_shared<row_keys>();
+    return *keys;
 }
 
-row_key row_keys::find(sql::connection& db, std::string_view table, const key_columns& columns,
-                       std::chrono::milliseconds trust, sql::deadline until) {
+known_key row_keys::find(sql::connection& db, std::string_view table, const key_columns& columns,
+                         std::chrono::milliseconds trust, sql::deadline until) {
     require_distinct(columns);
     const auto name = cache_key(table, columns);
     {

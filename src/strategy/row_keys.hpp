@@ -16,7 +16,7 @@
 namespace rowlock::strategy {
 
 /// A table and the columns of a key that names one row at most, as the catalog told.
-struct row_key {
+struct known_key {
     /// How a value must be given so that the column's index can be used for it.
     enum class kind : unsigned char { any, integer, text };
 
@@ -45,9 +45,9 @@ public:
 
     /// Looks the table up, unless that was done within `trust`. One round trip or none.
     /// @throws error errc::unindexed_key, schema_outdated, unsupported, invalid_options
-    [[nodiscard]] row_key find(sql::connection& db, std::string_view table,
-                               const key_columns& columns, std::chrono::milliseconds trust,
-                               sql::deadline until);
+    [[nodiscard]] known_key find(sql::connection& db, std::string_view table,
+                                 const key_columns& columns, std::chrono::milliseconds trust,
+                                 sql::deadline until);
     /// The next find() looks again.
     void forget(std::string_view table, const key_columns& columns);
 
@@ -58,7 +58,7 @@ public:
 
 private:
     std::mutex mutex_;
-    std::map<std::string, row_key> keys_;
+    std::map<std::string, known_key> keys_;
     std::unordered_map<std::string, sql::statement> statements_;
 };
 

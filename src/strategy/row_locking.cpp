@@ -53,7 +53,7 @@ std::string in_seconds(milliseconds time) {
 /// number, and would lock all that it reads.
 class bound_values {
 public:
-    bound_values(const row_key& key, const key_values& given) {
+    bound_values(const known_key& key, const row_key& given) {
         if (given.values().size() != key.columns.size()) {
             throw error{errc::invalid_options, "a row's key has as many values as columns"};
         }
@@ -68,21 +68,22 @@ public:
     [[nodiscard]] bool usual() const noexcept { return usual_; }
 
 private:
-    sql::value fit(const sql::value& given, const row_key::column& column) {
+    sql::value fit(const sql::value& given, const known_key::column& column) {
         if (given.is_null()) {
             throw error{errc::invalid_options,
                         "a row's key cannot hold NULL, which a unique index lets many rows have"};
         }
         const bool integer = given.type() == sql::value::kind::integer;
-        if (column.holds == row_key::kind::text && integer) {
+        if (column.holds == known_key::kind::text && integer) {
             return sql::value{texts_.emplace_back(std::to_string(given.integer()))};
         }
-        if (column.holds == row_key::kind::integer && !integer) return number(given.text(), column);
+        if (column.holds == known_key::kind::integer && !integer)
+            return number(given.text(), column);
         return given;
     }
 
     /// One that no integer column holds would be compared as floating point, by a scan.
-    sql::value number(std::string_view text, const row_key::column& column) {
+    sql::value number(std::string_view text, const known_key::column& column) {
         const auto end = text.data() + text.size();
         std::int64_t parsed = 0;
         if (const auto [stop, failure] = std::from_chars(text.data(), end, parsed);
@@ -132,13 +133,13 @@ std::string select_list(sql::dialect speaks, const row_request& wanted, std::str
 /// A text column of another character set than the connection's: the value is converted, never the
 /// column, whose index would then be of no use. What the character set does not have becomes `?`:
 /// the second comparison, of constants, sees to it that such a key finds nothing.
-std::string converted_equal(const row_key::column& column, const std::string& parameter) {
+std::string converted_equal(const known_key::column& column, const std::string& parameter) {
     const std::string value = "convert(" + parameter + " using " + column.charset + ")";
     return " = " + value + " collate " + column.collation + " and convert(" + value +
            " using utf8mb4) collate utf8mb4_bin = convert(" + parameter + " using utf8mb4)";
 }
 
-std::string condition(const row_key& key, std::string_view table) {
+std::string condition(const known_key& key, std::string_view table) {
     std::string text;
     for (std::size_t i = 0; i < key.columns.size(); ++i) {
         const auto& column = key.columns[i];
@@ -155,7 +156,7 @@ std::string condition(const row_key& key, std::string_view table) {
 //
 // A bounded wait in a transaction of ours sets the timeout in the same statement: the row to lock
 // comes out of a join with the one row of `waiting`, so the setting is made before the wait begins.
-std::string postgresql_text(const row_key& key, const row_request& wanted) {
+std::string postgresql_text(const known_key& key, const row_request& wanted) {
     const bool sets = wanted.wait.how() == row_wait::kind::bounded && !wanted.borrowed;
     std::string text;
     if (sets) {
@@ -196,7 +197,7 @@ private:
 
 /// What PostgreSQL says of a value that is none of its column's type, and of a statement that was
 /// prepared before a column got another type.
-[[noreturn]] void explain_refusal(const error& failure, row_keys& keys, const row_key& key,
+[[noreturn]] void explain_refusal(const error& failure, row_keys& keys, const known_key& key,
                                   const std::string& text, const row_request& wanted) {
     const std::string_view state = failure.sqlstate();
     const bool altered = state == "0A000" || state == "42883";
@@ -219,7 +220,7 @@ private:
 }
 
 /// The version of the row that a plain read sees, empty if there is none.
-std::string version_seen(sql::connection& db, row_keys& keys, const row_key& key,
+std::string version_seen(sql::connection& db, row_keys& keys, const known_key& key,
                          const bound_values& bound, sql::deadline until) {
     const std::string text =
         "select t.tableoid::text || ' ' || t.ctid::text || ' ' || t.xmin::text from " + key.table +
@@ -233,7 +234,7 @@ std::string version_seen(sql::connection& db, row_keys& keys, const row_key& key
 // is from after the wait, sees none either. If it sees one we lock again, and may again be behind
 // one that replaces it, as often as that happens. A version that was there before and after a look
 // that did not find it is kept from being locked by a policy.
-sql::result lock_on_postgresql(sql::connection& db, row_keys& keys, const row_key& key,
+sql::result lock_on_postgresql(sql::connection& db, row_keys& keys, const known_key& key,
                                const row_request& wanted) {
     const bound_values bound{key, wanted.values};
     const auto text = postgresql_text(key, wanted);
@@ -275,7 +276,7 @@ sql::result lock_on_postgresql(sql::connection& db, row_keys& keys, const row_ke
 
 // --- MySQL, MariaDB ------------------------------------------------------------------------------
 
-std::string mysql_select(const row_key& key, const row_request& wanted, row_wait wait) {
+std::string mysql_select(const known_key& key, const row_request& wanted, row_wait wait) {
     std::string text = "select " + select_list(sql::dialect::mysql, wanted, "") + " from " +
                        key.table + " force index (" + key.index + ")" + condition(key, "") +
                        " for update";
@@ -311,11 +312,11 @@ plan plan_of(const sql::result& explained) {
 // EXPLAIN of the very statement, with its FOR UPDATE: for a unique key it reads the row already, so
 // it locks the row that is wanted, waits for it no longer than the statement, and makes no
 // snapshot.
-void check_plan(sql::connection& db, row_keys& keys, const row_key& key, const row_request& wanted,
-                const std::string& limits, const bound_values& bound) {
+void check_plan(sql::connection& db, row_keys& keys, const known_key& key,
+                const row_request& wanted, const std::string& limits, const bound_values& bound) {
     // Of the other types the value may matter, a date that is none for one.
     const bool same_for_all = std::ranges::none_of(
-        key.columns, [](const auto& each) { return each.holds == row_key::kind::any; });
+        key.columns, [](const auto& each) { return each.holds == known_key::kind::any; });
     if (same_for_all && bound.usual() && *key.plan_checked) return;
     const std::string text = limits + "explain " + mysql_select(key, wanted, wanted.wait);
     const auto found =
@@ -329,7 +330,7 @@ void check_plan(sql::connection& db, row_keys& keys, const row_key& key, const r
     if (found == plan::by_index) *key.plan_checked = true;
 }
 
-sql::result lock_by_index(sql::connection& db, row_keys& keys, const row_key& key,
+sql::result lock_by_index(sql::connection& db, row_keys& keys, const known_key& key,
                           const row_request& wanted, const bound_values& bound, bool mariadb) {
     const std::string limits =
         mariadb ? mariadb_limits(wanted.wait, wanted.statement_deadline, wanted.last)
@@ -341,7 +342,7 @@ sql::result lock_by_index(sql::connection& db, row_keys& keys, const row_key& ke
 
 /// MySQL's waits are of whole seconds: asks again and again instead, with pauses at random so that
 /// of many waiters none is always late.
-sql::result lock_in_slices(sql::connection& db, row_keys& keys, const row_key& key,
+sql::result lock_in_slices(sql::connection& db, row_keys& keys, const known_key& key,
                            const row_request& wanted, const bound_values& bound) {
     const auto end = steady_clock::now() + clamped(wanted.wait.limit(), wanted.last);
     row_request slice = wanted;
@@ -361,7 +362,7 @@ sql::result lock_in_slices(sql::connection& db, row_keys& keys, const row_key& k
     }
 }
 
-sql::result lock_by_index(sql::connection& db, row_keys& keys, const row_key& key,
+sql::result lock_by_index(sql::connection& db, row_keys& keys, const known_key& key,
                           const row_request& wanted) {
     const bound_values bound{key, wanted.values};
     const bool mariadb = sql::facts_of(db, deadline_of(wanted)).mariadb;
@@ -371,7 +372,7 @@ sql::result lock_by_index(sql::connection& db, row_keys& keys, const row_key& ke
 }
 
 /// An index that was dropped since it was looked up is missed by the server.
-sql::result lock_on_mysql(sql::connection& db, row_keys& keys, const row_key& key,
+sql::result lock_on_mysql(sql::connection& db, row_keys& keys, const known_key& key,
                           const row_request& wanted) {
     try {
         return lock_by_index(db, keys, key, wanted);
@@ -394,7 +395,7 @@ sql::result lock_on_mysql(sql::connection& db, row_keys& keys, const row_key& ke
 
 // --- SQLite --------------------------------------------------------------------------------------
 
-sql::result lock_on_sqlite(sql::connection& db, row_keys& keys, const row_key& key,
+sql::result lock_on_sqlite(sql::connection& db, row_keys& keys, const known_key& key,
                            const row_request& wanted) {
     const bound_values bound{key, wanted.values};
     if (wanted.borrowed) {
@@ -431,7 +432,7 @@ auto rank_of(const sql::value& one) {
 
 }  // namespace
 
-std::optional<locked_row> lock_one(sql::connection& db, row_keys& keys, const row_request& wanted) {
+std::optional<table_row> lock_one(sql::connection& db, row_keys& keys, const row_request& wanted) {
     const auto speaks = db.speaks();
     require_usable(wanted.wait, speaks);
     const auto key =
@@ -460,7 +461,7 @@ std::optional<locked_row> lock_one(sql::connection& db, row_keys& keys, const ro
     if (names.empty()) {
         for (const auto name : wanted.columns.names()) names.emplace_back(name);
     }
-    return locked_row{std::move(names), std::move(row)};
+    return table_row{std::move(names), std::move(row)};
 }
 
 void insert_resource(sql::connection& db, row_keys& keys, const sql::statement& insert,
@@ -483,7 +484,7 @@ void insert_resource(sql::connection& db, row_keys& keys, const sql::statement& 
 }
 
 std::vector<std::size_t> locking_order(const key_columns& columns,
-                                       const std::vector<key_values>& keys) {
+                                       const std::vector<row_key>& keys) {
     std::vector<std::pair<std::string, std::size_t>> places;
     for (std::size_t i = 0; i < columns.names().size(); ++i) {
         places.emplace_back(folded(columns.names()[i]), i);

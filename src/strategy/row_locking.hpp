@@ -16,7 +16,7 @@ namespace rowlock::strategy {
 struct row_request {
     std::string_view table;
     const key_columns& columns;
-    const key_values& values;
+    const row_key& values;
     const std::vector<std::string>& read;  ///< empty: the key
     row_wait wait;
     std::chrono::milliseconds statement_deadline;
@@ -28,8 +28,8 @@ struct row_request {
 };
 
 /// Locks one row in the open transaction; see row_session::lock().
-[[nodiscard]] std::optional<locked_row> lock_one(sql::connection& db, row_keys& keys,
-                                                 const row_request& wanted);
+[[nodiscard]] std::optional<table_row> lock_one(sql::connection& db, row_keys& keys,
+                                                const row_request& wanted);
 
 /// Makes the row of a resource unless it is there, and waits for others that do. It is not
 /// necessarily locked afterwards.
@@ -40,7 +40,7 @@ void insert_resource(sql::connection& db, row_keys& keys, const sql::statement& 
 /// In which order to lock these keys, the same for everybody, in whatever order the columns are
 /// named: their indexes.
 [[nodiscard]] std::vector<std::size_t> locking_order(const key_columns& columns,
-                                                     const std::vector<key_values>& keys);
+                                                     const std::vector<row_key>& keys);
 
 /// @throws error errc::unsupported on a Galera node, unless the risk is accepted
 void refuse_galera(sql::connection& db, bool accepted, sql::deadline until);

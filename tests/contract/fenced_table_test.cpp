@@ -110,6 +110,28 @@ TEST_CASE("a fenced write inserts a row that is missing, once") {
     }
 }
 
+TEST_CASE("a fenced write increments what the row holds, and never in a row that may be new") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
+        const accounts it{database};
+        const auto add = [&](std::int64_t token, std::int64_t by) {
+            return it.fenced.update(*it.db, 1, fencing_token{token}, {increment("balance", by)},
+                                    soon());
+        };
+        CHECK(add(5, 20) == fenced_write::done);
+        CHECK(add(5, -50) == fenced_write::done);
+        CHECK(it.balance() == 70);
+        CHECK(add(4, 1000) == fenced_write::refused);
+        CHECK(add(5, 0) == fenced_write::done);  // nothing to change
+        CHECK(it.balance() == 70);
+        for (const int id : {1, 8}) {
+            CHECK(kind_of([&] {
+                      it.fenced.put(*it.db, id, fencing_token{6}, {increment("balance")}, soon());
+                  }) == errc::invalid_options);
+        }
+        CHECK(it.balance() == 70);
+    }
+}
+
 TEST_CASE("a holder that was paused and comes back is refused by the row") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         const accounts it{database};

@@ -142,7 +142,7 @@ TEST_CASE("keys and names that cannot be are refused by an error that says so") 
         const std::string view = database.prefix() + "view";
         database.run("create view " + view + " as select * from " + store.table());
         const auto kind = [&](const std::string& table, const key_columns& columns,
-                              const key_values& values, const row_options& options = {}) {
+                              const row_key& values, const row_options& options = {}) {
             return kind_of([&] {
                 row_session session{database.source()};
                 (void)session.lock(table, columns, values, options);

@@ -14,9 +14,9 @@ using support::kind_of;
 using support::soon;
 
 TEST_CASE("row locks are refused on a Galera node unless the risk is accepted by its name") {
-    const support::galera_node node;
-    if (!node.there()) return;
-    const auto source = open(node.url());
+    const auto node = support::galera_node::start();
+    if (!node) return;
+    const auto source = open(node->url());
     const auto db = source.connect(soon());
     REQUIRE(sql::facts_of(*db, soon()).galera);
     db->query("create table inventory (sku varchar(20) primary key, stock integer)", soon());

@@ -257,7 +257,7 @@ TEST_CASE("a number too great for its column locks no other row") {
             row_session two{database.source()};
             REQUIRE(one.lock(name, column, {1}));
             row_session three{database.source()};
-            std::optional<locked_row> row;
+            std::optional<table_row> row;
             const auto kind = kind_of([&] {
                 row = three.lock(name, column, {"18446744073709551616"},
                                  {.wait = row_wait::nowait()});
@@ -465,7 +465,7 @@ TEST_CASE("a kept statement outlives a column's change of type") {
                              support::backend::soci_mariadb) {
         shop store{database};
         const auto lock = [&](const char* column, sql::value value) {
-            std::optional<locked_row> row;
+            std::optional<table_row> row;
             retry(database.source(), {.backoff = 1ms}, [&](row_session& session) {
                 row = session.lock(store.table(), {column}, {value}, {.columns = {"shelf"}});
             });

@@ -210,7 +210,7 @@ TEST_CASE("in a table of three rows two sessions lock different rows") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
         shop store{database};
         database.run("update " + store.table() + " set sku = '42' where id = 3");
-        for (const auto& key : {key_values{"A1"}, key_values{42}}) {
+        for (const auto& key : {row_key{"A1"}, row_key{42}}) {
             row_session one{database.source()};
             row_session two{database.source()};
             REQUIRE(one.lock(store.table(), {"sku"}, key));

@@ -1,9 +1,7 @@
 #include "support/pgbouncer.hpp"
 
 #include "contract/server_address.hpp"
-#include "support/lock_database.hpp"
 #include "support/servers.hpp"
-#include <rowlock/driver/postgresql.hpp>
 
 #include <signal.h>
 #include <unistd.h>
@@ -54,16 +52,7 @@ std::unique_ptr<pgbouncer> pgbouncer::start(pool_mode mode) {
             "pgbouncer.log", SIGTERM);
         made->url_ = "postgresql://" + server.user + "@127.0.0.1:" + std::to_string(port) + "/" +
                      server.database;
-        const auto source = rowlock::postgresql::open(made->url_);
-        const auto answers = [&] {
-            try {
-                source.connect(soon())->query("select 1", soon());
-                return true;
-            } catch (const rowlock::error&) {
-                return !made->process_->is_running();
-            }
-        };
-        if (eventually(answers) && made->process_->is_running()) return made;
+        if (comes_up(*made->process_, made->url_)) return made;
     }
     throw std::runtime_error{"PgBouncer did not start: " + made->folder_.read("pgbouncer.log")};
 }

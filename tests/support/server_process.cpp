@@ -1,5 +1,9 @@
 #include "support/server_process.hpp"
 
+#include "support/lock_database.hpp"
+#include <rowlock/error.hpp>
+#include <rowlock/open.hpp>
+
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <netinet/in.h>
@@ -108,6 +112,20 @@ server_process::~server_process() {
 bool server_process::is_running() {
     if (!over_) over_ = waitpid(id_, nullptr, WNOHANG) == id_;
     return !over_;
+}
+
+bool comes_up(server_process& server, const std::string& url, const sign_of_life& sign,
+              std::chrono::milliseconds limit) {
+    const auto source = rowlock::open(url);
+    const auto answers = [&] {
+        try {
+            const auto found = source.connect(soon())->query(sign.query, soon());
+            return !found.empty() && found.text(0, 0) == sign.answer;
+        } catch (const rowlock::error&) {
+            return !server.is_running();
+        }
+    };
+    return eventually(answers, limit) && server.is_running();
 }
 
 int run_as_server(const std::vector<std::string>& command, const server_folder& folder,

@@ -2,8 +2,10 @@
 
 #include <sys/types.h>
 
+#include <chrono>
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace support {
@@ -43,6 +45,17 @@ private:
     int stop_signal_;
     bool over_ = false;
 };
+
+/// What a server says once it is ready.
+struct sign_of_life {
+    std::string_view query = "select 1";
+    std::string_view answer = "1";
+};
+
+/// Waits until the server is ready; false if it ended, or took longer than `limit`.
+[[nodiscard]] bool comes_up(server_process& server, const std::string& url,
+                            const sign_of_life& sign = {},
+                            std::chrono::milliseconds limit = std::chrono::seconds{10});
 
 /// Runs a command to its end in the same way; its exit status.
 int run_as_server(const std::vector<std::string>& command, const server_folder& folder,

@@ -73,17 +73,8 @@ std::unique_ptr<standby> standby::start() {
                                      "shared_buffers=16MB", "-c", "fsync=off"},
             made->folder_, "standby.log", SIGINT);
         made->url_ = where.url() + "?target_session_attrs=any";
-        const auto source = rowlock::postgresql::open(made->url_);
-        const auto answers = [&] {
-            try {
-                return source.connect(soon())
-                           ->query("select pg_is_in_recovery()::int", soon())
-                           .integer(0, 0) == 1;
-            } catch (const rowlock::error&) {
-                return !made->process_->is_running();
-            }
-        };
-        if (eventually(answers, std::chrono::seconds{30}) && made->process_->is_running()) {
+        if (comes_up(*made->process_, made->url_, {.query = "select pg_is_in_recovery()::int"},
+                     std::chrono::seconds{30})) {
             return made;
         }
     }

@@ -16,9 +16,6 @@
 namespace rowlock::detail {
 class row_sessions;  // src/client/row_sessions.hpp
 }
-namespace rowlock::strategy {
-class row_keys;  // src/strategy/row_keys.hpp
-}
 
 namespace rowlock::sql {
 
@@ -131,8 +128,7 @@ enum class transaction_state : unsigned char {
     unknown,  ///< the library does not tell (just now); the server can be asked
 };
 
-struct server_facts;      // src/sql/server_facts.hpp
-struct changed_settings;  // src/sql/changed_settings.hpp
+struct connection_memory;  // src/sql/connection_memory.hpp
 
 /// One connection to a database. One thread at a time. Every failure is a rowlock::error:
 /// - the server refused: its errc by the dialect's table (sql/classify.hpp), the connection stays
@@ -194,15 +190,10 @@ protected:
     void put_settings_back() noexcept;
 
 private:
-    friend const server_facts& facts_of(connection& db, deadline until);
-    friend changed_settings& settings_of(connection& db);
-
-    friend class ::rowlock::strategy::row_keys;
+    friend connection_memory& memory_of(connection& db);
 
     bool discarded_ = false;
-    std::shared_ptr<changed_settings> settings_;
-    std::shared_ptr<const server_facts> facts_;            ///< asked once per connection
-    std::shared_ptr<::rowlock::strategy::row_keys> keys_;  ///< see lock_row()
+    std::shared_ptr<connection_memory> memory_;  ///< what was learnt of this connection
 };
 
 /// Where connections come from: one of our drivers' open(), or any function of yours that yields

@@ -17,16 +17,7 @@
 -- the same statement; a shorter one of the caller's stays, and so does a shorter idle limit. Both
 -- are local to the transaction and undone by a rollback.
 -- $1 name  $2 session  $3 token  $4 idle limit in ms  $5 longest wait for the row in ms
-with was as materialized (
-         select current_setting('lock_timeout') as lock_timeout,
-                current_setting('idle_in_transaction_session_timeout') as idle),
-     bounded as materialized (
-         select was.*,
-                set_config('lock_timeout', case
-                    when was.lock_timeout::interval between interval '1 us'
-                                                        and $5::bigint * interval '1 ms'
-                    then was.lock_timeout else $5::bigint::text end, true)
-           from was),
+with {bounded},
      held as materialized (
          select bounded.lock_timeout, bounded.idle
            from bounded, rowlock_lease l, rowlock_session s

@@ -39,3 +39,18 @@ l.note,
 s.pid,
 (extract(epoch from clock_timestamp() - l.acquired_at) * 1000000)::bigint,
 (extract(epoch from least(s.expires_at, l.deadline) - clock_timestamp()) * 1000000)::bigint
+
+-- fragment bounded
+-- The head of a WITH: whoever reads `bounded` has bounded its wait for rows by $5 ms, in the same
+-- statement and before it locks any, and finds there what to put back. A shorter lock_timeout of
+-- the caller's stays.
+was as materialized (
+         select current_setting('lock_timeout') as lock_timeout,
+                current_setting('idle_in_transaction_session_timeout') as idle),
+     bounded as materialized (
+         select was.*,
+                set_config('lock_timeout', case
+                    when was.lock_timeout::interval between interval '1 us'
+                                                        and $5::bigint * interval '1 ms'
+                    then was.lock_timeout else $5::bigint::text end, true)
+           from was)

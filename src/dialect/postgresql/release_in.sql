@@ -2,16 +2,7 @@
 -- fence.sql does, whose reasons all hold here. The lock is exclusive from here on: a taker sees the
 -- row free once we commit, and ours again if we roll back.
 -- $1 name  $2 session  $3 token  $4 idle limit in ms  $5 longest wait for the row in ms  $6 grant id
-with was as materialized (
-         select current_setting('lock_timeout') as lock_timeout,
-                current_setting('idle_in_transaction_session_timeout') as idle),
-     bounded as materialized (
-         select was.*,
-                set_config('lock_timeout', case
-                    when was.lock_timeout::interval between interval '1 us'
-                                                        and $5::bigint * interval '1 ms'
-                    then was.lock_timeout else $5::bigint::text end, true)
-           from was),
+with {bounded},
      freed as (
          update rowlock_lease l
             set session = null, grant_id = null, thread = null, note = null, acquired_at = null,

@@ -1,0 +1,84 @@
+#pragma once
+
+#include <rowlock/sql/connection.hpp>
+
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <initializer_list>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+/// How calls on the caller's own tables name a row, say what is written, and return what was read.
+namespace rowlock {
+
+/// The values of the key columns, in their order: `"A1"`, `42`, or `{"eu", 42}`. Text is viewed,
+/// not copied: it must live through the call.
+class row_key {
+public:
+    row_key(std::initializer_list<sql::value> values) : values_{values} {}
+    explicit row_key(std::vector<sql::value> values) : values_{std::move(values)} {}
+    template <typename T>
+    requires(std::constructible_from<sql::value, const T&> &&
+             !std::same_as<std::remove_cvref_t<T>, row_key>) row_key(const T& value)
+        : values_{{sql::value{value}}} {}
+
+    [[nodiscard]] const std::vector<sql::value>& values() const noexcept { return values_; }
+
+private:
+    std::vector<sql::value> values_;
+};
+
+/// One column to be written: `{"note", "sold"}`. Text is viewed, not copied: it must live through
+/// the call.
+struct assignment {
+    assignment(std::string_view to, sql::value what) : column{to}, value{what} {}
+
+    std::string_view column;
+    sql::value value;
+    bool adds = false;  ///< to what the column holds
+};
+
+/// `column = column + by`; a `by` below zero takes away. NULL stays NULL.
+[[nodiscard]] inline assignment increment(std::string_view column, std::int64_t by = 1) {
+    assignment made{column, by};
+    made.adds = true;
+    return made;
+}
+
+/// A row as it was when it was read. A value, not a handle: it does not follow the table, and keeps
+/// no connection. Several threads may read it at once.
+class table_row {
+public:
+    /// @param first where in the row the first of these columns is
+    table_row(std::vector<std::string> columns, sql::result row, std::size_t first = 0)
+        : columns_{std::move(columns)}, row_{std::move(row)}, first_{first} {}
+
+    /// What was read, in the order that was asked for.
+    [[nodiscard]] const std::vector<std::string>& columns() const noexcept { return columns_; }
+
+    // By the name that was asked for, to the letter.
+    // @throws error errc::invalid_options for a column that was not read
+    [[nodiscard]] bool is_null(std::string_view column) const;
+    /// Empty for NULL. A view into this row: valid until the row is destroyed, moved or assigned
+    /// to. Make a std::string of what shall live longer.
+    [[nodiscard]] std::string_view text(std::string_view column) const;
+    /// @throws error errc::database_error if it is NULL or no integer
+    [[nodiscard]] std::int64_t integer(std::string_view column) const;
+    /// Empty for NULL.
+    /// @throws error errc::database_error if it is no integer
+    [[nodiscard]] std::optional<std::int64_t> maybe_integer(std::string_view column) const;
+
+private:
+    [[nodiscard]] std::size_t place(std::string_view column) const;
+
+    std::vector<std::string> columns_;
+    sql::result row_;
+    std::size_t first_;
+};
+
+}  // namespace rowlock

@@ -1,0 +1,25 @@
+#pragma once
+
+#include "sql/changed_settings.hpp"
+#include "sql/server_facts.hpp"
+#include <rowlock/sql/connection.hpp>
+
+#include <memory>
+#include <optional>
+
+namespace rowlock::strategy {
+class row_keys;  // strategy/row_keys.hpp
+}
+
+namespace rowlock::sql {
+
+/// What is learnt of a connection when it is first needed, and known as long as it lives.
+struct connection_memory {
+    std::optional<server_facts> facts;         ///< facts_of()
+    changed_settings settings;                 ///< limit_idle_time()
+    std::shared_ptr<strategy::row_keys> keys;  ///< strategy::row_keys::of()
+};
+
+[[nodiscard]] connection_memory& memory_of(connection& db);
+
+}  // namespace rowlock::sql
