@@ -47,7 +47,8 @@ public:
     /// PostgreSQL: the keys of pg_advisory_lock(int, int), a space apart from number()'s.
     [[nodiscard]] static advisory_key pair(std::int32_t first, std::int32_t second);
     /// MySQL and MariaDB: the name of GET_LOCK(name, …), which all schemas of the server share. 1
-    /// to 64 printable ASCII characters; upper and lower case count as the same, as on MySQL.
+    /// to 64 printable ASCII characters. Upper and lower case are the same lock to MySQL and to the
+    /// threads of one advisory_locks, and two locks to MariaDB: write a name in one way.
     /// @throws error errc::invalid_name
     [[nodiscard]] static advisory_key verbatim(std::string_view text);
 
