@@ -65,8 +65,9 @@ bool granted(sql::connection& db, const server_session& session, const sql::resu
     require_session(db, session, row.integer(0, 1));
     const auto answer = row.maybe_integer(0, 0);
     if (!answer) {
-        throw error{errc::database_error,
-                    "the server could not decide about the lock: no memory, or it was killed"};
+        throw error{errc::timed_out,
+                    "the attempt was interrupted on the server (KILL QUERY, or no memory): nothing "
+                    "was locked, repeat it"};
     }
     require_writable(*answer >= 0);
     return *answer == 1;

@@ -378,6 +378,47 @@ TEST_CASE("a lock that was granted although its statement failed is kept") {
     }
 }
 
+TEST_CASE("a wait that an administrator cancels has locked nothing and may be repeated") {
+    for (const auto& db : {on_postgresql(), on_mariadb()}) {
+        if (!db) continue;
+        advisory_locks locks{db->source};
+        advisory_locks others{db->source};
+        const std::string name = fresh("job");
+        auto held = std::make_optional(others.lock(name));
+        auto waiter = std::async(std::launch::async, [&] {
+            try {
+                static_cast<void>(locks.lock(name));
+            } catch (const error& failure) {
+                CHECK(failure.retryable());
+                return failure.kind();
+            }
+            return errc{};
+        });
+        REQUIRE(db->somebody_waits_for(name));
+        const char* const who =
+            db->is_postgresql()
+                ? "select coalesce(max(pid), 0) from pg_locks where locktype = 'advisory' and "
+                  "not granted"
+                : "select coalesce(max(id), 0) from information_schema.processlist where state = "
+                  "'User lock'";
+        // Between two slices there is nobody to cancel.
+        eventually([&] {
+            const auto id = std::to_string(db->number(who));
+            if (id != "0") {
+                db->admin->query(db->is_postgresql() ? "select pg_cancel_backend(" + id + ")"
+                                                     : "kill query " + id,
+                                 soon());
+            }
+            return waiter.wait_for(20ms) == std::future_status::ready;
+        });
+        CHECK(waiter.get() == errc::timed_out);
+        CHECK(held->held());
+        held.reset();
+        CHECK(others.try_lock(name));
+        CHECK(locks.try_lock(name));
+    }
+}
+
 TEST_CASE("a lock that may have been granted and cannot be asked for is given back later") {
     for (const auto& db : {on_postgresql(), on_mariadb()}) {
         if (!db) continue;
