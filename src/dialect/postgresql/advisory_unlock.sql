@@ -9,4 +9,5 @@ select case when current_setting('rowlock.session', true) is distinct from $4::t
                      (($1::bigint << 32) >> 32)::int)::int
             else pg_advisory_unlock_shared(($1::bigint >> 32)::int,
                      (($1::bigint << 32) >> 32)::int)::int end,
-       case when current_setting('rowlock.session', true) = $4::text then pg_backend_pid() else 0 end
+       case when current_setting('rowlock.session', true) = $4::text then pg_backend_pid()
+            else 0 end
