@@ -20,7 +20,8 @@
 /// is no fencing token: a holder that was paused or cut off cannot be told from the next one by the
 /// data. Where that matters use a lease and fence() (client.hpp, transaction.hpp).
 ///
-/// PostgreSQL: pg_advisory_lock. MySQL and MariaDB: GET_LOCK, exclusive only. SQLite has none.
+/// PostgreSQL: pg_advisory_lock; to wait for one the user needs the language plpgsql, as everybody has
+/// it unless it was revoked. MySQL and MariaDB: GET_LOCK, exclusive only. SQLite has none.
 namespace rowlock {
 
 enum class advisory_mode : unsigned char {
@@ -47,7 +48,8 @@ public:
     /// PostgreSQL: the keys of pg_advisory_lock(int, int), a space apart from number()'s.
     [[nodiscard]] static advisory_key pair(std::int32_t first, std::int32_t second);
     /// MySQL and MariaDB: the name of GET_LOCK(name, …), which all schemas of the server share. 1
-    /// to 64 printable ASCII characters; upper and lower case count as the same, as on MySQL.
+    /// to 64 printable ASCII characters. Upper and lower case are the same lock to MySQL and to the
+    /// threads of one advisory_locks, and two locks to MariaDB: write a name in one way.
     /// @throws error errc::invalid_name
     [[nodiscard]] static advisory_key verbatim(std::string_view text);
 
@@ -173,7 +175,7 @@ private:
 /// Errors of every call that locks:
 /// - errc::unsupported: SQLite (by the constructor); a key or mode that the database does not have;
 ///   a transaction pooler in between, declared or found out, which hands the session that owns the
-///   lock to others; a Galera node, which grants GET_LOCK for itself alone;
+///   lock to others; a connection whose server process holds advisory locks already (PostgreSQL); a Galera node, which grants GET_LOCK for itself alone;
 /// - errc::read_only: a standby (MySQL: read_only), which grants locks that the primary knows
 ///   nothing of;
 /// - errc::database_unreachable, access_denied, out_of_resources, timed_out, outcome_unknown,

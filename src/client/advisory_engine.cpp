@@ -98,8 +98,7 @@ bool advisory_hold::held() noexcept {
 
 bool advisory_place::admits(advisory_mode mode) const noexcept {
     if (!lock) return true;
-    return !closed && !lock->leaving && lock->mode == advisory_mode::shared &&
-           mode == advisory_mode::shared;
+    return !lock->leaving && lock->mode == advisory_mode::shared && mode == advisory_mode::shared;
 }
 
 /// With the mutex held, from its making to its end.
@@ -362,11 +361,23 @@ advisory_engine::attempted advisory_engine::join(guard& lock, const place& at,
         return {outcome::again};
     }
     if (company == strategy::advisory_protocol::company::waited_for) {
-        at->closed = true;
         if (--of->users == 0) leave_quietly(lock, of);
-        return {outcome::again};
+        return give_way(lock, at, wanted);
     }
     return {outcome::ours, new_hold(of, wanted)};
+}
+
+/// Another process waits for a lock that our readers share. It may give up, too: looked at again
+/// before long.
+advisory_engine::attempted advisory_engine::give_way(guard& lock, const place& at,
+                                                     const request& wanted) {
+    if (is_over(wanted)) return {outcome::not_ours};
+    at->now = turn::waiting;
+    wake(*at);
+    changed_.wait_until(lock, wanted.stop, std::min(wanted.until, steady::now() + polling_pause()),
+                        [this] { return closing_; });
+    require_open();
+    return {outcome::again};
 }
 
 bool advisory_engine::try_on(guard& lock, const place& at, const request& wanted,
@@ -386,16 +397,22 @@ bool advisory_engine::wait_on(guard& lock, const place& at, const request& wante
     });
 }
 
-/// Runs `action`, which answers whether the lock is ours now.
+/// Runs `action`, which answers whether the lock is ours now. A wait may take longer than an answer
+/// is believed in: then the server is asked anew.
 template <typename Action>
 bool advisory_engine::ask(guard& lock, const place& at, const request& wanted, const station& on,
                           Action action) {
-    const nanoseconds sent = clock_.now();
+    const strategy::advisory_protocol::wanted one{wanted.server, wanted.mode};
+    nanoseconds sent = clock_.now();
     try {
         bool ours = false;
         {
             const unlocked running{lock};
             ours = action();
+            if (ours && clock_.now() - sent > belief() / 4) {
+                sent = clock_.now();
+                ours = protocol_.held(*on->db, on->session, {&one, 1}, soon()).front();
+            }
         }
         extend_trust(*on, sent);
         return ours;
@@ -439,7 +456,6 @@ advisory_engine::tenure advisory_engine::new_tenure(const place& at, const reque
                                                     const station& on) {
     at->lock = std::make_shared<advisory_tenure>(
         advisory_tenure{.key = wanted.server, .mode = wanted.mode, .on = on, .at = at});
-    at->closed = false;
     ++on->locks;
     return at->lock;
 }
@@ -563,7 +579,6 @@ void advisory_engine::finish(const tenure& what) {
     --what->on->locks;
     const place at = what->at;
     at->lock.reset();
-    at->closed = false;
     wake(*at);
     if (at->queue.empty()) places_.erase(at->identity);
 }
@@ -665,8 +680,7 @@ advisory_engine::station advisory_engine::make_station(guard& lock, sql::deadlin
         }
         pooler_checked_ = schema_known_ = true;
         schema_ = fresh->session.schema;
-        fresh->trust = std::make_shared<trust_window>(sent + options_.check_period +
-                                                      options_.statement_deadline);
+        fresh->trust = std::make_shared<trust_window>(sent + belief());
         fresh->next_check = clock_.now() + options_.check_period;
         fresh->socket = fresh->db->socket();
         poke_watch();
@@ -753,7 +767,12 @@ void advisory_engine::bury(advisory_station& which) noexcept {
 }
 
 void advisory_engine::extend_trust(advisory_station& which, nanoseconds sent) {
-    const auto until = sent + options_.check_period + options_.statement_deadline;
+    const auto until = sent + belief();
+    // Nobody believes in one that holds nothing: it may have waited for longer than that.
+    if (!which.gone && which.locks == 0) {
+        which.trust = std::make_shared<trust_window>(until);
+        return;
+    }
     if (!which.gone && which.trust->extend(until, clock_.now())) return;
     which.db->discard();
     throw error{errc::database_unreachable,

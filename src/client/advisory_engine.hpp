@@ -99,7 +99,6 @@ struct advisory_place {
 
     std::string identity;
     turn now = turn::free;
-    bool closed = false;  ///< another process waits for a lock that our readers share: none joins
     std::shared_ptr<advisory_tenure> lock{};
     std::list<ticket*> queue{};
 
@@ -189,6 +188,7 @@ private:
     attempted wait(guard& lock, const place& at, const request& wanted, station on,
                    std::unique_ptr<use> using_it);
     attempted join(guard& lock, const place& at, const request& wanted);
+    attempted give_way(guard& lock, const place& at, const request& wanted);
     bool try_on(guard& lock, const place& at, const request& wanted, const station& on);
     bool wait_on(guard& lock, const place& at, const request& wanted, const station& on);
     template <typename Action>
@@ -212,6 +212,10 @@ private:
 
     // Stations
     [[nodiscard]] sql::deadline soon() const;
+    /// How long after it was sent an answer is believed in.
+    [[nodiscard]] nanoseconds belief() const {
+        return options_.check_period + options_.statement_deadline;
+    }
     station shared_station(guard& lock, sql::deadline until);
     station own_station(guard& lock, sql::deadline until);
     station station_to_wait_on(guard& lock);
@@ -234,6 +238,7 @@ private:
     void poke_watch() const noexcept;
     void watch() noexcept;
     nanoseconds look_after(guard& lock);
+    [[nodiscard]] sql::deadline end_of_belief(const advisory_station& which) const;
     void check(guard& lock, const station& which);
     void give_back_owed(guard& lock);
     void listen(guard& lock, nanoseconds next);

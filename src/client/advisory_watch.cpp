@@ -73,8 +73,12 @@ void advisory_engine::watch() noexcept {
 
 /// Everything that is due; returns when to look again.
 nanoseconds advisory_engine::look_after(guard& lock) {
-    give_back_owed(lock);
-    for (const auto& each : std::vector<station>{stations_}) {
+    // Whose belief ends first is asked first, and for no longer: so that one which does not answer
+    // keeps no other from being declared lost in time.
+    std::vector<std::pair<nanoseconds, station>> in_order;
+    for (const auto& each : stations_) in_order.emplace_back(each->trust->until(), each);
+    std::ranges::sort(in_order);
+    for (const auto& [until, each] : in_order) {
         if (each->gone || !each->db || closing_) continue;
         const nanoseconds now = clock_.now();
         // One that waits for its first lock is its user's business.
@@ -90,6 +94,7 @@ nanoseconds advisory_engine::look_after(guard& lock) {
             }
         }
     }
+    give_back_owed(lock);
     nanoseconds next = clock_.now() + options_.check_period;
     for (const auto& each : stations_) {
         if (each->taken && each->locks == 0) continue;
@@ -98,10 +103,15 @@ nanoseconds advisory_engine::look_after(guard& lock) {
     return owed_.empty() ? next : std::min<nanoseconds>(next, clock_.now() + 200ms);
 }
 
+sql::deadline advisory_engine::end_of_belief(const advisory_station& which) const {
+    return std::min(soon(), steady::now() + (which.trust->until() - clock_.now()));
+}
+
 /// Asks the server for everything that this connection should hold.
 void advisory_engine::check(guard& lock, const station& which) {
     which->wanted_by_watch = true;
-    which->freed.wait_until(lock, soon(), [&] { return which->gone || !which->taken || closing_; });
+    which->freed.wait_until(lock, end_of_belief(*which),
+                            [&] { return which->gone || !which->taken || closing_; });
     which->wanted_by_watch = false;
     which->freed.notify_all();
     if (which->gone || which->taken || closing_) return;
@@ -115,13 +125,14 @@ void advisory_engine::check(guard& lock, const station& which) {
         wanted.push_back({at->lock->key, at->lock->mode});
     }
     const nanoseconds sent = clock_.now();
+    const auto until = end_of_belief(*which);
     // Four attempts fit into what is left of the trust window, should this one fail.
     which->next_check = sent + options_.statement_deadline / 4;
     try {
         std::vector<bool> answers;
         {
             const unlocked running{lock};
-            answers = protocol_.held(*which->db, which->session, wanted, soon());
+            answers = protocol_.held(*which->db, which->session, wanted, until);
         }
         extend_trust(*which, sent);
         which->next_check = sent + options_.check_period;

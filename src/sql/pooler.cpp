@@ -13,6 +13,8 @@ pooling pooling_of(connection& db, const connection_source& source, deadline unt
     const auto before = process_of(db, until);
     const auto announced = db.announced_process();
     if (announced == before) return pooling::none_seen;
+    // One that goes through its idle processes in turn.
+    if (process_of(db, until) != before) return pooling::transaction;
     // While the other is in a transaction its process is taken. If that was ours between two
     // statements, or we have another one now, somebody hands them round.
     const auto other = source.connect(until);

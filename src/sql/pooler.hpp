@@ -12,10 +12,10 @@ enum class pooling : unsigned char {
 };
 
 /// Looks whether the process was announced by somebody else, and whether another connection is
-/// given ours between two statements. Up to five round trips and one more connection, or one round
-/// trip if the library tells what the server announced and it is true. A pooler with several idle
-/// processes that goes through them in turn may be taken for one of sessions: who depends on it
-/// compares the process with each statement.
+/// given ours between two statements. Up to six round trips and one more connection, or one round
+/// trip if the library tells what the server announced and it is true. A transaction pooler that
+/// others use at the same moment may be taken for one of sessions: who depends on it makes sure of
+/// the process with each statement.
 [[nodiscard]] pooling pooling_of(connection& db, const connection_source& source, deadline until);
 
 }  // namespace rowlock::sql

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <array>
+#include <random>
 
 namespace rowlock::strategy {
 namespace {
@@ -26,6 +27,14 @@ int as_number(bool yes) {
 
 bool is_shared(advisory_mode mode) {
     return mode == advisory_mode::shared;
+}
+
+/// Another for each connection, whoever makes it.
+std::string fresh_mark() {
+    std::random_device random;
+    std::string mark;
+    for (int i = 0; i < 4; ++i) mark += std::to_string(random()) + (i < 3 ? "." : "");
+    return mark;
 }
 
 void require_session(sql::connection& db, const server_session& session, std::int64_t process) {
@@ -56,8 +65,9 @@ bool granted(sql::connection& db, const server_session& session, const sql::resu
     require_session(db, session, row.integer(0, 1));
     const auto answer = row.maybe_integer(0, 0);
     if (!answer) {
-        throw error{errc::database_error,
-                    "the server could not decide about the lock: no memory, or it was killed"};
+        throw error{errc::timed_out,
+                    "the attempt was interrupted on the server (KILL QUERY, or no memory): nothing "
+                    "was locked, repeat it"};
     }
     require_writable(*answer >= 0);
     return *answer == 1;
@@ -109,15 +119,20 @@ std::string call_of(std::string_view function, const server_key& key, advisory_m
     return "pg_catalog." + call + "(" + half(key.bits >> 32) + ", " + half(key.bits) + ")";
 }
 
-std::string wait_text(milliseconds slice, const std::string& call) {
+std::string wait_text(milliseconds slice, const std::string& call, const std::string& mark) {
     std::string text = dialect::load(sql::dialect::postgresql, "advisory_wait").text();
-    const auto put = [&text](std::string_view mark, const std::string& by) {
-        for (auto at = text.find(mark); at != std::string::npos; at = text.find(mark, at)) {
-            text.replace(at, mark.size(), by);
+    const auto put = [&text](std::string_view sign, const std::string& by) {
+        for (auto at = text.find(sign); at != std::string::npos; at = text.find(sign, at)) {
+            text.replace(at, sign.size(), by);
         }
     };
     put("$1", std::to_string(std::max<std::int64_t>(1, slice.count())));
     put("$2", call);
+    put("$3", mark.empty()
+                  ? "false"
+                  : "pg_catalog.current_setting(''rowlock.session'', true) is distinct from "
+                    "''" +
+                        mark + "''");
     return text;
 }
 
@@ -138,9 +153,16 @@ advisory_protocol::advisory_protocol(sql::dialect speaks)
 server_session advisory_protocol::set_up(sql::connection& db, milliseconds statement,
                                          milliseconds max_silence, sql::deadline until) const {
     if (!is_mysql()) {
+        const std::string mark = fresh_mark();
         const auto row = run(db, setup_, until, std::to_string(statement.count()),
-                             std::to_string(max_silence.count()));
-        return {.process = row.integer(0, 0)};
+                             std::to_string(max_silence.count()), mark);
+        if (row.integer(0, 1) == 0) {
+            throw error{errc::unsupported,
+                        "the server process of a new connection holds advisory locks already: a "
+                        "transaction pooler shares it, or whoever used the connection before left "
+                        "them; connect to PostgreSQL directly"};
+        }
+        return {.process = row.integer(0, 0), .mark = mark};
     }
     const auto& facts = sql::facts_of(db, until);
     if (facts.galera) {
@@ -164,7 +186,8 @@ bool advisory_protocol::try_lock(sql::connection& db, const server_session& sess
                                  sql::deadline until) const {
     if (is_mysql()) return granted(db, session, run(db, try_, until, key.text));
     return granted(db, session,
-                   run(db, try_, until, key.bits, as_number(key.pair), as_number(is_shared(mode))));
+                   run(db, try_, until, key.bits, as_number(key.pair), as_number(is_shared(mode)),
+                       session.mark));
 }
 
 bool advisory_protocol::wait(sql::connection& db, const server_session& session,
@@ -176,7 +199,7 @@ bool advisory_protocol::wait(sql::connection& db, const server_session& session,
         }
         return granted(db, session, run(db, *wait_, until, key.text, slice.count()));
     }
-    db.query(wait_text(slice, call_of("pg_advisory_lock", key, mode)), until);
+    db.query(wait_text(slice, call_of("pg_advisory_lock", key, mode), session.mark), until);
     const wanted one{key, mode};
     return held(db, session, {&one, 1}, until).front();
 }
@@ -186,7 +209,7 @@ bool advisory_protocol::unlock(sql::connection& db, const server_session& sessio
                                sql::deadline until) const {
     const auto row = is_mysql() ? run(db, unlock_, until, key.text)
                                 : run(db, unlock_, until, key.bits, as_number(key.pair),
-                                      as_number(is_shared(mode)));
+                                      as_number(is_shared(mode)), session.mark);
     require_session(db, session, row.integer(0, 1));
     return row.maybe_integer(0, 0) == 1;
 }

@@ -29,13 +29,16 @@ struct server_key {
 /// The call of `function`, such as pg_advisory_lock, for a key of PostgreSQL's.
 [[nodiscard]] std::string call_of(std::string_view function, const server_key& key,
                                   advisory_mode mode);
-/// postgresql/advisory_wait.sql with everything in its place.
-[[nodiscard]] std::string wait_text(std::chrono::milliseconds slice, const std::string& call);
+/// postgresql/advisory_wait.sql with everything in its place. Locks nothing in a server process
+/// that does not bear the mark, if there is one.
+[[nodiscard]] std::string wait_text(std::chrono::milliseconds slice, const std::string& call,
+                                    const std::string& mark = {});
 
 /// The server session at the other end of a connection.
 struct server_session {
     std::int64_t process = 0;  ///< pg_backend_pid() or connection_id()
     std::string schema{};      ///< MySQL: the current database
+    std::string mark{};        ///< PostgreSQL: what the process was marked with; digits
 };
 
 /// The statements of session-level advisory locks. No state, no retries; each call but set_up() and
@@ -45,7 +48,8 @@ class advisory_protocol {
 public:
     explicit advisory_protocol(sql::dialect speaks);
 
-    /// Settings of a connection of our own. @throws error errc::unsupported on a Galera node
+    /// Settings of a connection of our own. @throws error errc::unsupported on a Galera node, and
+    /// if the server process holds advisory locks already
     [[nodiscard]] server_session set_up(sql::connection& db, std::chrono::milliseconds statement,
                                         std::chrono::milliseconds max_silence,
                                         sql::deadline until) const;

@@ -3,6 +3,8 @@
 // wait.
 
 #include "contract/server_address.hpp"
+#include "sql/pooler.hpp"
+#include "support/blocked.hpp"
 #include "support/failure.hpp"
 #include "support/interception.hpp"
 #include "support/lock_database.hpp"
@@ -294,6 +296,39 @@ TEST_CASE(
     CHECK(others.try_lock_for(name, 10s));
 }
 
+TEST_CASE("on a silent network every lock is told of its loss in time, whatever was asked first") {
+    const auto db = on_postgresql();
+    if (!db) return;
+    auto through = contract::address_of(support::server::postgresql);
+    support::tcp_relay relay{through.port};
+    through.host = "127.0.0.1";
+    through.port = relay.port();
+    advisory_locks locks{rowlock::open(through.url()),
+                         {.own_connection = true, .check_period = 2s, .statement_deadline = 2s}};
+    const std::string name = fresh("job");
+    std::vector<advisory_lock> held;
+    for (int i = 0; i < 4; ++i) {
+        held.push_back(locks.lock(name + std::to_string(i)));
+        std::this_thread::sleep_for(460ms);  // so that their checks are due one after the other
+    }
+    std::vector<std::future<clock_type::duration>> lateness;
+    relay.fall_silent();
+    for (auto& each : held) {
+        lateness.push_back(std::async(std::launch::async, [&each] {
+            const auto signal = each.lost();
+            while (each.held()) std::this_thread::sleep_for(2ms);
+            const auto over = clock_type::now();
+            eventually([&] { return signal.stop_requested(); });
+            return clock_type::now() - over;
+        }));
+    }
+    for (auto& each : lateness) {
+        const auto late = each.get();
+        CAPTURE(std::chrono::duration<double>{late}.count());
+        CHECK(late < 700ms);
+    }
+}
+
 // --- lost replies
 // ----------------------------------------------------------------------------------
 
@@ -340,6 +375,47 @@ TEST_CASE("a lock that was granted although its statement failed is kept") {
         CHECK_FALSE(once);
         CHECK(two->held());
         CHECK_FALSE(others.try_lock(name));
+    }
+}
+
+TEST_CASE("a wait that an administrator cancels has locked nothing and may be repeated") {
+    for (const auto& db : {on_postgresql(), on_mariadb()}) {
+        if (!db) continue;
+        advisory_locks locks{db->source};
+        advisory_locks others{db->source};
+        const std::string name = fresh("job");
+        auto held = std::make_optional(others.lock(name));
+        auto waiter = std::async(std::launch::async, [&] {
+            try {
+                static_cast<void>(locks.lock(name));
+            } catch (const error& failure) {
+                CHECK(failure.retryable());
+                return failure.kind();
+            }
+            return errc{};
+        });
+        REQUIRE(db->somebody_waits_for(name));
+        const char* const who =
+            db->is_postgresql()
+                ? "select coalesce(max(pid), 0) from pg_locks where locktype = 'advisory' and "
+                  "not granted"
+                : "select coalesce(max(id), 0) from information_schema.processlist where state = "
+                  "'User lock'";
+        // Between two slices there is nobody to cancel.
+        eventually([&] {
+            const auto id = std::to_string(db->number(who));
+            if (id != "0") {
+                db->admin->query(db->is_postgresql() ? "select pg_cancel_backend(" + id + ")"
+                                                     : "kill query " + id,
+                                 soon());
+            }
+            return waiter.wait_for(20ms) == std::future_status::ready;
+        });
+        CHECK(waiter.get() == errc::timed_out);
+        CHECK(held->held());
+        held.reset();
+        CHECK(others.try_lock(name));
+        CHECK(locks.try_lock(name));
     }
 }
 
@@ -541,6 +617,76 @@ TEST_CASE("readers of one process do not pass a writer of another that waits") {
     CHECK(late.get().held());
 }
 
+TEST_CASE("readers join again once the writer of another process has given up") {
+    const auto db = on_postgresql();
+    if (!db) return;
+    advisory_locks readers{db->source};
+    advisory_locks writers{db->source, {.wait_slice = 5s}};
+    const std::string name = fresh("table");
+    const auto one = readers.lock_shared(name);
+    std::stop_source stop;
+    auto writer = std::async(std::launch::async, [&] {
+        return writers.try_lock_for(name, 3s, stop.get_token()).has_value();
+    });
+    REQUIRE(db->somebody_waits_for(name));
+    CHECK_FALSE(readers.try_lock_shared(name));
+    auto patient =
+        std::async(std::launch::async, [&] { return readers.try_lock_shared_for(name, 10s); });
+    CHECK_FALSE(writer.get());
+    CHECK(one.held());
+    CHECK(patient.get());
+    CHECK(readers.try_lock_shared(name));
+}
+
+TEST_CASE("transactions that wait for each other both go on, however soon the server looks") {
+    const auto db = on_postgresql();
+    if (!db) return;
+    const std::string one = fresh("job");
+    const std::string two = fresh("job");
+    const auto a = db->source.connect(soon());
+    const auto b = db->source.connect(soon());
+    for (auto* each : {a.get(), b.get()}) {
+        each->query("set deadlock_timeout = '20ms'", soon());
+        each->query("begin", soon());
+    }
+    REQUIRE(try_lock_in(*a, one));
+    REQUIRE(try_lock_in(*b, two));
+    auto crossing = std::async(std::launch::async, [&] { return lock_in(*a, two, 1s); });
+    CHECK_FALSE(lock_in(*b, one, 1s));
+    CHECK_FALSE(crossing.get());
+    for (auto* each : {a.get(), b.get()}) {
+        CHECK(each->query("select 1", soon()).integer(0, 0) == 1);
+        CHECK(each->query("show lock_timeout", soon()).text(0, 0) == "0");
+        each->query("commit", soon());
+    }
+}
+
+TEST_CASE("a slice of waiting may be longer than the belief in a lock") {
+    for (const auto& db : {on_postgresql(), on_mariadb()}) {
+        if (!db) continue;
+        advisory_locks locks{db->source,
+                             {.check_period = 200ms,
+                              .statement_deadline = 300ms,
+                              .wait_slice = 10s,
+                              .retry = {.attempts = 1}}};
+        advisory_locks others{db->source};
+        const std::string name = fresh("job");
+        auto held = std::make_optional(others.lock(name));
+        auto waiter = std::async(std::launch::async, [&] { return locks.try_lock_for(name, 9s); });
+        REQUIRE(db->somebody_waits_for(name));
+        std::this_thread::sleep_for(1s);  // beyond the belief
+        CHECK(db->somebody_waits_for(name));
+        held.reset();
+        const auto start = clock_type::now();
+        const auto got = waiter.get();
+        REQUIRE(got);
+        CHECK(clock_type::now() - start < 500ms);  // the first grant was kept
+        CHECK(got->held());
+        std::this_thread::sleep_for(600ms);
+        CHECK(got->held());
+    }
+}
+
 TEST_CASE("CREATE INDEX CONCURRENTLY gets through while somebody waits for a lock") {
     const auto db = on_postgresql();
     if (!db) return;
@@ -690,6 +836,159 @@ TEST_CASE("a server process that changes is found out by the statement that lock
     const std::string name = fresh("job");
     CHECK(kind_of([&] { static_cast<void>(locks.try_lock(name)); }) == errc::unsupported);
     CHECK(eventually([&] { return db->holder_of(name) == 0; }));
+}
+
+/// Transactions at the same time: so many idle server processes in the pool afterwards.
+void warm(const sql::connection_source& pool, int processes) {
+    std::vector<std::unique_ptr<sql::connection>> all;
+    for (int i = 0; i < processes; ++i) {
+        all.push_back(pool.connect(soon()));
+        all.back()->query("begin", soon());
+    }
+    for (const auto& each : all) each->query("rollback", soon());
+}
+
+TEST_CASE("a pooler that takes its processes in turn is refused, and no lock stays behind") {
+    const auto db = on_postgresql();
+    if (!db) return;
+    for (const int processes : {1, 2, 3, 5}) {
+        CAPTURE(processes);
+        const auto pooler =
+            pgbouncer::start(pgbouncer::pool_mode::transaction, "server_round_robin = 1");
+        if (!pooler) return;
+        const auto source = rowlock::open(pooler->url());
+        warm(source, processes);
+        const std::string name = fresh("job");
+        advisory_locks locks{source};
+        for (int i = 0; i < 3; ++i) {
+            CHECK(kind_of([&] { static_cast<void>(locks.try_lock(name)); }) == errc::unsupported);
+            CHECK(kind_of([&] { static_cast<void>(locks.try_lock_for(name, 1s)); }) ==
+                  errc::unsupported);
+        }
+        CHECK(db->holder_of(name) == 0);
+    }
+}
+
+/// A connection through a pooler that others use exactly while it is looked whether there is one:
+/// each look finds the process that fits.
+class among_others final : public forwarding {
+public:
+    among_others(std::unique_ptr<sql::connection> inner, sql::connection_source pool)
+        : forwarding{std::move(inner)}, pool_{std::move(pool)} {}
+    sql::result query(std::string_view text, sql::deadline until) override {
+        if (text != "begin" && text != "rollback") return forwarding::query(text, until);
+        // The process that was free last is taken while this goes on, and the next one after it.
+        const auto other = pool_.connect(until);
+        other->query("begin", until);
+        auto answer = forwarding::query(text, until);
+        other->query("rollback", until);
+        return answer;
+    }
+
+private:
+    sql::connection_source pool_;
+};
+
+TEST_CASE("behind a transaction pooler that was taken for one of sessions nobody locks twice") {
+    const auto db = on_postgresql();
+    const auto pooler = pgbouncer::start(pgbouncer::pool_mode::transaction);
+    if (!pooler || !db) return;
+    const auto pool = rowlock::open(pooler->url());
+    warm(pool, 2);
+    const auto source =
+        sql::connection_source{sql::dialect::postgresql,
+                               [&](sql::deadline until) {
+                                   return std::make_unique<among_others>(pool.connect(until), pool);
+                               },
+                               "among others"};
+    {
+        auto look = source.connect(soon());
+        REQUIRE(sql::pooling_of(*look, source, soon()) == sql::pooling::session);
+    }
+    const std::string name = fresh("job");
+    const auto take = [](advisory_locks& by,
+                         const std::string& what) -> std::optional<advisory_lock> {
+        try {
+            return by.try_lock(what);
+        } catch (const error& failure) {
+            CHECK(failure.kind() == errc::unsupported);
+            return std::nullopt;
+        }
+    };
+    for (const bool connected_first : {false, true}) {
+        CAPTURE(connected_first);
+        advisory_locks a{source};
+        advisory_locks b{source};
+        if (connected_first) {
+            take(a, name + " a");
+            take(b, name + " b");
+        }
+        const auto first = take(a, name);
+        const auto second = take(b, name);
+        CHECK_FALSE((first && second));
+    }
+}
+
+TEST_CASE("a connection whose process holds advisory locks already is refused") {
+    const auto db = on_postgresql();
+    if (!db) return;
+    const std::string name = fresh("job");
+    const auto used =
+        sql::connection_source{sql::dialect::postgresql,
+                               [&](sql::deadline until) {
+                                   auto made = db->source.connect(until);
+                                   made->query("select pg_try_advisory_lock_shared(" +
+                                                   std::to_string(advisory_number(name)) + ")",
+                                               until);
+                                   return made;
+                               },
+                               "used before"};
+    advisory_locks locks{used};
+    CHECK(kind_of([&] { static_cast<void>(locks.try_lock(name)); }) == errc::unsupported);
+    CHECK(eventually([&] { return db->holder_of(name) == 0; }));
+}
+
+TEST_CASE("a lease is fenced in a transaction through a transaction pooler") {
+    const auto pooler = pgbouncer::start(pgbouncer::pool_mode::transaction);
+    if (!pooler) return;
+    support::lock_database database{support::backend::postgresql};
+    if (!database.there()) return;
+    const auto source = rowlock::open(pooler->url() + "?rowlock_pooler=transaction");
+    warm(source, 3);
+    client a{source, database.options({.ttl = 3s})};
+    client b{source, database.options({.ttl = 3s})};
+    auto held = a.try_acquire("job");
+    REQUIRE(held);
+    const auto settings = [](sql::connection& on) {
+        return std::string{on.query("select current_setting('idle_in_transaction_session_timeout') "
+                                    "|| ' ' || current_setting('lock_timeout') || ' ' || "
+                                    "current_setting('statement_timeout')",
+                                    soon())
+                               .text(0, 0)};
+    };
+    const auto app = source.connect(soon());
+    const std::string before = settings(*app);
+    app->query("begin", soon());
+    fence(*app, *held);
+    // A forced release does not get between the fence and the commit.
+    auto breaker = std::async(std::launch::async, [&] { return b.force_release("job"); });
+    CHECK(support::somebody_waits_for_a_row(database));
+    CHECK(breaker.wait_for(0s) == std::future_status::timeout);
+    CHECK(held->held());
+    app->query("commit", soon());
+    CHECK(breaker.get());
+    // No process of the pool keeps what the fence set for its transaction.
+    for (int i = 0; i < 6; ++i) CHECK(settings(*app) == before);
+
+    auto next = b.try_acquire_for("job", 10s);
+    REQUIRE(next);
+    app->query("begin", soon());
+    CHECK(kind_of([&] { fence(*app, *held); }) == errc::lock_lost);
+    app->query("rollback", soon());
+    app->query("begin", soon());
+    release_in(*app, *next);
+    app->query("commit", soon());
+    CHECK(a.try_acquire_for("job", 10s));
 }
 
 TEST_CASE("advisory locks work behind a session pooler") {

@@ -1,21 +1,53 @@
 #include "sql/server_facts.hpp"
 #include "support/failure.hpp"
 #include "support/galera_node.hpp"
+#include "support/interception.hpp"
 #include "support/lock_database.hpp"
-#include <rowlock/error.hpp>
 #include <rowlock/open.hpp>
-#include <rowlock/row_session.hpp>
-#include <rowlock/transaction.hpp>
+#include <rowlock/rowlock.hpp>
 
 #include <doctest/doctest.h>
 
+#include <atomic>
+#include <future>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+
 using namespace rowlock;
+using namespace std::chrono_literals;
+using support::eventually;
 using support::kind_of;
 using support::soon;
 
+namespace {
+
+/// One for all cases; where it is missing each case says so.
+const support::galera_node* the_node() {
+    static std::unique_ptr<support::galera_node> node;
+    if (!node) node = support::galera_node::start();
+    return node.get();
+}
+
+/// Until somebody waits for a row's lock.
+bool somebody_waits(sql::connection& db) {
+    return eventually([&] {
+        // InnoDB renews this view only if nobody has read it for 100 ms.
+        std::this_thread::sleep_for(150ms);
+        return db.query(
+                     "select count(*) from information_schema.innodb_trx where trx_state = "
+                     "'LOCK WAIT'",
+                     soon())
+                   .integer(0, 0) > 0;
+    });
+}
+
+}  // namespace
+
 TEST_CASE("row locks are refused on a Galera node unless the risk is accepted by its name") {
-    const auto node = support::galera_node::start();
-    if (!node) return;
+    const auto* node = the_node();
+    if (node == nullptr) return;
     const auto source = open(node->url());
     const auto db = source.connect(soon());
     REQUIRE(sql::facts_of(*db, soon()).galera);
@@ -42,6 +74,81 @@ TEST_CASE("row locks are refused on a Galera node unless the risk is accepted by
         session.connection().query("update inventory set stock = 9", soon());
     });
     CHECK(db->query("select stock from inventory", soon()).integer(0, 0) == 9);
+}
+
+TEST_CASE("GET_LOCK is refused on a Galera node, which grants it for itself alone") {
+    const auto* node = the_node();
+    if (node == nullptr) return;
+    advisory_locks locks{open(node->url())};
+    for (const auto& key : {advisory_key{"job"}, advisory_key::verbatim("legacy_job")}) {
+        try {
+            static_cast<void>(locks.try_lock(key));
+            FAIL("not refused");
+        } catch (const error& failure) {
+            CHECK(failure.kind() == errc::unsupported);
+            CHECK_FALSE(failure.retryable());
+            CHECK(std::string_view{failure.what()}.find("Galera") != std::string_view::npos);
+        }
+        CHECK(kind_of([&] { static_cast<void>(locks.try_lock_for(key, 1s)); }) ==
+              errc::unsupported);
+    }
+    CHECK(locks.connections() == 0);
+}
+
+TEST_CASE("on a Galera node a fence writes, and nobody gets between it and the commit") {
+    const auto* node = the_node();
+    if (node == nullptr) return;
+    const auto source = open(node->url());
+    migrate(source);
+    const auto admin = source.connect(soon());
+    client holder{source, {.ttl = 4s}};
+    client others{source, {.ttl = 4s}};
+    auto held = holder.try_acquire("job");
+    REQUIRE(held);
+
+    support::interception network;
+    std::mutex mutex;
+    std::set<std::string> sent;
+    network.before([&](std::string_view statement) {
+        const std::lock_guard lock{mutex};
+        sent.emplace(statement);
+    });
+    const auto app = network.wrap(source).connect(soon());
+    for (const char* level : {"read committed", "repeatable read"}) {
+        CAPTURE(level);
+        app->query(std::string{"set session transaction isolation level "} + level, soon());
+        if (!held->held()) held = holder.try_acquire_for("job", 10s);
+        REQUIRE(held);
+        app->query("begin", soon());
+        fence(*app, *held);
+        CHECK(sent.contains("fence_write"));
+        CHECK_FALSE(sent.contains("fence"));
+        auto breaker = std::async(std::launch::async, [&] { return others.force_release("job"); });
+        CHECK(somebody_waits(*admin));
+        CHECK(breaker.wait_for(0s) == std::future_status::timeout);
+        CHECK(held->held());
+        app->query("commit", soon());
+        CHECK(breaker.get());
+        // And the stale lease is refused.
+        app->query("begin", soon());
+        CHECK(kind_of([&] { fence(*app, *held); }) == errc::lock_lost);
+        app->query("rollback", soon());
+    }
+
+    // A heartbeat gets past the fence, longer than the ttl.
+    held = holder.try_acquire_for("job", 10s);
+    REQUIRE(held);
+    const auto slow = source.connect(soon());
+    slow->query("begin", soon());
+    fence(*slow, *held, {.max_idle = 20s});
+    std::this_thread::sleep_for(4500ms);
+    CHECK(held->held());
+    fence(*slow, *held, {.max_idle = 20s});
+    slow->query("commit", soon());
+    slow->query("begin", soon());
+    release_in(*slow, *held);
+    slow->query("commit", soon());
+    CHECK(others.try_acquire_for("job", 10s));
 }
 
 TEST_CASE("a MariaDB without a cluster is no Galera node") {

@@ -21,7 +21,7 @@ std::string program() {
 
 /// Whoever connects is the test user: the passwords of clients are not what is tested.
 std::string configuration(const contract::server_address& server, std::uint16_t port,
-                          pgbouncer::pool_mode mode) {
+                          pgbouncer::pool_mode mode, const std::string& settings) {
     const bool transaction = mode == pgbouncer::pool_mode::transaction;
     return "[databases]\n" + server.database + " = host=" + server.host +
            " port=" + std::to_string(server.port) + " user=" + server.user +
@@ -30,12 +30,13 @@ std::string configuration(const contract::server_address& server, std::uint16_t 
            "\nunix_socket_dir =\nauth_type = any\npool_mode = " +
            (transaction ? "transaction" : "session") +
            "\nmax_client_conn = 100\ndefault_pool_size = 20\n"
-           "ignore_startup_parameters = extra_float_digits\n";
+           "ignore_startup_parameters = extra_float_digits\n" +
+           settings + "\n";
 }
 
 }  // namespace
 
-std::unique_ptr<pgbouncer> pgbouncer::start(pool_mode mode) {
+std::unique_ptr<pgbouncer> pgbouncer::start(pool_mode mode, const std::string& settings) {
     if (!url_of(server::postgresql)) return nullptr;
     const std::string path = program();
     if (path.empty()) {
@@ -46,7 +47,7 @@ std::unique_ptr<pgbouncer> pgbouncer::start(pool_mode mode) {
     std::unique_ptr<pgbouncer> made{new pgbouncer};
     for (int attempt = 0; attempt < 5; ++attempt) {
         const auto port = free_port();
-        made->folder_.write("pgbouncer.ini", configuration(server, port, mode));
+        made->folder_.write("pgbouncer.ini", configuration(server, port, mode, settings));
         made->process_ = std::make_unique<server_process>(
             std::vector<std::string>{path, made->folder_.path() + "/pgbouncer.ini"}, made->folder_,
             "pgbouncer.log", SIGTERM);

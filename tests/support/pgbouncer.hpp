@@ -14,7 +14,9 @@ public:
     enum class pool_mode : unsigned char { session, transaction };
 
     /// Null if PgBouncer or the server is missing: the case then counts as skipped, or fails.
-    [[nodiscard]] static std::unique_ptr<pgbouncer> start(pool_mode mode);
+    /// `settings` are further lines of the section [pgbouncer].
+    [[nodiscard]] static std::unique_ptr<pgbouncer> start(pool_mode mode,
+                                                          const std::string& settings = {});
 
     /// Of the test database, through the pooler.
     [[nodiscard]] const std::string& url() const noexcept { return url_; }

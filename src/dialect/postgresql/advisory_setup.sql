@@ -1,9 +1,15 @@
 -- Settings of a connection that holds advisory locks, and who we are there. Keepalives on the server's
 -- side: a client machine that vanished is noticed after some 25 s. An idle session limit of the
 -- server's (since 14) would end our locks: ours replaces it.
--- $1 statement timeout in ms  $2 idle session timeout in ms, 0 = leave the server's
+-- And a mark, by which every statement that locks or unlocks knows this server process before it does.
+-- A process that holds advisory locks has an owner, who may be somebody else behind a transaction
+-- pooler, or has locks left over that it would grant once more: it is refused and keeps its mark. So a
+-- process has locks of the client alone whose mark it bears, however a pooler hands it round: a process
+-- runs one statement at a time.
+-- $1 statement timeout in ms  $2 idle session timeout in ms, 0 = leave the server's  $3 mark
 select pg_backend_pid(),
-       '',
+       case when exists (select from pg_locks where locktype = 'advisory' and pid = pg_backend_pid())
+            then 0 else length(set_config('rowlock.session', $3::text, false)) end,
        set_config('statement_timeout', $1::text, false),
        set_config('lock_timeout', '0', false),
        set_config('idle_in_transaction_session_timeout', $1::text, false),
