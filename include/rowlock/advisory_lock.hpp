@@ -20,8 +20,8 @@
 /// is no fencing token: a holder that was paused or cut off cannot be told from the next one by the
 /// data. Where that matters use a lease and fence() (client.hpp, transaction.hpp).
 ///
-/// PostgreSQL: pg_advisory_lock; to wait for one the user needs the language plpgsql, as everybody has
-/// it unless it was revoked. MySQL and MariaDB: GET_LOCK, exclusive only. SQLite has none.
+/// PostgreSQL: pg_advisory_lock; to wait for one the user needs the language plpgsql, as everybody
+/// has it unless it was revoked. MySQL and MariaDB: GET_LOCK, exclusive only. SQLite has none.
 namespace rowlock {
 
 enum class advisory_mode : unsigned char {
@@ -175,7 +175,8 @@ private:
 /// Errors of every call that locks:
 /// - errc::unsupported: SQLite (by the constructor); a key or mode that the database does not have;
 ///   a transaction pooler in between, declared or found out, which hands the session that owns the
-///   lock to others; a connection whose server process holds advisory locks already (PostgreSQL); a Galera node, which grants GET_LOCK for itself alone;
+///   lock to others; a connection whose server process holds advisory locks already (PostgreSQL); a
+///   Galera node, which grants GET_LOCK for itself alone;
 /// - errc::read_only: a standby (MySQL: read_only), which grants locks that the primary knows
 ///   nothing of;
 /// - errc::database_unreachable, access_denied, out_of_resources, timed_out, outcome_unknown,

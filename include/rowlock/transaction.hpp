@@ -41,7 +41,8 @@ struct fence_options {
     /// until the connection_ref is destroyed, which restores what was set: keep it until the
     /// commit, and destroy several of one handle in reverse order. A shorter limit of the caller's
     /// stays. Only time between statements counts: a process that stops in the middle of a COPY, or
-    /// of a result that it has not read, is not idle. SQLite has none: whoever stops inside a write transaction stops all writers.
+    /// of a result that it has not read, is not idle. SQLite has none: whoever stops inside a write
+    /// transaction stops all writers.
     std::chrono::milliseconds max_idle{0};
 };
 
