@@ -983,3 +983,28 @@ TEST_CASE("threads fence, release and read one lease at once") {
         CHECK(locks.stats().lost == 0);
     }
 }
+
+TEST_CASE("a fence in a row session leaves no idle limit to the next session on its connection") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
+        client locks{database.source(), database.options()};
+        const auto held = locks.acquire("job");
+        const bool postgresql = database.speaks() == sql::dialect::postgresql;
+        const std::string ask = postgresql
+                                    ? "select setting::int / 1000 from pg_settings where name = "
+                                      "'idle_in_transaction_session_timeout'"
+                                    : "select @@session.idle_transaction_timeout";
+        const auto limit = [&](row_session& session) {
+            return session.connection().query(ask, soon()).integer(0, 0);
+        };
+        const row_session_options options{.max_hold = 20s};
+        {
+            row_session fenced{database.source(), options};
+            CHECK(limit(fenced) == 20);
+            fence(fenced.connection(), held, {.max_idle = 2s});
+            CHECK(limit(fenced) == 2);
+            fenced.commit();
+        }
+        row_session next{database.source(), options};
+        CHECK(limit(next) == 20);
+    }
+}
