@@ -135,7 +135,7 @@ struct fenced_table::shared {
             return found->second;
         }
         if (statements.size() >= most_kept) statements.clear();
-        const sql::statement made{text};
+        sql::statement made{text};
         statements.emplace(std::move(text), made);
         return made;
     }

@@ -85,8 +85,7 @@ options parse(int argc, char** argv) {
     return all;
 }
 
-// ---- a worker process
-// ----------------------------------------------------------------------------
+// --- a worker process ---------------------------------------------------------------------------
 
 int work(const options& told) {
     // By the environment: what is on a command line everybody can read.
@@ -108,8 +107,7 @@ int work(const options& told) {
     return EXIT_SUCCESS;
 }
 
-// ---- the parent
-// ----------------------------------------------------------------------------------
+// --- the parent ---------------------------------------------------------------------------------
 
 struct outcome {
     std::string server;

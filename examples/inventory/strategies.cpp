@@ -26,8 +26,7 @@ void without_a_lock(clerk& me) {
 }
 
 // ---- lease: one process at a time. A process that is paused for longer than its lease lasts would
-// ---- still write when it wakes up.
-// ---------------------------------------------------------------
+// --- still write when it wakes up. --------------------------------------------------------------
 
 void under_a_lease(clerk& me) {
     rowlock::client locks{me.database, hurried(me)};
@@ -68,8 +67,7 @@ void under_a_fence(clerk& me) {
     }
 }
 
-// ---- row: the row itself is locked for the length of a transaction.
-// ------------------------------
+// --- row: the row itself is locked for the length of a transaction. -----------------------------
 
 /// With so many workers the next one's turn may take a while.
 const rowlock::retry_policy patient{
@@ -94,8 +92,7 @@ void under_a_row_lock(clerk& me) {
     }
 }
 
-// ---- advisory: a name, locked by a connection.
-// ---------------------------------------------------
+// --- advisory: a name, locked by a connection. --------------------------------------------------
 
 void under_an_advisory_lock(clerk& me) {
     rowlock::advisory_locks locks{me.database};
@@ -106,8 +103,7 @@ void under_an_advisory_lock(clerk& me) {
     }
 }
 
-// ---- optimistic: no lock; whoever writes second starts again.
-// ------------------------------------
+// --- optimistic: no lock; whoever writes second starts again. -----------------------------------
 
 void optimistically(clerk& me) {
     const rowlock::versioned_table stock{

@@ -102,8 +102,7 @@ void release_in(sql::connection& db, lease& held, const fence_options& options =
 /// before a commit that this library does not see. Acquire the lease first, then fence().
 lease acquire_in(sql::connection& db, std::string_view name) = delete;
 
-// --- rows
-// ------------------------------------------------------------------------------------------
+// --- rows ---------------------------------------------------------------------------------------
 
 /// Options of lock_row().
 struct lock_row_options {

@@ -208,8 +208,7 @@ void advisory_engine::abandon(std::shared_ptr<advisory_engine> inherited) noexce
     static_cast<void>(new std::shared_ptr<advisory_engine>{std::move(inherited)});
 }
 
-// --- keys and turns
-// --------------------------------------------------------------------------------
+// --- keys and turns -----------------------------------------------------------------------------
 
 /// On MySQL a name's key depends on the schema that the connections are in: the first call
 /// connects.
@@ -267,8 +266,7 @@ void advisory_engine::wake(const advisory_place& at) {
     }
 }
 
-// --- with the turn
-// ---------------------------------------------------------------------------------
+// --- with the turn ------------------------------------------------------------------------------
 
 advisory_engine::attempted advisory_engine::with_retries(guard& lock, const place& at,
                                                          const request& wanted) {
@@ -497,8 +495,7 @@ bool advisory_engine::pause(guard& lock, const request& wanted, steady::duration
     return true;
 }
 
-// --- giving back
-// -----------------------------------------------------------------------------------
+// --- giving back --------------------------------------------------------------------------------
 
 /// The last user of a lock goes.
 void advisory_engine::leave(guard& lock, const tenure& what) {
@@ -598,8 +595,7 @@ void advisory_engine::lose(advisory_hold& hold, loss_reason why) noexcept {
     report(event_kind::advisory_lost, hold.key, why);
 }
 
-// --- stations
-// --------------------------------------------------------------------------------------
+// --- stations -----------------------------------------------------------------------------------
 
 sql::deadline advisory_engine::soon() const {
     return steady::now() + options_.statement_deadline;
@@ -612,7 +608,7 @@ advisory_engine::station advisory_engine::shared_station(guard& lock, sql::deadl
         if (!shared_) {
             return make_station(lock, until, true);
         }
-        const station which = shared_;
+        station which = shared_;
         if (seize(lock, which, until)) return which;
     }
 }
@@ -658,7 +654,7 @@ advisory_engine::station advisory_engine::idle_or_new_station(guard& lock, sql::
 advisory_engine::station advisory_engine::make_station(guard& lock, sql::deadline until,
                                                        bool shared) {
     start_watch();
-    const auto fresh = std::make_shared<advisory_station>();
+    auto fresh = std::make_shared<advisory_station>();
     fresh->trust = std::make_shared<trust_window>(clock_.now() + options_.statement_deadline);
     stations_.push_back(fresh);
     if (shared) shared_ = fresh;

@@ -149,7 +149,7 @@ private:
     struct request {
         const advisory_key& key;
         strategy::server_key server;
-        advisory_mode mode;
+        advisory_mode mode = advisory_mode::exclusive;
         steady::time_point until;
         const std::stop_token& stop;
         [[nodiscard]] bool patient() const { return until > steady::now(); }

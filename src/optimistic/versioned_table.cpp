@@ -258,8 +258,7 @@ row_version moved(const known_table& table, const row_version& seen, const sql::
 
 }  // namespace
 
-// --- values
-// ---------------------------------------------------------------------------------------
+// --- values -------------------------------------------------------------------------------------
 
 std::int64_t row_version::number() const {
     if (const auto number = whole_number(text_)) return *number;
@@ -271,8 +270,7 @@ const update_result& update_result::or_throw() const {
     throw detail::conflict_error();
 }
 
-// --- the table
-// ------------------------------------------------------------------------------------
+// --- the table ----------------------------------------------------------------------------------
 
 class versioned_table::state {
 public:

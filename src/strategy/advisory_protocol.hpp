@@ -69,7 +69,7 @@ public:
 
     struct wanted {
         server_key key;
-        advisory_mode mode;
+        advisory_mode mode = advisory_mode::exclusive;
     };
     /// Whether each is held by this session. On PostgreSQL one round trip for all, else one for
     /// eight.

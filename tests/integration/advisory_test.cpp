@@ -171,8 +171,7 @@ void check_lost_within(const advisory_lock& lock, clock_type::duration limit) {
 
 }  // namespace
 
-// --- loss
-// ------------------------------------------------------------------------------------------
+// --- loss ---------------------------------------------------------------------------------------
 
 TEST_CASE("a killed connection is noticed at once where its socket is seen") {
     const auto db = on_postgresql();
@@ -329,8 +328,7 @@ TEST_CASE("on a silent network every lock is told of its loss in time, whatever 
     }
 }
 
-// --- lost replies
-// ----------------------------------------------------------------------------------
+// --- lost replies -------------------------------------------------------------------------------
 
 TEST_CASE("a lock that was granted although its statement failed is kept") {
     for (const auto& db : {on_postgresql(), on_mariadb()}) {
@@ -489,8 +487,7 @@ TEST_CASE("a connection that breaks while locking is replaced") {
     }
 }
 
-// --- waiting
-// ---------------------------------------------------------------------------------------
+// --- waiting ------------------------------------------------------------------------------------
 
 TEST_CASE("a stop ends a wait, in the server's queue and in the process'") {
     for (const auto& db : {on_postgresql(), on_mariadb()}) {
@@ -726,8 +723,7 @@ TEST_CASE("CREATE INDEX CONCURRENTLY gets through while somebody waits for a loc
     db->admin->query("drop table " + table, soon());
 }
 
-// --- ends
-// ------------------------------------------------------------------------------------------
+// --- ends ---------------------------------------------------------------------------------------
 
 TEST_CASE("the end of the object ends waits in other threads") {
     for (const auto& db : {on_postgresql(), on_mariadb()}) {
@@ -780,8 +776,7 @@ TEST_CASE("a forked child has no part in its parent's locks") {
     }
 }
 
-// --- what is refused
-// -------------------------------------------------------------------------------
+// --- what is refused ----------------------------------------------------------------------------
 
 TEST_CASE("control: behind a transaction pooler two clients get one session-level lock") {
     const auto pooler = pgbouncer::start(pgbouncer::pool_mode::transaction);
@@ -1085,8 +1080,7 @@ TEST_CASE("a node of a Galera cluster is refused") {
     CHECK(kind_of([&] { static_cast<void>(locks.try_lock("job")); }) == errc::unsupported);
 }
 
-// --- interoperation
-// --------------------------------------------------------------------------------
+// --- interoperation -----------------------------------------------------------------------------
 
 TEST_CASE("SQL alone computes the keys, as docs/advisory-keys.md says") {
     if (const auto db = on_postgresql()) {
