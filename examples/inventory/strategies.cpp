@@ -18,15 +18,14 @@ rowlock::client_options hurried(const clerk& me) {
             .max_connections = 1};
 }
 
-// ---- none: read, think, write. Two who read the same number sell one item twice. ----------------
+// --- none: read, think, write. Two who read the same number sell one item twice. ----------------
 
 void without_a_lock(clerk& me) {
     while (me.sell_in_transaction()) {
     }
 }
 
-// ---- lease: one process at a time. A process that is paused for longer than its lease lasts would
-// --- still write when it wakes up. --------------------------------------------------------------
+// --- lease: one process at a time; one that was paused for too long still writes. ---------------
 
 void under_a_lease(clerk& me) {
     rowlock::client locks{me.database, hurried(me)};
@@ -37,8 +36,7 @@ void under_a_lease(clerk& me) {
     }
 }
 
-// ---- fence: the same, and the sale is committed only if the lease is still ours.
-// -----------------
+// --- fence: the same, and the sale is committed only if the lease is still ours. ----------------
 
 bool sell_if_still_ours(clerk& me, const rowlock::lease& lease) {
     transaction within{me.db};

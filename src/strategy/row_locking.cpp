@@ -355,8 +355,8 @@ sql::result lock_in_slices(sql::connection& db, row_keys& keys, const known_key&
             const auto left = end - steady_clock::now();
             const bool locked = failure.kind() == errc::timed_out && db.alive();
             if (!locked || left <= 0ms) throw;
-            const std::chrono::microseconds pause{
-                std::uniform_int_distribution<std::int64_t>{500, longest * 1000}(random)};
+            const std::chrono::microseconds pause{std::uniform_int_distribution<std::int64_t>{
+                500, std::int64_t{longest} * 1000}(random)};
             std::this_thread::sleep_for(std::min<steady_clock::duration>(left, pause));
         }
     }
