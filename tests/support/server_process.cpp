@@ -23,8 +23,6 @@
 #include <stdexcept>
 #include <thread>
 
-extern char** environ;
-
 namespace support {
 namespace {
 
