@@ -590,11 +590,10 @@ TEST_CASE("many threads share few places") {
         std::atomic<int> most{0};
         std::atomic<int> sold{0};
         {
-            const sql::connection_source source = database.source();
+            const sql::connection_source& source = database.source();
             std::vector<std::jthread> threads;
             for (int t = 0; t < 12; ++t) {
-                threads.emplace_back([&, t] {
-                    const auto mine = source;
+                threads.emplace_back([&, t, mine = source] {
                     for (int i = 0; i < 6; ++i) {
                         row_session_options options{.max_sessions = 3, .wait_for_place = 60s};
                         options.wait = row_wait::bounded(30s);

@@ -436,15 +436,16 @@ TEST_CASE("there are at most max_sessions, and a place that comes free is taken"
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         row_session_options one{.max_sessions = 1, .wait_for_place = 30ms};
         std::optional<row_session> first{std::in_place, database.source(), one};
-        const auto copy = database.source();
-        CHECK(kind_of([&] { const row_session second{copy, one}; }) == errc::timed_out);
+        CHECK(kind_of([&] {
+                  const row_session of_a_copy{sql::connection_source{database.source()}, one};
+              }) == errc::timed_out);
         one.wait_for_place = 10s;
         row_session_report told;
         one.on_end = [&](const row_session_report& end) { told = end; };
         std::promise<void> about_to_wait;
         auto waiter = std::async(std::launch::async, [&] {
             about_to_wait.set_value();
-            row_session second{copy, one};
+            row_session second{sql::connection_source{database.source()}, one};
             second.commit();
         });
         about_to_wait.get_future().wait();
