@@ -480,7 +480,8 @@ TEST_CASE("a connection that breaks while locking is replaced") {
         CHECK(locks.try_lock_for(name, 20s));
         std::atomic<bool> once{true};
         network.after([&](std::string_view statement) {
-            if (statement == "advisory_try" && once.exchange(false)) network.lose_reply();
+            if (statement == "advisory_try" && once.exchange(false))
+                support::interception::lose_reply();
         });
         // The lost session is closed by us, and its locks with it.
         CHECK(locks.try_lock_for(name + " two", 20s));
