@@ -955,6 +955,7 @@ TEST_CASE("retry_on_conflict refuses a MySQL connection with autocommit off") {
 
 TEST_CASE("an update_result is understood when the action returns it as const") {
     int calls = 0;
+    // NOLINTNEXTLINE(readability-const-return-type): that it is const is the point
     const auto done = retry_on_conflict({.backoff = 1ms}, [&](int) -> const update_result {
         if (++calls < 3) return update_result::conflict();
         return update_result::done(row_version{5});
