@@ -129,7 +129,7 @@ bool engine::is_elsewhere(sql::connection& db, sql::deadline until) noexcept {
     if (db.speaks() != sql::dialect::mysql || !options_.schema.empty()) return false;
     try {
         constexpr auto question = "select coalesce(lower(database()), '')";
-        const auto theirs = db.query(question, until).text(0, 0);
+        const std::string theirs{db.query(question, until).text(0, 0)};
         const auto ours = pool_.take(budget_, until, until);
         return (*ours).query(question, until).text(0, 0) != theirs;
     } catch (const std::exception&) {
