@@ -36,9 +36,22 @@ struct holder_info {
 /// A row of the lease table, as of one moment.
 struct lease_info {
     std::string name{};
-    fencing_token token{};                 ///< of the latest grant
-    std::chrono::milliseconds changed{0};  ///< since the last grant or release
-    std::optional<holder_info> holder{};   ///< empty: free
+    fencing_token token{};                      ///< of the latest grant
+    std::chrono::milliseconds changed{0};       ///< since the last grant or release
+    std::optional<holder_info> holder{};        ///< empty: free
+    std::int64_t waiting = 0;                   ///< live waiters in its queue
+    std::chrono::milliseconds longest_wait{0};  ///< of the first of them
+};
+
+/// Who waits for a lock, for people. Text comes from other programs: escape it before a terminal.
+struct waiter_info {
+    std::string name{};         ///< of the lock
+    std::int64_t position = 0;  ///< 1 = is served next
+    std::int64_t ticket = 0;
+    std::int64_t session = 0;
+    std::string owner{}, host{}, program{}, thread{}, note{};
+    std::int64_t pid = 0;
+    std::chrono::milliseconds waited{0};
 };
 
 /// A page of client::list, by name.
@@ -107,6 +120,9 @@ public:
     [[nodiscard]] std::optional<lease_info> inspect(const lock_name& name);
     /// Rows whose names start with `prefix`, in byte order. One round trip.
     [[nodiscard]] std::vector<lease_info> list(std::string_view prefix = {}, const page& page = {});
+
+    /// The live waiters of one name, in the order in which they will be served. One round trip.
+    [[nodiscard]] std::vector<waiter_info> queue(const lock_name& name);
 
     /// Takes the lock from whoever holds it: the token is raised, so that fenced writes of the old
     /// holder fail at once; the holder learns with its next heartbeat. True if someone held it.
