@@ -1,12 +1,12 @@
 #include "dialect/identifier.hpp"
 #include "embedded.hpp"
 #include "schema/catalog.hpp"
+#include "sql/statement_cache.hpp"
 #include <rowlock/error.hpp>
 #include <rowlock/fenced_table.hpp>
 
 #include <algorithm>
 #include <map>
-#include <mutex>
 #include <span>
 #include <utility>
 
@@ -123,22 +123,8 @@ struct fenced_table::shared {
     std::string table;
     std::vector<std::string> key;
     std::string token;
-    // A program that makes up columns without end must not fill its memory with them.
-    static constexpr std::size_t most_kept = 256;
-    mutable std::mutex mutex{};
-    mutable std::map<std::string, sql::statement> statements{};
-
-    /// The kept statement of this text, which keeps its prepared handle.
-    sql::statement keep(std::string text) const {
-        const std::lock_guard lock{mutex};
-        if (const auto found = statements.find(text); found != statements.end()) {
-            return found->second;
-        }
-        if (statements.size() >= most_kept) statements.clear();
-        sql::statement made{text};
-        statements.emplace(std::move(text), made);
-        return made;
-    }
+    // Far above the sets of columns that a program writes.
+    mutable sql::statement_cache statements{256};
 
     void append_key(builder& text, sql::dialect in) const {
         const char* between = " where ";
@@ -166,7 +152,7 @@ struct fenced_table::shared {
         append_key(text, in);
         text << " and (" << column << " <= ";
         text.parameter(1) << " or " << column << " is null)";
-        return keep(text.take());
+        return statements.of(text.take());
     }
 
     /// Does nothing if somebody else inserts the row meanwhile: then it is an update after all.
@@ -184,7 +170,7 @@ struct fenced_table::shared {
         text << ")";
         // On PostgreSQL a refusal would abort the caller's transaction.
         if (in != sql::dialect::mysql) text << " on conflict do nothing";
-        return keep(text.take());
+        return statements.of(text.take());
     }
 
     /// On MySQL the latest row and not the transaction's view, as the UPDATE saw it.
@@ -193,7 +179,7 @@ struct fenced_table::shared {
         text << "select " << quoted(in, token) << " from " << quoted_table(in, table);
         append_key(text, in);
         if (in == sql::dialect::mysql) text << " lock in share mode";
-        return keep(text.take());
+        return statements.of(text.take());
     }
 
     void validate(sql::dialect in, std::span<const sql::value> values, fencing_token with,
