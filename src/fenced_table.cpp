@@ -1,5 +1,6 @@
 #include "dialect/identifier.hpp"
 #include "embedded.hpp"
+#include "require.hpp"
 #include "schema/catalog.hpp"
 #include "sql/statement_cache.hpp"
 #include <rowlock/error.hpp>
@@ -23,10 +24,6 @@ bool same_column(sql::dialect in, std::string_view one, std::string_view other) 
 }
 
 using assignments_view = std::span<const assignment>;
-
-void require(bool holds, const char* message) {
-    if (!holds) throw error{errc::invalid_options, message};
-}
 
 /// Text with numbered parameters.
 class builder {

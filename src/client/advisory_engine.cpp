@@ -1,6 +1,7 @@
 #include "client/advisory_engine.hpp"
 
 #include "advisory_key.hpp"
+#include "require.hpp"
 #include "sql/pooler.hpp"
 #include <rowlock/error.hpp>
 
@@ -13,10 +14,6 @@ namespace {
 using namespace std::chrono_literals;
 using std::chrono::milliseconds;
 using turn = advisory_place::turn;
-
-void require(bool holds, const char* message) {
-    if (!holds) throw error{errc::invalid_options, message};
-}
 
 advisory_options validated(advisory_options options) {
     validate_advisory_domain(options.domain);

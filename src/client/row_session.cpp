@@ -1,6 +1,7 @@
 #include "client/row_sessions.hpp"
 #include "client/statement_effect.hpp"
 #include "dialect/statements.hpp"
+#include "require.hpp"
 #include "schema/table_names.hpp"
 #include "sql/in_transaction.hpp"
 #include "sql/server_facts.hpp"
@@ -24,10 +25,6 @@ using std::chrono::steady_clock;
 
 // For a roll-back, which has no reason to take long, also in a destructor.
 constexpr auto farewell = 1s;
-
-void require(bool holds, const char* message) {
-    if (!holds) throw error{errc::invalid_options, message};
-}
 
 row_session_options validated(row_session_options options, sql::dialect speaks) {
     require(options.statement_deadline > 0ms && options.statement_deadline <= 1min,
