@@ -1,4 +1,5 @@
 #include "dialect/identifier.hpp"
+#include "dialect/statements.hpp"
 #include "embedded.hpp"
 #include "require.hpp"
 #include "schema/catalog.hpp"
@@ -64,18 +65,11 @@ std::string filled(std::string_view text,
     return made;
 }
 
-/// Without comment lines, blank lines around it, and the last semicolon.
+/// A statement of a template. Its last semicolon only ends it.
 std::string statement_in(std::string_view text) {
-    std::string kept;
-    while (!text.empty()) {
-        const auto line = text.substr(0, std::min(text.find('\n'), text.size() - 1) + 1);
-        if (!line.starts_with("--")) kept += line;
-        text.remove_prefix(line.size());
-    }
-    const auto begin = kept.find_first_not_of('\n');
-    if (begin == std::string::npos) return {};
-    const auto end = kept.find_last_not_of("\n;");
-    return kept.substr(begin, end + 1 - begin);
+    auto statement = dialect::without_comments(text);
+    if (statement.ends_with(';')) statement.pop_back();
+    return statement;
 }
 
 /// The places of the template, for this table.
