@@ -1,12 +1,14 @@
 #include "dialect/identifier.hpp"
+#include "dialect/statements.hpp"
 #include "embedded.hpp"
+#include "require.hpp"
 #include "schema/catalog.hpp"
+#include "sql/statement_cache.hpp"
 #include <rowlock/error.hpp>
 #include <rowlock/fenced_table.hpp>
 
 #include <algorithm>
 #include <map>
-#include <mutex>
 #include <span>
 #include <utility>
 
@@ -23,10 +25,6 @@ bool same_column(sql::dialect in, std::string_view one, std::string_view other) 
 }
 
 using assignments_view = std::span<const assignment>;
-
-void require(bool holds, const char* message) {
-    if (!holds) throw error{errc::invalid_options, message};
-}
 
 /// Text with numbered parameters.
 class builder {
@@ -67,18 +65,11 @@ std::string filled(std::string_view text,
     return made;
 }
 
-/// Without comment lines, blank lines around it, and the last semicolon.
+/// A statement of a template. Its last semicolon only ends it.
 std::string statement_in(std::string_view text) {
-    std::string kept;
-    while (!text.empty()) {
-        const auto line = text.substr(0, std::min(text.find('\n'), text.size() - 1) + 1);
-        if (!line.starts_with("--")) kept += line;
-        text.remove_prefix(line.size());
-    }
-    const auto begin = kept.find_first_not_of('\n');
-    if (begin == std::string::npos) return {};
-    const auto end = kept.find_last_not_of("\n;");
-    return kept.substr(begin, end + 1 - begin);
+    auto statement = dialect::without_comments(text);
+    if (statement.ends_with(';')) statement.pop_back();
+    return statement;
 }
 
 /// The places of the template, for this table.
@@ -123,22 +114,8 @@ struct fenced_table::shared {
     std::string table;
     std::vector<std::string> key;
     std::string token;
-    // A program that makes up columns without end must not fill its memory with them.
-    static constexpr std::size_t most_kept = 256;
-    mutable std::mutex mutex{};
-    mutable std::map<std::string, sql::statement> statements{};
-
-    /// The kept statement of this text, which keeps its prepared handle.
-    sql::statement keep(std::string text) const {
-        const std::lock_guard lock{mutex};
-        if (const auto found = statements.find(text); found != statements.end()) {
-            return found->second;
-        }
-        if (statements.size() >= most_kept) statements.clear();
-        sql::statement made{text};
-        statements.emplace(std::move(text), made);
-        return made;
-    }
+    // Far above the sets of columns that a program writes.
+    mutable sql::statement_cache statements{256};
 
     void append_key(builder& text, sql::dialect in) const {
         const char* between = " where ";
@@ -166,7 +143,7 @@ struct fenced_table::shared {
         append_key(text, in);
         text << " and (" << column << " <= ";
         text.parameter(1) << " or " << column << " is null)";
-        return keep(text.take());
+        return statements.of(text.take());
     }
 
     /// Does nothing if somebody else inserts the row meanwhile: then it is an update after all.
@@ -184,7 +161,7 @@ struct fenced_table::shared {
         text << ")";
         // On PostgreSQL a refusal would abort the caller's transaction.
         if (in != sql::dialect::mysql) text << " on conflict do nothing";
-        return keep(text.take());
+        return statements.of(text.take());
     }
 
     /// On MySQL the latest row and not the transaction's view, as the UPDATE saw it.
@@ -193,7 +170,7 @@ struct fenced_table::shared {
         text << "select " << quoted(in, token) << " from " << quoted_table(in, table);
         append_key(text, in);
         if (in == sql::dialect::mysql) text << " lock in share mode";
-        return keep(text.take());
+        return statements.of(text.take());
     }
 
     void validate(sql::dialect in, std::span<const sql::value> values, fencing_token with,

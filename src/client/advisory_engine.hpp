@@ -60,6 +60,9 @@ struct advisory_station {
     std::size_t locks = 0;
     nanoseconds next_check{};
     std::condition_variable_any freed{};  ///< given back, or gone
+
+    /// For whoever has it taken.
+    [[nodiscard]] bool usable() const { return db->alive() && !db->discarded(); }
 };
 
 struct advisory_place;
@@ -117,7 +120,8 @@ private:
     std::unique_lock<std::mutex>& lock_;
 };
 
-/// Behind advisory_locks. advisory_engine.cpp has the calls, advisory_watch.cpp the background.
+/// Behind advisory_locks. advisory_engine.cpp has the calls, advisory_stations.cpp the connections,
+/// advisory_watch.cpp the background.
 class advisory_engine : public std::enable_shared_from_this<advisory_engine> {
 public:
     advisory_engine(sql::connection_source source, advisory_options options);

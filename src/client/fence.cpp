@@ -2,6 +2,7 @@
 
 #include "client/engine.hpp"
 #include "client/hold.hpp"
+#include "require.hpp"
 #include "sql/in_transaction.hpp"
 #include <rowlock/error.hpp>
 #include <rowlock/mutex.hpp>
@@ -16,10 +17,6 @@ namespace {
 using namespace std::chrono_literals;
 using steady = std::chrono::steady_clock;
 using strategy::verdict;
-
-void require(bool holds, const char* message) {
-    if (!holds) throw error{errc::invalid_options, message};
-}
 
 void validate(const fence_options& options) {
     require(options.statement_deadline > 0ms && options.statement_deadline <= 1min,

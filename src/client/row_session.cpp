@@ -1,6 +1,8 @@
 #include "client/row_sessions.hpp"
 #include "client/statement_effect.hpp"
 #include "dialect/statements.hpp"
+#include "require.hpp"
+#include "schema/table_names.hpp"
 #include "sql/in_transaction.hpp"
 #include "sql/server_facts.hpp"
 #include "strategy/row_locking.hpp"
@@ -24,10 +26,6 @@ using std::chrono::steady_clock;
 // For a roll-back, which has no reason to take long, also in a destructor.
 constexpr auto farewell = 1s;
 
-void require(bool holds, const char* message) {
-    if (!holds) throw error{errc::invalid_options, message};
-}
-
 row_session_options validated(row_session_options options, sql::dialect speaks) {
     require(options.statement_deadline > 0ms && options.statement_deadline <= 1min,
             "statement_deadline must be positive and at most one minute");
@@ -39,6 +37,7 @@ row_session_options validated(row_session_options options, sql::dialect speaks) 
             "wait_for_place must be from 0 to 1 day");
     require(options.trust_index_for >= 0ms, "trust_index_for must not be negative");
     strategy::require_usable(options.wait, speaks);
+    schema::validate_names(speaks, options.schema, options.prefix);
     return options;
 }
 
@@ -101,8 +100,6 @@ public:
     state(const sql::connection_source& source, row_session_options options)
         : speaks_{source.speaks()},
           options_{validated(std::move(options), source.speaks())},
-          insert_resource_{dialect::load(source.speaks(), "insert_resource",
-                                         {.schema = options_.schema, .prefix = options_.prefix})},
           home_{detail::row_sessions::of(source)},
           guarded_{*this} {
         const auto place_by = steady_clock::now() + options_.wait_for_place;
@@ -156,7 +153,7 @@ public:
             for (int attempt = 0; attempt < 3; ++attempt) {
                 if (lock_row(db, table, column, value, key_alone, wait)) return;
                 foreign_timeout_ = db.speaks() == sql::dialect::postgresql;
-                strategy::insert_resource(db, keys(), insert_resource_, name.str(), wait,
+                strategy::insert_resource(db, keys(), insert_resource(), name.str(), wait,
                                           options_.statement_deadline, ends_at_);
             }
             throw error{errc::conflict,
@@ -344,6 +341,15 @@ private:
         return row;
     }
 
+    /// Loaded when a resource is missing for the first time: few sessions ever need it.
+    const sql::statement& insert_resource() {
+        if (!insert_resource_) {
+            insert_resource_ = dialect::load(
+                speaks_, "insert_resource", {.schema = options_.schema, .prefix = options_.prefix});
+        }
+        return *insert_resource_;
+    }
+
     /// Where a name leads may have been changed by the caller's SQL, for this session alone.
     strategy::row_keys& keys() { return own_keys_ ? *own_keys_ : home_->keys(); }
 
@@ -511,7 +517,6 @@ private:
 
     const sql::dialect speaks_;
     const row_session_options options_;
-    const sql::statement insert_resource_;
     const std::shared_ptr<detail::row_sessions> home_;  ///< outlives place_
     std::optional<sql::connection_pool::borrowed> place_;
     guarded guarded_;
@@ -522,6 +527,7 @@ private:
     /// PostgreSQL: lock_timeout is not that of the caller's own statements.
     bool foreign_timeout_ = false;
     std::unique_ptr<strategy::row_keys> own_keys_;
+    std::optional<sql::statement> insert_resource_;
     std::size_t rows_locked_ = 0;
     std::optional<error> failure_;
     std::optional<row_session_ending> ending_;

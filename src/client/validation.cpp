@@ -1,5 +1,6 @@
 #include "client/validation.hpp"
 
+#include "require.hpp"
 #include "schema/table_names.hpp"
 #include "strategy/reaping.hpp"
 #include "utf8.hpp"
@@ -11,10 +12,6 @@ namespace rowlock::detail {
 namespace {
 
 using namespace std::chrono_literals;
-
-void require(bool holds, const char* message) {
-    if (!holds) throw error{errc::invalid_options, message};
-}
 
 bool is_text(std::string_view text, std::size_t most_bytes) {
     return text.size() <= most_bytes && utf8::check(text) != utf8::verdict::malformed &&

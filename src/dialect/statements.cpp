@@ -4,6 +4,7 @@
 #include "schema/table_names.hpp"
 #include <rowlock/error.hpp>
 
+#include <algorithm>
 #include <map>
 #include <string_view>
 
@@ -16,20 +17,6 @@ std::optional<std::string_view> find_file(sql::dialect dialect, std::string_view
         if (file.path == path) return file.text;
     }
     return std::nullopt;
-}
-
-/// Drops the lines that are comments: they are for readers of the files, not for the wire.
-std::string without_comments(std::string_view text) {
-    std::string kept;
-    while (!text.empty()) {
-        const auto end = std::min(text.find('\n'), text.size() - 1);
-        const auto line = text.substr(0, end + 1);
-        if (!line.starts_with("--")) kept += line;
-        text.remove_prefix(end + 1);
-    }
-    while (!kept.empty() && (kept.back() == '\n' || kept.back() == ' ')) kept.pop_back();
-    while (!kept.empty() && kept.front() == '\n') kept.erase(0, 1);
-    return kept;
 }
 
 using fragment_map = std::map<std::string, std::string, std::less<>>;
@@ -144,6 +131,19 @@ statements::statements(sql::dialect dialect, const loader& load)
 
 sql::statement load(sql::dialect dialect, std::string_view name, const statement_options& options) {
     return statements::loader{dialect, options}(name);
+}
+
+std::string without_comments(std::string_view text) {
+    std::string kept;
+    while (!text.empty()) {
+        const auto end = std::min(text.find('\n'), text.size() - 1);
+        const auto line = text.substr(0, end + 1);
+        if (!line.starts_with("--")) kept += line;
+        text.remove_prefix(end + 1);
+    }
+    while (!kept.empty() && (kept.back() == '\n' || kept.back() == ' ')) kept.pop_back();
+    while (!kept.empty() && kept.front() == '\n') kept.erase(0, 1);
+    return kept;
 }
 
 }  // namespace rowlock::dialect

@@ -60,4 +60,9 @@ private:
 /// dialect has no such statement
 [[nodiscard]] sql::statement load(sql::dialect dialect, std::string_view name,
                                   const statement_options& options = {});
+
+/// Drops the lines that are comments, which are for readers of the files and not for the wire, and
+/// blank lines around the rest.
+[[nodiscard]] std::string without_comments(std::string_view text);
+
 }  // namespace rowlock::dialect

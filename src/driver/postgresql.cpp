@@ -1,5 +1,6 @@
 #include "driver/placeholders.hpp"
 #include "driver/postgresql_target.hpp"
+#include "driver/postgresql_transaction.hpp"
 #include "driver/refusal.hpp"
 #include <rowlock/driver/postgresql.hpp>
 #include <rowlock/error.hpp>
@@ -111,16 +112,7 @@ public:
     [[nodiscard]] bool alive() const noexcept { return alive_; }
     [[nodiscard]] bool keeps_session_state() const noexcept { return !pooled_; }
     [[nodiscard]] sql::transaction_state transaction() const noexcept {
-        switch (PQtransactionStatus(handle_)) {
-            case PQTRANS_IDLE:
-                return sql::transaction_state::none;
-            case PQTRANS_INTRANS:
-                return sql::transaction_state::open;
-            case PQTRANS_INERROR:
-                return sql::transaction_state::failed;
-            default:
-                return sql::transaction_state::unknown;
-        }
+        return transaction_of(handle_);
     }
     [[nodiscard]] int socket() const noexcept { return PQsocket(handle_); }
     [[nodiscard]] std::int64_t announced_process() const noexcept { return PQbackendPID(handle_); }

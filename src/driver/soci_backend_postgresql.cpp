@@ -1,3 +1,4 @@
+#include "driver/postgresql_transaction.hpp"
 #include "driver/soci_backend.hpp"
 #include <rowlock/sql/classify.hpp>
 
@@ -126,16 +127,7 @@ public:
     [[nodiscard]] sql::transaction_state transaction(::soci::session& session) const override {
         const auto* const ours =
             static_cast<::soci::postgresql_session_backend*>(session.get_backend());
-        switch (PQtransactionStatus(ours->conn_)) {
-            case PQTRANS_IDLE:
-                return sql::transaction_state::none;
-            case PQTRANS_INTRANS:
-                return sql::transaction_state::open;
-            case PQTRANS_INERROR:
-                return sql::transaction_state::failed;
-            default:
-                return sql::transaction_state::unknown;
-        }
+        return rowlock::postgresql::transaction_of(ours->conn_);
     }
 
     void forget(::soci::details::statement_backend& statement) const override {

@@ -2,6 +2,7 @@
 #include "dialect/statements.hpp"
 #include "optimistic/column_types.hpp"
 #include "optimistic/version_sql.hpp"
+#include "sql/statement_cache.hpp"
 #include <rowlock/error.hpp>
 #include <rowlock/optimistic.hpp>
 
@@ -10,7 +11,6 @@
 #include <charconv>
 #include <list>
 #include <mutex>
-#include <unordered_map>
 
 namespace rowlock {
 
@@ -20,9 +20,6 @@ namespace {
 
 /// The year 9999, in microseconds since 1970: as far as every database counts.
 constexpr std::int64_t last_time = 253'402'300'799'999'999;
-/// Far above what one table sees; a caller that makes shapes on the fly stays bounded. Drivers
-/// drop old prepared statements by themselves.
-constexpr std::size_t most_statements = 128;
 /// 1973 in microseconds. A smaller number is a time in seconds or milliseconds.
 constexpr std::int64_t least_plausible_time = 100'000'000'000'000;
 
@@ -296,18 +293,8 @@ public:
         return *place;
     }
 
-    /// One identity per text, so that drivers find their prepared statement again.
-    sql::statement statement(const std::string& text) {
-        const std::lock_guard lock{mutex_};
-        if (const auto found = statements_.find(text); found != statements_.end()) {
-            return found->second;
-        }
-        if (statements_.size() >= most_statements) statements_.clear();
-        return statements_.emplace(text, sql::statement{text}).first->second;
-    }
-
     sql::result run(sql::connection& db, const std::string& text, const parameters& bound) {
-        return db.execute(statement(text), bound.values(), until());
+        return db.execute(statements_.of(text), bound.values(), until());
     }
 
     /// Version, mark, whether it can move on, and the columns; no row if there is none.
@@ -340,7 +327,8 @@ private:
     table_description description_;
     std::mutex mutex_;
     std::array<std::unique_ptr<const known_table>, 3> known_;
-    std::unordered_map<std::string, sql::statement> statements_;
+    // Far above the shapes of statements that one table sees.
+    sql::statement_cache statements_{128};
 };
 
 void versioned_table::state::require_assignable(const known_table& table,

@@ -120,7 +120,8 @@ std::string call_of(std::string_view function, const server_key& key, advisory_m
 }
 
 std::string wait_text(milliseconds slice, const std::string& call, const std::string& mark) {
-    std::string text = dialect::load(sql::dialect::postgresql, "advisory_wait").text();
+    static const auto wait = dialect::load(sql::dialect::postgresql, "advisory_wait");
+    std::string text = wait.text();
     const auto put = [&text](std::string_view sign, const std::string& by) {
         for (auto at = text.find(sign); at != std::string::npos; at = text.find(sign, at)) {
             text.replace(at, sign.size(), by);

@@ -14,7 +14,6 @@ namespace {
 
 // Far above the tables that a program locks; keeps one that makes up names bounded.
 constexpr std::size_t most_keys = 500;
-constexpr std::size_t most_statements = 500;
 
 /// The rows of row_table.sql.
 class description {
@@ -242,18 +241,6 @@ known_key row_keys::find(sql::connection& db, std::string_view table, const key_
 void row_keys::forget(std::string_view table, const key_columns& columns) {
     const std::lock_guard lock{mutex_};
     keys_.erase(cache_key(table, columns));
-}
-
-sql::statement row_keys::statement(const std::string& text) {
-    const std::lock_guard lock{mutex_};
-    if (const auto known = statements_.find(text); known != statements_.end()) return known->second;
-    if (statements_.size() >= most_statements) statements_.clear();
-    return statements_.emplace(text, sql::statement{text}).first->second;
-}
-
-void row_keys::forget_statement(const std::string& text) {
-    const std::lock_guard lock{mutex_};
-    statements_.erase(text);
 }
 
 }  // namespace rowlock::strategy

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "sql/statement_cache.hpp"
 #include <rowlock/row_lock.hpp>
 #include <rowlock/sql/connection.hpp>
 
@@ -10,7 +11,6 @@
 #include <mutex>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <vector>
 
 namespace rowlock::strategy {
@@ -52,14 +52,15 @@ public:
     void forget(std::string_view table, const key_columns& columns);
 
     /// The statement of this text: always the same one, so that a connection prepares it once.
-    [[nodiscard]] sql::statement statement(const std::string& text);
+    [[nodiscard]] sql::statement statement(const std::string& text) { return statements_.of(text); }
     /// It is prepared anew: a table that it names was altered.
-    void forget_statement(const std::string& text);
+    void forget_statement(const std::string& text) { statements_.forget(text); }
 
 private:
     std::mutex mutex_;
     std::map<std::string, known_key> keys_;
-    std::unordered_map<std::string, sql::statement> statements_;
+    // Far above the statements of the tables that a program locks.
+    sql::statement_cache statements_{500};
 };
 
 }  // namespace rowlock::strategy

@@ -3,6 +3,7 @@
 
 #include "contract/driver_fixtures.hpp"
 #include "schema/table_names.hpp"
+#include "support/blocked.hpp"
 #include "support/failure.hpp"
 #include "support/interception.hpp"
 #include <rowlock/rowlock.hpp>
@@ -21,6 +22,7 @@ namespace {
 
 using namespace rowlock;
 using namespace std::chrono_literals;
+using support::eventually;
 using support::kind_of;
 
 sql::deadline soon() {
@@ -96,16 +98,6 @@ public:
 private:
     sql::dialect speaks_;
 };
-
-template <typename Condition>
-bool eventually(Condition condition) {
-    const auto end = std::chrono::steady_clock::now() + 10s;
-    while (!condition()) {
-        if (std::chrono::steady_clock::now() > end) return false;
-        std::this_thread::sleep_for(2ms);
-    }
-    return true;
-}
 
 }  // namespace
 
@@ -674,16 +666,7 @@ TEST_CASE_TEMPLATE_DEFINE(
         other->query("begin", soon());
         other->query(change("> 1"), soon());  // more rows: not the victim
         std::thread waiting{[&] { other->query(change("= 1"), soon()); }};
-        REQUIRE(eventually([&] {
-            std::this_thread::sleep_for(150ms);  // the view is renewed so seldom
-            return it.admin
-                       ->query(
-                           "select count(*) from information_schema.innodb_trx where trx_state "
-                           "= 'LOCK WAIT' and trx_query like '%" +
-                               it.prefix + "%'",
-                           soon())
-                       .integer(0, 0) > 0;
-        }));
+        REQUIRE(support::waiting_for_rows(*it.admin, it.prefix));
         CHECK_THROWS(it.handle->run(change("= 2")));  // the server has rolled back
         waiting.join();
         CHECK(kind_of([&] { fence(*db, lease); }) == errc::invalid_options);

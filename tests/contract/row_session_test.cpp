@@ -6,6 +6,8 @@
 
 #include <doctest/doctest.h>
 
+#include <memory>
+
 using namespace rowlock;
 using namespace std::chrono_literals;
 using support::kind_of;
@@ -222,6 +224,27 @@ TEST_CASE("a resource without a table of its own is locked by name") {
         CHECK(kind_of([&] { session.lock_resource("a", row_wait::skip_locked()); }) != errc{});
         row_session elsewhere{database.source(), {.prefix = "nobody_made_"}};
         CHECK(kind_of([&] { elsewhere.lock_resource("a"); }) == errc::schema_outdated);
+    }
+}
+
+TEST_CASE("a prefix or schema that is no name is refused before anybody connects") {
+    for (const auto speaks :
+         {sql::dialect::postgresql, sql::dialect::mysql, sql::dialect::sqlite}) {
+        int connected = 0;
+        const sql::connection_source source{speaks,
+                                            [&](sql::deadline) -> std::unique_ptr<sql::connection> {
+                                                ++connected;
+                                                throw error{errc::database_unreachable, "nobody"};
+                                            },
+                                            "nowhere"};
+        const auto kind = [&](const row_session_options& options) {
+            return kind_of([&] { const row_session session{source, options}; });
+        };
+        CHECK(kind({.prefix = "x; drop table y --"}) == errc::invalid_options);
+        CHECK(kind({.schema = "Mine"}) == errc::invalid_options);
+        CHECK(connected == 0);
+        CHECK(kind({}) == errc::database_unreachable);  // control
+        CHECK(connected == 1);
     }
 }
 

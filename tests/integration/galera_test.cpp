@@ -1,4 +1,5 @@
 #include "sql/server_facts.hpp"
+#include "support/blocked.hpp"
 #include "support/failure.hpp"
 #include "support/galera_node.hpp"
 #include "support/interception.hpp"
@@ -17,7 +18,6 @@
 
 using namespace rowlock;
 using namespace std::chrono_literals;
-using support::eventually;
 using support::kind_of;
 using support::soon;
 
@@ -28,19 +28,6 @@ const support::galera_node* the_node() {
     static std::unique_ptr<support::galera_node> node;
     if (!node) node = support::galera_node::start();
     return node.get();
-}
-
-/// Until somebody waits for a row's lock.
-bool somebody_waits(sql::connection& db) {
-    return eventually([&] {
-        // InnoDB renews this view only if nobody has read it for 100 ms.
-        std::this_thread::sleep_for(150ms);
-        return db.query(
-                     "select count(*) from information_schema.innodb_trx where trx_state = "
-                     "'LOCK WAIT'",
-                     soon())
-                   .integer(0, 0) > 0;
-    });
 }
 
 }  // namespace
@@ -124,7 +111,7 @@ TEST_CASE("on a Galera node a fence writes, and nobody gets between it and the c
         CHECK(sent.contains("fence_write"));
         CHECK_FALSE(sent.contains("fence"));
         auto breaker = std::async(std::launch::async, [&] { return others.force_release("job"); });
-        CHECK(somebody_waits(*admin));
+        CHECK(support::waiting_for_rows(*admin, "rowlock_"));
         CHECK(breaker.wait_for(0s) == std::future_status::timeout);
         CHECK(held->held());
         app->query("commit", soon());

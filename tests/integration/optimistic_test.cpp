@@ -1,6 +1,7 @@
 // Optimistic updates in each other's way, the order forced by open transactions. Each danger has a
 // control that shows it.
 
+#include "support/blocked.hpp"
 #include "support/failure.hpp"
 #include "support/lock_database.hpp"
 #include <rowlock/optimistic.hpp>
@@ -12,14 +13,12 @@
 #include <atomic>
 #include <future>
 #include <string>
-#include <thread>
 #include <vector>
 
 using namespace rowlock;
 using namespace std::chrono_literals;
 using outcome = update_result::outcome;
 using support::backend;
-using support::eventually;
 using support::kind_of;
 using support::soon;
 
@@ -73,21 +72,7 @@ public:
         return database_.number("select quantity from rowlock_shop");
     }
     /// Until B is seen to wait for a row that A has locked.
-    [[nodiscard]] bool b_waits() const {
-        const bool postgresql = database_.speaks() == sql::dialect::postgresql;
-        return eventually([&] {
-            // InnoDB renews this view only if nobody has read it for 100 ms.
-            if (!postgresql) std::this_thread::sleep_for(150ms);
-            return database_.number(
-                       postgresql
-                           ? "select count(*) from pg_locks l join pg_stat_activity a using (pid) "
-                             "where not l.granted and a.query like '%" +
-                                 database_.prefix() + "%'"
-                           : "select count(*) from information_schema.innodb_trx "
-                             "where trx_state = 'LOCK WAIT' and trx_query like '%" +
-                                 database_.prefix() + "%'") > 0;
-        });
-    }
+    [[nodiscard]] bool b_waits() const { return support::somebody_waits_for_a_row(database_); }
     /// A has done `first` and not committed; B begins `second` and waits; then A ends with `end`.
     template <typename First, typename Second>
     auto interleave(First first, const char* end, Second second) const {
@@ -566,12 +551,7 @@ TEST_CASE("a change whose reply was lost may come later, and the same change aga
         // Control: the row tells nothing yet.
         CHECK(at.stock.read(at.b(), "A1", {})->version() == row_version{1});
         auto again = std::async(std::launch::async, [&] { return change(at.b()); });
-        const bool both_wait = eventually([&] {
-            return database.number(
-                       "select count(*) from pg_stat_activity where wait_event_type = 'Lock' "
-                       "and query like 'update \"" +
-                       database.prefix() + "%'") == 2;
-        });
+        const bool both_wait = support::waiting_for_rows(database, 2);
         at.a().query("rollback", soon());
         REQUIRE(both_wait);
         CHECK(again.get() == outcome::conflict);

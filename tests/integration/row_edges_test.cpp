@@ -1,3 +1,4 @@
+#include "support/blocked.hpp"
 #include "support/failure.hpp"
 #include "support/interception.hpp"
 #include "support/lock_database.hpp"
@@ -20,28 +21,9 @@ using namespace std::chrono_literals;
 using support::eventually;
 using support::kind_of;
 using support::shop;
+using support::somebody_waits_for_a_row;
 using support::soon;
-
-namespace {
-
-/// Until so many at the server wait for a row of these tables.
-bool waiting_for_rows(support::lock_database& database, int count = 1) {
-    const bool postgresql = database.speaks() == sql::dialect::postgresql;
-    return eventually([&] {
-        // InnoDB renews this view only if nobody has read it for 100 ms.
-        if (!postgresql) std::this_thread::sleep_for(150ms);
-        return database.number(
-                   postgresql
-                       ? "select count(distinct pid) from pg_locks l join pg_stat_activity a "
-                         "using (pid) where not l.granted and a.query like '%" +
-                             database.prefix() + "%'"
-                       : "select count(*) from information_schema.innodb_trx "
-                         "where trx_state = 'LOCK WAIT' and trx_query like '%" +
-                             database.prefix() + "%'") >= count;
-    });
-}
-
-}  // namespace
+using support::waiting_for_rows;
 
 TEST_CASE("a row that is replaced by one transaction after the other is missed by no waiter") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
@@ -108,7 +90,7 @@ TEST_CASE("lock_all does not deadlock if two sessions name the key's columns in 
                 session.commit();
             });
         });
-        REQUIRE(waiting_for_rows(database, 1));
+        REQUIRE(somebody_waits_for_a_row(database));
         auto two = std::async(std::launch::async, [&] {
             return kind_of([&] {
                 row_session session{database.source()};
@@ -141,7 +123,7 @@ TEST_CASE("the wait for one lock is not the wait of the caller's own statements"
             auto own = std::async(std::launch::async, [&] {
                 return kind_of([&] { session.connection().query(store.take_one("B2"), soon()); });
             });
-            CHECK(waiting_for_rows(database));
+            CHECK(somebody_waits_for_a_row(database));
             CHECK(own.wait_for(100ms) == std::future_status::timeout);
             holder.commit();
             CHECK(own.get() == errc{});

@@ -1,3 +1,4 @@
+#include "support/blocked.hpp"
 #include "support/failure.hpp"
 #include "support/interception.hpp"
 #include "support/lock_database.hpp"
@@ -22,28 +23,14 @@ using namespace std::chrono_literals;
 using support::eventually;
 using support::kind_of;
 using support::shop;
+using support::somebody_waits_for_a_row;
 using support::soon;
+using support::waiting_for_rows;
 
 namespace {
 
 bool is_postgresql(const support::lock_database& database) {
     return database.speaks() == sql::dialect::postgresql;
-}
-
-/// Until so many at the server wait for a row of these tables.
-bool waiting_for_rows(support::lock_database& database, int count = 1) {
-    return eventually([&] {
-        // InnoDB renews this view only if nobody has read it for 100 ms.
-        if (!is_postgresql(database)) std::this_thread::sleep_for(150ms);
-        return database.number(
-                   is_postgresql(database)
-                       ? "select count(distinct pid) from pg_locks l join pg_stat_activity a "
-                         "using (pid) where not l.granted and a.query like '%" +
-                             database.prefix() + "%'"
-                       : "select count(*) from information_schema.innodb_trx "
-                         "where trx_state = 'LOCK WAIT' and trx_query like '%" +
-                             database.prefix() + "%'") >= count;
-    });
 }
 
 std::int64_t server_process(row_session& session) {
@@ -88,7 +75,7 @@ TEST_CASE("who waits for a row gets it after the holder's commit, and reads what
             session.commit();
             return row->integer("stock");
         });
-        REQUIRE(waiting_for_rows(database));
+        REQUIRE(somebody_waits_for_a_row(database));
         holder.connection().query(store.take_one("A1"), soon());
         holder.commit();
         CHECK(waiter.get() == 9);
@@ -157,7 +144,7 @@ TEST_CASE("lock_all in opposite orders does not deadlock where lock() in those o
                 });
             };
             auto one = std::async(std::launch::async, take, "A1", "B2");
-            REQUIRE(waiting_for_rows(database, 1));
+            REQUIRE(somebody_waits_for_a_row(database));
             auto two = std::async(std::launch::async, take, "B2", "A1");
             REQUIRE(waiting_for_rows(database, 2));
             blocker.commit();
@@ -184,7 +171,7 @@ TEST_CASE("a row that was deleted and inserted anew while it was waited for is n
             const auto row = session.lock(store.table(), {"sku"}, {"A1"}, {.columns = {"stock"}});
             return row ? row->integer("stock") : 0;
         });
-        REQUIRE(waiting_for_rows(database));
+        REQUIRE(somebody_waits_for_a_row(database));
         replace(holder);
         CHECK(waiter.get() == 99);
 
@@ -200,7 +187,7 @@ TEST_CASE("a row that was deleted and inserted anew while it was waited for is n
                         soon())
                 .rows();
         });
-        REQUIRE(waiting_for_rows(database));
+        REQUIRE(somebody_waits_for_a_row(database));
         replace(again);
         CHECK(plain.get() == 0);
     }
@@ -529,7 +516,7 @@ TEST_CASE("of two sessions that make the same resource one waits, and makes it a
                 session.lock_resource("new");
                 return session.ending().has_value();
             });
-            REQUIRE(waiting_for_rows(database));
+            REQUIRE(somebody_waits_for_a_row(database));
             commits ? first.commit() : first.rollback();
             CHECK_FALSE(second.get());
         }

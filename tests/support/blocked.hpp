@@ -2,23 +2,38 @@
 
 #include "support/lock_database.hpp"
 
+#include <chrono>
+#include <string>
+#include <thread>
+
 namespace support {
 
-/// Until somebody at the server waits for a row's lock (held by the test).
-inline bool somebody_waits_for_a_row(support::lock_database& database) {
-    const bool postgresql = database.speaks() == rowlock::sql::dialect::postgresql;
+/// Until at least so many connections at the server of `db` wait for a row's lock, held by the
+/// test, in statements whose text mentions `what`.
+inline bool waiting_for_rows(rowlock::sql::connection& db, const std::string& what, int count = 1) {
+    const bool postgresql = db.speaks() == rowlock::sql::dialect::postgresql;
+    const std::string waiting =
+        postgresql ? "select count(distinct pid) from pg_locks l join pg_stat_activity a "
+                     "using (pid) where not l.granted and a.query like '%" +
+                         what + "%'"
+                   : "select count(*) from information_schema.innodb_trx "
+                     "where trx_state = 'LOCK WAIT' and trx_query like '%" +
+                         what + "%'";
     return eventually([&] {
         // InnoDB renews this view only if nobody has read it for 100 ms.
         if (!postgresql) std::this_thread::sleep_for(std::chrono::milliseconds{150});
-        return database.number(
-                   postgresql
-                       ? "select count(*) from pg_locks l join pg_stat_activity a using (pid) "
-                         "where not l.granted and a.query like '%" +
-                             database.prefix() + "%'"
-                       : "select count(*) from information_schema.innodb_trx "
-                         "where trx_state = 'LOCK WAIT' and trx_query like '%" +
-                             database.prefix() + "%'") > 0;
+        const auto until = std::chrono::steady_clock::now() + std::chrono::seconds{10};
+        return db.query(waiting, until).integer(0, 0) >= count;
     });
+}
+
+/// For a row of this case's tables.
+inline bool waiting_for_rows(lock_database& database, int count) {
+    return waiting_for_rows(database.admin(), database.prefix(), count);
+}
+
+inline bool somebody_waits_for_a_row(lock_database& database) {
+    return waiting_for_rows(database, 1);
 }
 
 }  // namespace support

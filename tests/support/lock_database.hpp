@@ -54,7 +54,9 @@ public:
     /// A connection of its own, set up as a client's.
     [[nodiscard]] std::unique_ptr<rowlock::sql::connection> connect() const;
 
-    /// Plain SQL on a connection of the fixture's; `rowlock_` names our tables.
+    /// The fixture's own connection.
+    [[nodiscard]] rowlock::sql::connection& admin() { return *admin_; }
+    /// Plain SQL on it; `rowlock_` names our tables.
     rowlock::sql::result run(const std::string& sql);
     [[nodiscard]] std::int64_t number(const std::string& sql);
     /// Token 7 for a new name: what an acquire's statement that arrives late would have written.

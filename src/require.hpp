@@ -1,0 +1,13 @@
+#pragma once
+
+#include <rowlock/error.hpp>
+
+namespace rowlock {
+
+/// What a caller must get right.
+/// @throws error errc::invalid_options with this message unless it holds
+inline void require(bool holds, const char* message) {
+    if (!holds) throw error{errc::invalid_options, message};
+}
+
+}  // namespace rowlock
