@@ -43,7 +43,7 @@ struct attempt {
     micros waiting = 0;      ///< when its place in the queue had been taken; 0: not told
     micros returned = 0;     ///< 0: never
     std::int64_t token = 0;  ///< 0: no grant
-    bool queues = false;     ///< false: try_acquire or barging, which have no place in the order
+    bool queues = false;     ///< false: try_acquire, which has no place in the order
     std::string result;      ///< "granted", "none", "stopped", or the kind of error
 };
 

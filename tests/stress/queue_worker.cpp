@@ -163,7 +163,7 @@ public:
           threads_{with.number("threads")},
           count_{with.number("count")},
           hold_us_{with.number("hold_us")},
-          seed_{static_cast<unsigned>(with.number("seed"))},
+          seed_{static_cast<unsigned>(std::stoul(with.text("seed")))},
           barging_{with.number("barging") != 0},
           log_{with.text("log")},
           source_{rowlock::open(std::getenv("ROWLOCK_STRESS_URL"))},
@@ -300,7 +300,7 @@ private:
     template <typename Call>
     void attempt(int thread, const std::string& name, bool queues, int time, Call call) {
         const auto called = boot_time();
-        log_.line("C", name, thread, called, queues && !barging_ ? 1 : 0);
+        log_.line("C", name, thread, called, queues ? 1 : 0);
         std::string result = "none";
         std::optional<rowlock::lease> lease;
         try {
