@@ -9,8 +9,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <filesystem>
+#include <limits>
 #include <map>
 #include <stdexcept>
 #include <thread>
@@ -92,17 +94,20 @@ bool stood_before(const ticket_row& earlier, const ticket_row& later, dialect sp
 
 void make_on_postgresql(support::lock_database& database) {
     database.run(
-        "create table rowlock_audit (kind \"char\" not null, name text, number bigint, "
+        "create table rowlock_audit (id bigint generated always as identity primary key, "
+        "kind \"char\" not null, name text, number bigint, "
         "grant_id bigint, at bigint, transaction bigint, snapshot text)");
     database.run(
         "create function rowlock_audit_ticket() returns trigger language plpgsql as $$ begin "
-        "insert into rowlock_audit values ('q', new.name, new.ticket, new.grant_id, "
+        "insert into rowlock_audit (kind, name, number, grant_id, at, transaction, snapshot) "
+        "values ('q', new.name, new.ticket, new.grant_id, "
         "(extract(epoch from clock_timestamp()) * 1000000)::bigint, txid_current(), "
         "txid_current_snapshot()::text); return null; end $$");
     database.run(
         "create function rowlock_audit_grant() returns trigger language plpgsql as $$ begin "
-        "insert into rowlock_audit values ('g', new.name, new.token, new.grant_id, "
-        "(extract(epoch from clock_timestamp()) * 1000000)::bigint, 0, null); "
+        "insert into rowlock_audit (kind, name, number, grant_id, at) "
+        "values ('g', new.name, new.token, new.grant_id, "
+        "(extract(epoch from clock_timestamp()) * 1000000)::bigint); "
         "return null; end $$");
     database.run(
         "create trigger audit after insert on rowlock_waiter for each row "
@@ -161,6 +166,17 @@ void check_order(const std::string& name, const std::vector<grant_row>& grants, 
                 std::to_string(grants[i].token) + " and " + std::to_string(grants[j].token) + ")");
         }
         lowest = std::min(lowest, passed->ticket);
+    }
+}
+
+/// SQLite's clock has milliseconds.
+void check_tokens(const std::string& name, const std::vector<grant_row>& grants,
+                  audit::findings& found) {
+    for (std::size_t i = 1; i < grants.size(); ++i) {
+        if (grants[i - 1].token == grants[i].token || grants[i - 1].at > grants[i].at + 1'000) {
+            found.regressions.push_back(name + ": token " + std::to_string(grants[i].token) +
+                                        " was granted again, or before a smaller one");
+        }
     }
 }
 
@@ -320,38 +336,43 @@ audit::~audit() {
 
 audit::findings audit::check() {
     const bool postgresql = database_.speaks() == dialect::postgresql;
-    const auto rows = database_.run(std::string{"select kind, name, number, grant_id, at"} +
-                                    (postgresql ? ", transaction, snapshot" : "") +
-                                    " from rowlock_audit order by number");
     findings found;
     std::map<std::int64_t, ticket_row> tickets;  // by grant id
     std::map<std::string, std::vector<grant_row>> grants;
-    for (std::size_t i = 0; i < rows.rows(); ++i) {
-        if (rows.text(i, 0) != "q") continue;
-        tickets[rows.integer(i, 3)] = {rows.integer(i, 2), rows.integer(i, 4),
-                                       postgresql ? rows.integer(i, 5) : 0,
-                                       postgresql ? std::string{rows.text(i, 6)} : ""};
-    }
-    for (std::size_t i = 0; i < rows.rows(); ++i) {
-        if (rows.text(i, 0) != "g") continue;
-        const auto ticket = tickets.find(rows.integer(i, 3));
-        const bool queued = ticket != tickets.end();
-        found.queued_grants += queued ? 1 : 0;
-        grants[std::string{rows.text(i, 1)}].push_back({rows.integer(i, 2), rows.integer(i, 3),
-                                                        rows.integer(i, 4),
-                                                        queued ? &ticket->second : nullptr});
+    const auto read = [&](const rowlock::sql::result& rows, std::size_t i) {
+        const auto number = rows.integer(i, 3);
+        const auto grant_id = rows.integer(i, 4);
+        const auto at = rows.integer(i, 5);
+        if (rows.text(i, 1) == "g") {
+            grants[std::string{rows.text(i, 2)}].push_back({number, grant_id, at, nullptr});
+        } else if (postgresql) {
+            tickets[grant_id] = {number, at, rows.integer(i, 6), std::string{rows.text(i, 7)}};
+        } else {
+            tickets[grant_id] = {number, at, 0, ""};
+        }
+    };
+    for (std::int64_t last = 0;;) {
+        const auto rows = database_.run(std::string{"select id, kind, name, number, grant_id, at"} +
+                                        (postgresql ? ", transaction, snapshot" : "") +
+                                        " from rowlock_audit where id > " + std::to_string(last) +
+                                        " order by id limit 20000");
+        if (rows.empty()) break;
+        for (std::size_t i = 0; i < rows.rows(); ++i) read(rows, i);
+        last = rows.integer(rows.rows() - 1, 0);
     }
     found.tickets = tickets.size();
-    for (const auto& [name, each] : grants) {
+    for (auto& [name, each] : grants) {
         found.grants += each.size();
-        check_order(name, each, database_.speaks(), found);
-        for (std::size_t i = 1; i < each.size(); ++i) {
-            // SQLite's clock has milliseconds.
-            if (each[i - 1].token == each[i].token || each[i - 1].at > each[i].at + 1'000) {
-                found.regressions.push_back(name + ": token " + std::to_string(each[i].token) +
-                                            " was granted again, or before a smaller one");
-            }
+        for (auto& one : each) {
+            const auto ticket = tickets.find(one.grant_id);
+            if (ticket == tickets.end()) continue;
+            one.ticket = &ticket->second;
+            ++found.queued_grants;
         }
+        std::stable_sort(each.begin(), each.end(),
+                         [](const auto& a, const auto& b) { return a.token < b.token; });
+        check_order(name, each, database_.speaks(), found);
+        check_tokens(name, each, found);
     }
     return found;
 }
