@@ -225,11 +225,3 @@ std::string engine::thread_label() const {
 }
 
 }  // namespace rowlock::detail
-
-// Until the statement exists.
-namespace rowlock::strategy {
-[[gnu::weak]] std::vector<deadlock_found> queue_protocol::deadlocks(sql::connection&, std::int64_t,
-                                                                    sql::deadline) const {
-    return {};
-}
-}  // namespace rowlock::strategy
