@@ -21,7 +21,7 @@ constexpr nanoseconds together = 1ms;
 waiting_room::waiting_room(engine& owner)
     : engine_{owner},
       options_{owner.options()},
-      queue_{owner.queue()},
+      queue_{owner.queue_},
       alarm_{clock_},
       may_listen_{options_.wake_ups == wake_ups::automatic} {
     if (options_.time) subscription_ = options_.time->on_advance([this] { look_at_all(); });
@@ -124,7 +124,7 @@ void waiting_room::session_ended(std::int64_t id) {
 
 void waiting_room::session_lost(std::int64_t id, loss_reason why) noexcept {
     try {
-        const error told{errc::lock_lost,
+        const error over{errc::lock_lost,
                          "the session ended while waiting (" + std::string{to_string(why)} +
                              "): the place in the queue is gone; ask again"};
         const guard lock{mutex_};
@@ -134,7 +134,7 @@ void waiting_room::session_lost(std::int64_t id, loss_reason why) noexcept {
         }
         for (const auto& each : theirs) {
             each->ours->forget(each->grant_id);
-            end(*each, turn::state::failed, told);
+            end(*each, turn::state::failed, over);
         }
     } catch (...) {
         // No memory: the next look at the queues finds the session dead, and tells again.
@@ -167,13 +167,13 @@ waiting_room::leftovers waiting_room::close() noexcept {
     try {
         const guard lock{mutex_};
         closing_ = true;
-        const error told{errc::lock_lost, "the client was destroyed while waiting"};
+        const error over{errc::lock_lost, "the client was destroyed while waiting"};
         for (const auto& [grant_id, each] : turns_) rest.places.push_back(grant_id);
         for (const auto& [name, when] : hand_on_) rest.names.push_back(name);
         for (const auto& [name, when] : looks_) rest.names.push_back(name);
         rest.sessions = std::move(ended_);
         for (const auto& [grant_id, each] : std::exchange(turns_, {})) {
-            end(*each, turn::state::failed, told);
+            end(*each, turn::state::failed, over);
         }
         cancels_.clear();
     } catch (...) {
