@@ -403,12 +403,13 @@ bool kill_one(support::lock_database& database, const std::string& candidates, u
 
 bool kill_a_listener(support::lock_database& database, unsigned choice) {
     if (database.speaks() == dialect::postgresql) {
-        // The waiting room's connection: LISTEN, or what it alone runs, was its last statement.
+        // The waiting room's connection: it was LISTEN, or what the room alone runs, that ran last.
         return kill_one(database,
                         "select pid from pg_stat_activity a where pid <> pg_backend_pid() and "
                         "((query ilike 'listen %' and exists (select from rowlock_session s "
                         "where position(s.id::text in a.query) > 0)) or "
-                        "(query like '%rowlock_waiter%' and query like '%position%'))",
+                        "(query ~ '^/. rowlock (places|deadlocks|served|grant_next|waited_for) ' "
+                        "and query like '%rowlock_%'))",
                         choice);
     }
     if (database.speaks() == dialect::mysql) {

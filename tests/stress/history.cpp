@@ -65,26 +65,29 @@ violations overlapping(const history& all, const std::function<interval(const ho
     return found;
 }
 
-/// The event of a place comes on a thread of its own: it is matched by name and time.
-struct place_taken {
-    std::string name;
-    micros at;
-};
-
-void match(std::vector<attempt>& attempts, std::size_t first,
-           const std::vector<place_taken>& places) {
-    std::map<std::string, std::vector<micros>> taken;
-    for (const auto& each : places) taken[each.name].push_back(each.at);
-    for (auto& [name, times] : taken) std::sort(times.begin(), times.end());
-    for (auto each = attempts.begin() + static_cast<std::ptrdiff_t>(first); each != attempts.end();
-         ++each) {
-        const auto& times = taken[each->name];
-        const auto at = std::lower_bound(times.begin(), times.end(), each->called);
-        if (at != times.end() && (each->returned == 0 || *at <= each->returned)) {
-            each->waiting = *at;
+/// Events come on a thread of their own, later, but in order: the places of which a name's events
+/// tell before its lease_acquired belong to that grant, if one thread alone asks for the name.
+class place_events {
+public:
+    void waiting(const std::string& name, micros at) { waiting_[name].push_back(at); }
+    void acquired(const std::string& name, std::int64_t token) {
+        taken_[{name, token}] = std::move(waiting_[name]);
+        waiting_[name].clear();
+    }
+    void match(attempt& call) const {
+        const auto found = taken_.find({call.name, call.token});
+        if (call.token == 0 || found == taken_.end()) return;
+        for (const micros at : found->second) {
+            if (at < call.called) continue;
+            call.waiting = at;
+            return;
         }
     }
-}
+
+private:
+    std::map<std::string, std::vector<micros>> waiting_;
+    std::map<std::pair<std::string, std::int64_t>, std::vector<micros>> taken_;
+};
 
 hold grant_from(std::istringstream& line, pid_t process) {
     hold one;
@@ -119,14 +122,14 @@ micros boot_time() noexcept {
 //   E thread believed_until db_end release_called                 about to release
 //   R thread released result
 //   N thread returned result                  the call ended without a grant
-//   W name at                                 the event `waiting`
+//   W name at, A name token                    the events `waiting` and `lease_acquired`
 //   #                                         words
 void history::read(const std::string& path, pid_t process) {
     std::ifstream file{path};
     if (!file) throw std::runtime_error{"no log " + path};
     std::map<int, attempt> open_calls;
     std::map<int, hold> open_holds;
-    std::vector<place_taken> places;
+    place_events places;
     const std::size_t first = attempts.size();
     for (std::string text; std::getline(file, text);) {
         std::istringstream line{text};
@@ -161,16 +164,22 @@ void history::read(const std::string& path, pid_t process) {
             line >> call.returned >> call.result;
             attempts.push_back(std::move(call));
         } else if (kind == 'W') {
-            place_taken place{};
-            line >> place.name >> place.at;
-            places.push_back(std::move(place));
+            std::string name;
+            micros at = 0;
+            line >> name >> at;
+            places.waiting(name, at);
+        } else if (kind == 'A') {
+            std::string name;
+            std::int64_t token = 0;
+            line >> name >> token;
+            places.acquired(name, token);
         } else {
             notes.push_back(std::to_string(process) + ": " + text);
         }
     }
     for (auto& [thread, call] : open_calls) attempts.push_back(std::move(call));
     for (auto& [thread, one] : open_holds) holds.push_back(std::move(one));
-    match(attempts, first, places);
+    for (auto i = first; i < attempts.size(); ++i) places.match(attempts[i]);
 }
 
 violations overlaps(const history& all) {

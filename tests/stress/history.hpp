@@ -72,7 +72,8 @@ using violations = std::vector<std::string>;
 [[nodiscard]] violations overlapping_beliefs(const history& all);
 /// C2: of two holds of one name the later one has the greater token.
 [[nodiscard]] violations token_regressions(const history& all);
-/// C6: a place that was taken before another was asked for is served before it.
+/// C6: a place that was taken before another was asked for is served before it. For histories in
+/// which one thread of a process asks for a name, and waits until it gets it.
 [[nodiscard]] violations unfair_calls(const history& all);
 /// Results of calls and releases that are not among `allowed`.
 [[nodiscard]] violations unexpected_results(const history& all,

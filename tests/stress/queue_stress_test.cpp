@@ -8,6 +8,7 @@
 #include "stress/history.hpp"
 #include "support/lock_database.hpp"
 #include <rowlock/client.hpp>
+#include <rowlock/error.hpp>
 #include <rowlock/reaper.hpp>
 
 #define DOCTEST_CONFIG_IMPLEMENT
@@ -88,12 +89,10 @@ void check_exclusion_and_order(const stress::history& past, const stress::audit:
     const auto regressions = token_regressions(past);
     const auto clock = overlaps(past);
     const auto beliefs = overlapping_beliefs(past);
-    const auto unfair = unfair_calls(past);
     CHECK_MESSAGE(clock.empty(), told(clock));
     CHECK_MESSAGE(beliefs.empty(), told(beliefs));
     CHECK_MESSAGE(regressions.empty(), told(regressions));
     CHECK_MESSAGE(found.regressions.empty(), told(found.regressions));
-    CHECK_MESSAGE(unfair.empty(), told(unfair));
     CHECK_MESSAGE(found.unfair.empty(), told(found.unfair));
 }
 
@@ -146,12 +145,17 @@ void pass_on_under_fire(support::lock_database& database) {
     const auto past = crew.past();
     const auto passed = hand_offs(past);
     const auto found = audit.check();
+    const auto placed = std::count_if(past.attempts.begin(), past.attempts.end(),
+                                      [](const auto& each) { return each.waiting != 0; });
+    CHECK(placed > static_cast<long>(past.holds.size()) / 2);
     MESSAGE(name_of(database), ": ", summary(passed), "; ", killed.load(), " listeners killed; ",
             words(found));
     CHECK(static_cast<int>(past.holds.size()) ==
           wanted / hand_off_processes / hand_off_names * hand_off_names * hand_off_processes);
     if (database.which() != support::backend::sqlite) CHECK(killed.load() > 0);
     check_exclusion_and_order(past, found);
+    const auto unfair = unfair_calls(past);
+    CHECK_MESSAGE(unfair.empty(), told(unfair));
     const auto late = late_grants(past, {}, {.usual = in_micros(1s + tolerance), .after_fault = 0});
     CHECK_MESSAGE(late.empty(), told(late));
     const auto odd = unexpected_results(past, {"granted", "ok"});
@@ -364,7 +368,7 @@ void wait_by_the_thousand(support::lock_database& database) {
                     ++refused;
                 }
             } catch (const std::exception& failure) {
-                if (++failed == 1) MESSAGE(failure.what());
+                if (++failed == 1) MESSAGE(std::string{failure.what()});
             }
         });
     }
@@ -441,12 +445,22 @@ private:
                 breaker_.force_release("lock-" + std::to_string(random() % 4));
                 return "break";
             case 3:
-                reap(database_.source(), database_.reaping(2s, 200ms));
-                return "reap";
+                return reap_once();
             default:
                 stress::kill_a_connection(database_, static_cast<unsigned>(random()));
                 return "cut";
         }
+    }
+
+    /// With short bounds, so that rows are deleted within the run.
+    std::string reap_once() {
+        try {
+            reap(database_.source(), database_.reaping(5s, 1s));
+        } catch (const rowlock::error& failure) {
+            if (!failure.retryable()) throw;
+            return "reap, in vain";
+        }
+        return "reap";
     }
 
     support::lock_database& database_;
@@ -482,7 +496,7 @@ void do_anything(support::lock_database& database) {
     // All that was broken heals within a ttl and a poll.
     std::this_thread::sleep_for(bounds.ttl + bounds.poll);
     crew.stop();
-    reap(database.source(), database.reaping(2s, 200ms));
+    reap(database.source(), database.reaping(60s, 10s));
     CHECK(nothing_left(database));
 
     const auto past = crew.past();

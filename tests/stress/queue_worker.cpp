@@ -206,6 +206,8 @@ private:
         using enum rowlock::event_kind;
         if (what.kind == waiting) {
             log_.line("W", what.name, boot_time());
+        } else if (what.kind == lease_acquired) {
+            log_.line("A", what.name, what.token.value());
         } else if (what.kind == lease_lost || what.kind == outcome_unknown) {
             log_.line("#", std::string{to_string(what.kind)}, what.name, what.token.value(),
                       std::string{to_string(what.reason)}, what.message);
