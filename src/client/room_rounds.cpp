@@ -92,6 +92,8 @@ nanoseconds waiting_room::after_failure(const error& failure) noexcept {
     if (db_ && (!db_->alive() || db_->discarded())) {
         disconnect();
         engine_.connection_broke();
+        const guard lock{mutex_};
+        poll_wanted_ = true;  // to be heard again, too
     }
     const bool passes = failure.retryable() || failure.kind() == errc::outcome_unknown;
     try {
@@ -123,9 +125,6 @@ void waiting_room::connect() {
         db_ = engine_.pool_.make(until);
         connected_ = true;
         set_up(until);
-        // Whatever was said meanwhile was not heard.
-        const guard lock{mutex_};
-        poll_wanted_ = true;
     }
     if (const auto ours = engine_.current()) listen(ours->id());
 }
@@ -178,7 +177,9 @@ void waiting_room::listen(std::int64_t session) {
 /// What was said to us, also while statements ran.
 void waiting_room::hear() {
     if (notifications_ == nullptr || !db_->alive()) return;
-    for (const auto& said : notifications_->take()) heard(said.payload);
+    for (auto all = notifications_->take(); !all.empty(); all = notifications_->take()) {
+        for (const auto& said : all) heard(said.payload);
+    }
 }
 
 void waiting_room::heard(std::string_view payload) {
@@ -239,12 +240,15 @@ void waiting_room::answer_cancelled(const std::shared_ptr<turn>& which, bool del
         const auto granted =
             queue_.served(*db_, which->name, which->ours->id(), which->grant_id, soon());
         if (granted) return serve(which, granted->token, sent, granted->deadline_us);
-        engine_.give_back(*which->ours, which->name, which->grant_id);
-    } else {
-        which->ours->forget(which->grant_id);
     }
     const guard lock{mutex_};
+    // Told by somebody else meanwhile, it may even have been released by now.
     if (which->over()) return;
+    if (deleted) {
+        which->ours->forget(which->grant_id);
+    } else {
+        engine_.give_back(*which->ours, which->name, which->grant_id);
+    }
     end(*which, turn::state::cancelled);
     engine_.count(engine::counter::cancelled);
     // It may have been chosen by a grant_next that found it gone.
@@ -464,10 +468,11 @@ void waiting_room::ask_after(const std::shared_ptr<turn>& missing) {
         queue_.served(*db_, missing->name, missing->ours->id(), missing->grant_id, soon());
     round_.changed = true;
     if (granted) return serve(missing, granted->token, sent, granted->deadline_us);
+    const guard lock{mutex_};
+    if (missing->over()) return;
     // Should it turn up after all, on a server that lags behind, nobody waits there any more.
     engine_.give_back(*missing->ours, missing->name, missing->grant_id);
-    const guard lock{mutex_};
-    if (!missing->over()) end(*missing, turn::state::vanished);
+    end(*missing, turn::state::vanished);
 }
 
 /// Only a thread that holds a lease while it waits for another can be part of a circle.
