@@ -415,8 +415,8 @@ bool kill_a_listener(support::lock_database& database, unsigned choice) {
     if (database.speaks() == dialect::mysql) {
         return kill_one(database,
                         "select p.id from information_schema.processlist p "
-                        "where p.info like '%rowlock#_wake#_%' escape '#' "
-                        "and p.id <> connection_id() and exists (select 1 from rowlock_session s "
+                        "where p.info like 'select sleep(%) as rowlock#_wake#_%' escape '#' "
+                        "and exists (select 1 from rowlock_session s "
                         "where p.info like concat('%', s.id, '%'))",
                         choice);
     }
