@@ -599,12 +599,12 @@ TEST_CASE("no commit of another process is missed") {
             REQUIRE(seen == n);
             const clock::time_point committed{clock::duration{writer.answer()}};
             late.push_back(std::chrono::duration<double, std::milli>(at - committed).count());
+            REQUIRE(late.back() < 1000.0);
         }
         std::sort(late.begin(), late.end());
         MESSAGE(mode, ": seen after p50 ", late[late.size() / 2], " ms, p99 ",
                 late[late.size() * 99 / 100], " ms, at most ", late.back(), " ms");
         CHECK(late[late.size() / 2] < 20.0);
-        CHECK(late.back() < 500.0);
     }
 }
 
