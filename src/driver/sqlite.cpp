@@ -354,7 +354,7 @@ private:
             return std::exchange(seen_, now) != now;
         } catch (const error& failure) {
             if (!alive_ || failure.kind() != errc::timed_out) throw;
-            return written;  // the log is being recovered, or the file locked as a whole
+            return false;  // the log is being recovered, or the file locked as a whole
         }
     }
 

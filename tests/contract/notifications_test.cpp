@@ -109,7 +109,7 @@ void notify(connection& by, const std::string& on, const std::string& payload) {
 // A fresh file with a table t, which nobody has open.
 std::string fresh_file() {
     static std::atomic<int> count{0};
-    const std::string path = sqlite_path("woken-" + std::to_string(++count) + ".db");
+    std::string path = sqlite_path("woken-" + std::to_string(++count) + ".db");
     const auto db = rowlock::sqlite::open("sqlite:" + path).connect(soon());
     (void)db->query("create table t (a)", soon());
     return path;
