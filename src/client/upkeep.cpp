@@ -144,7 +144,7 @@ void engine::compare_with_database(session& ours, sql::deadline until) {
         if (ours.knows(row.grant_id)) continue;
         const auto done = queue_.release(db, row.name, ours.id(), row.grant_id, true, until);
         if (done.freed) {
-            after_release(row.name, done);
+            after_release(db, row.name, done, until);
             events_.post({.kind = event_kind::resolved,
                           .name = row.name,
                           .token = fencing_token{row.token},
@@ -164,11 +164,11 @@ void engine::compare_with_database(session& ours, sql::deadline until) {
 /// merely over between the read and the look at what we know is not there the second time.
 void engine::give_up_strays(session& ours, sql::deadline until) {
     const auto unknown = [&] {
-        auto standing = queue_.places_of(*heartbeat_db_, ours.id(), until).waiting;
-        std::erase_if(standing, [&](const auto& each) {
+        auto places = queue_.places_of(*heartbeat_db_, ours.id(), until).waiting;
+        std::erase_if(places, [&](const auto& each) {
             return ours.knows(each.grant_id) || ours.is_unresolved(each.grant_id);
         });
-        return standing;
+        return places;
     };
     const auto before = unknown();
     if (before.empty()) return;
@@ -194,7 +194,7 @@ void engine::resolve_unknown(session& ours, sql::deadline until) {
         const auto done = cancelled ? strategy::release_outcome{false, {}}
                                     : queue_.release(*heartbeat_db_, unknown.name, ours.id(),
                                                      unknown.grant_id, true, until);
-        if (done.freed) after_release(unknown.name, done);
+        if (done.freed) after_release(*heartbeat_db_, unknown.name, done, until);
         if (cancelled) look_for_waiters(unknown.name);
         if (!done.freed && !cancelled && sent <= unknown.not_after) continue;
         ours.resolved(unknown.grant_id);

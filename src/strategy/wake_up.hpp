@@ -31,7 +31,7 @@ enum class ending : unsigned char { woken, slept };
 /// Sleeps in the server until somebody wakes this session, `longest` at most: one round trip.
 /// `until` must leave time beyond `longest`, as a connection that does not answer in time is given
 /// up. Nothing on this side ends the sleep early, but wake() on another connection does: so keep
-/// `longest` to what may be waited for when that fails.
+/// `longest` to what may be waited for when that fails (Connector/C++ gives up after five minutes).
 /// @throws error if the connection broke or was killed
 [[nodiscard]] ending sleep_until_woken(sql::connection& db, std::int64_t session,
                                        std::chrono::milliseconds longest, sql::deadline until);
