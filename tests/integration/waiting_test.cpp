@@ -756,7 +756,8 @@ TEST_CASE("a thousand waiting threads take a few connections and one look for al
         const bool server = database.speaks() != sql::dialect::sqlite;
         client holder{database.source(), database.options({.ttl = 60s, .statement_deadline = 20s})};
         const auto before = server ? connections_of(database) : 0;
-        const auto options = database.options({.ttl = 60s, .poll_interval = 200ms});
+        const auto options =
+            database.options({.ttl = 60s, .poll_interval = 200ms, .statement_deadline = 20s});
         int names = 1;
         SUBCASE("on one name") {}
         SUBCASE("on a thousand names") {
@@ -775,12 +776,16 @@ TEST_CASE("a thousand waiting threads take a few connections and one look for al
             for (int i = 0; i < many; ++i) {
                 threads.emplace_back([&, i] {
                     const auto name = "job " + std::to_string(i % names);
-                    if (waiter.acquire(name, stop.get_token())) ++got;
+                    try {
+                        if (waiter.acquire(name, stop.get_token())) ++got;
+                    } catch (const error& failure) {
+                        FAIL_CHECK(std::string{failure.what()});
+                    }
                 });
             }
             CHECK(eventually([&] { return waiter.stats().queued == many; }, 30s));
-            // Heartbeat, watchdog, room, sleeper, events.
-            CHECK(threads_of_this_process() - threads_before - many <= 6);
+            // Heartbeat, watchdog, room, sleeper, events; the MySQL driver has one a connection.
+            CHECK(threads_of_this_process() - threads_before - many <= 6 + 8);
             if (server) CHECK(connections_of(database) - before - of_holder <= 8);
             CHECK(waiter.stats().connections <= 8);
             const auto polls = waiter.stats().polls;
