@@ -10,3 +10,4 @@ create table rowlock_waiter (
 ) with (vacuum_truncate = off,
         autovacuum_vacuum_threshold = 500, autovacuum_vacuum_scale_factor = 0);
 create index on rowlock_waiter (name, ticket);
+alter table rowlock_lease drop column if exists served;

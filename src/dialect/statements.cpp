@@ -119,6 +119,8 @@ statements::statements(sql::dialect dialect, const loader& load)
       tickets{load.maybe("tickets")},
       grant_next{load.maybe("grant_next")},
       hand_over{load.maybe("hand_over")},
+      places_at{load.maybe("places_at")},
+      rewind{load.maybe("rewind")},
       next_waiter{load.maybe("next_waiter")},
       release_unwaited{load.maybe("release_unwaited")},
       fence{load("fence")},

@@ -38,10 +38,10 @@ struct statements {
     // waiter and delete its ticket in a short transaction.
     sql::statement enqueue, places, served, waited_for, names_after, restore_lease, deadlocks,
         free_with_waiters;
-    std::optional<sql::statement> cancel, tickets;        ///< MySQL: tickets, delete_waiter
-    std::optional<sql::statement> grant_next, hand_over;  ///< PostgreSQL
-    std::optional<sql::statement> next_waiter;            ///< the others, with take
-    std::optional<sql::statement> release_unwaited;       ///< not MySQL
+    std::optional<sql::statement> cancel, tickets;  ///< MySQL: tickets, delete_waiter
+    std::optional<sql::statement> grant_next, hand_over, places_at, rewind;  ///< PostgreSQL
+    std::optional<sql::statement> next_waiter;       ///< the others, with take
+    std::optional<sql::statement> release_unwaited;  ///< not MySQL
 
     // In the caller's transaction
     sql::statement fence, release_in;

@@ -48,6 +48,24 @@ std::vector<std::int64_t> first_column(const sql::result& rows) {
     return numbers;
 }
 
+/// The columns of places: one row for each place, or one with NULLs.
+places read_places(const sql::result& rows) {
+    places found{rows.integer(0, 0) != 0, {}};
+    for (std::size_t row = 0; row < rows.rows(); ++row) {
+        if (rows.is_null(row, 1)) continue;
+        found.waiting.push_back({.name = std::string{rows.text(row, 1)},
+                                 .grant_id = rows.integer(row, 2),
+                                 .ticket = rows.integer(row, 3),
+                                 .position = rows.integer(row, 4),
+                                 .free = rows.integer(row, 5) != 0,
+                                 .holder_session = rows.maybe_integer(row, 6).value_or(0),
+                                 .holder_expired = rows.integer(row, 7) != 0,
+                                 .remaining = microseconds{rows.integer(row, 8)},
+                                 .overtaken = rows.columns() > 9 && rows.integer(row, 9) != 0});
+    }
+    return found;
+}
+
 std::optional<handed_over> read_handed_over(const sql::result& row, std::size_t column) {
     if (row.is_null(0, column)) return std::nullopt;
     return handed_over{row.integer(0, column), row.integer(0, column + 1),
@@ -160,20 +178,21 @@ std::vector<std::int64_t> queue_protocol::cancel(sql::connection& db,
 
 places queue_protocol::places_of(sql::connection& db, std::int64_t session,
                                  sql::deadline until) const {
-    const auto rows = run(db, leases_.sql().places, until, session);
-    places found{rows.integer(0, 0) != 0, {}};
-    for (std::size_t row = 0; row < rows.rows(); ++row) {
-        if (rows.is_null(row, 1)) continue;
-        found.waiting.push_back({.name = std::string{rows.text(row, 1)},
-                                 .grant_id = rows.integer(row, 2),
-                                 .ticket = rows.integer(row, 3),
-                                 .position = rows.integer(row, 4),
-                                 .free = rows.integer(row, 5) != 0,
-                                 .holder_session = rows.maybe_integer(row, 6).value_or(0),
-                                 .holder_expired = rows.integer(row, 7) != 0,
-                                 .remaining = microseconds{rows.integer(row, 8)}});
-    }
-    return found;
+    return read_places(run(db, leases_.sql().places, until, session));
+}
+
+places queue_protocol::places_at(sql::connection& db, std::int64_t session,
+                                 std::span<const std::int64_t> grant_ids,
+                                 sql::deadline until) const {
+    const auto& sql = leases_.sql();
+    if (!sql.places_at) return places_of(db, session, until);
+    return read_places(run(db, *sql.places_at, until, session, array_text(grant_ids)));
+}
+
+void queue_protocol::rewind(sql::connection& db, std::string_view name, std::int64_t ticket,
+                            sql::deadline until) const {
+    const auto& sql = leases_.sql();
+    if (sql.rewind) run(db, *sql.rewind, until, name, ticket);
 }
 
 std::optional<queue_grant> queue_protocol::served(sql::connection& db, std::string_view name,

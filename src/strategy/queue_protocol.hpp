@@ -36,6 +36,8 @@ struct place {
     bool holder_expired;          ///< but not ended: end it, then grant_next
     /// Until the holder's session or the lease's own deadline expires; 0 if it is free.
     std::chrono::microseconds remaining{0};
+    /// Looks into this queue begin behind it: somebody should rewind.
+    bool overtaken;
 };
 
 struct places {
@@ -76,6 +78,15 @@ public:
 
     /// All places of a session, in one statement; reads only.
     places places_of(sql::connection& db, std::int64_t session, sql::deadline until) const;
+
+    /// The same of these places at least, for one that was just taken.
+    places places_at(sql::connection& db, std::int64_t session,
+                     std::span<const std::int64_t> grant_ids, sql::deadline until) const;
+
+    /// For a place that was overtaken: looks into its queue begin with it again. Waits for the lease's
+    /// row as grant_next does.
+    void rewind(sql::connection& db, std::string_view name, std::int64_t ticket,
+                sql::deadline until) const;
 
     /// Whether a place was served; reads only, one round trip.
     std::optional<queue_grant> served(sql::connection& db, std::string_view name,

@@ -498,3 +498,51 @@ TEST_CASE("a circle of waiters is found by the youngest place alone") {
         }
     }
 }
+
+// A ticket that was drawn long before it committed. Here the others are served by decree.
+TEST_CASE("a place that was overtaken knows it, and is found again after a rewind") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
+        const by_hand hand{database};
+        for (const std::int64_t session : {1, 2}) hand.open(session);
+        REQUIRE(hand.acquire("job", 1, 10).what == attempt::outcome::granted);
+        hand.enqueue("job", 2, 20);
+        const auto before = hand.places_of(2);
+        REQUIRE(before.waiting.size() == 1);
+        CHECK_FALSE(before.waiting[0].overtaken);
+        const bool marks = hand.db().speaks() == sql::dialect::postgresql;
+        if (marks) {
+            database.run("update rowlock_lease set served = " +
+                         std::to_string(before.waiting[0].ticket + 300));
+            CHECK(hand.waited_for({"job"}).empty());  // the control: nobody finds it
+        }
+        const auto overtaken = hand.places_of(2);
+        REQUIRE(overtaken.waiting.size() == 1);
+        CHECK(overtaken.waiting[0].overtaken == marks);
+        CHECK(overtaken.waiting[0].position == 1);
+
+        hand.queue().rewind(hand.db(), "job", overtaken.waiting[0].ticket, soon());
+
+        CHECK_FALSE(hand.places_of(2).waiting[0].overtaken);
+        CHECK(hand.waited_for({"job"}) == names{"job"});
+        const auto released = hand.release("job", 1, 10);
+        REQUIRE(released.next);
+        CHECK(released.next->grant_id == 20);
+    }
+}
+
+TEST_CASE("a place that was just taken is looked at alone") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
+        const by_hand hand{database};
+        for (const std::int64_t session : {1, 2, 3}) hand.open(session);
+        REQUIRE(hand.acquire("job", 1, 10).what == attempt::outcome::granted);
+        hand.enqueue("job", 3, 30);
+        hand.enqueue("job", 2, 20);
+        const std::array<std::int64_t, 2> asked{20, 30};  // the second is another session's
+        const auto seen = hand.queue().places_at(hand.db(), 2, asked, soon());
+        CHECK(seen.session_live);
+        REQUIRE(seen.waiting.size() == 1);
+        CHECK(seen.waiting[0].grant_id == 20);
+        CHECK(seen.waiting[0].position == 2);
+        CHECK_FALSE(seen.waiting[0].free);
+    }
+}

@@ -29,14 +29,14 @@ with p as materialized (
      h as materialized (
          select p.name, p.token from p
           where exists (select from rowlock_waiter w join rowlock_session m on m.id = w.session
-                         where w.name = $1::text and {live})),
+                         where {in_line} and {live})),
      f as materialized (
          select l.name from h join rowlock_lease l on l.name = h.name and l.token = h.token
             for update of l),
      c as materialized (
          select w.name, w.ticket, w.session, w.grant_id, w.thread, w.note, w.deadline_us
            from rowlock_waiter w join rowlock_session m on m.id = w.session
-          where exists (select from f) and w.name = $1::text and {live}
+          where exists (select from f) and {in_line} and {live}
           order by w.ticket limit 1 for update of w),
      d as (
          delete from rowlock_waiter w using c where w.name = c.name and w.ticket = c.ticket),
@@ -44,7 +44,7 @@ with p as materialized (
          update rowlock_lease as l
             set token = greatest(l.token, (select o.floor from rowlock_token_floor o)) + 1,
                 session = c.session, grant_id = c.grant_id, thread = c.thread, note = c.note,
-                acquired_at = clock_timestamp(), changed_at = clock_timestamp(),
+                acquired_at = clock_timestamp(), changed_at = clock_timestamp(), served = c.ticket,
                 deadline = clock_timestamp() + c.deadline_us * interval '1 microsecond'
            from c where l.name = $1::text
          returning l.session, l.grant_id, l.token),

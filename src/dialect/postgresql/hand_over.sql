@@ -10,7 +10,7 @@
 -- → 1 if it was freed or given on; the waiter's session, grant id, token, or NULL
 with waited as materialized (
          select w.name from rowlock_waiter w join rowlock_session m on m.id = w.session
-          where w.name = $1::text and {live} limit 1),
+          where {in_line} and {live} limit 1),
      mine as materialized (
          select l.name from waited join rowlock_lease l on l.name = waited.name
           where l.session = $2::bigint and l.grant_id = $3::bigint
@@ -18,7 +18,7 @@ with waited as materialized (
      c as materialized (
          select w.name, w.ticket, w.session, w.grant_id, w.thread, w.note, w.deadline_us
            from rowlock_waiter w join rowlock_session m on m.id = w.session
-          where exists (select from mine) and w.name = $1::text and {live}
+          where exists (select from mine) and {in_line} and {live}
           order by w.ticket limit 1 for update of w),
      d as (
          delete from rowlock_waiter w using c where w.name = c.name and w.ticket = c.ticket),
@@ -29,7 +29,7 @@ with waited as materialized (
                                            (select o.floor from rowlock_token_floor o)) + 1 end,
                 session = c.session, grant_id = c.grant_id, thread = c.thread, note = c.note,
                 acquired_at = case when c.ticket is not null then clock_timestamp() end,
-                changed_at = clock_timestamp(),
+                changed_at = clock_timestamp(), served = coalesce(c.ticket, l.served),
                 deadline = clock_timestamp() + c.deadline_us * interval '1 microsecond'
            from (values (1)) as one left join c on true
           where l.name = $1::text and l.session = $2::bigint and l.grant_id = $3::bigint
