@@ -34,6 +34,14 @@ struct statements {
     sql::statement probe, release, find_grant, confirm_grant, session_leases, force_release,
         predecessors, reclaim_lease, inspect, list;
 
+    // Queues. PostgreSQL hands over in one statement; the others look, then take the lease for the
+    // waiter and delete its ticket in a short transaction.
+    sql::statement enqueue, places, served, waited_for, names_after, restore_lease;
+    std::optional<sql::statement> cancel, tickets;        ///< MySQL: tickets, delete_waiter
+    std::optional<sql::statement> grant_next, hand_over;  ///< PostgreSQL
+    std::optional<sql::statement> next_waiter;            ///< the others, with take
+    std::optional<sql::statement> release_unwaited;       ///< SQLite
+
     // In the caller's transaction
     sql::statement fence, release_in;
     std::optional<sql::statement> fence_view, fence_write;  ///< MySQL

@@ -1,15 +1,14 @@
 #include "strategy/lease_protocol.hpp"
 
+#include "strategy/run_statement.hpp"
 #include "strategy/transaction_scope.hpp"
 #include <rowlock/error.hpp>
 
 #include <algorithm>
-#include <array>
 
 namespace rowlock::strategy {
 namespace {
 
-using sql::value;
 using std::chrono::microseconds;
 using std::chrono::milliseconds;
 
@@ -24,12 +23,13 @@ look read_look(const sql::result& row) {
     seen.session = row.maybe_integer(0, 6).value_or(0);
     seen.holder_expired = row.integer(0, 7) != 0;
     seen.remaining = microseconds{row.maybe_integer(0, 8).value_or(0)};
+    seen.waited = row.integer(0, 9) != 0;
     return seen;
 }
 
-attempt judge(const look& seen) {
+attempt judge(const look& seen, bool barging) {
     if (!seen.session_live) return {attempt::outcome::session_dead, 0, seen};
-    if (!seen.free) return {attempt::outcome::held, 0, seen};
+    if (!seen.free || (seen.waited && !barging)) return {attempt::outcome::held, 0, seen};
     return {attempt::outcome::contested, 0, seen};
 }
 
@@ -60,17 +60,6 @@ lease_info read_info(const sql::result& rows, std::size_t row) {
 
 bool changed_one(const sql::result& done) {
     return done.affected() > 0;
-}
-
-template <typename... Values>
-sql::result run(sql::connection& db, const sql::statement& what, sql::deadline until,
-                const Values&... values) {
-    const std::array<value, sizeof...(Values)> parameters{value{values}...};
-    return db.execute(what, parameters, until);
-}
-
-value text_or_null(std::string_view text) {
-    return text.empty() ? value{} : value{text};
 }
 
 void set_up_mysql(sql::connection& db, milliseconds statement_deadline, sql::deadline until) {
@@ -143,18 +132,20 @@ attempt lease_protocol::acquire(sql::connection& db, const grant_request& reques
                                 sql::deadline until) const {
     if (!sql_.acquire) {
         const look seen = probe(db, request.name, request.session, until);
-        const attempt judged = judge(seen);
+        const attempt judged = judge(seen, request.barging);
         if (judged.what != attempt::outcome::contested) return judged;
         return take_probed(db, request, seen, until);
     }
-    const auto row =
-        run(db, *sql_.acquire, until, request.name, request.session, request.grant_id,
-            text_or_null(request.thread), text_or_null(request.note), request.deadline_us);
+    const auto row = run(db, *sql_.acquire, until, request.name, request.session, request.grant_id,
+                         text_or_null(request.thread), text_or_null(request.note),
+                         request.deadline_us, request.barging ? 1 : 0);
     if (!row.empty() && !row.is_null(0, 0)) {
         return {attempt::outcome::granted, row.integer(0, 0), {}};
     }
-    if (row.empty()) return judge(probe(db, request.name, request.session, until));
-    return judge(read_look(row));
+    if (row.empty()) {
+        return judge(probe(db, request.name, request.session, until), request.barging);
+    }
+    return judge(read_look(row), request.barging);
 }
 
 attempt lease_protocol::take_probed(sql::connection& db, const grant_request& request,

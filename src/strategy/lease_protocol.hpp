@@ -29,6 +29,7 @@ struct grant_request {
     std::string_view thread;
     std::string_view note;
     std::optional<std::int64_t> deadline_us;
+    bool barging = false;  ///< also past those who wait in the queue
 };
 
 /// What one snapshot showed of a lease.
@@ -42,12 +43,13 @@ struct look {
     std::int64_t session = 0;                ///< of the holder
     bool holder_expired = false;             ///< but not ended: end it, then take the lease
     std::chrono::microseconds remaining{0};  ///< until the holder expires
+    bool waited = false;  ///< free, but somebody live stands in its queue
 };
 
 struct attempt {
     enum class outcome {
         granted,
-        held,          ///< by another; `seen` tells whom
+        held,          ///< by another, `seen` tells whom; or free and waited for
         contested,     ///< somebody was faster between probe and write: look again
         session_dead,  ///< ours
     };

@@ -13,15 +13,23 @@ clock_timestamp()
 -- Whether session m can be granted anything.
 (not m.ended and m.expires_at > clock_timestamp())
 
+-- fragment waited
+-- Whether somebody live waits for the name $1. A ticket whose session has expired is in nobody's way:
+-- it can never be served.
+exists (select from rowlock_waiter w join rowlock_session m on m.id = w.session
+         where w.name = $1::text and {live})
+
 -- fragment look
--- What a look at lease l and its session s tells; the columns strategy::look reads.
+-- What a look at lease l, named $1, and its session s tells; the columns strategy::look reads. The
+-- queue is looked at only if the lease is free.
 (l.name is not null)::int as present,
 l.token as token,
 {free}::int as free,
 l.grant_id as grant_id,
 l.session as session,
 coalesce(s.expires_at <= clock_timestamp(), false)::int as expired,
-(extract(epoch from least(s.expires_at, l.deadline) - clock_timestamp()) * 1000000)::bigint as remaining
+(extract(epoch from least(s.expires_at, l.deadline) - clock_timestamp()) * 1000000)::bigint as remaining,
+case when {free} then {waited}::int else 0 end as waited
 
 -- fragment info
 -- What people want to know of lease l and its holder s; the columns strategy::info reads.

@@ -1,0 +1,9 @@
+-- What a place in a queue passes on to the lease that it becomes.
+--   thread, note  of the waiter; copied to the lease
+--   deadline_us   the lease ends so long after its grant; null = never
+-- The index is for a client that looks at all its places at once, and for the deletion of its session.
+alter table rowlock_waiter
+    add column thread text,
+    add column note text,
+    add column deadline_us bigint;
+create index on rowlock_waiter (session);
