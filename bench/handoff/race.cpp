@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cmath>
 #include <csignal>
 #include <cstddef>
 #include <cstdlib>
@@ -262,7 +263,7 @@ void await_end(const contest& what, const arena& shared, children& crew) {
 }
 
 double quantile_us(std::vector<std::uint32_t>& samples, double fraction) {
-    if (samples.empty()) return 0;
+    if (samples.empty()) return std::nan("");
     const auto rank = static_cast<std::size_t>(fraction * static_cast<double>(samples.size() - 1));
     const auto at = samples.begin() + static_cast<std::ptrdiff_t>(rank);
     std::ranges::nth_element(samples, at);

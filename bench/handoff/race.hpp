@@ -42,7 +42,7 @@ struct race_options {
 
 struct race_result {
     double grants_per_second = 0;
-    double handoff_p50_us = 0;
+    double handoff_p50_us = 0;  ///< no number if there was no hand-off
     double handoff_p99_us = 0;
     double statements_per_grant = 0;
     std::uint64_t fewest = 0;  ///< grants of one client

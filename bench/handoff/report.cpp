@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdio>
 #include <fstream>
+#include <iterator>
 #include <stdexcept>
 
 namespace handoff {
@@ -21,9 +22,22 @@ T median(const std::vector<race_result>& rounds, T race_result::*value) {
     return *middle;
 }
 
-// Digits beyond these would be noise.
-double rounded(double value, double unit) {
-    return std::round(value / unit) * unit;
+/// Of the rounds that measured something at all.
+double median_time(const std::vector<race_result>& rounds, double race_result::*value) {
+    std::vector<race_result> measured;
+    std::ranges::copy_if(rounds, std::back_inserter(measured),
+                         [value](const race_result& each) { return !std::isnan(each.*value); });
+    return measured.empty() ? std::nan("") : median(measured, value);
+}
+
+/// Digits beyond these would be noise. No number: nothing was there to be measured.
+nlohmann::ordered_json rounded(double value, double steps_per_unit) {
+    if (std::isnan(value)) return nullptr;
+    return std::round(value * steps_per_unit) / steps_per_unit;
+}
+
+std::string shown(double microseconds) {
+    return std::isnan(microseconds) ? "none" : fmt::format("{:.0f}", microseconds);
 }
 
 }  // namespace
@@ -31,8 +45,8 @@ double rounded(double value, double unit) {
 race_result median_of(const std::vector<race_result>& rounds) {
     race_result result;
     result.grants_per_second = median(rounds, &race_result::grants_per_second);
-    result.handoff_p50_us = median(rounds, &race_result::handoff_p50_us);
-    result.handoff_p99_us = median(rounds, &race_result::handoff_p99_us);
+    result.handoff_p50_us = median_time(rounds, &race_result::handoff_p50_us);
+    result.handoff_p99_us = median_time(rounds, &race_result::handoff_p99_us);
     result.statements_per_grant = median(rounds, &race_result::statements_per_grant);
     // Those of one round, that of the median fairness: the two belong together.
     std::vector<race_result> by_fairness = rounds;
@@ -56,9 +70,9 @@ void print_heading() {
 void print_row(const std::string& database, int clients, const std::string& title,
                const race_result& result) {
     fmt::print(
-        "{:<11} {:>7}  {:<24} {:>8.0f} {:>9.0f} {:>9.0f} {:>10.2f} {:>11} {:>8.2f} {:>9.1f} ms\n",
-        database, clients, title, result.grants_per_second, result.handoff_p50_us,
-        result.handoff_p99_us, result.statements_per_grant,
+        "{:<11} {:>7}  {:<24} {:>8.0f} {:>10} {:>10} {:>10.2f} {:>11} {:>8.2f} {:>9.1f} ms\n",
+        database, clients, title, result.grants_per_second, shown(result.handoff_p50_us),
+        shown(result.handoff_p99_us), result.statements_per_grant,
         fmt::format("{}-{}", result.fewest, result.most), result.fairness(),
         static_cast<double>(result.longest_wait.count()) / 1000);
     std::fflush(stdout);
@@ -69,13 +83,13 @@ nlohmann::ordered_json as_json(const std::string& database, int clients, const r
     nlohmann::ordered_json row;
     row["database"] = database;
     row["clients"] = clients;
-    row["grants_per_second"] = rounded(ours.grants_per_second, 0.1);
-    row["handoff_p50_us"] = rounded(ours.handoff_p50_us, 0.1);
-    row["handoff_p99_us"] = rounded(ours.handoff_p99_us, 0.1);
+    row["grants_per_second"] = rounded(ours.grants_per_second, 10);
+    row["handoff_p50_us"] = rounded(ours.handoff_p50_us, 10);
+    row["handoff_p99_us"] = rounded(ours.handoff_p99_us, 10);
     row["floor_p50_us"] = nullptr;
-    if (floor) row["floor_p50_us"] = rounded(floor->handoff_p50_us, 0.1);
-    row["statements_per_grant"] = rounded(ours.statements_per_grant, 0.001);
-    row["fairness"] = rounded(ours.fairness(), 0.0001);
+    if (floor) row["floor_p50_us"] = rounded(floor->handoff_p50_us, 10);
+    row["statements_per_grant"] = rounded(ours.statements_per_grant, 1000);
+    row["fairness"] = rounded(ours.fairness(), 10000);
     return row;
 }
 
