@@ -126,6 +126,7 @@ statements::statements(sql::dialect dialect, const loader& load)
       waited_for{load("waited_for")},
       names_after{load("names_after")},
       restore_lease{load("restore_lease")},
+      queue{load("queue")},
       cancel{load.maybe("cancel")},
       tickets{load.maybe("tickets")},
       grant_next{load.maybe("grant_next")},

@@ -36,7 +36,7 @@ struct statements {
 
     // Queues. PostgreSQL hands over in one statement; the others look, then take the lease for the
     // waiter and delete its ticket in a short transaction.
-    sql::statement enqueue, places, served, waited_for, names_after, restore_lease;
+    sql::statement enqueue, places, served, waited_for, names_after, restore_lease, queue;
     std::optional<sql::statement> cancel, tickets;        ///< MySQL: tickets, delete_waiter
     std::optional<sql::statement> grant_next, hand_over;  ///< PostgreSQL
     std::optional<sql::statement> next_waiter;            ///< the others, with take

@@ -114,6 +114,8 @@ public:
                                       sql::deadline until) const;
     std::vector<lease_info> list(sql::connection& db, std::string_view prefix, const page& page,
                                  sql::deadline until) const;
+    std::vector<waiter_info> queue(sql::connection& db, std::string_view name,
+                                   sql::deadline until) const;
 
     [[nodiscard]] const dialect::statements& sql() const noexcept { return sql_; }
 

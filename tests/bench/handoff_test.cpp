@@ -11,6 +11,10 @@ namespace {
 
 using nlohmann::json;
 
+constexpr const char* url_variables[] = {
+    "ROWLOCK_TEST_POSTGRESQL_SOCKET_URL", "ROWLOCK_TEST_POSTGRESQL_URL",
+    "ROWLOCK_TEST_MARIADB_SOCKET_URL", "ROWLOCK_TEST_MARIADB_URL"};
+
 /// What the benchmark wrote; its folder for SQLite is a scratch folder.
 json measured(const std::string& database, const tool::arguments& more = {}) {
     const tool::scratch folder;
@@ -20,9 +24,7 @@ json measured(const std::string& database, const tool::arguments& more = {}) {
         "--rounds",           "1",          "--json", file};
     command.insert(command.end(), more.begin(), more.end());
     tool::setting with{.variables = {{"TMPDIR", folder.path()}}};
-    for (const char* const name :
-         {"ROWLOCK_TEST_POSTGRESQL_SOCKET_URL", "ROWLOCK_TEST_POSTGRESQL_URL",
-          "ROWLOCK_TEST_MARIADB_SOCKET_URL", "ROWLOCK_TEST_MARIADB_URL"}) {
+    for (const char* const name : url_variables) {
         if (const char* const value = std::getenv(name)) with.variables[name] = value;
     }
     tool::process program{command, with};
@@ -69,7 +71,9 @@ TEST_CASE("the hand-off benchmark runs for clients that barge and that poll") {
 }
 
 TEST_CASE("the hand-off benchmark says so when there is nothing to measure") {
-    tool::process program{{ROWLOCK_HANDOFF_PATH, "--database", "postgresql"}};
+    tool::setting without;
+    for (const char* const name : url_variables) without.variables[name] = "";
+    tool::process program{{ROWLOCK_HANDOFF_PATH, "--database", "postgresql"}, without};
     CHECK(program.wait() == 1);
     CHECK(program.err().find("nothing was measured") != std::string::npos);
 }
