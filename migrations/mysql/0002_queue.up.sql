@@ -4,7 +4,8 @@
 --   ticket        the lowest is served first. Galera nodes hand out interleaved tickets: there the
 --                 order is nearly that of arrival
 --   name          of the lease that is waited for
---   session       who waits. The index is for a client that looks at all its places at once
+--   session       who waits. The index is for a client that looks at all its places at once, and
+--                 for whoever follows a circle of waiters from a holder to what that waits for
 --   grant_id      becomes the grant_id of the lease. Delete rows by ticket: deleting by this key
 --                 deadlocks with inserts
 --   mode          0 = exclusive, the only one so far
@@ -24,5 +25,5 @@ create table if not exists rowlock_waiter (
     deadline_us bigint null,
     unique key rowlock_waiter_grant_id (grant_id),
     key rowlock_waiter_name_ticket (name, ticket),
-    key rowlock_waiter_session (session)
+    key rowlock_waiter_session_thread (session, thread)
 ) engine = InnoDB row_format = dynamic default character set utf8mb4 collate utf8mb4_bin;

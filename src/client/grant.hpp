@@ -48,6 +48,7 @@ struct grant {
     enum class state : unsigned char { held, released_in, releasing, released, lost };
 
     std::string name;
+    std::string thread;  ///< that acquired it, as far as deadlocks are concerned
     fencing_token token;
     std::int64_t grant_id = 0;
     std::int64_t session_id = 0;

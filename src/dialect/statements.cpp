@@ -126,6 +126,8 @@ statements::statements(sql::dialect dialect, const loader& load)
       waited_for{load("waited_for")},
       names_after{load("names_after")},
       restore_lease{load("restore_lease")},
+      deadlocks{load("deadlocks")},
+      free_with_waiters{load("free_with_waiters")},
       queue{load("queue")},
       cancel{load.maybe("cancel")},
       tickets{load.maybe("tickets")},

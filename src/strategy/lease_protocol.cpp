@@ -239,20 +239,23 @@ bool lease_protocol::put_out(sql::connection& db, std::string_view name, const l
     return true;
 }
 
-void lease_protocol::reclaim(sql::connection& db, std::string_view owner, std::int64_t session,
-                             sql::deadline until) const {
+std::vector<std::int64_t> lease_protocol::reclaim(sql::connection& db, std::string_view owner,
+                                                  std::int64_t session, sql::deadline until) const {
     // One transaction: were the session ended in a commit of its own, a waiter could slip in before
     // the leases are moved.
     transaction_scope transaction{db, until};
     const auto predecessors = run(db, sql_.predecessors, until, owner, session);
+    std::vector<std::int64_t> ended;
     for (std::size_t i = 0; i < predecessors.rows(); ++i) {
         const std::int64_t old = predecessors.integer(i, 0);
         if (!changed_one(run(db, sql_.end_session, until, old))) continue;
+        ended.push_back(old);
         for (const auto& lease : leases_of(db, old, until)) {
             run(db, sql_.reclaim_lease, until, lease.name, session, old, lease.token);
         }
     }
     transaction.commit(until);
+    return ended;
 }
 
 std::optional<lease_info> lease_protocol::inspect(sql::connection& db, std::string_view name,

@@ -43,7 +43,7 @@ struct look {
     std::int64_t session = 0;                ///< of the holder
     bool holder_expired = false;             ///< but not ended: end it, then take the lease
     std::chrono::microseconds remaining{0};  ///< until the holder expires
-    bool waited = false;  ///< free, but somebody live stands in its queue
+    bool waited = false;                     ///< free, but somebody live stands in its queue
 };
 
 struct attempt {
@@ -103,12 +103,16 @@ public:
                                          sql::deadline until) const;
     /// True if a holder was put out; false if the lease was free. A repetition after a lost reply
     /// is given the same `victim` (the token of the holder that is meant, filled in by the first)
-    /// and leaves a newer holder alone.
+    /// and leaves a newer holder alone. Frees, and gives to nobody: the caller runs
+    /// queue_protocol::grant_next afterwards.
     bool force_release(sql::connection& db, std::string_view name,
                        std::optional<std::int64_t>& victim, sql::deadline until) const;
-    /// Ends the owner's other sessions and moves their leases to `session`, in one transaction.
-    void reclaim(sql::connection& db, std::string_view owner, std::int64_t session,
-                 sql::deadline until) const;
+    /// Ends the owner's other sessions and moves their leases to `session`, in one transaction:
+    /// past those who wait for them. Their places in queues die with them. Returns the sessions
+    /// that were ended: a lease that was being given to one of them, or whose deadline has passed,
+    /// goes to nobody unless the caller looks (queue_protocol::names_after, grant_next).
+    std::vector<std::int64_t> reclaim(sql::connection& db, std::string_view owner,
+                                      std::int64_t session, sql::deadline until) const;
 
     std::optional<lease_info> inspect(sql::connection& db, std::string_view name,
                                       sql::deadline until) const;

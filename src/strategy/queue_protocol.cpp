@@ -2,6 +2,7 @@
 
 #include "strategy/run_statement.hpp"
 #include "strategy/transaction_scope.hpp"
+#include "strategy/wait_graph.hpp"
 #include <rowlock/error.hpp>
 
 #include <algorithm>
@@ -245,6 +246,11 @@ std::vector<std::string> queue_protocol::names_after(sql::connection& db, std::i
     names.reserve(rows.rows());
     for (std::size_t row = 0; row < rows.rows(); ++row) names.emplace_back(rows.text(row, 0));
     return names;
+}
+
+std::vector<deadlock_found> queue_protocol::deadlocks(sql::connection& db, std::int64_t session,
+                                                      sql::deadline until) const {
+    return wait_graph{run(db, leases_.sql().deadlocks, until, session)}.circles(session);
 }
 
 std::string notification_channel(std::int64_t session) {
