@@ -106,6 +106,7 @@ statements::statements(sql::dialect dialect, const loader& load)
       end_session{load("end_session")},
       delete_session{load("delete_session")},
       bump_revision{load("bump_revision")},
+      extend_session{load("extend_session")},
       acquire{load.maybe("acquire")},
       take{load.maybe("take")},
       insert_lease{load.maybe("insert_lease")},

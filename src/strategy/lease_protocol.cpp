@@ -130,6 +130,11 @@ void lease_protocol::delete_session(sql::connection& db, std::int64_t session,
     run(db, sql_.delete_session, until, session);
 }
 
+bool lease_protocol::extend_session(sql::connection& db, std::int64_t session, microseconds ttl,
+                                    sql::deadline until) const {
+    return changed_one(run(db, sql_.extend_session, until, session, ttl.count()));
+}
+
 attempt lease_protocol::acquire(sql::connection& db, const grant_request& request,
                                 sql::deadline until) const {
     if (!sql_.acquire) {
