@@ -462,8 +462,10 @@ bool engine::send_release(grant& held, bool& unknown) {
         steady::now() + options_.statement_deadline, std::stop_token{},
         [&](sql::connection& db, sql::deadline until) {
             try {
-                return queue_.release(db, held.name, held.session_id, held.grant_id, contended,
-                                      until);
+                auto released = queue_.release(db, held.name, held.session_id, held.grant_id,
+                                               contended, until);
+                if (released.next) wake(db, *released.next, until);
+                return released;
             } catch (const error& failure) {
                 unknown = unknown || failure.kind() == errc::outcome_unknown;
                 throw;
@@ -563,7 +565,7 @@ client_stats engine::stats() const {
     all.connections = pool_.open_connections() + (heartbeat_connected_ ? 1u : 0u);
     if (const auto room = open_room()) {
         all.waiting = room->waiting();
-        all.connections += room->connected() ? 1u : 0u;
+        all.connections += room->connections();
     }
     if (const auto ours = current()) {
         all.held = ours->held_count();
@@ -606,8 +608,8 @@ void engine::close() noexcept {
     if (room) room->stop();
     workers[0].reset();
     workers[1].reset();
-    auto rest = room ? room->close() : waiting_room::leftovers{};
     const auto until = steady::now() + options_.statement_deadline;
+    auto rest = room ? room->close(until) : waiting_room::leftovers{};
     if (const auto ours = current()) {
         if (end_own_session(*ours, rest.places, until)) rest.sessions.push_back(ours->id());
         const std::lock_guard lock{state_mutex_};

@@ -153,6 +153,8 @@ private:
     void look_for_waiters(const std::string& name, bool reply_lost = false) noexcept;
     void look_for_waiters_soon(const std::string& name) noexcept;
     void look_for_waiters_after(std::int64_t ended_session) noexcept;
+    void wake(sql::connection& db, const strategy::handed_over& next,
+              sql::deadline until) noexcept;
     void note_contended(const std::string& name);
     [[nodiscard]] bool is_contended(const std::string& name) const;
     void hand_on(std::vector<std::string> names, const std::vector<std::int64_t>& ended,
@@ -181,6 +183,7 @@ private:
     nanoseconds after_failed_beat(session& ours, const error& failure) noexcept;
     void after_beat(session& ours, sql::deadline until);
     void compare_with_database(session& ours, sql::deadline until);
+    void give_up_strays(session& ours, sql::deadline until);
     void resolve_unknown(session& ours, sql::deadline until);
     std::vector<std::int64_t> end_lost_sessions(sql::deadline until);
     sql::connection& heartbeat_connection(sql::deadline until);

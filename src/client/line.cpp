@@ -2,6 +2,7 @@
 
 #include "client/acquisition.hpp"
 #include "client/waiting_room.hpp"
+#include "strategy/wake_up.hpp"
 #include <rowlock/error.hpp>
 
 #include <unistd.h>
@@ -181,6 +182,18 @@ void engine::look_for_waiters_after(std::int64_t ended_session) noexcept {
         room()->session_ended(ended_session);
     } catch (...) {
         // As above.
+    }
+}
+
+/// Where the statement that gave it did not. A hint: if it does not arrive, a poll finds the grant.
+void engine::wake(sql::connection& db, const strategy::handed_over& next,
+                  sql::deadline until) noexcept {
+    if (db.speaks() != sql::dialect::mysql) return;
+    if (const auto ours = current(); ours && ours->id() == next.session) return;
+    try {
+        strategy::wake_up::wake(db, next.session, until);
+    } catch (...) {
+        // The connection broke. What was given is committed.
     }
 }
 

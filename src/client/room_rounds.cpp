@@ -92,6 +92,8 @@ nanoseconds waiting_room::after_failure(const error& failure) noexcept {
     if (db_ && (!db_->alive() || db_->discarded())) {
         disconnect();
         engine_.connection_broke();
+        const guard lock{mutex_};
+        poll_wanted_ = true;  // to be heard again, too
     }
     const bool passes = failure.retryable() || failure.kind() == errc::outcome_unknown;
     try {
@@ -123,11 +125,9 @@ void waiting_room::connect() {
         db_ = engine_.pool_.make(until);
         connected_ = true;
         set_up(until);
-        // Whatever was said meanwhile was not heard.
-        const guard lock{mutex_};
-        poll_wanted_ = true;
     }
     if (const auto ours = engine_.current()) listen(ours->id());
+    let_sleep();
 }
 
 void waiting_room::disconnect() noexcept {
@@ -175,10 +175,51 @@ void waiting_room::listen(std::int64_t session) {
     poll_wanted_ = true;  // what was said before we listened
 }
 
+/// Where the database has nothing to notify with, a second thread sleeps in the server.
+void waiting_room::let_sleep() {
+    if (db_->speaks() != sql::dialect::mysql || !may_sleep_) return;
+    std::int64_t session = 0;
+    {
+        const guard lock{mutex_};
+        if (!turns_.empty()) session = turns_.begin()->second->ours->id();
+    }
+    if (session == 0 && !sleeper_) return;
+    if (!sleeper_) {
+        // A sleep that has not begun yet cannot be ended: a look when it has.
+        constexpr auto under_way = 3ms;
+        const auto look_soon = [this] {
+            const guard lock{mutex_};
+            poll_at_ = std::min<nanoseconds>(poll_at_, now() + under_way);
+            poke();
+        };
+        const auto woken = [this] {
+            engine_.count(engine::counter::wake_ups);
+            look_at_all();
+        };
+        try {
+            auto made = std::make_unique<sleeper>(
+                sleeper::surroundings{.connect = [this](sql::deadline until) {
+                                          return engine_.pool_.make(until);
+                                      },
+                                      .on_sleep = look_soon,
+                                      .on_woken = woken,
+                                      .statement_deadline = options_.statement_deadline});
+            const guard lock{mutex_};
+            sleeper_ = std::move(made);
+        } catch (const std::system_error&) {
+            may_sleep_ = false;  // no thread: looking often does without
+            return;
+        }
+    }
+    sleeper_->sleep_for(session);
+}
+
 /// What was said to us, also while statements ran.
 void waiting_room::hear() {
     if (notifications_ == nullptr || !db_->alive()) return;
-    for (const auto& said : notifications_->take()) heard(said.payload);
+    for (auto all = notifications_->take(); !all.empty(); all = notifications_->take()) {
+        for (const auto& said : all) heard(said.payload);
+    }
 }
 
 void waiting_room::heard(std::string_view payload) {
@@ -239,12 +280,15 @@ void waiting_room::answer_cancelled(const std::shared_ptr<turn>& which, bool del
         const auto granted =
             queue_.served(*db_, which->name, which->ours->id(), which->grant_id, soon());
         if (granted) return serve(which, granted->token, sent, granted->deadline_us);
-        engine_.give_back(*which->ours, which->name, which->grant_id);
-    } else {
-        which->ours->forget(which->grant_id);
     }
     const guard lock{mutex_};
+    // Told by somebody else meanwhile, it may even have been released by now.
     if (which->over()) return;
+    if (deleted) {
+        which->ours->forget(which->grant_id);
+    } else {
+        engine_.give_back(*which->ours, which->name, which->grant_id);
+    }
     end(*which, turn::state::cancelled);
     engine_.count(engine::counter::cancelled);
     // It may have been chosen by a grant_next that found it gone.
@@ -327,7 +371,10 @@ void waiting_room::hand_on_due() {
 }
 
 void waiting_room::hand_on(const std::string& name) {
-    if (const auto next = queue_.grant_next(*db_, name, soon_for_a_write())) handed_over(*next);
+    const auto next = queue_.grant_next(*db_, name, soon_for_a_write());
+    if (!next) return;
+    handed_over(*next);
+    engine_.wake(*db_, *next, soon());
 }
 
 void waiting_room::verify_told() {
@@ -368,7 +415,7 @@ void waiting_room::poll() {
         }
     }
     last_poll_ = now();
-    round_ = {};
+    strays_ = std::exchange(round_, {}).strays;
     try {
         // Of one session, but for the moment in which one is lost.
         while (!standing.empty()) {
@@ -417,8 +464,11 @@ void waiting_room::poll(const std::shared_ptr<session>& ours,
 /// What our place shows of its lease and its holder.
 void waiting_room::look_after(const strategy::place& at, session& ours) {
     if (!ours.knows(at.grant_id)) {
-        // Nobody here waits at it: an insertion that came late.
-        if (!ours.is_unresolved(at.grant_id)) engine_.give_back(ours, at.name, at.grant_id);
+        // Over since this was read; or nobody here waits at it, an insertion that came late, and
+        // then it stands there the next time, too.
+        if (ours.is_unresolved(at.grant_id)) return;
+        round_.strays.insert(at.grant_id);
+        if (strays_.contains(at.grant_id)) engine_.give_back(ours, at.name, at.grant_id);
         return;
     }
     if (at.holder_expired) {
@@ -464,10 +514,11 @@ void waiting_room::ask_after(const std::shared_ptr<turn>& missing) {
         queue_.served(*db_, missing->name, missing->ours->id(), missing->grant_id, soon());
     round_.changed = true;
     if (granted) return serve(missing, granted->token, sent, granted->deadline_us);
+    const guard lock{mutex_};
+    if (missing->over()) return;
     // Should it turn up after all, on a server that lags behind, nobody waits there any more.
     engine_.give_back(*missing->ours, missing->name, missing->grant_id);
-    const guard lock{mutex_};
-    if (!missing->over()) end(*missing, turn::state::vanished);
+    end(*missing, turn::state::vanished);
 }
 
 /// Only a thread that holds a lease while it waits for another can be part of a circle.
@@ -508,7 +559,7 @@ void waiting_room::give_way(const strategy::deadlock_found& circle, session& our
 void waiting_room::pace() {
     constexpr std::int64_t no_matter = 64;
     const nanoseconds longest = options_.poll_interval;
-    if (listening_for_ != 0) {
+    if (is_woken()) {
         pause_ = longest;
     } else if (round_.changed || pause_ == 0ns) {
         pause_ = std::min<nanoseconds>(longest, 2ms * std::min(round_.first, no_matter));
@@ -517,6 +568,10 @@ void waiting_room::pace() {
     }
     const guard lock{mutex_};
     poll_at_ = std::min({poll_at_, last_poll_ + pause_, round_.expiry});
+}
+
+bool waiting_room::is_woken() const {
+    return listening_for_ != 0 || (sleeper_ && sleeper_->asleep());
 }
 
 sql::deadline waiting_room::soon() const {

@@ -157,10 +157,25 @@ void engine::compare_with_database(session& ours, sql::deadline until) {
             rows, [&](const auto& row) { return row.grant_id == granted->grant_id; });
         if (!there && lose(*granted, loss_reason::forced_release)) ours.forget(granted->grant_id);
     }
-    // Places at which nobody waits any more, put there by a statement that came late.
-    for (const auto& place : queue_.places_of(db, ours.id(), until).waiting) {
-        if (ours.knows(place.grant_id) || ours.is_unresolved(place.grant_id)) continue;
-        give_back(ours, place.name, place.grant_id);
+    give_up_strays(ours, until);
+}
+
+/// Places at which nobody waits any more, put there by a statement that came late. One that was
+/// merely over between the read and the look at what we know is not there the second time.
+void engine::give_up_strays(session& ours, sql::deadline until) {
+    const auto unknown = [&] {
+        auto standing = queue_.places_of(*heartbeat_db_, ours.id(), until).waiting;
+        std::erase_if(standing, [&](const auto& each) {
+            return ours.knows(each.grant_id) || ours.is_unresolved(each.grant_id);
+        });
+        return standing;
+    };
+    const auto before = unknown();
+    if (before.empty()) return;
+    for (const auto& place : unknown()) {
+        const bool again = std::ranges::any_of(
+            before, [&](const auto& each) { return each.grant_id == place.grant_id; });
+        if (again) give_back(ours, place.name, place.grant_id);
     }
 }
 

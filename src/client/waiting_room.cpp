@@ -23,7 +23,8 @@ waiting_room::waiting_room(engine& owner)
       options_{owner.options()},
       queue_{owner.queue_},
       alarm_{clock_},
-      may_listen_{options_.wake_ups == wake_ups::automatic} {
+      may_listen_{options_.wake_ups == wake_ups::automatic},
+      may_sleep_{may_listen_} {
     if (options_.time) subscription_ = options_.time->on_advance([this] { look_at_all(); });
     try {
         thread_ = service::quiet_thread([this] { run(); });
@@ -152,17 +153,22 @@ std::size_t waiting_room::waiting() const {
     return turns_.size();
 }
 
+std::size_t waiting_room::connections() const {
+    const guard lock{mutex_};
+    return (connected_ ? 1u : 0u) + (sleeper_ && sleeper_->connected() ? 1u : 0u);
+}
+
 void waiting_room::stop() noexcept {
     stopping_ = true;
     poke();
 }
 
-waiting_room::leftovers waiting_room::close() noexcept {
+waiting_room::leftovers waiting_room::close(sql::deadline until) noexcept {
     subscription_.reset();
     stop();
     if (thread_.joinable()) thread_.join();
-    db_.reset();
-    connected_ = false;
+    if (sleeper_) sleeper_->stop(db_.get(), until);
+    disconnect();
     leftovers rest;
     try {
         const guard lock{mutex_};

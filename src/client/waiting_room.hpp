@@ -1,5 +1,6 @@
 #pragma once
 
+#include "client/sleeper.hpp"
 #include "client/turn.hpp"
 #include "service/clock.hpp"
 #include "strategy/queue_protocol.hpp"
@@ -18,6 +19,7 @@
 #include <string_view>
 #include <thread>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 namespace rowlock::detail {
@@ -71,10 +73,10 @@ public:
     void session_ended(std::int64_t id);
     /// Our session is lost: nobody waits in it any more.
     void session_lost(std::int64_t id, loss_reason why) noexcept;
-    void look_at_all() noexcept;  ///< the hand-moved clock was moved
+    void look_at_all() noexcept;  ///< something changed that nobody can name
 
     [[nodiscard]] std::size_t waiting() const;
-    [[nodiscard]] bool connected() const noexcept { return connected_; }
+    [[nodiscard]] std::size_t connections() const;
 
     /// No further step is begun, and whoever waits is told.
     void stop() noexcept;
@@ -84,7 +86,7 @@ public:
         std::vector<std::string> names;    ///< to be handed on
         std::vector<std::int64_t> sessions;
     };
-    leftovers close() noexcept;
+    leftovers close(sql::deadline until) noexcept;
 
 private:
     using guard = std::unique_lock<std::mutex>;
@@ -141,6 +143,8 @@ private:
     void look_for_deadlocks(session& ours, const std::vector<std::shared_ptr<turn>>& standing);
     void give_way(const strategy::deadlock_found& circle, session& ours);
     void pace();
+    [[nodiscard]] bool is_woken() const;
+    void let_sleep();
     [[nodiscard]] sql::deadline soon() const;
     [[nodiscard]] sql::deadline soon_for_a_write() const;
 
@@ -159,6 +163,7 @@ private:
     agenda looks_;    ///< names to look for waiters of
     std::vector<std::int64_t> ended_;
     std::vector<told> told_;
+    std::unique_ptr<sleeper> sleeper_;  ///< where one is needed, from the first wait on
     bool poll_wanted_ = false;
     nanoseconds poll_at_ = service::alarm::never;
 
@@ -169,16 +174,20 @@ private:
     std::unique_ptr<sql::connection> db_;
     sql::notifications* notifications_ = nullptr;
     bool may_listen_;
+    bool may_sleep_;
     bool pooler_known_ = false;
     std::int64_t listening_for_ = 0;
     nanoseconds last_poll_{0};
     nanoseconds pause_{0};
     /// What the poll that runs has seen.
-    struct {
+    struct sight {
         bool changed = false;
         std::int64_t first = 1'000'000;  ///< the best of our positions
         nanoseconds expiry = service::alarm::never;
-    } round_;
+        std::unordered_set<std::int64_t> strays{};  ///< places of ours that nobody knows
+    };
+    sight round_;
+    std::unordered_set<std::int64_t> strays_;  ///< of the poll before
     int failures_ = 0;
     nanoseconds failing_since_{0};
     nanoseconds retry_at_{0};

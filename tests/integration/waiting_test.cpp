@@ -4,13 +4,16 @@
 #include "support/blocked.hpp"
 #include "support/failure.hpp"
 #include "support/interception.hpp"
+#include "strategy/queue_protocol.hpp"
 #include "support/lock_database.hpp"
 #include <rowlock/rowlock.hpp>
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
+#include <functional>
 #include <future>
 #include <mutex>
 #include <string>
@@ -85,5 +88,499 @@ TEST_CASE("threads and clients are served in the order in which they came") {
         CHECK(nobody_holds(database));
         CHECK(first.stats().handed_over + second.stats().handed_over == many);
         CHECK(first.stats().waiting == 0);
+    }
+}
+
+TEST_CASE("nobody passes those who stand in line, unless he asks for it") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        client locks{database.source(), database.options()};
+        // The place of a live session that is never served: its lease is free.
+        const auto protocol = database.protocol();
+        const strategy::queue_protocol queue{protocol};
+        const auto db = database.connect();
+        protocol.open_session(*db, {7, "owner", "host", "program", 1, 60s}, support::soon());
+        queue.enqueue(*db, {"job", 7, 70, "", "", std::nullopt}, support::soon());
+        CHECK_FALSE(locks.try_acquire("job"));
+        CHECK(places(database, 1));
+        auto passed = locks.try_acquire("job", {.queueing = queueing::barging});
+        CHECK(passed);
+        passed->release();
+        // Handed on by the release.
+        CHECK(eventually([&] {
+            return database.number("select coalesce(max(session), 0) from rowlock_lease") == 7;
+        }));
+        // Who barges waits without a place.
+        CHECK_FALSE(locks.try_acquire_for("job", 60ms, {.queueing = queueing::barging}));
+        CHECK(places(database, 0));
+    }
+}
+
+TEST_CASE("whatever ends a lease wakes the first waiter at once") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        client waiter{database.source(), database.options({.poll_interval = far_poll(database)})};
+        std::optional<client> holder{std::in_place, database.source(),
+                                     database.options({.ttl = 1s})};
+        steady::time_point got;
+        const auto wait = [&] {
+            auto waiting = std::async(std::launch::async, [&] {
+                auto lease = waiter.acquire("job");
+                got = steady::now();
+                lease.release();
+            });
+            REQUIRE(places(database, 1));
+            // It has looked at its place, and sleeps.
+            REQUIRE(eventually([&] { return waiter.stats().polls > 0; }));
+            return waiting;
+        };
+        SUBCASE("a release") {
+            auto lease = holder->acquire("job");
+            auto waiting = wait();
+            const auto start = steady::now();
+            lease.release();
+            waiting.get();
+            CHECK(got - start < at_once);
+        }
+        SUBCASE("a forced release") {
+            const auto lease = holder->acquire("job");
+            auto waiting = wait();
+            const auto start = steady::now();
+            CHECK(holder->force_release("job"));
+            waiting.get();
+            CHECK(got - start < at_once);
+        }
+        SUBCASE("the end of its client") {
+            const auto lease = holder->acquire("job");
+            auto waiting = wait();
+            const auto start = steady::now();
+            holder.reset();
+            waiting.get();
+            CHECK(got - start < at_once);
+        }
+        SUBCASE("the deadline of the lease") {
+            const auto lease = holder->acquire("job", {.deadline = 700ms});
+            const auto start = steady::now();
+            auto waiting = wait();
+            waiting.get();
+            CHECK(got - start < 700ms + at_once);
+        }
+        SUBCASE("the death of its holder") {
+            const auto protocol = database.protocol();
+            const auto db = database.connect();
+            protocol.open_session(*db, {7, "owner", "host", "program", 1, 700ms}, support::soon());
+            REQUIRE(protocol.acquire(*db, {"job", 7, 70, "", "", std::nullopt}, support::soon())
+                        .what == strategy::attempt::outcome::granted);
+            const auto start = steady::now();
+            auto waiting = wait();
+            waiting.get();
+            CHECK(got - start < 700ms + at_once);
+        }
+        CHECK(places(database, 0));
+    }
+}
+
+TEST_CASE("a release that comes between the failed try and the place is seen") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        interception network;
+        client holder{database.source(), database.options()};
+        client waiter{network.wrap(database.source()), database.options({.poll_interval = 10s})};
+        auto lease = holder.acquire("job");
+        std::atomic<bool> released{false};
+        SUBCASE("before the ticket is written") {
+            network.before([&](std::string_view what) {
+                if (what == "enqueue" && !released.exchange(true)) lease.release();
+            });
+        }
+        SUBCASE("before its owner listens") {
+            network.after([&](std::string_view what) {
+                if (what == "enqueue" && !released.exchange(true)) lease.release();
+            });
+        }
+        SUBCASE("before its owner looks at the line") {
+            network.before([&](std::string_view what) {
+                if (what == "places" && !released.exchange(true)) lease.release();
+            });
+        }
+        const auto start = steady::now();
+        CHECK(waiter.acquire("job").held());
+        CHECK(steady::now() - start < at_once);
+        CHECK(released);
+    }
+}
+
+namespace {
+
+/// A holder whose release waits for the row, having seen nobody in line; meanwhile somebody stands
+/// there who has looked and found it held. Returns whether the waiter is served soon.
+bool is_served_after_blind_release(support::lock_database& database,
+                                   const std::function<void()>& release) {
+    client waiter{database.source(), database.options({.poll_interval = 10s})};
+    const auto blocker = database.connect();
+    blocker->query("begin", support::soon());
+    blocker->query(
+        "select * from " + database.prefix() + "lease where name = 'job' for update",
+        support::soon());
+    auto releasing = std::async(std::launch::async, release);
+    REQUIRE(support::somebody_waits_for_a_row(database));
+    std::stop_source stop;
+    auto waiting = std::async(std::launch::async,
+                              [&] { return waiter.acquire("job", stop.get_token()); });
+    REQUIRE(places(database, 1));
+    REQUIRE(eventually([&] { return waiter.stats().polls > 0; }));
+    blocker->query("commit", support::soon());
+    releasing.get();
+    const bool served = waiting.wait_for(at_once) == std::future_status::ready;
+    stop.request_stop();
+    return waiting.get().has_value() && served;
+}
+
+}  // namespace
+
+TEST_CASE("a release that saw nobody in line looks again after its commit") {
+    if (support::lock_database database{support::backend::postgresql}; database.there()) {
+        client holder{database.source(), database.options()};
+        auto lease = holder.acquire("job");
+        CHECK(is_served_after_blind_release(database, [&] { lease.release(); }));
+    }
+}
+
+TEST_CASE("control: without that look nobody serves the waiter") {
+    if (support::lock_database database{support::backend::postgresql}; database.there()) {
+        const auto protocol = database.protocol();
+        const auto db = database.connect();
+        protocol.open_session(*db, {7, "owner", "host", "program", 1, 60s}, support::soon());
+        REQUIRE(protocol.acquire(*db, {"job", 7, 70, "", "", std::nullopt}, support::soon()).what ==
+                strategy::attempt::outcome::granted);
+        const strategy::queue_protocol queue{protocol};
+        CHECK_FALSE(is_served_after_blind_release(database, [&] {
+            const auto done = queue.release(*db, "job", 7, 70, true, support::soon());
+            CHECK(done.freed);
+            CHECK_FALSE(done.next);
+        }));
+    }
+}
+
+TEST_CASE("waiters survive the end of every connection, that of the waiting room included") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        interception network;
+        client holder{database.source(), database.options()};
+        client waiter{network.wrap(database.source()),
+                      database.options({.poll_interval = far_poll(database)})};
+        auto lease = holder.acquire("job");
+        std::optional<rowlock::lease> got;
+        auto waiting = std::async(std::launch::async, [&] { got = waiter.acquire("job"); });
+        REQUIRE(places(database, 1));
+        REQUIRE(eventually([&] { return waiter.stats().polls > 0; }));
+        network.break_connections();
+        if (database.which() == support::backend::postgresql) {
+            CHECK(database.number("select count(*) from (select pg_terminate_backend(pid) from "
+                                  "pg_stat_activity where query like 'LISTEN%' or query like "
+                                  "'%rowlock places%' and pid <> pg_backend_pid()) as gone") > 0);
+        }
+        const auto start = steady::now();
+        lease.release();
+        waiting.get();
+        CHECK(steady::now() - start < at_once);
+        CHECK(got->held());
+        CHECK(waiter.stats().sessions == 1);
+    }
+}
+
+TEST_CASE("a time limit or a stop ends a wait within 50 ms, and the place is given up") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        client holder{database.source(), database.options()};
+        client waiter{database.source(), database.options({.poll_interval = 10s})};
+        const auto lease = holder.acquire("job");
+        SUBCASE("a time limit") {
+            const auto start = steady::now();
+            CHECK_FALSE(waiter.try_acquire_for("job", 200ms));
+            CHECK(steady::now() - start >= 200ms);
+            CHECK(steady::now() - start < 250ms);
+        }
+        SUBCASE("a stop") {
+            std::stop_source stop;
+            auto waiting = std::async(std::launch::async, [&] {
+                CHECK_FALSE(waiter.acquire("job", stop.get_token()));
+                return steady::now();
+            });
+            REQUIRE(places(database, 1));
+            const auto start = steady::now();
+            stop.request_stop();
+            CHECK(waiting.get() - start < 50ms);
+        }
+        SUBCASE("a time limit that has passed takes no place") {
+            CHECK_FALSE(waiter.try_acquire_for("job", 0ms));
+            CHECK(waiter.stats().queued == 0);
+        }
+        CHECK(places(database, 0));
+        CHECK(waiter.stats().waiting == 0);
+    }
+}
+
+TEST_CASE("500 threads are stopped at once, and leave no place behind") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        client holder{database.source(), database.options()};
+        client waiter{database.source(),
+                      database.options({.ttl = 60s, .statement_deadline = 20s})};
+        const auto lease = holder.acquire("job");
+        std::stop_source stop;
+        std::atomic<int> given_up{0};
+        std::vector<std::thread> threads;
+        for (int i = 0; i < 500; ++i) {
+            threads.emplace_back([&] {
+                if (!waiter.acquire("job", stop.get_token())) ++given_up;
+            });
+        }
+        REQUIRE(places(database, 500));
+        REQUIRE(eventually([&] { return waiter.stats().queued == 500; }));
+        const auto start = steady::now();
+        stop.request_stop();
+        const bool all = eventually([&] { return given_up == 500; });
+        const auto took = steady::now() - start;
+        for (auto& each : threads) each.join();
+        CHECK(all);
+        CHECK(took < 250ms);  // 500 threads are woken and counted on two processors
+        CHECK(places(database, 0));
+        CHECK(eventually([&] { return waiter.stats().cancelled == 500; }));
+    }
+}
+
+TEST_CASE("a database that hangs keeps nobody waiting beyond his time") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        interception network;
+        std::promise<void> go_on;
+        const auto gate = go_on.get_future().share();
+        client holder{database.source(), database.options()};
+        auto lease = holder.acquire("job");
+        {
+            client waiter{network.wrap(database.source()), database.options()};
+            std::stop_source stop;
+            auto waiting = std::async(std::launch::async, [&] {
+                CHECK_FALSE(waiter.acquire("job", stop.get_token()));
+                return steady::now();
+            });
+            REQUIRE(places(database, 1));
+            REQUIRE(eventually([&] { return waiter.stats().polls > 0; }));
+            network.before([&](std::string_view) { gate.wait(); });
+            const auto start = steady::now();
+            stop.request_stop();
+            CHECK(waiting.get() - start < 50ms);
+            // It is granted to nobody: given back as soon as the database answers.
+            lease.release();
+            network.before({});
+            go_on.set_value();
+            CHECK(places(database, 0));
+            CHECK(nobody_holds(database));
+        }
+    }
+}
+
+TEST_CASE("a grant that meets a thread giving up is kept, or goes on to the next") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        interception network;
+        client holder{database.source(), database.options()};
+        client waiter{network.wrap(database.source()),
+                      database.options({.poll_interval = far_poll(database)})};
+        client next{database.source(), database.options({.poll_interval = far_poll(database)})};
+        auto lease = holder.acquire("job");
+        std::stop_source stop;
+        auto waiting = std::async(std::launch::async,
+                                  [&] { return waiter.acquire("job", stop.get_token()); });
+        REQUIRE(places(database, 1));
+        auto behind = std::async(std::launch::async, [&] { return next.acquire("job"); });
+        REQUIRE(places(database, 2));
+        REQUIRE(eventually([&] { return waiter.stats().polls > 0; }));
+        std::atomic<bool> once{false};
+        SUBCASE("granted first") {
+            network.before([&](std::string_view what) {
+                if ((what == "cancel" || what == "tickets") && !once.exchange(true)) {
+                    lease.release();
+                }
+            });
+            stop.request_stop();
+            auto kept = waiting.get();
+            if (kept) {
+                CHECK(kept->held());
+                kept->release();
+            }
+            CHECK(behind.get().held());
+        }
+        SUBCASE("granted first, but told too late") {
+            network.before([&](std::string_view what) {
+                if ((what == "cancel" || what == "tickets") && !once.exchange(true)) {
+                    std::this_thread::sleep_for(100ms);  // longer than a thread waits for its answer
+                    lease.release();
+                }
+            });
+            stop.request_stop();
+            CHECK_FALSE(waiting.get());
+            CHECK(behind.get().held());
+        }
+        SUBCASE("given up first") {
+            network.after([&](std::string_view what) {
+                if ((what == "cancel" || what == "delete_waiter") && !once.exchange(true)) {
+                    lease.release();
+                }
+            });
+            stop.request_stop();
+            CHECK_FALSE(waiting.get());
+            CHECK(behind.get().held());
+        }
+        CHECK(once);
+        CHECK(places(database, 0));
+        CHECK(nobody_holds(database));
+    }
+}
+
+TEST_CASE("2000 waits with random short limits leave no place and no lease") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        client locks{database.source(), database.options({.ttl = 60s, .poll_interval = 20ms})};
+        std::atomic<int> inside{0};
+        std::atomic<int> overlaps{0};
+        std::atomic<int> got{0};
+        std::vector<std::future<void>> threads;
+        for (unsigned i = 0; i < 20; ++i) {
+            threads.push_back(std::async(std::launch::async, [&, i] {
+                for (unsigned round = 0; round < 100; ++round) {
+                    const auto limit = std::chrono::microseconds{(i * 7919 + round * 104729) % 9000};
+                    const auto lease = locks.try_acquire_for("job", limit);
+                    if (!lease) continue;
+                    ++got;
+                    if (++inside != 1) ++overlaps;
+                    --inside;
+                }
+            }));
+        }
+        for (auto& each : threads) each.get();
+        CHECK(overlaps == 0);
+        CHECK(got > 0);
+        MESSAGE(got.load(), " of 2000 were granted");
+        CHECK(places(database, 0));
+        CHECK(nobody_holds(database));
+        CHECK(eventually([&] { return locks.stats().unresolved == 0; }));
+    }
+}
+
+TEST_CASE("a waiter whose own session was ended is told") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        client holder{database.source(), database.options()};
+        auto lease = holder.acquire("job");
+        client waiter{database.source(), database.options({.ttl = 3s, .poll_interval = 10s})};
+        errc kind{};
+        auto waiting = std::async(std::launch::async, [&] {
+            kind = kind_of([&] { static_cast<void>(waiter.acquire("job")); });
+            return steady::now();
+        });
+        REQUIRE(places(database, 1));
+        const auto start = steady::now();
+        database.run(std::string{"update rowlock_session set ended = "} +
+                     (database.speaks() == sql::dialect::postgresql ? "true" : "1") +
+                     " where id in (select session from rowlock_waiter)");
+        CHECK(waiting.get() - start < 1s + at_once);  // one heartbeat
+        CHECK(kind == errc::lock_lost);
+        lease.release();
+        CHECK(waiter.try_acquire_for("job", 5s));  // in a new session
+    }
+}
+
+TEST_CASE("a lost reply to the taking of a place, or to a release, loses nobody's turn") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        interception network;
+        client holder{network.wrap(database.source()), database.options()};
+        client waiter{network.wrap(database.source()),
+                      database.options({.poll_interval = far_poll(database)})};
+        auto lease = holder.acquire("job");
+        std::atomic<bool> once{false};
+        const auto lose = [&](std::string_view wanted) {
+            network.after([&, wanted](std::string_view what) {
+                if (what == wanted && !once.exchange(true)) interception::lose_reply();
+            });
+        };
+        SUBCASE("the place") {
+            lose("enqueue");
+            auto waiting = std::async(std::launch::async, [&] { waiter.acquire("job").release(); });
+            REQUIRE(eventually([&] { return waiter.stats().waiting == 1; }));
+            REQUIRE(eventually([&] { return once.load(); }));
+            lease.release();
+            waiting.get();
+        }
+        SUBCASE("the release") {
+            auto waiting = std::async(std::launch::async, [&] { waiter.acquire("job").release(); });
+            REQUIRE(places(database, 1));
+            lose(database.speaks() == sql::dialect::postgresql ? "hand_over" : "release");
+            lease.release();
+            waiting.get();
+        }
+        CHECK(places(database, 0));
+        CHECK(nobody_holds(database));
+        CHECK(eventually([&] { return waiter.stats().unresolved == 0; }, 40s));
+    }
+}
+
+TEST_CASE("a place that vanished is taken anew") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        client holder{database.source(), database.options()};
+        client waiter{database.source(), database.options({.poll_interval = 50ms})};
+        auto lease = holder.acquire("job");
+        auto waiting = std::async(std::launch::async, [&] { return waiter.acquire("job"); });
+        REQUIRE(places(database, 1));
+        database.run("delete from rowlock_waiter");
+        REQUIRE(places(database, 1));
+        CHECK(waiter.stats().queued == 2);
+        lease.release();
+        CHECK(waiting.get().held());
+    }
+}
+
+TEST_CASE("a lease with a deadline of its own keeps it through the line") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        client holder{database.source(), database.options()};
+        client waiter{database.source(),
+                      database.options({.ttl = 60s, .poll_interval = far_poll(database)})};
+        auto held = holder.acquire("job");
+        auto waiting = std::async(std::launch::async,
+                                  [&] { return waiter.acquire("job", {.deadline = 20s}); });
+        REQUIRE(places(database, 1));
+        std::this_thread::sleep_for(300ms);  // counts from the grant, not from the asking
+        held.release();
+        const auto lease = waiting.get();
+        CHECK(lease.remaining() > 15s);
+        CHECK(lease.remaining() < 20s);
+    }
+}
+
+TEST_CASE("who waits is told his position, and how long it took") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        client holder{database.source(), database.options()};
+        auto held = holder.acquire("job");
+        std::mutex guard;
+        std::vector<event> events;
+        client waiter{database.source(),
+                      database.options({.poll_interval = 30ms, .on_event = [&](const event& what) {
+                                            const std::lock_guard lock{guard};
+                                            events.push_back(what);
+                                        }})};
+        const auto seen = [&](event_kind kind, std::int64_t position) {
+            return eventually([&] {
+                const std::lock_guard lock{guard};
+                return std::ranges::any_of(events, [&](const event& each) {
+                    return each.kind == kind && each.position == position && each.name == "job" &&
+                           each.waited > 0us;
+                });
+            });
+        };
+        std::stop_source stop;
+        client first{database.source(), database.options()};
+        auto ahead = std::async(std::launch::async,
+                                [&] { return first.acquire("job", stop.get_token()); });
+        REQUIRE(places(database, 1));
+        auto waiting = std::async(std::launch::async, [&] { return waiter.acquire("job"); });
+        CHECK(seen(event_kind::waiting, 2));
+        stop.request_stop();
+        CHECK_FALSE(ahead.get());
+        CHECK(seen(event_kind::waiting, 1));
+        held.release();
+        CHECK(waiting.get().held());
+        CHECK(seen(event_kind::lease_acquired, 0));
+        CHECK(to_string(event_kind::waiting) == "waiting");
     }
 }
