@@ -59,6 +59,7 @@ nanoseconds waiting_room::step() noexcept {
 
 void waiting_room::make_rounds() {
     hear();
+    if (sleeper_ && waiting() == 0) sleeper_->sleep_for(0);
     if (next_moment() > now()) return;
     connect();
     // What makes somebody run comes first. What the poll finds is done in the same round.
@@ -186,10 +187,9 @@ void waiting_room::let_sleep() {
     if (session == 0 && !sleeper_) return;
     if (!sleeper_) {
         // A sleep that has not begun yet cannot be ended: a look when it has.
-        constexpr auto under_way = 3ms;
         const auto look_soon = [this] {
             const guard lock{mutex_};
-            poll_at_ = std::min<nanoseconds>(poll_at_, now() + under_way);
+            poll_at_ = std::min<nanoseconds>(poll_at_, now() + 3ms);
             poke();
         };
         const auto woken = [this] {

@@ -164,11 +164,11 @@ void engine::compare_with_database(session& ours, sql::deadline until) {
 /// merely over between the read and the look at what we know is not there the second time.
 void engine::give_up_strays(session& ours, sql::deadline until) {
     const auto unknown = [&] {
-        auto standing = queue_.places_of(*heartbeat_db_, ours.id(), until).waiting;
-        std::erase_if(standing, [&](const auto& each) {
+        auto places = queue_.places_of(*heartbeat_db_, ours.id(), until).waiting;
+        std::erase_if(places, [&](const auto& each) {
             return ours.knows(each.grant_id) || ours.is_unresolved(each.grant_id);
         });
-        return standing;
+        return places;
     };
     const auto before = unknown();
     if (before.empty()) return;
