@@ -110,6 +110,27 @@ TEST_CASE("a grant that was waited for lasts as long as was asked, although nobo
     }
 }
 
+TEST_CASE("a waiter that slept through its grant does not return it, but stands in line again") {
+    for (const auto& in : tool::all_tables()) {
+        CAPTURE(std::string{in->name()});
+        const grant first = take(*in);
+        tool::process sleeper{
+            tool::command_line((*in)({"acquire", "--for", "700ms", "--json", "a"})),
+            in->in_environment()};
+        REQUIRE(tool::eventually([&] { return waiting(*in, "a") == 1; }));
+        sleeper.send(SIGSTOP);
+        CHECK(in->run({"release", "a", first.id}).code == 0);
+        const auto now = [&] { return parsed(*in, {"show", "--json", "a"}); };
+        REQUIRE(tool::eventually([&] { return now()["token"] == first.token + 1; }));
+        REQUIRE(tool::eventually([&] { return now()["state"] == "free"; }));
+        sleeper.send(SIGCONT);
+        REQUIRE(sleeper.wait() == 0);
+        const auto told = json::parse(sleeper.out());
+        CHECK(told["token"] == first.token + 2);
+        CHECK(told["expires_in_ms"] > 0);
+    }
+}
+
 TEST_CASE("a wait that ends by its time or a signal leaves no place behind") {
     for (const auto& in : tool::all_tables()) {
         CAPTURE(std::string{in->name()});
