@@ -288,8 +288,16 @@ public:
         require_usable();
         const auto now = steady_clock::now();
         if (!watch_->may_look(now)) return {};
-        const bool written = watch_->was_written();
-        const bool changed = look(written);
+        // What a look that failed might have shown counts as not looked for yet.
+        const bool written = watch_->was_written() || blind_;
+        blind_ = true;
+        bool changed = false;
+        try {
+            changed = look(written);
+        } catch (...) {
+            watch_->looked(now, written, false);  // or the descriptor would stay readable
+            throw;
+        }
         watch_->looked(now, written, changed);
         if (!changed) return {};
         return {sql::notification{}};
@@ -336,13 +344,17 @@ private:
     // one cannot ask: a writer that has begun to write lets nobody read. But who reads from now on
     // waits for that commit, so it is told right away.
     bool look(bool written) {
-        if (owned_ == nullptr && !watch_->has_log()) return written;
+        if (owned_ == nullptr && !watch_->has_log()) {
+            blind_ = false;
+            return written;
+        }
         try {
             const auto now = data_version(steady_clock::now() + look_deadline);
+            blind_ = false;
             return std::exchange(seen_, now) != now;
         } catch (const error& failure) {
             if (!alive_ || failure.kind() != errc::timed_out) throw;
-            return written;  // the log is being recovered, or the file locked as a whole
+            return false;  // the log is being recovered, or the file locked as a whole
         }
     }
 
@@ -507,6 +519,7 @@ private:
     std::uint64_t round_trips_ = 0;
     std::unique_ptr<file_watch> watch_;
     std::int64_t seen_ = 0;  // data_version() at the last look
+    bool blind_ = false;     // the last look has failed
     std::unordered_map<std::uint64_t, statement_handle> kept_;
 };
 

@@ -139,7 +139,7 @@ void file_watch::listen_to_writers(bool listen) {
 }
 
 // Also takes back that the time has come.
-void file_watch::wake_at(std::optional<time_point> when) {
+void file_watch::wake_at(std::optional<time_point> when) const {
     itimerspec at{};
     if (when) {
         const auto since = std::max<nanoseconds>(when->time_since_epoch(), 1ns);

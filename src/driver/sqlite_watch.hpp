@@ -41,7 +41,7 @@ public:
 private:
     bool watch_files();
     void listen_to_writers(bool listen);
-    void wake_at(std::optional<time_point> when);
+    void wake_at(std::optional<time_point> when) const;
     void close_all() noexcept;
 
     std::string path_;

@@ -109,7 +109,7 @@ void notify(connection& by, const std::string& on, const std::string& payload) {
 // A fresh file with a table t, which nobody has open.
 std::string fresh_file() {
     static std::atomic<int> count{0};
-    const std::string path = sqlite_path("woken-" + std::to_string(++count) + ".db");
+    std::string path = sqlite_path("woken-" + std::to_string(++count) + ".db");
     const auto db = rowlock::sqlite::open("sqlite:" + path).connect(soon());
     (void)db->query("create table t (a)", soon());
     return path;
@@ -599,12 +599,12 @@ TEST_CASE("no commit of another process is missed") {
             REQUIRE(seen == n);
             const clock::time_point committed{clock::duration{writer.answer()}};
             late.push_back(std::chrono::duration<double, std::milli>(at - committed).count());
+            REQUIRE(late.back() < 1000.0);
         }
         std::sort(late.begin(), late.end());
         MESSAGE(mode, ": seen after p50 ", late[late.size() / 2], " ms, p99 ",
                 late[late.size() * 99 / 100], " ms, at most ", late.back(), " ms");
         CHECK(late[late.size() / 2] < 20.0);
-        CHECK(late.back() < 500.0);
     }
 }
 
