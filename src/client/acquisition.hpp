@@ -30,7 +30,7 @@ struct engine::acquisition {
     std::int64_t grant_id = 0;
     nanoseconds sent{0};
     bool look_first = false;
-    int in_vain = 0;  ///< attempts in a row that neither won nor found a holder
+    int in_vain = 0;                     ///< attempts in a row that neither won nor found a holder
     std::chrono::milliseconds poll{20};  ///< the next pause of a barging caller
 
     [[nodiscard]] bool barging() const { return options.queueing == queueing::barging; }

@@ -219,9 +219,8 @@ bool engine::try_again_in_vain(acquisition& call) {
 std::shared_ptr<grant> engine::accept(acquisition& call, const strategy::attempt& granted) {
     std::optional<microseconds> deadline;
     if (call.options.deadline) deadline = *call.options.deadline;
-    auto made =
-        make_grant(*call.ours, call.name.str(), call.grant_id, granted.token, call.sent, deadline,
-                   call.thread);
+    auto made = make_grant(*call.ours, call.name.str(), call.grant_id, granted.token, call.sent,
+                           deadline, call.thread);
     if (made->held()) {
         count(counter::acquired);
         report(event_kind::lease_acquired, *made, {}, call.waited());
@@ -263,8 +262,8 @@ std::shared_ptr<grant> engine::make_grant(session& ours, std::string name, std::
     return made;
 }
 
-/// Out of the line: sleeps until the lock is worth another look. False if the caller's time is up or
-/// a stop was requested.
+/// Out of the line: sleeps until the lock is worth another look. False if the caller's time is up
+/// or a stop was requested.
 bool engine::wait_and_see(acquisition& call, const strategy::look& seen) {
     const auto now = steady::now();
     if (now >= call.until) return false;
@@ -458,21 +457,20 @@ void engine::release(grant& held) {
 /// True if this call freed it. Whoever waits has it then, or will be looked for.
 bool engine::send_release(grant& held, bool& unknown) {
     const bool contended = is_contended(held.name);
-    const auto done = with_retries(
-        steady::now() + options_.statement_deadline, std::stop_token{},
-        [&](sql::connection& db, sql::deadline until) {
-            try {
-                auto released = queue_.release(db, held.name, held.session_id, held.grant_id,
-                                               contended, until);
-                if (released.next) wake(db, *released.next, until);
-                return released;
-            } catch (const error& failure) {
-                unknown = unknown || failure.kind() == errc::outcome_unknown;
-                throw;
-            }
-        });
+    const auto done =
+        with_retries(steady::now() + options_.statement_deadline, std::stop_token{},
+                     [&](sql::connection& db, sql::deadline until) {
+                         try {
+                             auto released = queue_.release(db, held.name, held.session_id,
+                                                            held.grant_id, contended, until);
+                             if (released.freed) after_release(db, held.name, released, until);
+                             return released;
+                         } catch (const error& failure) {
+                             unknown = unknown || failure.kind() == errc::outcome_unknown;
+                             throw;
+                         }
+                     });
     if (unknown) look_for_waiters(held.name, true);
-    if (done && done->freed) after_release(held.name, *done);
     return done && done->freed;
 }
 
@@ -532,11 +530,11 @@ std::vector<waiter_info> engine::queue(const lock_name& name) {
 bool engine::force_release(const lock_name& name) {
     fork_.require_same_process();
     std::optional<std::int64_t> victim;
-    const bool freed = *with_retries(failure_deadline(steady::now() + options_.retry.total), {},
-                                     [&](sql::connection& db, sql::deadline until) {
-                                         return protocol_.force_release(db, name.str(), victim,
-                                                                        until);
-                                     });
+    const bool freed =
+        *with_retries(failure_deadline(steady::now() + options_.retry.total), {},
+                      [&](sql::connection& db, sql::deadline until) {
+                          return protocol_.force_release(db, name.str(), victim, until);
+                      });
     if (freed) look_for_waiters(name.str());
     return freed;
 }

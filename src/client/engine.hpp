@@ -149,12 +149,12 @@ private:
     void give_back(grant& unwanted) noexcept;
     void give_back(session& ours, const std::string& name, std::int64_t grant_id) noexcept;
     void refuted(grant& believed) noexcept;
-    void after_release(const std::string& name, const strategy::release_outcome& done) noexcept;
+    void after_release(sql::connection& db, const std::string& name,
+                       const strategy::release_outcome& done, sql::deadline until) noexcept;
     void look_for_waiters(const std::string& name, bool reply_lost = false) noexcept;
     void look_for_waiters_soon(const std::string& name) noexcept;
     void look_for_waiters_after(std::int64_t ended_session) noexcept;
-    void wake(sql::connection& db, const strategy::handed_over& next,
-              sql::deadline until) noexcept;
+    void wake(sql::connection& db, const strategy::handed_over& next, sql::deadline until) noexcept;
     void note_contended(const std::string& name);
     [[nodiscard]] bool is_contended(const std::string& name) const;
     void hand_on(std::vector<std::string> names, const std::vector<std::int64_t>& ended,

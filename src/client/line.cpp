@@ -30,14 +30,13 @@ std::shared_ptr<waiting_room> engine::open_room() const noexcept {
     return room_;
 }
 
-/// Takes a place and waits there. Nothing: the place was lost, ask again. Null: the caller's time is
-/// up, or a stop was requested.
+/// Takes a place and waits there. Nothing: the place was lost, ask again. Null: the caller's time
+/// is up, or a stop was requested.
 std::optional<std::shared_ptr<grant>> engine::wait_in_line(acquisition& call) {
     const auto at = room();
-    const auto place = with_retries(failure_deadline(call.until), call.stop,
-                                    [&](sql::connection& db, sql::deadline until) {
-                                        return take_place(call, *at, db, until);
-                                    });
+    const auto place = with_retries(
+        failure_deadline(call.until), call.stop,
+        [&](sql::connection& db, sql::deadline until) { return take_place(call, *at, db, until); });
     if (!place) return std::shared_ptr<grant>{};
     count(counter::queued);
     if (!at->wait(*place, call.until, call.stop)) return std::shared_ptr<grant>{};
@@ -146,11 +145,12 @@ void engine::refuted(grant& believed) noexcept {
     poke_heartbeat();
 }
 
-/// Whoever was served by the release is told; if nobody was, a ticket may have been committed behind
-/// its snapshot.
-void engine::after_release(const std::string& name,
-                           const strategy::release_outcome& done) noexcept {
+/// Whoever was served by the release is told; if nobody was, a ticket may have been committed
+/// behind its snapshot.
+void engine::after_release(sql::connection& db, const std::string& name,
+                           const strategy::release_outcome& done, sql::deadline until) noexcept {
     if (!done.next) return look_for_waiters(name);
+    wake(db, *done.next, until);
     try {
         note_contended(name);
         if (const auto at = open_room()) at->handed_over(*done.next);
@@ -224,7 +224,9 @@ void engine::hand_on(std::vector<std::string> names, const std::vector<std::int6
         for (const auto id : ended) {
             for (auto& name : queue_.names_after(db, id, until)) waited_for.push_back(name);
         }
-        for (const auto& name : waited_for) static_cast<void>(queue_.grant_next(db, name, until));
+        for (const auto& name : waited_for) {
+            if (const auto next = queue_.grant_next(db, name, until)) wake(db, *next, until);
+        }
     } catch (...) {
         // Out of reach: those who wait look for themselves.
     }

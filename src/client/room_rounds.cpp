@@ -197,13 +197,11 @@ void waiting_room::let_sleep() {
             look_at_all();
         };
         try {
-            auto made = std::make_unique<sleeper>(
-                sleeper::surroundings{.connect = [this](sql::deadline until) {
-                                          return engine_.pool_.make(until);
-                                      },
-                                      .on_sleep = look_soon,
-                                      .on_woken = woken,
-                                      .statement_deadline = options_.statement_deadline});
+            auto made = std::make_unique<sleeper>(sleeper::surroundings{
+                .connect = [this](sql::deadline until) { return engine_.pool_.make(until); },
+                .on_sleep = look_soon,
+                .on_woken = woken,
+                .statement_deadline = options_.statement_deadline});
             const guard lock{mutex_};
             sleeper_ = std::move(made);
         } catch (const std::system_error&) {
@@ -494,12 +492,12 @@ void waiting_room::see(const std::shared_ptr<turn>& which, const strategy::place
     }
     round_.changed = true;
     if (!options_.on_event) return;
-    engine_.report({.kind = event_kind::waiting,
-                    .name = which->name,
-                    .session = which->ours->id(),
-                    .position = at.position,
-                    .waited = std::chrono::duration_cast<microseconds>(steady::now() -
-                                                                       which->since)});
+    engine_.report(
+        {.kind = event_kind::waiting,
+         .name = which->name,
+         .session = which->ours->id(),
+         .position = at.position,
+         .waited = std::chrono::duration_cast<microseconds>(steady::now() - which->since)});
 }
 
 /// Our ticket is not there: it was served, or the server lost it in a crash, or somebody deleted
@@ -549,9 +547,8 @@ void waiting_room::give_way(const strategy::deadlock_found& circle, session& our
     plan(hand_on_, which->name, {now(), 0ns});
     if (which->over()) return;
     end(*which, turn::state::failed,
-        error{errc::deadlock,
-              "a circle of waiters: " + circle.description +
-                  "; release what this thread holds, then start over"});
+        error{errc::deadlock, "a circle of waiters: " + circle.description +
+                                  "; release what this thread holds, then start over"});
 }
 
 /// When to look again. Where nobody wakes us: soon, the sooner the nearer our turn is, then with

@@ -39,7 +39,7 @@ void sleeper::stop(sql::connection* db, sql::deadline until) noexcept {
     changed_.notify_all();
     try {
         while (db != nullptr && db->alive() && !over_ && steady::now() < until) {
-            const auto session = session_;
+            const auto session = sleeping_for_;
             lock.unlock();
             strategy::wake_up::wake(*db, session, until);
             lock.lock();
@@ -60,7 +60,7 @@ void sleeper::run() noexcept {
             changed_.wait(lock);
             continue;
         }
-        const auto session = session_;
+        const auto session = sleeping_for_ = session_;
         lock.unlock();
         const bool slept = sleep(session);
         lock.lock();

@@ -46,7 +46,8 @@ private:
     const surroundings around_;
     std::mutex mutex_;
     std::condition_variable changed_;
-    std::int64_t session_ = 0;
+    std::int64_t session_ = 0;       ///< to sleep for
+    std::int64_t sleeping_for_ = 0;  ///< slept for now
     bool stopping_ = false;
     bool over_ = false;
     std::atomic<bool> asleep_{false};

@@ -144,7 +144,7 @@ void engine::compare_with_database(session& ours, sql::deadline until) {
         if (ours.knows(row.grant_id)) continue;
         const auto done = queue_.release(db, row.name, ours.id(), row.grant_id, true, until);
         if (done.freed) {
-            after_release(row.name, done);
+            after_release(db, row.name, done, until);
             events_.post({.kind = event_kind::resolved,
                           .name = row.name,
                           .token = fencing_token{row.token},
@@ -194,7 +194,7 @@ void engine::resolve_unknown(session& ours, sql::deadline until) {
         const auto done = cancelled ? strategy::release_outcome{false, {}}
                                     : queue_.release(*heartbeat_db_, unknown.name, ours.id(),
                                                      unknown.grant_id, true, until);
-        if (done.freed) after_release(unknown.name, done);
+        if (done.freed) after_release(*heartbeat_db_, unknown.name, done, until);
         if (cancelled) look_for_waiters(unknown.name);
         if (!done.freed && !cancelled && sent <= unknown.not_after) continue;
         ours.resolved(unknown.grant_id);

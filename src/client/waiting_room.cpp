@@ -39,6 +39,7 @@ waiting_room::~waiting_room() {
     subscription_.reset();
     stop();
     if (thread_.joinable()) thread_.join();
+    sleeper_.reset();
 }
 
 std::shared_ptr<turn> waiting_room::expect(std::string name, std::int64_t grant_id,
@@ -125,9 +126,9 @@ void waiting_room::session_ended(std::int64_t id) {
 
 void waiting_room::session_lost(std::int64_t id, loss_reason why) noexcept {
     try {
-        const error over{errc::lock_lost,
-                         "the session ended while waiting (" + std::string{to_string(why)} +
-                             "): the place in the queue is gone; ask again"};
+        const error over{errc::lock_lost, "the session ended while waiting (" +
+                                              std::string{to_string(why)} +
+                                              "): the place in the queue is gone; ask again"};
         const guard lock{mutex_};
         std::vector<std::shared_ptr<turn>> theirs;
         for (const auto& [grant_id, each] : turns_) {

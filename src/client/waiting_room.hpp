@@ -31,9 +31,9 @@ class engine;
 /// client in one statement, gives free leases to whoever is next, deletes the places that are given
 /// up, and looks for waiters after releases.
 ///
-/// Nothing is locked over a round trip. What must be done is on a list until it is done: a statement
-/// that failed is sent again. waiting_room.cpp: what other threads call. room_rounds.cpp: the
-/// thread.
+/// Nothing is locked over a round trip. What must be done is on a list until it is done: a
+/// statement that failed is sent again. waiting_room.cpp: what other threads call. room_rounds.cpp:
+/// the thread.
 ///
 /// It runs on the real clock, also where a test replaced the client's.
 class waiting_room {

@@ -41,7 +41,7 @@ struct statements {
     std::optional<sql::statement> cancel, tickets;        ///< MySQL: tickets, delete_waiter
     std::optional<sql::statement> grant_next, hand_over;  ///< PostgreSQL
     std::optional<sql::statement> next_waiter;            ///< the others, with take
-    std::optional<sql::statement> release_unwaited;       ///< SQLite
+    std::optional<sql::statement> release_unwaited;       ///< not MySQL
 
     // In the caller's transaction
     sql::statement fence, release_in;

@@ -211,6 +211,11 @@ release_outcome queue_protocol::release(sql::connection& db, std::string_view na
     const auto& sql = leases_.sql();
     if (sql.hand_over) {
         const int may_be_asynchronous = db.keeps_session_state() ? 1 : 0;
+        if (!contended &&
+            run(db, *sql.release_unwaited, until, name, session, grant_id, may_be_asynchronous)
+                    .affected() > 0) {
+            return {true, std::nullopt};
+        }
         const auto row =
             run(db, *sql.hand_over, until, name, session, grant_id, may_be_asynchronous);
         return {row.integer(0, 0) != 0, read_handed_over(row, 1)};

@@ -1,20 +1,29 @@
-// Standing in line: order, wake-ups, giving up, circles. Races are forced by hooks and locks; where a
-// wake-up is the point, the poll interval is 10 s.
+// Standing in line: order, wake-ups, giving up, circles. Races are forced by hooks and locks; where
+// a wake-up is the point, the poll interval is 10 s.
 
+#include "strategy/queue_protocol.hpp"
 #include "support/blocked.hpp"
 #include "support/failure.hpp"
 #include "support/interception.hpp"
-#include "strategy/queue_protocol.hpp"
 #include "support/lock_database.hpp"
+#include <rowlock/open.hpp>
 #include <rowlock/rowlock.hpp>
 
 #include <doctest/doctest.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <filesystem>
 #include <functional>
 #include <future>
+#include <latch>
 #include <mutex>
 #include <string>
 #include <thread>
@@ -44,7 +53,8 @@ bool nobody_holds(support::lock_database& database) {
 
 /// Whether waiters of this client are woken, rather than look.
 bool is_woken(const support::lock_database& database) {
-    return database.which() == support::backend::postgresql;
+    return database.which() == support::backend::postgresql ||
+           database.speaks() == sql::dialect::mysql;
 }
 
 /// A generous bound for "at once", where the next poll would be seconds away.
@@ -167,8 +177,9 @@ TEST_CASE("whatever ends a lease wakes the first waiter at once") {
             const auto protocol = database.protocol();
             const auto db = database.connect();
             protocol.open_session(*db, {7, "owner", "host", "program", 1, 700ms}, support::soon());
-            REQUIRE(protocol.acquire(*db, {"job", 7, 70, "", "", std::nullopt}, support::soon())
-                        .what == strategy::attempt::outcome::granted);
+            REQUIRE(
+                protocol.acquire(*db, {"job", 7, 70, "", "", std::nullopt}, support::soon()).what ==
+                strategy::attempt::outcome::granted);
             const auto start = steady::now();
             auto waiting = wait();
             waiting.get();
@@ -216,14 +227,13 @@ bool is_served_after_blind_release(support::lock_database& database,
     client waiter{database.source(), database.options({.poll_interval = 10s})};
     const auto blocker = database.connect();
     blocker->query("begin", support::soon());
-    blocker->query(
-        "select * from " + database.prefix() + "lease where name = 'job' for update",
-        support::soon());
+    blocker->query("select * from " + database.prefix() + "lease where name = 'job' for update",
+                   support::soon());
     auto releasing = std::async(std::launch::async, release);
     REQUIRE(support::somebody_waits_for_a_row(database));
     std::stop_source stop;
-    auto waiting = std::async(std::launch::async,
-                              [&] { return waiter.acquire("job", stop.get_token()); });
+    auto waiting =
+        std::async(std::launch::async, [&] { return waiter.acquire("job", stop.get_token()); });
     REQUIRE(places(database, 1));
     REQUIRE(eventually([&] { return waiter.stats().polls > 0; }));
     blocker->query("commit", support::soon());
@@ -319,8 +329,7 @@ TEST_CASE("a time limit or a stop ends a wait within 50 ms, and the place is giv
 TEST_CASE("500 threads are stopped at once, and leave no place behind") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         client holder{database.source(), database.options()};
-        client waiter{database.source(),
-                      database.options({.ttl = 60s, .statement_deadline = 20s})};
+        client waiter{database.source(), database.options({.ttl = 60s, .statement_deadline = 20s})};
         const auto lease = holder.acquire("job");
         std::stop_source stop;
         std::atomic<int> given_up{0};
@@ -383,8 +392,8 @@ TEST_CASE("a grant that meets a thread giving up is kept, or goes on to the next
         client next{database.source(), database.options({.poll_interval = far_poll(database)})};
         auto lease = holder.acquire("job");
         std::stop_source stop;
-        auto waiting = std::async(std::launch::async,
-                                  [&] { return waiter.acquire("job", stop.get_token()); });
+        auto waiting =
+            std::async(std::launch::async, [&] { return waiter.acquire("job", stop.get_token()); });
         REQUIRE(places(database, 1));
         auto behind = std::async(std::launch::async, [&] { return next.acquire("job"); });
         REQUIRE(places(database, 2));
@@ -407,7 +416,8 @@ TEST_CASE("a grant that meets a thread giving up is kept, or goes on to the next
         SUBCASE("granted first, but told too late") {
             network.before([&](std::string_view what) {
                 if ((what == "cancel" || what == "tickets") && !once.exchange(true)) {
-                    std::this_thread::sleep_for(100ms);  // longer than a thread waits for its answer
+                    std::this_thread::sleep_for(
+                        100ms);  // longer than a thread waits for its answer
                     lease.release();
                 }
             });
@@ -441,7 +451,8 @@ TEST_CASE("2000 waits with random short limits leave no place and no lease") {
         for (unsigned i = 0; i < 20; ++i) {
             threads.push_back(std::async(std::launch::async, [&, i] {
                 for (unsigned round = 0; round < 100; ++round) {
-                    const auto limit = std::chrono::microseconds{(i * 7919 + round * 104729) % 9000};
+                    const auto limit =
+                        std::chrono::microseconds{(i * 7919 + round * 104729) % 9000};
                     const auto lease = locks.try_acquire_for("job", limit);
                     if (!lease) continue;
                     ++got;
@@ -570,8 +581,8 @@ TEST_CASE("who waits is told his position, and how long it took") {
         };
         std::stop_source stop;
         client first{database.source(), database.options()};
-        auto ahead = std::async(std::launch::async,
-                                [&] { return first.acquire("job", stop.get_token()); });
+        auto ahead =
+            std::async(std::launch::async, [&] { return first.acquire("job", stop.get_token()); });
         REQUIRE(places(database, 1));
         auto waiting = std::async(std::launch::async, [&] { return waiter.acquire("job"); });
         CHECK(seen(event_kind::waiting, 2));
@@ -582,5 +593,279 @@ TEST_CASE("who waits is told his position, and how long it took") {
         CHECK(waiting.get().held());
         CHECK(seen(event_kind::lease_acquired, 0));
         CHECK(to_string(event_kind::waiting) == "waiting");
+    }
+}
+
+namespace {
+
+/// A thread that holds one lock and waits for the next: false if it had to give way.
+bool holds_and_waits(client& locks, const std::string& first, const std::string& second,
+                     std::latch& all_hold) {
+    rowlock::mutex mine{locks, first};
+    rowlock::mutex wanted{locks, second};
+    const std::lock_guard lock{mine};
+    all_hold.arrive_and_wait();
+    try {
+        const std::lock_guard both{wanted};
+        return true;
+    } catch (const error& failure) {
+        CHECK(failure.kind() == errc::deadlock);
+        CHECK(std::string_view{failure.what()}.find(second) != std::string_view::npos);
+        return false;
+    }
+}
+
+}  // namespace
+
+TEST_CASE("of a circle of waiters exactly one gives way, and the others go on") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        constexpr auto parties = 3;
+        std::vector<std::unique_ptr<client>> clients;
+        bool one_client = false;
+        auto detection = deadlock_detection::by_thread;
+        SUBCASE("of threads of one client") {
+            one_client = true;
+        }
+        SUBCASE("of clients") {}
+        SUBCASE("of clients that are one party each") {
+            detection = deadlock_detection::by_client;
+        }
+        for (int i = 0; i < parties; ++i) {
+            clients.push_back(std::make_unique<client>(
+                database.source(),
+                database.options({.poll_interval = 200ms, .deadlock_detection = detection})));
+        }
+        for (const int members : {2, parties}) {
+            std::latch all_hold{members};
+            std::atomic<int> got_both{0};
+            std::vector<std::future<void>> threads;
+            for (int i = 0; i < members; ++i) {
+                threads.push_back(std::async(std::launch::async, [&, i] {
+                    auto& locks = *clients.at(one_client ? 0 : static_cast<std::size_t>(i));
+                    got_both +=
+                        holds_and_waits(locks, "lock " + std::to_string(i),
+                                        "lock " + std::to_string((i + 1) % members), all_hold);
+                }));
+            }
+            for (auto& each : threads) each.get();
+            CHECK(got_both == members - 1);
+        }
+        std::uint64_t victims = 0;
+        for (const auto& each : clients) victims += each->stats().deadlocks;
+        CHECK(victims == 2);
+        CHECK(places(database, 0));
+        CHECK(nobody_holds(database));
+    }
+}
+
+TEST_CASE(
+    "threads that do not wait for each other are no circle, unless their client is one party") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        auto detection = deadlock_detection::by_thread;
+        bool circle = false;
+        SUBCASE("by thread") {}
+        SUBCASE("control: by client") {
+            detection = deadlock_detection::by_client;
+            circle = true;
+        }
+        SUBCASE("off") {
+            detection = deadlock_detection::off;
+        }
+        const auto options =
+            database.options({.poll_interval = 50ms, .deadlock_detection = detection});
+        client left{database.source(), options};
+        client right{database.source(), options};
+        auto a = left.acquire("a");
+        auto b = right.acquire("b");
+        std::atomic<int> victims{0};
+        const auto wait_for = [&](client& locks, const char* name) {
+            return std::async(std::launch::async, [&locks, name, &victims] {
+                try {
+                    locks.acquire(name).release();
+                } catch (const error& failure) {
+                    if (failure.kind() == errc::deadlock) ++victims;
+                }
+            });
+        };
+        // Each client waits in one thread for what the other holds in another.
+        auto first = wait_for(left, "b");
+        REQUIRE(places(database, 1));
+        auto second = wait_for(right, "a");
+        if (circle) {
+            REQUIRE(eventually([&] { return victims == 1; }));
+        } else {
+            REQUIRE(places(database, 2));
+            const auto polls = left.stats().polls + right.stats().polls;
+            REQUIRE(
+                eventually([&] { return left.stats().polls + right.stats().polls > polls + 4; }));
+        }
+        a.release();
+        b.release();
+        first.get();
+        second.get();
+        CHECK(victims == (circle ? 1 : 0));
+    }
+}
+
+TEST_CASE("detection that is off leaves a circle to the time limits") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        const auto options = database.options(
+            {.poll_interval = 50ms, .deadlock_detection = deadlock_detection::off});
+        client left{database.source(), options};
+        client right{database.source(), options};
+        std::latch all_hold{2};
+        const auto run = [&](client& locks, const char* mine, const char* wanted) {
+            return std::async(std::launch::async, [&, mine, wanted] {
+                const auto held = locks.acquire(mine);
+                all_hold.arrive_and_wait();
+                const bool got = locks.try_acquire_for(wanted, 500ms).has_value();
+                all_hold.wait();
+                return got;
+            });
+        };
+        auto first = run(left, "a", "b");
+        auto second = run(right, "b", "a");
+        const bool one = first.get();
+        const bool other = second.get();
+        CHECK_FALSE((one && other));
+        CHECK(left.stats().deadlocks + right.stats().deadlocks == 0);
+    }
+}
+
+namespace {
+
+int threads_of_this_process() {
+    return static_cast<int>(std::distance(std::filesystem::directory_iterator{"/proc/self/task"},
+                                          std::filesystem::directory_iterator{}));
+}
+
+/// How many connections to this server have spoken of our tables.
+std::int64_t connections_of(support::lock_database& database) {
+    return database.number(database.speaks() == sql::dialect::postgresql
+                               ? "select count(*) from pg_stat_activity where pid <> "
+                                 "pg_backend_pid() and backend_type "
+                                 "= 'client backend'"
+                               : "select count(*) - 1 from information_schema.processlist where "
+                                 "user <> 'system user'");
+}
+
+}  // namespace
+
+TEST_CASE("a thousand waiting threads take a few connections and one look for all") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        const bool server = database.speaks() != sql::dialect::sqlite;
+        client holder{database.source(), database.options({.ttl = 60s, .statement_deadline = 20s})};
+        const auto before = server ? connections_of(database) : 0;
+        const auto options =
+            database.options({.ttl = 60s, .poll_interval = 200ms, .statement_deadline = 20s});
+        int names = 1;
+        SUBCASE("on one name") {}
+        SUBCASE("on a thousand names") {
+            names = 1000;
+        }
+        constexpr int many = 1000;
+        std::vector<lease> held;
+        for (int i = 0; i < names; ++i) held.push_back(holder.acquire("job " + std::to_string(i)));
+        const auto of_holder = server ? connections_of(database) - before : 0;
+        {
+            client waiter{database.source(), options};
+            std::stop_source stop;
+            std::atomic<int> got{0};
+            const int threads_before = threads_of_this_process();
+            std::vector<std::thread> threads;
+            for (int i = 0; i < many; ++i) {
+                threads.emplace_back([&, i] {
+                    const auto name = "job " + std::to_string(i % names);
+                    try {
+                        if (waiter.acquire(name, stop.get_token())) ++got;
+                    } catch (const error& failure) {
+                        FAIL_CHECK(std::string{failure.what()});
+                    }
+                });
+            }
+            CHECK(eventually([&] { return waiter.stats().queued == many; }, 30s));
+            // Heartbeat, watchdog, room, sleeper, events; the MySQL driver has one a connection.
+            CHECK(threads_of_this_process() - threads_before - many <= 6 + 8);
+            if (server) CHECK(connections_of(database) - before - of_holder <= 8);
+            CHECK(waiter.stats().connections <= 8);
+            const auto polls = waiter.stats().polls;
+            std::this_thread::sleep_for(1s);
+            CHECK(waiter.stats().polls - polls <= 12);
+            held.pop_back();
+            CHECK(eventually([&] { return got == (names == 1 ? many : 1); }, 30s));
+            stop.request_stop();
+            for (auto& each : threads) each.join();
+        }
+        CHECK(places(database, 0));
+    }
+}
+
+// Run by the case below in a process of its own: waits, and reports what came of it.
+TEST_CASE("helper: a waiter that will be stopped" * doctest::skip()) {
+    client locks{open(getenv("ROWLOCK_TEST_URL")),
+                 {.ttl = 1s, .prefix = getenv("ROWLOCK_TEST_PREFIX")}};
+    char said = '?';
+    try {
+        const auto lease = locks.acquire("job");
+        said = lease.held() ? 'h' : 'n';
+    } catch (const error& failure) {
+        said = failure.kind() == errc::lock_lost ? 'l' : 'e';
+    }
+    CHECK(write(STDOUT_FILENO, &said, 1) == 1);
+}
+
+TEST_CASE("a process that was stopped while it was granted reports no success") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        client holder{database.source(), database.options()};
+        auto held = holder.acquire("job");
+        int told[2];
+        REQUIRE(pipe2(told, O_CLOEXEC) == 0);
+        posix_spawn_file_actions_t actions;
+        posix_spawn_file_actions_init(&actions);
+        posix_spawn_file_actions_adddup2(&actions, told[1], STDOUT_FILENO);
+        setenv("ROWLOCK_TEST_URL", database.url().c_str(), 1);
+        setenv("ROWLOCK_TEST_PREFIX", database.prefix().c_str(), 1);
+        std::string program = "/proc/self/exe";
+        std::string name = "-tc=helper: a waiter that will be stopped";
+        std::string options = "-ns";
+        std::string quiet = "-o=/dev/null";
+        char* arguments[] = {program.data(), name.data(), options.data(), quiet.data(), nullptr};
+        pid_t waiter = 0;
+        REQUIRE(posix_spawn(&waiter, program.c_str(), &actions, nullptr, arguments, environ) == 0);
+        posix_spawn_file_actions_destroy(&actions);
+        close(told[1]);
+        REQUIRE(places(database, 1));
+        kill(waiter, SIGSTOP);
+        held.release();  // to the stopped process, whose session still lives
+        CHECK(places(database, 0));
+        const auto next = holder.try_acquire_for("job", 10s);
+        CHECK(next);
+        kill(waiter, SIGCONT);
+        char said = 0;
+        CHECK(read(told[0], &said, 1) == 1);
+        CHECK(said == 'l');
+        CHECK(next->held());
+        close(told[0]);
+        int status = -1;
+        waitpid(waiter, &status, 0);
+        CHECK(status == 0);
+    }
+}
+
+TEST_CASE("a lease released in the caller's transaction goes on soon after its commit") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        client holder{database.source(), database.options()};
+        client waiter{database.source(), database.options({.poll_interval = 10s})};
+        auto lease = holder.acquire("job");
+        auto waiting = std::async(std::launch::async, [&] { waiter.acquire("job").release(); });
+        REQUIRE(places(database, 1));
+        REQUIRE(eventually([&] { return waiter.stats().polls > 0; }));
+        const auto db = database.connect();
+        db->query("begin", support::soon());
+        release_in(*db, lease);
+        db->query("commit", support::soon());
+        CHECK(waiting.wait_for(at_once) == std::future_status::ready);
+        lease.release();
+        waiting.get();
     }
 }

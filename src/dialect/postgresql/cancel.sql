@@ -4,6 +4,7 @@
 -- $1 grant ids, as an array's text
 -- → the grant ids whose tickets this call deleted
 with k as materialized (
-         select w.ticket from rowlock_waiter w where w.grant_id = any ($1::text::bigint[])
+         select w.name, w.ticket from rowlock_waiter w where w.grant_id = any ($1::text::bigint[])
           order by w.ticket for update of w)
-delete from rowlock_waiter w using k where w.ticket = k.ticket returning w.grant_id
+delete from rowlock_waiter w using k
+ where w.name = k.name and w.ticket = k.ticket returning w.grant_id

@@ -5,6 +5,8 @@
 -- what those in its queue wait for besides. A set of names ends where nothing new is found, also among
 -- circles without us. Of a queue only those come back who can be in a circle: they hold something
 -- here, or have more than one place. What is a circle, and who gives way, is decided by the caller.
+-- OFFSET 0 keeps each look-up a look-up by key: the planner knows nothing of how few names are reached,
+-- and would read whole tables.
 -- $1 my session
 -- → name; its holder's or waiter's: ticket (NULL: the holder), grant id, session, thread, note, host,
 --   program, process id
@@ -15,22 +17,29 @@ with recursive reach (name) as (
          select o.name
            from reach r
                 cross join lateral (
-                    select l.session, l.thread from rowlock_lease l where l.name = r.name
+                    (select l.session, l.thread from rowlock_lease l where l.name = r.name offset 0)
                     union all
-                    select w.session, w.thread from rowlock_waiter w where w.name = r.name) p
-                join rowlock_waiter o on o.session = p.session and o.thread = p.thread),
+                    (select w.session, w.thread from rowlock_waiter w where w.name = r.name
+                     offset 0)) p
+                cross join lateral (
+                    select o.name from rowlock_waiter o
+                     where o.session = p.session and o.thread = p.thread offset 0) o),
      holder as materialized (
-         select l.name, l.session, l.thread, l.note, s.host, s.program, s.pid
-           from reach r join rowlock_lease l on l.name = r.name
-                join rowlock_session s on s.id = l.session
-          where l.thread is not null and not {free})
+         select h.*
+           from reach r
+                cross join lateral (
+                    select l.name, l.session, l.thread, l.note, s.host, s.program, s.pid
+                      from rowlock_lease l join rowlock_session s on s.id = l.session
+                     where l.name = r.name and l.thread is not null and not {free} offset 0) h)
 select h.name, null::bigint, null::bigint, h.session, h.thread, h.note, h.host, h.program, h.pid
   from holder h
 union all
-select w.name, w.ticket, w.grant_id, w.session, w.thread, w.note, m.host, m.program, m.pid
-  from reach r join rowlock_waiter w on w.name = r.name
-       join rowlock_session m on m.id = w.session
- where {live}
-   and ((w.session, w.thread) in (select h.session, h.thread from holder h)
-        or exists (select from rowlock_waiter o
-                    where o.session = w.session and o.thread = w.thread and o.ticket <> w.ticket))
+select w.name, w.ticket, w.grant_id, w.session, w.thread, w.note, w.host, w.program, w.pid
+  from reach r
+       cross join lateral (
+           select w.*, m.host, m.program, m.pid
+             from rowlock_waiter w join rowlock_session m on m.id = w.session
+            where w.name = r.name and {live} offset 0) w
+ where (w.session, w.thread) in (select h.session, h.thread from holder h)
+    or exists (select from rowlock_waiter o
+                where o.session = w.session and o.thread = w.thread and o.ticket <> w.ticket)

@@ -10,6 +10,7 @@
 -- lost without a grant, nor a grant made to a ticket whose cancellation was confirmed. Lease first,
 -- then one ticket: whoever holds a ticket waits for nothing more, so no circle can close.
 --
+-- EXISTS is asked once, first: without the lease no ticket is read, and none is judged before the wait.
 -- c sees the tickets of the snapshot: one whose enqueue was answered before another was sent is in it
 -- whenever the other is. The row's lock was waited for before acquired_at and the deadline are read.
 --
@@ -33,13 +34,12 @@ with p as materialized (
          select l.name from h join rowlock_lease l on l.name = h.name and l.token = h.token
             for update of l),
      c as materialized (
-         select w.ticket, w.session, w.grant_id, w.thread, w.note, w.deadline_us
-           from f join rowlock_waiter w on w.name = f.name
-                join rowlock_session m on m.id = w.session
-          where {live}
+         select w.name, w.ticket, w.session, w.grant_id, w.thread, w.note, w.deadline_us
+           from rowlock_waiter w join rowlock_session m on m.id = w.session
+          where exists (select from f) and w.name = $1::text and {live}
           order by w.ticket limit 1 for update of w),
      d as (
-         delete from rowlock_waiter w using c where w.ticket = c.ticket),
+         delete from rowlock_waiter w using c where w.name = c.name and w.ticket = c.ticket),
      u as (
          update rowlock_lease as l
             set token = greatest(l.token, (select o.floor from rowlock_token_floor o)) + 1,

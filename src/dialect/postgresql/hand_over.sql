@@ -16,13 +16,12 @@ with waited as materialized (
           where l.session = $2::bigint and l.grant_id = $3::bigint
             for update of l),
      c as materialized (
-         select w.ticket, w.session, w.grant_id, w.thread, w.note, w.deadline_us
-           from mine join rowlock_waiter w on w.name = mine.name
-                join rowlock_session m on m.id = w.session
-          where {live}
+         select w.name, w.ticket, w.session, w.grant_id, w.thread, w.note, w.deadline_us
+           from rowlock_waiter w join rowlock_session m on m.id = w.session
+          where exists (select from mine) and w.name = $1::text and {live}
           order by w.ticket limit 1 for update of w),
      d as (
-         delete from rowlock_waiter w using c where w.ticket = c.ticket),
+         delete from rowlock_waiter w using c where w.name = c.name and w.ticket = c.ticket),
      u as (
          update rowlock_lease as l
             set token = case when c.ticket is null then l.token
