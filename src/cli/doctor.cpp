@@ -5,7 +5,7 @@
 #include "cli/json.hpp"
 #include "dialect/statements.hpp"
 #include "schema/table_names.hpp"
-#include <rowlock/sql/notifications.hpp>
+#include "sql/listening.hpp"
 
 #include <fmt/format.h>
 #include <poll.h>
@@ -182,9 +182,10 @@ void check_wake_ups(examination& patient) {
         "locks are right without; waiters look at the table now and then, which takes longer: "
         "connect to the server itself, or by a pooler of sessions";
     const std::string channel = "rowlock_doctor_" + std::to_string(getpid());
-    auto* const ears = db.notifications();
+    sql::notifications* ears = nullptr;
     try {
-        if (ears == nullptr) throw error{errc::unsupported, "the driver has no notifications"};
+        ears = sql::usable_notifications(db, patient.where().source, soon());
+        if (ears == nullptr) throw error{errc::unsupported, "a transaction pooler is in between"};
         ears->listen(channel, soon());
     } catch (const error& failure) {
         if (failure.kind() != errc::unsupported) throw;

@@ -149,10 +149,7 @@ private:
         }
         if (!seen.holder_expired) return {outcome::held, 0, seen};
         link_.protocol().end_expired_session(db, seen.session, until);
-        const strategy::queue_protocol queue{link_.protocol()};
-        for (const std::string& name : queue.names_after(db, seen.session, until)) {
-            queue.grant_next(db, name, until);
-        }
+        serve_after(db, link_.protocol(), seen.session, until);
         return {outcome::contested, 0, seen};
     }
 

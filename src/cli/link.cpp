@@ -1,7 +1,7 @@
 #include "cli/link.hpp"
 
+#include "sql/listening.hpp"
 #include <rowlock/error.hpp>
-#include <rowlock/sql/notifications.hpp>
 
 namespace rowlock::cli {
 
@@ -12,30 +12,32 @@ link::link(const database& in, blocked_signals& signals)
                                     {.schema = in.tables.schema, .prefix = in.tables.prefix}}} {}
 
 void link::listen(sql::connection& db, std::string_view channel, sql::deadline until) {
-    sql::notifications* const wake_ups = silent_ ? nullptr : db.notifications();
-    if (wake_ups == nullptr) return;
+    if (silent_) return;
     if (heard_ == channel) {
-        static_cast<void>(wake_ups->take());
+        static_cast<void>(ears_->take());
         return;
     }
     try {
-        wake_ups->listen(channel, until);
-        heard_ = channel;
+        if (ears_ == nullptr) ears_ = sql::usable_notifications(db, in_.source, until);
+        if (ears_ != nullptr) {
+            ears_->listen(channel, until);
+            heard_ = channel;
+            return;
+        }
     } catch (const error& failure) {
         if (failure.kind() != errc::unsupported) throw;
-        silent_ = true;
     }
+    silent_ = true;
 }
 
 int link::descriptor() const noexcept {
-    if (!db_ || heard_.empty()) return -1;
-    sql::notifications* const wake_ups = db_->notifications();
-    return wake_ups == nullptr ? -1 : wake_ups->descriptor();
+    return heard_.empty() ? -1 : ears_->descriptor();
 }
 
 sql::connection& link::connected(sql::deadline until) {
     if (!db_ || !db_->alive()) {
         heard_.clear();
+        ears_ = nullptr;
         db_ = in_.source.connect(until);
         protocol_.set_up(*db_, statement_deadline, until);
         with_tables(in_, [&] { require_current_schema(*db_, in_.tables, until); });

@@ -4,6 +4,7 @@
 #include "cli/signals.hpp"
 #include "strategy/lease_protocol.hpp"
 #include <rowlock/sql/connection.hpp>
+#include <rowlock/sql/notifications.hpp>
 
 #include <chrono>
 #include <memory>
@@ -57,8 +58,9 @@ private:
     blocked_signals& signals_;
     strategy::lease_protocol protocol_;
     std::unique_ptr<sql::connection> db_;
-    std::string heard_;    ///< the channel that db_ listens to
-    bool silent_ = false;  ///< the database cannot notify us
+    sql::notifications* ears_ = nullptr;  ///< of db_
+    std::string heard_;                   ///< the channel that db_ listens to
+    bool silent_ = false;                 ///< the database cannot notify us
     retry_policy retry_;
 };
 

@@ -1,5 +1,6 @@
 #include "cli/queue_place.hpp"
 
+#include "strategy/wake_up.hpp"
 #include <rowlock/error.hpp>
 
 #include <sys/random.h>
@@ -37,6 +38,12 @@ milliseconds shortened(milliseconds pause) {
     return milliseconds{static_cast<std::int64_t>(static_cast<double>(pause.count()) * part)};
 }
 
+/// Where the statement that served it did not. A hint: else its own poll finds the grant.
+void wake(sql::connection& db, const strategy::handed_over& next, sql::deadline until) {
+    if (db.speaks() != sql::dialect::mysql) return;
+    strategy::wake_up::wake(db, next.session, until);
+}
+
 }  // namespace
 
 std::int64_t random_id() {
@@ -63,13 +70,32 @@ std::string owner_of(std::int64_t grant_id) {
     return "rowlock-acquire:" + std::to_string(grant_id);
 }
 
+bool serve_next(sql::connection& db, const strategy::lease_protocol& protocol,
+                const std::string& name, sql::deadline until) {
+    const auto next = strategy::queue_protocol{protocol}.grant_next(db, name, until);
+    if (next) wake(db, *next, until);
+    return next.has_value();
+}
+
+void serve_after(sql::connection& db, const strategy::lease_protocol& protocol,
+                 std::int64_t ended_session, sql::deadline until) {
+    const strategy::queue_protocol queue{protocol};
+    for (const std::string& name : queue.names_after(db, ended_session, until)) {
+        serve_next(db, protocol, name, until);
+    }
+}
+
 bool give_back(sql::connection& db, const strategy::lease_protocol& protocol,
                const std::string& name, std::int64_t session, std::int64_t grant_id,
                sql::deadline until) {
     const strategy::queue_protocol queue{protocol};
     const auto done = queue.release(db, name, session, grant_id, true, until);
     // Who came too late to be seen by the release is seen now.
-    if (!done.next) queue.grant_next(db, name, until);
+    if (done.next) {
+        wake(db, *done.next, until);
+    } else {
+        serve_next(db, protocol, name, until);
+    }
     protocol.delete_session(db, session, until);
     return done.freed;
 }
@@ -95,7 +121,7 @@ std::optional<grant_of_script> queue_place::leave() {
         // its session ended. And who looked for the first in line may have found the one that is
         // gone now: somebody has to look again.
         end_session(db, until);
-        queue_.grant_next(db, wish_.name, until);
+        serve_next(db, link_.protocol(), wish_.name, until);
         session_ = 0;
         return got;
     });
@@ -131,17 +157,14 @@ void queue_place::start_anew(sql::connection& db, sql::deadline until) {
 }
 
 /// True if the lease may have gone to somebody.
-bool queue_place::serve_first(sql::connection& db, const strategy::place& seen,
-                              sql::deadline until) {
-    if (seen.holder_expired) {
-        // In a commit of its own; only then may what hangs on that session change.
-        link_.protocol().end_expired_session(db, seen.holder_session, until);
-        for (const std::string& name : queue_.names_after(db, seen.holder_session, until)) {
-            queue_.grant_next(db, name, until);
-        }
-        return true;
-    }
-    return seen.free && queue_.grant_next(db, wish_.name, until).has_value();
+bool queue_place::see_to_the_first(sql::connection& db, const strategy::place& seen,
+                                   sql::deadline until) {
+    const auto& protocol = link_.protocol();
+    if (!seen.holder_expired) return seen.free && serve_next(db, protocol, wish_.name, until);
+    // In a commit of its own; only then may what hangs on that session change.
+    protocol.end_expired_session(db, seen.holder_session, until);
+    serve_after(db, protocol, seen.holder_session, until);
+    return true;
 }
 
 std::optional<grant_of_script> queue_place::step(sql::connection& db, sql::deadline until,
@@ -162,7 +185,7 @@ std::optional<grant_of_script> queue_place::step(sql::connection& db, sql::deadl
     const auto seen = queue_.places_of(db, session_, until);
     const auto mine = std::ranges::find(seen.waiting, grant_id_, &strategy::place::grant_id);
     if (seen.session_live && mine != seen.waiting.end()) {
-        again = serve_first(db, *mine, until);
+        again = see_to_the_first(db, *mine, until);
         next_pause(*mine);
         return {};
     }

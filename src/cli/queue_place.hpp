@@ -36,6 +36,14 @@ std::int64_t open_session_for(sql::connection& db, const strategy::lease_protoco
                               sql::deadline until);
 [[nodiscard]] std::string owner_of(std::int64_t grant_id);
 
+/// Gives a lease that is free to the first in line, if anybody waits, and wakes who got it. True if
+/// somebody did.
+bool serve_next(sql::connection& db, const strategy::lease_protocol& protocol,
+                const std::string& name, sql::deadline until);
+/// What hung on a session that we ended is free: serves those who wait for it.
+void serve_after(sql::connection& db, const strategy::lease_protocol& protocol,
+                 std::int64_t ended_session, sql::deadline until);
+
 /// Gives the lease to the next in line, or frees it, and removes its session. Any number of times.
 /// True if the lease was this grant.
 bool give_back(sql::connection& db, const strategy::lease_protocol& protocol,
@@ -62,7 +70,7 @@ private:
     void keep_session(sql::connection& db, sql::deadline until);
     void end_session(sql::connection& db, sql::deadline until);
     void start_anew(sql::connection& db, sql::deadline until);
-    bool serve_first(sql::connection& db, const strategy::place& seen, sql::deadline until);
+    bool see_to_the_first(sql::connection& db, const strategy::place& seen, sql::deadline until);
     std::optional<grant_of_script> step(sql::connection& db, sql::deadline until, bool& again);
     std::optional<grant_of_script> accept(sql::connection& db, sql::deadline until);
     void next_pause(const strategy::place& seen);

@@ -173,7 +173,9 @@ TEST_CASE("the doctor tells a pooler of transactions from one of sessions") {
         return json::parse(got.out);
     };
     if (const auto pooler = pgbouncer::start(pgbouncer::pool_mode::transaction)) {
-        CHECK(verdict(look(pooler->url()), "pooler") == "fail");
+        const auto undeclared = look(pooler->url());
+        CHECK(verdict(undeclared, "pooler") == "fail");
+        CHECK(verdict(undeclared, "wake-ups") == "warn");
         const auto told = look(pooler->url() + "?rowlock_pooler=transaction");
         CHECK(verdict(told, "pooler") == "ok");
         CHECK(verdict(told, "wake-ups") == "warn");
