@@ -171,13 +171,15 @@ public:
     void run() {
         lane_.ready = true;
         while (track_.started == 0) pause(200us);
-        while (track_.stopped == 0) {
+        // Everybody ends with a turn after the stop. Were it their own affair when to go, one that
+        // left early could take a turn with it that others wait for (in a ring).
+        for (bool last = false; !last;) {
             const nanos asked = now();
             who_.acquire();
             const nanos got = now();
             if (track_.holders.fetch_add(1) != 0) ++track_.overlaps;
-            note_grant(asked, got);
-            if (track_.stopped == 0) pause(hold_);
+            last = note_grant(asked, got);
+            if (!last) pause(hold_);
             track_.released_by = index_;
             track_.holders.fetch_sub(1);
             track_.released = now();
@@ -186,18 +188,20 @@ public:
     }
 
 private:
-    void note_grant(nanos asked, nanos got) {
+    /// True if the race was over by then: such a grant counts for the longest wait alone.
+    bool note_grant(nanos asked, nanos got) {
         const nanos stopped = track_.stopped;
         const nanos until = stopped == 0 ? got : std::min(got, stopped);
         lane_.longest_wait = std::max(lane_.longest_wait.load(), until - asked);
-        if (stopped != 0) return;
+        if (stopped != 0) return true;
         ++lane_.grants;
         const int before = track_.released_by;
         const std::uint64_t used = lane_.handoffs;
-        if (before < 0 || before == index_ || used == samples_.size()) return;
+        if (before < 0 || before == index_ || used == samples_.size()) return false;
         samples_[used] =
             static_cast<std::uint32_t>(std::min<nanos>((got - track_.released) / 100, UINT32_MAX));
         lane_.handoffs = used + 1;
+        return false;
     }
 
     contender& who_;
