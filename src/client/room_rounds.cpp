@@ -82,7 +82,13 @@ nanoseconds waiting_room::next_moment() {
         for (const auto& [name, when] : *list) next = std::min(next, when.at);
     }
     if (turns_.empty()) return next;
-    return poll_wanted_ ? at_once : std::min(next, poll_at_);
+    return std::min(next, poll_due());
+}
+
+/// With the mutex held. A look at a thousand places takes its time, and a thousand places are taken
+/// one after the other: the looks wait for each other, so that they do not take all of it.
+nanoseconds waiting_room::poll_due() const {
+    return poll_wanted_ ? std::min(poll_at_, last_poll_ + 3 * poll_cost_) : poll_at_;
 }
 
 /// A failure is no answer: what was to be done is still on its list. Those who wait are told only
@@ -224,7 +230,7 @@ void waiting_room::heard(std::string_view payload) {
     if (payload.empty()) {
         // Others may commit thousands of times a second.
         const guard lock{mutex_};
-        poll_at_ = std::min(poll_at_, std::max<nanoseconds>(now(), last_poll_ + 1ms));
+        poll_at_ = std::min(poll_at_, last_poll_ + std::max<nanoseconds>(1ms, 5 * poll_cost_));
         return;
     }
     const auto space = std::min(payload.find(' '), payload.size() - 1);
@@ -405,7 +411,7 @@ void waiting_room::poll() {
     std::vector<std::shared_ptr<turn>> standing;
     {
         const guard lock{mutex_};
-        if (turns_.empty() || (!poll_wanted_ && poll_at_ > now())) return;
+        if (turns_.empty() || poll_due() > now()) return;
         poll_wanted_ = false;
         poll_at_ = alarm::never;
         for (const auto& [grant_id, each] : turns_) {
@@ -428,6 +434,7 @@ void waiting_room::poll() {
         poll_wanted_ = true;
         throw;
     }
+    poll_cost_ = now() - last_poll_;
     pace();
 }
 

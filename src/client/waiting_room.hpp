@@ -142,6 +142,7 @@ private:
     void ask_after(const std::shared_ptr<turn>& missing);
     void look_for_deadlocks(session& ours, const std::vector<std::shared_ptr<turn>>& standing);
     void give_way(const strategy::deadlock_found& circle, session& ours);
+    [[nodiscard]] nanoseconds poll_due() const;
     void pace();
     [[nodiscard]] bool is_woken() const;
     void let_sleep();
@@ -178,6 +179,7 @@ private:
     bool pooler_known_ = false;
     std::int64_t listening_for_ = 0;
     nanoseconds last_poll_{0};
+    nanoseconds poll_cost_{0};
     nanoseconds pause_{0};
     /// What the poll that runs has seen.
     struct sight {
