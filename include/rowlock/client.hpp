@@ -33,10 +33,10 @@ struct holder_info {
     std::chrono::milliseconds remaining{0};
 };
 
-/// A row of the lease table, as of one moment.
+/// A lock that is known to the database, as of one moment.
 struct lease_info {
     std::string name{};
-    fencing_token token{};                      ///< of the latest grant
+    fencing_token token{};                      ///< of the latest grant; 0: none is known
     std::chrono::milliseconds changed{0};       ///< since the last grant or release
     std::optional<holder_info> holder{};        ///< empty: free
     std::int64_t waiting = 0;                   ///< live waiters in its queue
@@ -116,9 +116,10 @@ public:
     /// @throws error errc::invalid_options without an owner
     [[nodiscard]] std::vector<lease> reclaim();
 
-    /// The row of one name; empty if it was never locked or has been reaped. One round trip.
+    /// What is known of one name; empty if it was never locked, or has been reaped, and nobody
+    /// waits for it. One round trip.
     [[nodiscard]] std::optional<lease_info> inspect(const lock_name& name);
-    /// Rows whose names start with `prefix`, in byte order. One round trip.
+    /// What is known of the names that start with `prefix`, in byte order. One round trip.
     [[nodiscard]] std::vector<lease_info> list(std::string_view prefix = {}, const page& page = {});
 
     /// The live waiters of one name, in the order in which they will be served. One round trip.

@@ -23,8 +23,8 @@ public:
     [[nodiscard]] int descriptor() const noexcept { return descriptor_.get(); }
     /// The next signal that waits, or 0.
     [[nodiscard]] int next() noexcept;
-    /// Sleeps up to `time`; the signal that ended it, or 0.
-    [[nodiscard]] int wait(std::chrono::milliseconds time) noexcept;
+    /// Sleeps up to `time`, or until `also` turns readable; the signal that ended it, or 0.
+    [[nodiscard]] int wait(std::chrono::milliseconds time, int also = -1) noexcept;
     [[nodiscard]] const sigset_t& before() const noexcept { return before_; }
 
 private:

@@ -519,6 +519,14 @@ std::vector<lease_info> engine::list(std::string_view prefix, const page& page) 
                          });
 }
 
+std::vector<waiter_info> engine::queue(const lock_name& name) {
+    fork_.require_same_process();
+    return *with_retries(failure_deadline(steady::now() + options_.retry.total), {},
+                         [&](sql::connection& db, sql::deadline until) {
+                             return protocol_.queue(db, name.str(), until);
+                         });
+}
+
 bool engine::force_release(const lock_name& name) {
     fork_.require_same_process();
     std::optional<std::int64_t> victim;

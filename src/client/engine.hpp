@@ -65,6 +65,7 @@ public:
 
     std::optional<lease_info> inspect(const lock_name& name);
     std::vector<lease_info> list(std::string_view prefix, const page& page);
+    std::vector<waiter_info> queue(const lock_name& name);
     bool force_release(const lock_name& name);
 
     [[nodiscard]] client_stats stats() const;

@@ -25,7 +25,7 @@ struct statements {
 
     // Sessions
     sql::statement open_session, heartbeat, session_state, end_expired_session, end_session,
-        delete_session, bump_revision;
+        delete_session, bump_revision, extend_session;
 
     // Leases
     std::optional<sql::statement> acquire;             ///< absent on MySQL: probe, then …
@@ -37,7 +37,7 @@ struct statements {
     // Queues. PostgreSQL hands over in one statement; the others look, then take the lease for the
     // waiter and delete its ticket in a short transaction.
     sql::statement enqueue, places, served, waited_for, names_after, restore_lease, deadlocks,
-        free_with_waiters;
+        free_with_waiters, queue;
     std::optional<sql::statement> cancel, tickets;  ///< MySQL: tickets, delete_waiter
     std::optional<sql::statement> grant_next, hand_over, places_at, rewind;  ///< PostgreSQL
     std::optional<sql::statement> next_waiter;       ///< the others, with take

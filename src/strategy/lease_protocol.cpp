@@ -43,6 +43,8 @@ lease_info read_info(const sql::result& rows, std::size_t row) {
     info.name = rows.text(row, 0);
     info.token = fencing_token{rows.integer(row, 1)};
     info.changed = in_milliseconds(rows.maybe_integer(row, 2));
+    info.waiting = rows.integer(row, 14);
+    info.longest_wait = in_milliseconds(rows.maybe_integer(row, 15));
     if (rows.integer(row, 3) != 0) return info;
     holder_info& holder = info.holder.emplace();
     holder.session = rows.integer(row, 4);
@@ -126,6 +128,11 @@ void lease_protocol::end_session(sql::connection& db, std::int64_t session,
 void lease_protocol::delete_session(sql::connection& db, std::int64_t session,
                                     sql::deadline until) const {
     run(db, sql_.delete_session, until, session);
+}
+
+bool lease_protocol::extend_session(sql::connection& db, std::int64_t session, microseconds ttl,
+                                    sql::deadline until) const {
+    return changed_one(run(db, sql_.extend_session, until, session, ttl.count()));
 }
 
 attempt lease_protocol::acquire(sql::connection& db, const grant_request& request,
@@ -272,6 +279,27 @@ std::vector<lease_info> lease_protocol::list(sql::connection& db, std::string_vi
     leases.reserve(rows.rows());
     for (std::size_t row = 0; row < rows.rows(); ++row) leases.push_back(read_info(rows, row));
     return leases;
+}
+
+std::vector<waiter_info> lease_protocol::queue(sql::connection& db, std::string_view name,
+                                               sql::deadline until) const {
+    const auto rows = run(db, sql_.queue, until, name);
+    std::vector<waiter_info> waiters;
+    waiters.reserve(rows.rows());
+    for (std::size_t row = 0; row < rows.rows(); ++row) {
+        waiters.push_back({.name = std::string{name},
+                           .position = static_cast<std::int64_t>(row) + 1,
+                           .ticket = rows.integer(row, 0),
+                           .session = rows.integer(row, 1),
+                           .owner = std::string{rows.text(row, 2)},
+                           .host = std::string{rows.text(row, 3)},
+                           .program = std::string{rows.text(row, 4)},
+                           .thread = std::string{rows.text(row, 5)},
+                           .note = std::string{rows.text(row, 6)},
+                           .pid = rows.integer(row, 7),
+                           .waited = in_milliseconds(rows.maybe_integer(row, 8))});
+    }
+    return waiters;
 }
 
 }  // namespace rowlock::strategy

@@ -86,6 +86,9 @@ public:
     bool end_expired_session(sql::connection& db, std::int64_t session, sql::deadline until) const;
     void end_session(sql::connection& db, std::int64_t session, sql::deadline until) const;
     void delete_session(sql::connection& db, std::int64_t session, sql::deadline until) const;
+    /// Gives a session another time to live, counted from now. False if it is dead.
+    bool extend_session(sql::connection& db, std::int64_t session, std::chrono::microseconds ttl,
+                        sql::deadline until) const;
 
     /// One round trip where the dialect has `acquire` (and one more look on SQLite if it is held),
     /// else a probe and, if that finds it free, a compare-and-set.
@@ -118,6 +121,8 @@ public:
                                       sql::deadline until) const;
     std::vector<lease_info> list(sql::connection& db, std::string_view prefix, const page& page,
                                  sql::deadline until) const;
+    std::vector<waiter_info> queue(sql::connection& db, std::string_view name,
+                                   sql::deadline until) const;
 
     [[nodiscard]] const dialect::statements& sql() const noexcept { return sql_; }
 

@@ -78,9 +78,10 @@ select (select count(*) from rowlock_session m where m.id = $1::bigint and {live
  order by mine.ticket
 
 -- fragment info
--- What people want to know of lease l and its holder s; the columns strategy::info reads.
-l.name,
-l.token,
+-- What people want to know of the name n.name, its lease l, the holder s and the queue q; the columns
+-- strategy::info reads.
+n.name,
+coalesce(l.token, 0),
 (extract(epoch from clock_timestamp() - l.changed_at) * 1000000)::bigint,
 {free}::int,
 l.session,
@@ -92,7 +93,16 @@ l.thread,
 l.note,
 s.pid,
 (extract(epoch from clock_timestamp() - l.acquired_at) * 1000000)::bigint,
-(extract(epoch from least(s.expires_at, l.deadline) - clock_timestamp()) * 1000000)::bigint
+(extract(epoch from least(s.expires_at, l.deadline) - clock_timestamp()) * 1000000)::bigint,
+q.waiting,
+(extract(epoch from clock_timestamp() - q.since) * 1000000)::bigint
+
+-- fragment queue
+-- To be joined to n: how many live waiters n.name has, and since when the first of them waits. One step
+-- into the index by (name, ticket) if there are none.
+lateral (select count(*) as waiting, min(w.enqueued_at) as since
+           from rowlock_waiter w join rowlock_session m on m.id = w.session
+          where w.name = n.name and {live}) q
 
 -- fragment bounded
 -- The head of a WITH: whoever reads `bounded` has bounded its wait for rows by $5 ms, in the same

@@ -36,9 +36,10 @@ coalesce(min(s.expires_at, l.deadline), s.expires_at) - {now},
 case when {free} then {waited} else 0 end
 
 -- fragment info
--- What people want to know of lease l and its holder s; the columns strategy::info reads.
-l.name,
-l.token,
+-- What people want to know of the name n.name, its lease l, the holder s and the queue; the columns
+-- strategy::info reads.
+n.name,
+coalesce(l.token, 0),
 {now} - l.changed_at,
 {free},
 l.session,
@@ -50,4 +51,11 @@ l.thread,
 l.note,
 s.pid,
 {now} - l.acquired_at,
-coalesce(min(s.expires_at, l.deadline), s.expires_at) - {now}
+coalesce(min(s.expires_at, l.deadline), s.expires_at) - {now},
+(select count(*) {queue}),
+{now} - (select min(w.enqueued_at) {queue})
+
+-- fragment queue
+-- The live waiters of the name n.name. One step into the index by (name, ticket) if there are none.
+from rowlock_waiter w cross join rowlock_session m
+where w.name = n.name and m.id = w.session and {live}
