@@ -23,10 +23,10 @@ constexpr std::string_view sleep_ends = ") as rowlock_wake_";
 // MariaDB makes a temporary file for each question (3 ms).
 constexpr std::string_view list_processes = "show processlist";
 constexpr std::size_t id_column = 0;
+constexpr std::size_t state_column = 6;
 constexpr std::size_t statement_column = 7;
-
-// Sessions come and go; what is forgotten is looked up again.
-constexpr std::size_t most_known_sleepers = 1000;
+// A KILL that comes before a statement has got so far is forgotten when it starts.
+constexpr std::string_view asleep = "User sleep";
 
 // Whole and thousandth seconds.
 std::string sleep_text(std::int64_t session, std::chrono::milliseconds longest) {
@@ -91,27 +91,17 @@ ending sleep_until_woken(sql::connection& db, std::int64_t session,
 }
 
 bool wake(sql::connection& db, std::int64_t session, sql::deadline until) {
-    auto& known = sql::memory_of(db).sleepers;
-    if (known.unreachable) return false;
-    if (const auto found = known.connection_of.find(session); found != known.connection_of.end()) {
-        if (end_sleep(db, found->second, until)) return true;
-        known.connection_of.erase(found);  // closed: the session may have another
-    }
+    auto& behind_proxy = sql::memory_of(db).behind_proxy;
+    if (behind_proxy.value_or(false)) return false;
     const auto list = db.query(list_processes, until);
-    if (!known.numbers_checked) {
-        known.unreachable = !numbers_are_the_servers(db, list, until);
-        known.numbers_checked = true;
-        if (known.unreachable) return false;
-    }
-    if (known.connection_of.size() >= most_known_sleepers) known.connection_of.clear();
+    if (!behind_proxy) behind_proxy = !numbers_are_the_servers(db, list, until);
+    if (*behind_proxy) return false;
     bool woken = false;
     // More than one: the server has not noticed yet that an earlier one was given up.
     for (std::size_t row = 0; row < list.rows(); ++row) {
+        if (list.text(row, state_column) != asleep) continue;
         if (!is_sleep_of(list.text(row, statement_column), session)) continue;
-        const auto connection = list.integer(row, id_column);
-        if (!end_sleep(db, connection, until)) continue;
-        woken = true;
-        known.connection_of[session] = connection;  // the last is the newest
+        if (end_sleep(db, list.integer(row, id_column), until)) woken = true;
     }
     return woken;
 }

@@ -17,8 +17,11 @@
 ///
 /// What is killed is never another's statement. The number of a connection means one connection as
 /// long as the server runs; it is read from the server's list, next to the sleep, over the very
-/// connection that sends the KILL, and forgotten with it; and a connection that sleeps does nothing
+/// connection that sends the KILL and right before it; and a connection that sleeps does nothing
 /// else until it is closed. So a KILL that is late meets the next sleep, or nobody.
+///
+/// Numbers are not remembered, although that would save a round trip: a KILL between two sleeps is
+/// forgotten by the server, and nobody would know.
 namespace rowlock::strategy::wake_up {
 
 /// Makes a connection of our own one to sleep on, and to close afterwards: it is discard()ed, so
@@ -36,10 +39,10 @@ enum class ending : unsigned char { woken, slept };
 [[nodiscard]] ending sleep_until_woken(sql::connection& db, std::int64_t session,
                                        std::chrono::milliseconds longest, sql::deadline until);
 
-/// Wakes a session, after what it shall see was committed. One round trip if the session was woken
-/// over this connection before, else two (and one more with the first call on a connection). False:
-/// it was not found asleep, or the server did not allow it. True is no promise either: the sleep
-/// may have ended by itself.
+/// Wakes a session, after what it shall see was committed. Two round trips if it sleeps, else one
+/// (and one more with the first call on a connection). True: its sleep was ended, by this or by
+/// itself, and it looks now. False: it was not found asleep, or the server did not allow it; where
+/// it is known to wait it is worth another try after a millisecond, since it may be about to sleep.
 /// @throws error if the connection broke
 bool wake(sql::connection& db, std::int64_t session, sql::deadline until);
 
