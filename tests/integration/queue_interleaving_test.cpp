@@ -60,8 +60,9 @@ public:
         return queue_.grant_next(*db_, name, soon());
     }
     [[nodiscard]] strategy::release_outcome release(std::string_view name, std::int64_t session,
-                                                    std::int64_t grant_id) const {
-        return queue_.release(*db_, name, session, grant_id, true, soon());
+                                                    std::int64_t grant_id,
+                                                    bool contended = true) const {
+        return queue_.release(*db_, name, session, grant_id, contended, soon());
     }
     [[nodiscard]] ids cancel(const ids& grant_ids) const {
         return queue_.cancel(*db_, grant_ids, soon());
@@ -254,13 +255,18 @@ TEST_CASE("control: deleting the ticket before the lease is sure loses it") {
 
 TEST_CASE("a release that cannot see the ticket yet, and the looks of both sides afterwards") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
+        bool contended = false;
+        SUBCASE("nobody expected") {}
+        SUBCASE("somebody expected") {
+            contended = true;
+        }
         const by_hand hand{database};
         const by_hand waiter{database};
         for (const std::int64_t id : {1, 2}) hand.open(id);
         REQUIRE(hand.acquire("job", 1, 11));
         waiter.run("begin");
         waiter.enqueue("job", 2, 22);
-        const auto done = hand.release("job", 1, 11);
+        const auto done = hand.release("job", 1, 11, contended);
         CHECK(done.freed);
         CHECK_FALSE(done.next.has_value());
         const std::vector<std::string> name{"job"};
@@ -552,7 +558,7 @@ TEST_CASE("PostgreSQL notifies the one session that was served, and nobody when 
         for (const std::int64_t id : {1, 2, 3}) hand.open(id);
         for (int i = 0; i < 10; ++i) {
             REQUIRE(hand.acquire("job", 1, 11));
-            CHECK(hand.release("job", 1, 11).freed);
+            CHECK(hand.release("job", 1, 11, i % 2 == 0).freed);
             CHECK_FALSE(hand.grant_next("job").has_value());
         }
         REQUIRE(hand.acquire("job", 1, 12));
@@ -578,17 +584,18 @@ TEST_CASE("PostgreSQL: a hand-over waits for the disk, a release to nobody does 
         const by_hand hand{database};
         for (const std::int64_t id : {1, 2}) hand.open(id);
         // What the statement leaves set until its commit shows inside a transaction.
-        const auto left = [&](bool waited) {
+        const auto left = [&](bool waited, bool contended) {
             REQUIRE(hand.acquire("job", 1, 11));
             if (waited) hand.enqueue("job", 2, 22);
             hand.run("begin");
-            REQUIRE(hand.release("job", 1, 11).freed);
+            REQUIRE(hand.release("job", 1, 11, contended).freed);
             const auto row = hand.db().query("show synchronous_commit", soon());
             hand.run("commit");
             return std::string{row.text(0, 0)};
         };
-        CHECK(left(false) == "off");
-        CHECK(left(true) == "on");
+        CHECK(left(false, false) == "off");
+        CHECK(left(false, true) == "off");
+        CHECK(left(true, true) == "on");
     }
 }
 
