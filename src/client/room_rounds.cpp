@@ -96,13 +96,16 @@ nanoseconds waiting_room::poll_due() const {
 /// session lives.
 nanoseconds waiting_room::after_failure(const error& failure) noexcept {
     if (failures_++ == 0) failing_since_ = now();
+    // It is no primary (any more): the next connection may be to one.
+    if (db_ && failure.kind() == errc::read_only) db_->discard();
     if (db_ && (!db_->alive() || db_->discarded())) {
         disconnect();
         engine_.connection_broke();
         const guard lock{mutex_};
         poll_wanted_ = true;  // to be heard again, too
     }
-    const bool passes = failure.retryable() || failure.kind() == errc::outcome_unknown;
+    const bool passes = failure.retryable() || failure.kind() == errc::outcome_unknown ||
+                        failure.kind() == errc::read_only;
     try {
         if (!passes) tell_all(failure);
         const auto elapsed = std::chrono::duration_cast<milliseconds>(now() - failing_since_);
@@ -228,9 +231,16 @@ void waiting_room::hear() {
 
 void waiting_room::heard(std::string_view payload) {
     if (payload.empty()) {
-        // Others may commit thousands of times a second.
+        // Others may commit thousands of times a second, and most of it is not about us: who stands
+        // far behind need not look at each hand-over.
+        constexpr nanoseconds quickest_hand_over = 300us;
+        constexpr std::int64_t far = 64;
+        const auto before_us = std::min(round_.first, far) - 1;
+        const nanoseconds rest =
+            before_us == 0 ? std::max<nanoseconds>(200us, poll_cost_)
+                           : std::max<nanoseconds>(before_us * quickest_hand_over, 5 * poll_cost_);
         const guard lock{mutex_};
-        poll_at_ = std::min(poll_at_, last_poll_ + std::max<nanoseconds>(1ms, 5 * poll_cost_));
+        poll_at_ = std::min(poll_at_, last_poll_ + rest);
         return;
     }
     const auto space = std::min(payload.find(' '), payload.size() - 1);
@@ -353,24 +363,35 @@ void waiting_room::look_for_waiters() {
 void waiting_room::hand_on_due() {
     auto names = take_due(hand_on_);
     while (!names.empty()) {
-        auto& [name, when] = names.back();
+        const auto name = names.back().first;
+        auto& when = names.back().second;
         try {
             if (!stopping_) hand_on(name);
-        } catch (const error& failure) {
+        } catch (...) {
+            const bool busy = is_busy();
             // Somebody's transaction has the row. It is not our turn to wait there, nor to forget.
             when.pause = std::clamp<nanoseconds>(2 * when.pause, 100ms, 1s);
             when.at = now() + when.pause;
-            const bool busy = failure.retryable() && db_->alive();
             const guard lock{mutex_};
-            if (busy) {
-                plan(hand_on_, name, when);
-            } else {
-                for (auto& [rest, its] : names) plan(hand_on_, rest, its);
+            if (!busy) {
+                for (const auto& [rest, its] : names) plan(hand_on_, rest, its);
                 throw;
             }
+            plan(hand_on_, name, when);
         }
         names.pop_back();
         hear();
+    }
+}
+
+/// Within a handler: whether what was caught says that a row is locked, and no more.
+bool waiting_room::is_busy() const {
+    try {
+        throw;
+    } catch (const error& failure) {
+        return failure.retryable() && db_->alive();
+    } catch (...) {
+        return false;
     }
 }
 
@@ -408,6 +429,7 @@ void waiting_room::verify(const told& one) {
 
 /// One look at all queues we stand in.
 void waiting_room::poll() {
+    constexpr std::size_t few = 64;  // places, to be looked at one by one
     std::vector<std::shared_ptr<turn>> standing;
     {
         const guard lock{mutex_};
@@ -419,7 +441,12 @@ void waiting_room::poll() {
         }
     }
     last_poll_ = now();
-    strays_ = std::exchange(round_, {}).strays;
+    auto seen_before = std::exchange(round_, {});
+    round_.whole = standing.size() > few || last_poll_ >= whole_poll_at_;
+    if (round_.whole) {
+        strays_ = std::move(seen_before.strays);
+        whole_poll_at_ = last_poll_ + options_.poll_interval;
+    }
     try {
         // Of one session, but for the moment in which one is lost.
         while (!standing.empty()) {
@@ -444,7 +471,10 @@ void waiting_room::poll(const std::shared_ptr<session>& ours,
         engine_.lose_session(*ours, loss_reason::trust_window_passed);
         return session_lost(ours->id(), loss_reason::trust_window_passed);
     }
-    const auto seen = queue_.places_of(*db_, ours->id(), soon());
+    std::vector<std::int64_t> ids;
+    for (const auto& each : standing) ids.push_back(each->grant_id);
+    const auto seen = round_.whole ? queue_.places_of(*db_, ours->id(), soon())
+                                   : queue_.places_at(*db_, ours->id(), ids, soon());
     engine_.count(engine::counter::polls);
     if (!seen.session_live) {
         engine_.lose_session(*ours, loss_reason::session_ended);
@@ -483,11 +513,26 @@ void waiting_room::look_after(const strategy::place& at, session& ours) {
             ended_.push_back(at.holder_session);
         }
     }
+    if (at.overtaken) rewind(at);
     const guard lock{mutex_};
     if (at.free || at.holder_expired) plan(hand_on_, at.name, {now(), 0ns});
     if (at.remaining > 0us) {
         round_.expiry = std::min<nanoseconds>(round_.expiry, last_poll_ + at.remaining + 1ms);
     }
+}
+
+/// Nobody would find the place. Whoever has the lease's row for longer keeps us from it till the
+/// next look.
+void waiting_room::rewind(const strategy::place& at) {
+    try {
+        queue_.rewind(*db_, at.name, at.ticket, soon_for_a_write());
+    } catch (const error& failure) {
+        if (!failure.retryable() || !db_->alive()) throw;
+        round_.expiry = std::min<nanoseconds>(round_.expiry, last_poll_ + 100ms);
+        return;
+    }
+    const guard lock{mutex_};
+    plan(looks_, at.name, {now(), 0ns});
 }
 
 void waiting_room::see(const std::shared_ptr<turn>& which, const strategy::place& at) {

@@ -131,6 +131,7 @@ private:
     [[nodiscard]] std::vector<std::pair<std::string, due>> take_due(agenda& list);
     void look_for_waiters();
     void hand_on_due();
+    [[nodiscard]] bool is_busy() const;
     void hand_on(const std::string& name);
     void verify_told();
     void verify(const told& one);
@@ -138,6 +139,7 @@ private:
     void poll(const std::shared_ptr<session>& ours,
               const std::vector<std::shared_ptr<turn>>& standing);
     void look_after(const strategy::place& at, session& ours);
+    void rewind(const strategy::place& at);
     void see(const std::shared_ptr<turn>& which, const strategy::place& at);
     void ask_after(const std::shared_ptr<turn>& missing);
     void look_for_deadlocks(session& ours, const std::vector<std::shared_ptr<turn>>& standing);
@@ -183,13 +185,15 @@ private:
     nanoseconds pause_{0};
     /// What the poll that runs has seen.
     struct sight {
+        bool whole = false;  ///< all places of the session, also those that nobody knows
         bool changed = false;
         std::int64_t first = 1'000'000;  ///< the best of our positions
         nanoseconds expiry = service::alarm::never;
         std::unordered_set<std::int64_t> strays{};  ///< places of ours that nobody knows
     };
     sight round_;
-    std::unordered_set<std::int64_t> strays_;  ///< of the poll before
+    std::unordered_set<std::int64_t> strays_;  ///< of the whole poll before
+    nanoseconds whole_poll_at_{0};
     int failures_ = 0;
     nanoseconds failing_since_{0};
     nanoseconds retry_at_{0};
