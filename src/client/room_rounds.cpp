@@ -443,10 +443,8 @@ void waiting_room::poll() {
     last_poll_ = now();
     auto seen_before = std::exchange(round_, {});
     round_.whole = standing.size() > few || last_poll_ >= whole_poll_at_;
-    if (round_.whole) {
-        strays_ = std::move(seen_before.strays);
-        whole_poll_at_ = last_poll_ + options_.poll_interval;
-    }
+    if (round_.whole) whole_poll_at_ = last_poll_ + options_.poll_interval;
+    (round_.whole ? strays_ : round_.strays) = std::move(seen_before.strays);
     try {
         // Of one session, but for the moment in which one is lost.
         while (!standing.empty()) {
