@@ -80,8 +80,14 @@ public:
     client(const client&) = delete;
     client& operator=(const client&) = delete;
 
-    /// Waits until the lock is ours. One round trip if it is free (two on MySQL/MariaDB); while
-    /// waiting, one light read per poll.
+    /// Waits until the lock is ours. One round trip if it is free (two on MySQL/MariaDB). If it is
+    /// held, one more takes a place in its queue, and the thread sleeps; whoever was asked for a
+    /// place later than ours was confirmed is served later. All waiters of a client share one light
+    /// read per poll. A time limit or a stop ends the wait within 50 ms, also if the database does
+    /// not answer; the statements before it have a statement_deadline each.
+    /// @throws error errc::lock_lost if our session ended while we waited: the place is gone, and
+    /// so are the leases of this client; errc::deadlock if we close a circle of waiters and are the
+    /// youngest in it
     [[nodiscard]] lease acquire(const lock_name& name, const acquire_options& options = {});
     /// The same; empty if and only if `stop` was requested first.
     [[nodiscard]] std::optional<lease> acquire(const lock_name& name, std::stop_token stop,

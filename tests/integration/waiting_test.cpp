@@ -129,8 +129,7 @@ TEST_CASE("nobody passes those who stand in line, unless he asks for it") {
 TEST_CASE("whatever ends a lease wakes the first waiter at once") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         client waiter{database.source(), database.options({.poll_interval = far_poll(database)})};
-        std::optional<client> holder{std::in_place, database.source(),
-                                     database.options({.ttl = 1s})};
+        std::optional<client> holder{std::in_place, database.source(), database.options()};
         steady::time_point got;
         const auto wait = [&] {
             auto waiting = std::async(std::launch::async, [&] {
@@ -537,7 +536,7 @@ TEST_CASE("a place that vanished is taken anew") {
         REQUIRE(places(database, 1));
         database.run("delete from rowlock_waiter");
         REQUIRE(places(database, 1));
-        CHECK(waiter.stats().queued == 2);
+        CHECK(eventually([&] { return waiter.stats().queued == 2; }));
         lease.release();
         CHECK(waiting.get().held());
     }
@@ -761,8 +760,10 @@ TEST_CASE("a thousand waiting threads take a few connections and one look for al
             database.options({.ttl = 60s, .poll_interval = 200ms, .statement_deadline = 20s});
         int names = 1;
         SUBCASE("on one name") {}
-        SUBCASE("on a thousand names") {
-            names = 1000;
+        if (database.which() == support::backend::postgresql) {
+            SUBCASE("on a thousand names") {
+                names = 1000;
+            }
         }
         constexpr int many = 1000;
         std::vector<lease> held;
