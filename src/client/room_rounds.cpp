@@ -483,10 +483,23 @@ void waiting_room::look_after(const strategy::place& at, session& ours) {
             ended_.push_back(at.holder_session);
         }
     }
+    // They come in the order of their tickets: the first of a name covers the others.
+    if (at.overtaken && round_.rewound.insert(at.name).second) rewind(at);
     const guard lock{mutex_};
-    if (at.free || at.holder_expired) plan(hand_on_, at.name, {now(), 0ns});
+    if (at.free || at.holder_expired || at.overtaken) plan(hand_on_, at.name, {now(), 0ns});
     if (at.remaining > 0us) {
         round_.expiry = std::min<nanoseconds>(round_.expiry, last_poll_ + at.remaining + 1ms);
+    }
+}
+
+/// Nobody else would ever find this place. A look soon tells whether it helped: the lease's row may
+/// be somebody's for long.
+void waiting_room::rewind(const strategy::place& at) {
+    round_.expiry = std::min<nanoseconds>(round_.expiry, last_poll_ + 250ms);
+    try {
+        queue_.rewind(*db_, at.name, at.ticket, soon_for_a_write());
+    } catch (const error& failure) {
+        if (!failure.retryable() || !db_->alive()) throw;
     }
 }
 

@@ -138,6 +138,7 @@ private:
     void poll(const std::shared_ptr<session>& ours,
               const std::vector<std::shared_ptr<turn>>& standing);
     void look_after(const strategy::place& at, session& ours);
+    void rewind(const strategy::place& at);
     void see(const std::shared_ptr<turn>& which, const strategy::place& at);
     void ask_after(const std::shared_ptr<turn>& missing);
     void look_for_deadlocks(session& ours, const std::vector<std::shared_ptr<turn>>& standing);
@@ -187,6 +188,7 @@ private:
         std::int64_t first = 1'000'000;  ///< the best of our positions
         nanoseconds expiry = service::alarm::never;
         std::unordered_set<std::int64_t> strays{};  ///< places of ours that nobody knows
+        std::unordered_set<std::string> rewound{};  ///< names whose looks were set back
     };
     sight round_;
     std::unordered_set<std::int64_t> strays_;  ///< of the poll before

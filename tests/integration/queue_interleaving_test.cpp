@@ -404,6 +404,73 @@ TEST_CASE("control: without a row to compare nobody is served, however often one
     }
 }
 
+/// Before the ticket of 22, drawn long before it committed, 1000 was served; 44 stands behind that.
+std::int64_t overtake(const two_waiters& at) {
+    const auto ticket = at.database.number("select ticket from rowlock_waiter where grant_id = 22");
+    at.database.run("delete from rowlock_waiter where grant_id = 33");
+    at.database.run(
+        "insert into rowlock_waiter (name, ticket, session, grant_id, enqueued_at) "
+        "overriding system value values ('job', 1001, 3, 44, clock_timestamp())");
+    at.database.run("update rowlock_lease set served = 1000");
+    return ticket;
+}
+
+TEST_CASE("looks that were set back are not set forth again by a grant that did not see it") {
+    if (support::lock_database database{support::backend::postgresql}; database.there()) {
+        for (const bool released : {true, false}) {
+            CAPTURE(released);
+            support::lock_database fresh{database.which()};
+            const two_waiters at{fresh};
+            const auto ticket = overtake(at);
+            if (!released) at.free();
+            at.blocker.run("begin");
+            at.blocker.queue().rewind(at.blocker.db(), "job", ticket, soon());
+            auto granting = in_background([&] {
+                return released ? at.other.release("job", 1, 11).next : at.other.grant_next("job");
+            });
+            REQUIRE(somebody_waits_for_a_row(fresh));
+            at.blocker.run("commit");
+            const auto next = granting.get();
+            REQUIRE(next.has_value());
+            CHECK(next->grant_id == 44);  // by the snapshot it had
+            CHECK_FALSE(at.hand.queue().places_of(at.hand.db(), 2, soon()).waiting.at(0).overtaken);
+            const auto last = at.other.release("job", 3, 44).next;
+            REQUIRE(last.has_value());
+            CHECK(last->grant_id == 22);
+            CHECK(last->token > next->token);
+        }
+    }
+}
+
+TEST_CASE("looks are set back beside whoever releases to nobody, acquires or frees by force") {
+    if (support::lock_database database{support::backend::postgresql}; database.there()) {
+        for (const std::string what : {"release", "acquire", "force"}) {
+            CAPTURE(what);
+            support::lock_database fresh{database.which()};
+            const two_waiters at{fresh};
+            const auto ticket = overtake(at);
+            at.database.run("delete from rowlock_waiter where grant_id = 44");
+            if (what == "acquire") at.free();
+            at.blocker.run("begin");
+            at.blocker.queue().rewind(at.blocker.db(), "job", ticket, soon());
+            auto acting = in_background([&]() -> bool {
+                if (what == "release") return at.other.release("job", 1, 11, false).freed;
+                if (what == "acquire") return at.other.acquire("job", 3, 55);
+                std::optional<std::int64_t> victim;
+                return at.other.leases().force_release(at.other.db(), "job", victim, soon());
+            });
+            REQUIRE(somebody_waits_for_a_row(fresh));
+            at.blocker.run("commit");
+            CHECK(acting.get());
+            const auto next = what == "acquire" ? at.other.release("job", 3, 55, false).next
+                                                : at.other.grant_next("job");
+            REQUIRE(next.has_value());
+            CHECK(next->grant_id == 22);
+            CHECK(at.tickets() == 0);
+        }
+    }
+}
+
 // --- nobody waits who need not
 // ----------------------------------------------------------------------
 
