@@ -374,6 +374,31 @@ TEST_CASE("after a session ended, the queues that this concerns") {
     }
 }
 
+TEST_CASE("PostgreSQL: the end of a session reads no leases but those that are waited for") {
+    if (support::lock_database database{support::backend::postgresql}; database.there()) {
+        const by_hand hand{database};
+        database.run(
+            "insert into rowlock_lease (name, token, changed_at) "
+            "select 'n' || i, 1, clock_timestamp() from generate_series(1, 5000) i");
+        database.run(
+            "insert into rowlock_session (id, owner, host, pid, program, ttl_us, "
+            "expires_at, opened_at) select i, 'o', 'h', 1, 'p', 1, "
+            "clock_timestamp() + interval '1 h', clock_timestamp() "
+            "from generate_series(1, 2000) i");
+        database.run("analyze rowlock_lease");
+        database.run("analyze rowlock_session");
+        std::string text = hand.leases().sql().names_after.text();
+        for (auto at = text.find("$1"); at != std::string::npos; at = text.find("$1")) {
+            text.replace(at, 2, "5");
+        }
+        const auto plan = hand.db().query("explain " + text, soon());
+        std::string all;
+        for (std::size_t row = 0; row < plan.rows(); ++row) all.append(plan.text(row, 0)) += '\n';
+        CAPTURE(all);
+        CHECK(all.find("Seq Scan on " + database.prefix() + "lease") == std::string::npos);
+    }
+}
+
 TEST_CASE("a reaper alone keeps a queue moving") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
         const by_hand hand{database};
