@@ -511,26 +511,24 @@ void waiting_room::look_after(const strategy::place& at, session& ours) {
             ended_.push_back(at.holder_session);
         }
     }
-    if (at.overtaken) rewind(at);
+    // They come in the order of their tickets: the first of a name covers the others.
+    if (at.overtaken && round_.rewound.insert(at.name).second) rewind(at);
     const guard lock{mutex_};
-    if (at.free || at.holder_expired) plan(hand_on_, at.name, {now(), 0ns});
+    if (at.free || at.holder_expired || at.overtaken) plan(hand_on_, at.name, {now(), 0ns});
     if (at.remaining > 0us) {
         round_.expiry = std::min<nanoseconds>(round_.expiry, last_poll_ + at.remaining + 1ms);
     }
 }
 
-/// Nobody would find the place. Whoever has the lease's row for longer keeps us from it till the
-/// next look.
+/// Nobody else would ever find this place. A look soon tells whether it helped: the lease's row may
+/// be somebody's for long.
 void waiting_room::rewind(const strategy::place& at) {
+    round_.expiry = std::min<nanoseconds>(round_.expiry, last_poll_ + 250ms);
     try {
         queue_.rewind(*db_, at.name, at.ticket, soon_for_a_write());
     } catch (const error& failure) {
         if (!failure.retryable() || !db_->alive()) throw;
-        round_.expiry = std::min<nanoseconds>(round_.expiry, last_poll_ + 100ms);
-        return;
     }
-    const guard lock{mutex_};
-    plan(looks_, at.name, {now(), 0ns});
 }
 
 void waiting_room::see(const std::shared_ptr<turn>& which, const strategy::place& at) {

@@ -190,6 +190,7 @@ private:
         std::int64_t first = 1'000'000;  ///< the best of our positions
         nanoseconds expiry = service::alarm::never;
         std::unordered_set<std::int64_t> strays{};  ///< places of ours that nobody knows
+        std::unordered_set<std::string> rewound{};  ///< names whose looks were set back
     };
     sight round_;
     std::unordered_set<std::int64_t> strays_;  ///< of the whole poll before

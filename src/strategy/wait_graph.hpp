@@ -3,6 +3,7 @@
 #include "strategy/queue_protocol.hpp"
 #include <rowlock/sql/connection.hpp>
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -21,8 +22,9 @@ public:
 
     /// For each place of `session` that is the youngest of a circle, one circle.
     ///
-    /// A party that waits for what it holds itself is no circle here: a lease is bound to no
-    /// thread, and another may release it. A mutex refuses that by itself.
+    /// A party that waits for what it holds itself, or has several places at one name, is no circle
+    /// here: a lease is bound to no thread, and another may release it. A mutex refuses that by
+    /// itself.
     [[nodiscard]] std::vector<deadlock_found> circles(std::int64_t session) const;
 
 private:
@@ -31,16 +33,13 @@ private:
         std::int64_t ticket;  ///< 0: holds the lease
         std::int64_t grant_id;
         std::int64_t session;
-        std::string thread;
+        std::size_t party;
         std::string who;  ///< for people
-
-        [[nodiscard]] bool same_party(const vertex& other) const {
-            return session == other.session && thread == other.thread;
-        }
     };
     class search;
 
-    std::vector<vertex> vertices_;
+    std::vector<vertex> vertices_;                  ///< by name, then by ticket
+    std::vector<std::vector<std::size_t>> places_;  ///< of each party, in vertices_
 };
 
 }  // namespace rowlock::strategy

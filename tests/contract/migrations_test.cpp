@@ -599,6 +599,28 @@ TEST_CASE_TEMPLATE("the documented rights are enough for the library and for no 
     CHECK(contains(poor.what(), "docs/migrations.md"));
 }
 
+TEST_CASE_TEMPLATE("rights that were given outlast the migrations", Database, postgresql, mariadb) {
+    const auto db = scratch_database::make(Database::speaks);
+    if (!db) return;
+    const bool is_postgresql = Database::speaks == dialect::postgresql;
+    const migration_options options{.schema = is_postgresql ? "place" : ""};
+    migrate(db->source(), options, 1);
+    const scratch_role app{*db};
+    for (const auto& sql :
+         documented_grants(Database::speaks, is_postgresql ? "place" : db->name(), app.name())) {
+        db->run(sql);
+    }
+    for (const int version : {latest, 1, latest}) {
+        migrate(db->source(), options, version);
+        CAPTURE(version);
+        const auto connection = app.source().connect(soon());
+        for (const auto& sql : accesses(Database::speaks, options)) {
+            CAPTURE(sql);
+            CHECK_NOTHROW(connection->query(sql, soon()));
+        }
+    }
+}
+
 TEST_CASE("MariaDB: a migration is recorded although connections start without autocommit") {
     const auto db = scratch_database::make(dialect::mysql);
     if (!db) return;

@@ -81,6 +81,7 @@ public:
         std::sort(found.begin(), found.end());
         return found;
     }
+    void run(const std::string& text) const { db_->query(text, soon()); }
     [[nodiscard]] const strategy::lease_protocol& leases() const { return leases_; }
     [[nodiscard]] const strategy::queue_protocol& queue() const { return queue_; }
     [[nodiscard]] sql::connection& db() const { return *db_; }
@@ -373,6 +374,31 @@ TEST_CASE("after a session ended, the queues that this concerns") {
     }
 }
 
+TEST_CASE("PostgreSQL: the end of a session reads no leases but those that are waited for") {
+    if (support::lock_database database{support::backend::postgresql}; database.there()) {
+        const by_hand hand{database};
+        database.run(
+            "insert into rowlock_lease (name, token, changed_at) "
+            "select 'n' || i, 1, clock_timestamp() from generate_series(1, 5000) i");
+        database.run(
+            "insert into rowlock_session (id, owner, host, pid, program, ttl_us, "
+            "expires_at, opened_at) select i, 'o', 'h', 1, 'p', 1, "
+            "clock_timestamp() + interval '1 h', clock_timestamp() "
+            "from generate_series(1, 2000) i");
+        database.run("analyze rowlock_lease");
+        database.run("analyze rowlock_session");
+        std::string text = hand.leases().sql().names_after.text();
+        for (auto at = text.find("$1"); at != std::string::npos; at = text.find("$1")) {
+            text.replace(at, 2, "5");
+        }
+        const auto plan = hand.db().query("explain " + text, soon());
+        std::string all;
+        for (std::size_t row = 0; row < plan.rows(); ++row) all.append(plan.text(row, 0)) += '\n';
+        CAPTURE(all);
+        CHECK(all.find("Seq Scan on " + database.prefix() + "lease") == std::string::npos);
+    }
+}
+
 TEST_CASE("a reaper alone keeps a queue moving") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
         const by_hand hand{database};
@@ -496,6 +522,64 @@ TEST_CASE("a circle of waiters is found by the youngest place alone") {
                   "-> b");
             CHECK(circles(4).empty());
         }
+    }
+}
+
+TEST_CASE("a long way round hides no circle, and a long circle is one") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        const by_hand hand{database};
+        constexpr std::int64_t last = 80;
+        const auto name = [](std::int64_t i) { return "n" + std::to_string(i); };
+        hand.run("begin");  // one commit for all
+        // Each holds one name and waits for the next, the last for what we hold.
+        for (std::int64_t i = 1; i <= last; ++i) {
+            hand.open(i);
+            REQUIRE(hand.acquire(name(i), i, i, false, "t").what == attempt::outcome::granted);
+        }
+        hand.open(200);
+        hand.open(201);
+        REQUIRE(hand.acquire("ours", 200, 200, false, "t").what == attempt::outcome::granted);
+        for (std::int64_t i = 1; i < last; ++i) hand.enqueue(name(i + 1), i, 1000 + i, "t");
+        hand.enqueue("ours", last, 1000 + last, "t");
+        bool shortcut = false;
+        SUBCASE("long") {}
+        SUBCASE("short") {
+            shortcut = true;
+            hand.enqueue(name(1), 201, 2000, "t");
+            hand.enqueue(name(last / 2), 201, 2001, "t");
+        }
+        hand.run("commit");
+        CHECK(hand.queue().deadlocks(hand.db(), 200, soon()).empty());
+        hand.enqueue(name(1), 200, 3000, "t");
+        const auto found = hand.queue().deadlocks(hand.db(), 200, soon());
+        REQUIRE(found.size() == 1);
+        CHECK(found[0].grant_id == 3000);
+        CHECK(found[0].description.size() < 4000);
+        const auto& text = found[0].description;
+        CHECK((text.find("first waited for by program[201]") != std::string::npos) == shortcut);
+        CHECK(text.substr(text.rfind("ours"))
+                  .starts_with("ours (held by program[200]@host/t) -> n1"));
+        for (std::int64_t i = 1; i <= last; ++i) {
+            if (i % 16 == 0) CHECK(hand.queue().deadlocks(hand.db(), i, soon()).empty());
+        }
+    }
+}
+
+TEST_CASE("a crowd that is one party each is searched for circles in no time") {
+    if (support::lock_database database{support::backend::sqlite}; database.there()) {
+        const by_hand hand{database};
+        constexpr std::int64_t clients = 10;
+        hand.run("begin immediate");
+        for (std::int64_t i = 1; i <= clients + 1; ++i) hand.open(i);
+        REQUIRE(hand.acquire("job", clients + 1, 1, false, "client").what ==
+                attempt::outcome::granted);
+        for (std::int64_t i = 0; i < 100 * clients; ++i) {
+            hand.enqueue("job", 1 + i % clients, 100 + i, "client");
+        }
+        hand.run("commit");
+        const auto before = std::chrono::steady_clock::now();
+        CHECK(hand.queue().deadlocks(hand.db(), clients, soon()).empty());
+        CHECK(std::chrono::steady_clock::now() - before < 2s);
     }
 }
 

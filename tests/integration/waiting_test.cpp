@@ -527,6 +527,34 @@ TEST_CASE("a lost reply to the taking of a place, or to a release, loses nobody'
     }
 }
 
+// Its ticket was drawn long before it committed. Here the others are served by decree.
+TEST_CASE("a place that was overtaken is served by the next release all the same") {
+    if (support::lock_database database{support::backend::postgresql}; database.there()) {
+        client holder{database.source(), database.options()};
+        client waiter{database.source(), database.options({.poll_interval = 100ms})};
+        for (const bool known : {false, true}) {
+            CAPTURE(known);
+            auto held = holder.acquire("job");
+            auto waiting = std::async(
+                std::launch::async, [&] { return waiter.try_acquire_for("job", 5s).has_value(); });
+            REQUIRE(places(database, 1));
+            database.run(
+                "update rowlock_lease set served = 300 + (select ticket from rowlock_waiter)");
+            if (known) {
+                CHECK(eventually([&] {
+                    return database.number(
+                               "select count(*) from rowlock_lease, rowlock_waiter "
+                               "where served - 256 < ticket") == 1;
+                }));
+            }
+            held.release();
+            CHECK(waiting.get());
+            CHECK(places(database, 0));
+            CHECK(nobody_holds(database));
+        }
+    }
+}
+
 TEST_CASE("a place that vanished is taken anew") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         client holder{database.source(), database.options()};

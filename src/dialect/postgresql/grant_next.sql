@@ -14,6 +14,9 @@
 -- c sees the tickets of the snapshot: one whose enqueue was answered before another was sent is in it
 -- whenever the other is. The row's lock was waited for before acquired_at and the deadline are read.
 --
+-- Looks into the queue begin anew where this ticket stood, but if they were set back behind our snapshot,
+-- for a place that it did not show (rewind.sql): such a mark stays.
+--
 -- If the waiter's session ends at this moment the lease names an ended session: free by definition.
 -- Who ended it looks at its queues and leases afterwards. If this statement had not committed then, the
 -- ender's grant_next waited for the row and looked again.
@@ -21,20 +24,22 @@
 -- → 1 if the lease was free and waited for, else 0; 1 if it has no row; the waiter's session, grant id,
 --   token. The first without the last: somebody was faster, look again.
 with p as materialized (
-         select l.name, l.token
+         select l.name, l.token, l.served
            from (values (1)) as one
                 left join rowlock_lease l on l.name = $1::text
                 left join rowlock_session s on s.id = l.session
           where {free}),
      h as materialized (
-         select p.name, p.token from p
+         select p.name, p.token, p.served from p
           where exists (select from rowlock_waiter w join rowlock_session m on m.id = w.session
                          where {in_line} and {live})),
      f as materialized (
-         select l.name from h join rowlock_lease l on l.name = h.name and l.token = h.token
+         select case when l.served < h.served then l.served end as rewound
+           from h join rowlock_lease l on l.name = h.name and l.token = h.token
             for update of l),
      c as materialized (
-         select w.name, w.ticket, w.session, w.grant_id, w.thread, w.note, w.deadline_us
+         select w.name, w.ticket, w.session, w.grant_id, w.thread, w.note, w.deadline_us,
+                (select f.rewound from f) as rewound
            from rowlock_waiter w join rowlock_session m on m.id = w.session
           where exists (select from f) and {in_line} and {live}
           order by w.ticket limit 1 for update of w),
@@ -44,7 +49,8 @@ with p as materialized (
          update rowlock_lease as l
             set token = greatest(l.token, (select o.floor from rowlock_token_floor o)) + 1,
                 session = c.session, grant_id = c.grant_id, thread = c.thread, note = c.note,
-                acquired_at = clock_timestamp(), changed_at = clock_timestamp(), served = c.ticket,
+                acquired_at = clock_timestamp(), changed_at = clock_timestamp(),
+                served = coalesce(c.rewound, c.ticket),
                 deadline = clock_timestamp() + c.deadline_us * interval '1 microsecond'
            from c where l.name = $1::text
          returning l.session, l.grant_id, l.token),

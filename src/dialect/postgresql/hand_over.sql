@@ -9,14 +9,17 @@
 -- $1 name  $2 my session  $3 grant id  $4 1 = may commit asynchronously when nobody is served
 -- → 1 if it was freed or given on; the waiter's session, grant id, token, or NULL
 with waited as materialized (
-         select w.name from rowlock_waiter w join rowlock_session m on m.id = w.session
+         select w.name, (select b.served from rowlock_lease b where b.name = $1::text) as served
+           from rowlock_waiter w join rowlock_session m on m.id = w.session
           where {in_line} and {live} limit 1),
      mine as materialized (
-         select l.name from waited join rowlock_lease l on l.name = waited.name
+         select case when l.served < waited.served then l.served end as rewound
+           from waited join rowlock_lease l on l.name = waited.name
           where l.session = $2::bigint and l.grant_id = $3::bigint
             for update of l),
      c as materialized (
-         select w.name, w.ticket, w.session, w.grant_id, w.thread, w.note, w.deadline_us
+         select w.name, w.ticket, w.session, w.grant_id, w.thread, w.note, w.deadline_us,
+                (select mine.rewound from mine) as rewound
            from rowlock_waiter w join rowlock_session m on m.id = w.session
           where exists (select from mine) and {in_line} and {live}
           order by w.ticket limit 1 for update of w),
@@ -29,7 +32,7 @@ with waited as materialized (
                                            (select o.floor from rowlock_token_floor o)) + 1 end,
                 session = c.session, grant_id = c.grant_id, thread = c.thread, note = c.note,
                 acquired_at = case when c.ticket is not null then clock_timestamp() end,
-                changed_at = clock_timestamp(), served = coalesce(c.ticket, l.served),
+                changed_at = clock_timestamp(), served = coalesce(c.rewound, c.ticket, l.served),
                 deadline = clock_timestamp() + c.deadline_us * interval '1 microsecond'
            from (values (1)) as one left join c on true
           where l.name = $1::text and l.session = $2::bigint and l.grant_id = $3::bigint
