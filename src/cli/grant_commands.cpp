@@ -250,8 +250,8 @@ int acquire(const acquire_options& options) {
         mine.undo(*got);  // nobody knows the grant id
         throw;
     }
-    // Too late: the grant is told, and an exit code that says otherwise would leave it to nobody.
-    while (signals.next() != 0) continue;
+    // The grant is told: an exit code that says otherwise would leave it to nobody.
+    signals.disregard();
     return success;
 }
 

@@ -4,7 +4,10 @@
 #include <rowlock/open.hpp>
 
 #include <doctest/doctest.h>
+#include <fcntl.h>
 #include <nlohmann/json.hpp>
+#include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <chrono>
@@ -308,6 +311,28 @@ TEST_CASE("a signal that comes while a free lock is taken gives it back") {
         CHECK(one->out() == "");
         check_nothing_is_left(*in);
     }
+}
+
+TEST_CASE("a signal that comes while the grant is told does not take the exit code back") {
+    const auto in = tool::sqlite_tables();
+    const tool::scratch folder;
+    const std::string path = folder / "pipe";
+    REQUIRE(::mkfifo(path.c_str(), 0666) == 0);
+    const int pipe = ::open(path.c_str(), O_RDWR | O_NONBLOCK | O_CLOEXEC);
+    REQUIRE(pipe >= 0);
+    while (::write(pipe, "x", 1) == 1) continue;
+    tool::process one{tool::command_line((*in)({"acquire", "--for", "1h", "a"})),
+                      in->in_environment({.standard_output = path})};
+    // In write(2) on standard output.
+    const std::string call = "/proc/" + std::to_string(one.id()) + "/syscall";
+    const std::string writing = std::to_string(SYS_write) + " 0x1 ";
+    REQUIRE(tool::eventually([&] { return tool::contents(call).starts_with(writing); }));
+    one.send(SIGTERM);
+    char rest[4096];
+    while (::read(pipe, rest, sizeof rest) > 0) continue;
+    CHECK(one.wait() == 0);
+    CHECK(parsed(*in, {"show", "--json", "a"})["state"] == "held");
+    ::close(pipe);
 }
 
 TEST_CASE("a waiter comes back to a lease whose row is locked, and can be stopped meanwhile") {
