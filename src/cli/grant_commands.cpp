@@ -90,10 +90,20 @@ private:
                 throw failure{signal_base + number, ""};
             }
         } catch (const error& failed) {
+            const auto grant_id = place.perhaps_granted();
+            if (grant_id != 0) throw not_known(failed, grant_id);
             throw failure{exit_code_of(failed.kind()),
                           fmt::format("{}; the place in the queue is free again within 30s",
                                       message_of(failed))};
         }
+    }
+
+    [[nodiscard]] failure not_known(const error& failed, std::int64_t grant_id) const {
+        return {
+            exit_code_of(failed.kind()),
+            fmt::format("{}; whether the lock was taken is not known: `rowlock release {} {}` "
+                        "frees it, or else it frees itself within {}",
+                        message_of(failed), options_.name, grant_id, to_text(options_.duration))};
     }
 
     strategy::attempt try_once() {
@@ -102,11 +112,7 @@ private:
                 [&](sql::connection& db, sql::deadline until) { return attempt(db, until); });
         } catch (const error& failed) {
             if (!sent_) throw;
-            throw failure{exit_code_of(failed.kind()),
-                          fmt::format("{}; whether the lock was taken is not known: `rowlock "
-                                      "release {} {}` frees it, or else it frees itself within {}",
-                                      message_of(failed), options_.name, grant_id_,
-                                      to_text(options_.duration))};
+            throw not_known(failed, grant_id_);
         }
     }
 
@@ -204,7 +210,11 @@ bool release_grant(link& to, const release_options& options) {
     bool sent = false;
     return to.run([&](sql::connection& db, sql::deadline until) {
         const auto row = to.protocol().inspect(db, options.name, until);
-        if (!row || !row->holder || row->holder->grant_id != options.grant_id) return sent;
+        if (!row || !row->holder || row->holder->grant_id != options.grant_id) {
+            // Ours, and its reply was lost: nobody has looked yet who came too late for it.
+            if (sent) serve_next(db, to.protocol(), options.name, until);
+            return sent;
+        }
         if (row->holder->owner != owner_of(options.grant_id)) {
             throw failure{usage, fmt::format("{} is held by a running process, not by `rowlock "
                                              "acquire`: stop it, or use `rowlock break`",
@@ -233,11 +243,15 @@ int acquire(const acquire_options& options) {
             fmt::format("{} is held by another; `rowlock show` tells by whom", options.name)};
     }
     try {
+        // One that came while the grant was under way.
+        if (const int number = signals.next(); number != 0) throw failure{signal_base + number, ""};
         report(options, *got);
     } catch (...) {
         mine.undo(*got);  // nobody knows the grant id
         throw;
     }
+    // The grant is told: an exit code that says otherwise would leave it to nobody.
+    signals.disregard();
     return success;
 }
 

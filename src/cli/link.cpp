@@ -30,6 +30,19 @@ void link::listen(sql::connection& db, std::string_view channel, sql::deadline u
     silent_ = true;
 }
 
+bool link::was_told() {
+    return !heard_.empty() && !ears_->take().empty();
+}
+
+void link::do_not_wait_for_rows(sql::connection& db, sql::deadline until) {
+    if (impatient_ || !db.keeps_session_state()) return;
+    if (db.speaks() == sql::dialect::postgresql) db.query("set lock_timeout = 100", until);
+    if (db.speaks() == sql::dialect::mysql) {
+        db.query("set session innodb_lock_wait_timeout = 1", until);  // the least it knows
+    }
+    impatient_ = true;
+}
+
 int link::descriptor() const noexcept {
     return heard_.empty() ? -1 : ears_->descriptor();
 }
@@ -38,6 +51,7 @@ sql::connection& link::connected(sql::deadline until) {
     if (!db_ || !db_->alive()) {
         heard_.clear();
         ears_ = nullptr;
+        impatient_ = false;
         db_ = in_.source.connect(until);
         protocol_.set_up(*db_, statement_deadline, until);
         with_tables(in_, [&] { require_current_schema(*db_, in_.tables, until); });

@@ -46,8 +46,15 @@ public:
     /// called in an action: it costs nothing if this connection listens already. What was said so
     /// far is dropped.
     void listen(sql::connection& db, std::string_view channel, sql::deadline until);
+    /// Whether the database has said something since listen(). To be asked before a wait for
+    /// descriptor(): a statement may have read it, and then that is silent about it.
+    [[nodiscard]] bool was_told();
     /// Turns readable when the database has said something; -1 if it says nothing by itself.
     [[nodiscard]] int descriptor() const noexcept;
+
+    /// From now on a row that somebody has locked is waited for briefly: 100 ms, on MySQL 1 s. For
+    /// who comes back to it. To be called in an action: it costs a round trip for each connection.
+    void do_not_wait_for_rows(sql::connection& db, sql::deadline until);
 
     [[nodiscard]] const strategy::lease_protocol& protocol() const noexcept { return protocol_; }
 
@@ -61,6 +68,7 @@ private:
     sql::notifications* ears_ = nullptr;  ///< of db_
     std::string heard_;                   ///< the channel that db_ listens to
     bool silent_ = false;                 ///< the database cannot notify us
+    bool impatient_ = false;              ///< db_ does not wait for rows
     retry_policy retry_;
 };
 

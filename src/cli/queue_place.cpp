@@ -25,6 +25,8 @@ constexpr milliseconds first_pause = 20ms;
 // Between two looks, where nobody tells us and where the database does.
 constexpr milliseconds longest_blind_pause = 250ms;
 constexpr milliseconds longest_pause = 1s;
+// SQLite has no time limit of its own for locks. Who holds the file now will not for ever.
+constexpr milliseconds longest_lock_wait = 250ms;
 
 std::string host_name() {
     char name[256] = {};
@@ -36,6 +38,16 @@ milliseconds shortened(milliseconds pause) {
     static thread_local std::minstd_rand generator{std::random_device{}()};
     const double part = std::uniform_real_distribution<double>{0.5, 1.0}(generator);
     return milliseconds{static_cast<std::int64_t>(static_cast<double>(pause.count()) * part)};
+}
+
+sql::deadline soon_for_a_row(const sql::connection& db, sql::deadline until) {
+    if (db.speaks() != sql::dialect::sqlite) return until;
+    return std::min<sql::deadline>(until, steady_clock::now() + longest_lock_wait);
+}
+
+/// A fenced transaction may hold a lease's row for long, also after the lease has expired.
+bool is_locked(const sql::connection& db, const error& failure) {
+    return failure.retryable() && db.alive();
 }
 
 /// Where the statement that served it did not. A hint: else its own poll finds the grant.
@@ -106,6 +118,7 @@ std::optional<grant_of_script> queue_place::look() {
         for (bool again = true; again && !got && steady_clock::now() < until;) {
             got = step(db, until, again);
         }
+        if (!got && link_.was_told()) wait_ = 0ms;
         return got;
     });
 }
@@ -121,7 +134,12 @@ std::optional<grant_of_script> queue_place::leave() {
         // its session ended. And who looked for the first in line may have found the one that is
         // gone now: somebody has to look again.
         end_session(db, until);
-        serve_next(db, link_.protocol(), wish_.name, until);
+        keeping_ = false;
+        try {
+            serve_next(db, link_.protocol(), wish_.name, soon_for_a_row(db, until));
+        } catch (const error& failure) {
+            if (!is_locked(db, failure)) throw;  // else those who wait look themselves
+        }
         session_ = 0;
         return got;
     });
@@ -153,13 +171,25 @@ void queue_place::start_anew(sql::connection& db, sql::deadline until) {
     end_session(db, until);
     session_ = 0;
     asked_ = false;
+    keeping_ = false;
     position_ = 0;
 }
 
-/// True if the lease may have gone to somebody.
+/// True if the lease may have gone to somebody. If its row is locked the next look tries again.
 bool queue_place::see_to_the_first(sql::connection& db, const strategy::place& seen,
                                    sql::deadline until) {
+    try {
+        return serve_first(db, seen, soon_for_a_row(db, until));
+    } catch (const error& failure) {
+        if (!is_locked(db, failure)) throw;
+        return false;
+    }
+}
+
+bool queue_place::serve_first(sql::connection& db, const strategy::place& seen,
+                              sql::deadline until) {
     const auto& protocol = link_.protocol();
+    if (seen.overtaken) queue_.rewind(db, wish_.name, seen.ticket, until);
     if (!seen.holder_expired) return seen.free && serve_next(db, protocol, wish_.name, until);
     // In a commit of its own; only then may what hangs on that session change.
     protocol.end_expired_session(db, seen.holder_session, until);
@@ -169,6 +199,7 @@ bool queue_place::see_to_the_first(sql::connection& db, const strategy::place& s
 
 std::optional<grant_of_script> queue_place::step(sql::connection& db, sql::deadline until,
                                                  bool& again) {
+    link_.do_not_wait_for_rows(db, until);
     keep_session(db, until);
     link_.listen(db, strategy::notification_channel(session_), until);
     if (!asked_) {
@@ -199,6 +230,7 @@ std::optional<grant_of_script> queue_place::step(sql::connection& db, sql::deadl
 std::optional<grant_of_script> queue_place::accept(sql::connection& db, sql::deadline until) {
     const auto served = queue_.served(db, wish_.name, session_, grant_id_, until);
     if (!served) return {};
+    keeping_ = true;
     // This commit makes the grant that it follows durable, too.
     if (!link_.protocol().extend_session(db, session_, wish_.duration + session_slack, until)) {
         return {};

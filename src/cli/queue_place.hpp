@@ -63,6 +63,10 @@ public:
     /// How long to wait for link::descriptor() before the next look.
     [[nodiscard]] std::chrono::milliseconds pause() const noexcept { return wait_; }
 
+    /// After a failure: the grant id if the lease may be ours all the same, for as long as was
+    /// asked; 0 if the place goes with its session, soon.
+    [[nodiscard]] std::int64_t perhaps_granted() const noexcept { return keeping_ ? grant_id_ : 0; }
+
     /// Gives the place up. If it was served before that, here is the grant.
     [[nodiscard]] std::optional<grant_of_script> leave();
 
@@ -71,6 +75,7 @@ private:
     void end_session(sql::connection& db, sql::deadline until);
     void start_anew(sql::connection& db, sql::deadline until);
     bool see_to_the_first(sql::connection& db, const strategy::place& seen, sql::deadline until);
+    bool serve_first(sql::connection& db, const strategy::place& seen, sql::deadline until);
     std::optional<grant_of_script> step(sql::connection& db, sql::deadline until, bool& again);
     std::optional<grant_of_script> accept(sql::connection& db, sql::deadline until);
     void next_pause(const strategy::place& seen);
@@ -80,7 +85,8 @@ private:
     strategy::queue_protocol queue_;
     std::int64_t session_ = 0;
     std::int64_t grant_id_ = 0;
-    bool asked_ = false;  ///< a ticket for grant_id_ was sent; it may or may not be there
+    bool asked_ = false;    ///< a ticket for grant_id_ was sent; it may or may not be there
+    bool keeping_ = false;  ///< we were served, and the session was sent the time that it needs
     std::chrono::steady_clock::time_point beaten_{};
     std::chrono::milliseconds pause_{0};  ///< grows while nothing moves
     std::chrono::milliseconds wait_{0};

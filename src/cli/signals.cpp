@@ -37,7 +37,7 @@ blocked_signals::blocked_signals(std::initializer_list<int> delivered,
 }
 
 blocked_signals::~blocked_signals() {
-    pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+    if (!disregarded_) pthread_sigmask(SIG_SETMASK, &before_, nullptr);
 }
 
 int blocked_signals::next() noexcept {

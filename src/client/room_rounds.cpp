@@ -449,10 +449,12 @@ void waiting_room::poll() {
         // Of one session, but for the moment in which one is lost.
         while (!standing.empty()) {
             const auto ours = standing.front()->ours;
-            const auto others = std::ranges::stable_partition(
-                standing, [&](const auto& each) { return each->ours == ours; });
-            poll(ours, {standing.begin(), others.begin()});
-            standing.erase(standing.begin(), others.begin());
+            // Not that of std::ranges: clang 14 cannot compile what it returns.
+            const auto others =
+                std::stable_partition(standing.begin(), standing.end(),
+                                      [&](const auto& each) { return each->ours == ours; });
+            poll(ours, {standing.begin(), others});
+            standing.erase(standing.begin(), others);
         }
     } catch (...) {
         const guard lock{mutex_};

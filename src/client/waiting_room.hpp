@@ -101,7 +101,7 @@ private:
     struct told {
         std::shared_ptr<turn> which;
         std::shared_ptr<grant> granted;  ///< null: it is not believed before it is verified
-        std::int64_t token;
+        std::int64_t token = 0;
     };
 
     // --- waiting_room.cpp

@@ -46,12 +46,12 @@ struct places {
 };
 
 struct queue_grant {
-    std::int64_t token;
+    std::int64_t token = 0;
     std::optional<std::int64_t> deadline_us;  ///< what is left of the lease's own deadline
 };
 
 struct release_outcome {
-    bool freed;                       ///< false: the row was not this grant (any more)
+    bool freed = false;               ///< false: the row was not this grant (any more)
     std::optional<handed_over> next;  ///< given on in the same commit
 };
 
@@ -83,8 +83,8 @@ public:
     places places_at(sql::connection& db, std::int64_t session,
                      std::span<const std::int64_t> grant_ids, sql::deadline until) const;
 
-    /// For a place that was overtaken: looks into its queue begin with it again. Waits for the lease's
-    /// row as grant_next does.
+    /// For a place that was overtaken: looks into its queue begin with it again. Waits for the
+    /// lease's row as grant_next does.
     void rewind(sql::connection& db, std::string_view name, std::int64_t ticket,
                 sql::deadline until) const;
 
@@ -103,9 +103,10 @@ public:
     /// Frees a lease, or gives it straight to the first waiter that the statement sees. If nobody
     /// was seen the caller looks again afterwards (waited_for), since a ticket may have been
     /// committed meanwhile.
-    /// @param contended whether waiters are to be expected. If so PostgreSQL hands over in one round
-    /// trip and MySQL in five. If not, all free the lease in one if nobody waits; should somebody,
-    /// PostgreSQL (a second) and SQLite hand over all the same, MySQL does not look and frees it.
+    /// @param contended whether waiters are to be expected. If so PostgreSQL hands over in one
+    /// round trip and MySQL in five. If not, all free the lease in one if nobody waits; should
+    /// somebody, PostgreSQL (a second) and SQLite hand over all the same, MySQL does not look and
+    /// frees it.
     release_outcome release(sql::connection& db, std::string_view name, std::int64_t session,
                             std::int64_t grant_id, bool contended, sql::deadline until) const;
 
