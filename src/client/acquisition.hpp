@@ -2,6 +2,7 @@
 
 #include "client/engine.hpp"
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -47,6 +48,12 @@ struct engine::acquisition {
                 .note = options.note,
                 .deadline_us = deadline_us,
                 .barging = barging()};
+    }
+
+    /// Whether the holder is a lost attempt of ours that has arrived meanwhile.
+    [[nodiscard]] bool is_ours(const strategy::look& seen) const {
+        return std::ranges::any_of(
+            unknown, [&](const auto& lost) { return lost.grant_id == seen.grant_id; });
     }
 
     void use(std::shared_ptr<session> next) {

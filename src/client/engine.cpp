@@ -120,6 +120,7 @@ std::shared_ptr<grant> engine::acquire(const lock_name& name, steady::time_point
                 call.look_first = true;
                 break;
             case outcome::held:
+                if (call.is_ours(attempt->seen)) break;  // the next attempt finds it
                 count(counter::busy);
                 call.in_vain = 0;
                 if (call.barging()) {

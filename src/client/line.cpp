@@ -33,6 +33,8 @@ std::shared_ptr<waiting_room> engine::open_room() const noexcept {
 /// Takes a place and waits there. Nothing: the place was lost, ask again. Null: the caller's time
 /// is up, or a stop was requested.
 std::optional<std::shared_ptr<grant>> engine::wait_in_line(acquisition& call) {
+    // What is still on its way must not hold us up in line: the heartbeat gives it back.
+    call.hand_over();
     const auto at = room();
     const auto place = with_retries(
         failure_deadline(call.until), call.stop,
