@@ -86,6 +86,7 @@ std::shared_ptr<grant> engine::acquire(const lock_name& name, steady::time_point
                                        const acquire_options& options) {
     fork_.require_same_process();
     validate(options);
+    const auto alive = shared_from_this();  // whoever waits is told when the client is destroyed
     acquisition call{.self = *this,
                      .name = name,
                      .options = options,

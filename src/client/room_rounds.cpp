@@ -96,13 +96,16 @@ nanoseconds waiting_room::poll_due() const {
 /// session lives.
 nanoseconds waiting_room::after_failure(const error& failure) noexcept {
     if (failures_++ == 0) failing_since_ = now();
+    // It is no primary (any more): the next connection may be to one.
+    if (db_ && failure.kind() == errc::read_only) db_->discard();
     if (db_ && (!db_->alive() || db_->discarded())) {
         disconnect();
         engine_.connection_broke();
         const guard lock{mutex_};
         poll_wanted_ = true;  // to be heard again, too
     }
-    const bool passes = failure.retryable() || failure.kind() == errc::outcome_unknown;
+    const bool passes = failure.retryable() || failure.kind() == errc::outcome_unknown ||
+                        failure.kind() == errc::read_only;
     try {
         if (!passes) tell_all(failure);
         const auto elapsed = std::chrono::duration_cast<milliseconds>(now() - failing_since_);
@@ -353,24 +356,35 @@ void waiting_room::look_for_waiters() {
 void waiting_room::hand_on_due() {
     auto names = take_due(hand_on_);
     while (!names.empty()) {
-        auto& [name, when] = names.back();
+        const auto name = names.back().first;
+        auto& when = names.back().second;
         try {
             if (!stopping_) hand_on(name);
-        } catch (const error& failure) {
+        } catch (...) {
+            const bool busy = is_busy();
             // Somebody's transaction has the row. It is not our turn to wait there, nor to forget.
             when.pause = std::clamp<nanoseconds>(2 * when.pause, 100ms, 1s);
             when.at = now() + when.pause;
-            const bool busy = failure.retryable() && db_->alive();
             const guard lock{mutex_};
-            if (busy) {
-                plan(hand_on_, name, when);
-            } else {
-                for (auto& [rest, its] : names) plan(hand_on_, rest, its);
+            if (!busy) {
+                for (const auto& [rest, its] : names) plan(hand_on_, rest, its);
                 throw;
             }
+            plan(hand_on_, name, when);
         }
         names.pop_back();
         hear();
+    }
+}
+
+/// Within a handler: whether what was caught says that a row is locked, and no more.
+bool waiting_room::is_busy() const {
+    try {
+        throw;
+    } catch (const error& failure) {
+        return failure.retryable() && db_->alive();
+    } catch (...) {
+        return false;
     }
 }
 

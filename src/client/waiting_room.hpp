@@ -131,6 +131,7 @@ private:
     [[nodiscard]] std::vector<std::pair<std::string, due>> take_due(agenda& list);
     void look_for_waiters();
     void hand_on_due();
+    [[nodiscard]] bool is_busy() const;
     void hand_on(const std::string& name);
     void verify_told();
     void verify(const told& one);

@@ -24,6 +24,7 @@
 #include <functional>
 #include <future>
 #include <latch>
+#include <map>
 #include <mutex>
 #include <string>
 #include <thread>
@@ -867,5 +868,69 @@ TEST_CASE("a lease released in the caller's transaction goes on soon after its c
         CHECK(waiting.wait_for(at_once) == std::future_status::ready);
         lease.release();
         waiting.get();
+    }
+}
+
+TEST_CASE("a client that is destroyed tells those who still wait in it") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        client holder{database.source(), database.options()};
+        auto lease = holder.acquire("job");
+        std::optional<client> waiter{std::in_place, database.source(), database.options()};
+        errc kind{};
+        auto waiting = std::async(std::launch::async, [&] {
+            kind = kind_of([&] { static_cast<void>(waiter->acquire("job")); });
+        });
+        REQUIRE(places(database, 1));
+        REQUIRE(eventually([&] { return waiter->stats().polls > 0; }));
+        waiter.reset();
+        waiting.get();
+        CHECK(kind == errc::lock_lost);
+        CHECK(places(database, 0));
+    }
+}
+
+TEST_CASE("a grant between clients costs four statements on PostgreSQL") {
+    if (support::lock_database database{support::backend::postgresql}; database.there()) {
+        interception network;
+        std::mutex guard;
+        std::map<std::string, int, std::less<>> sent;
+        network.before([&](std::string_view what) {
+            const std::lock_guard lock{guard};
+            ++sent[std::string{what.substr(0, 20)}];
+        });
+        std::vector<std::unique_ptr<client>> clients;
+        for (int i = 0; i < 4; ++i) {
+            clients.push_back(
+                std::make_unique<client>(network.wrap(database.source()),
+                                         database.options({.ttl = 60s, .poll_interval = 10s})));
+            clients.back()->acquire("warm").release();
+        }
+        {
+            const std::lock_guard lock{guard};
+            sent.clear();
+        }
+        constexpr int rounds = 60;
+        std::latch start{4};
+        std::vector<std::future<void>> threads;
+        for (const auto& each : clients) {
+            threads.push_back(std::async(std::launch::async, [&] {
+                start.arrive_and_wait();
+                for (int i = 0; i < rounds; ++i) {
+                    const auto lease = each->acquire("job");
+                    std::this_thread::sleep_for(1ms);
+                }
+            }));
+        }
+        for (auto& each : threads) each.get();
+        const std::lock_guard lock{guard};
+        int all = 0;
+        std::string list;
+        for (const auto& [what, count] : sent) {
+            all += count;
+            list += what + " " + std::to_string(count) + ", ";
+        }
+        INFO(list);
+        // The beginning, the end and a heartbeat or two are not steady contention.
+        CHECK(all <= 4 * rounds * 4 + 60);
     }
 }
