@@ -608,7 +608,7 @@ void engine::close() noexcept {
     workers[0].reset();
     workers[1].reset();
     const auto until = steady::now() + options_.statement_deadline;
-    auto rest = room ? room->close(until) : waiting_room::leftovers{};
+    auto rest = room ? room->close() : waiting_room::leftovers{};
     if (const auto ours = current()) {
         if (end_own_session(*ours, rest.places, until)) rest.sessions.push_back(ours->id());
         const std::lock_guard lock{state_mutex_};
