@@ -78,21 +78,18 @@ ending sleep_until_woken(sql::connection& db, std::int64_t session, std::int64_t
     const std::string text = "select get_lock(" + lock_of_gate(gate) + ", " +
                              std::to_string(count) + ") as rowlock_wake_" + std::to_string(session);
     try {
-        // A GET_LOCK that is killed answers NULL, or fails.
+        // A GET_LOCK that is killed answers NULL, or fails. So does one that met a limit.
         const auto answer = db.query(text, until).maybe_integer(0, 0);
         if (!answer) return ending::woken;
         return *answer == 1 ? ending::gate_open : ending::slept;
     } catch (const error& failure) {
         if (!db.alive()) throw;
-        switch (failure.native_code()) {
-            case query_interrupted:
-                return ending::woken;
-            case statement_timeout_mariadb:
-            case statement_timeout_mysql:
-                return ending::slept;
-            default:
-                throw;
+        const int code = failure.native_code();
+        if (code == query_interrupted || code == statement_timeout_mariadb ||
+            code == statement_timeout_mysql) {
+            return ending::woken;
         }
+        throw;
     }
 }
 
