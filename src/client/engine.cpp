@@ -457,7 +457,7 @@ void engine::release(grant& held) {
 
 /// True if this call freed it. Whoever waits has it then, or will be looked for.
 bool engine::send_release(grant& held, bool& unknown) {
-    const bool contended = is_contended(held.name);
+    const bool contended = held.queued || is_contended(held.name);
     const auto done =
         with_retries(steady::now() + options_.statement_deadline, std::stop_token{},
                      [&](sql::connection& db, sql::deadline until) {
