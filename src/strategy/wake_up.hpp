@@ -9,10 +9,10 @@
 /// which it sleeps *in the server*, and whoever has served it ends that sleep with KILL QUERY.
 ///
 /// It sleeps in GET_LOCK, before a *gate*: a user-level lock that another connection of the same
-/// client holds for as long as it lives. (SLEEP would need no gate, but sleepers share a mutex in
-/// the server, and KILL tries for it every 50 ms: with several of them it took seconds.) How it is
-/// found: the sleeper's connection holds a user-level lock too, named after its session, and
-/// IS_USED_LOCK tells the number of the connection that holds a lock. KILL takes an expression.
+/// client holds for as long as it lives. (SLEEP would need no gate, but all sleepers share one
+/// mutex in the server, and KILL tries for it at intervals: with several of them it took seconds.)
+/// How it is found: the sleeper's connection holds a user-level lock too, named after its session,
+/// and IS_USED_LOCK tells the number of the connection that holds a lock. KILL takes an expression.
 ///
 /// So what is killed is never another's statement. The number of a connection never leaves the
 /// server: it is read and used in one statement, means one connection as long as the server runs,
