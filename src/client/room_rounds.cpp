@@ -256,7 +256,7 @@ void waiting_room::woken(sql::connection& db, sql::deadline until) {
         }
     }
     std::ranges::sort(names);
-    names.erase(std::ranges::unique(names).begin(), names.end());
+    names.erase(std::unique(names.begin(), names.end()), names.end());
     // One look at all places costs less than to ask for so many.
     if (names.size() > many) return look_at_all();
     const nanoseconds sent = engine_.clock().now();
