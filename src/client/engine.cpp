@@ -458,7 +458,7 @@ void engine::release(grant& held) {
 
 /// True if this call freed it. Whoever waits has it then, or will be looked for.
 bool engine::send_release(grant& held, bool& unknown) {
-    const bool contended = is_contended(held.name);
+    const bool contended = held.queued || is_contended(held.name);
     const auto done =
         with_retries(steady::now() + options_.statement_deadline, std::stop_token{},
                      [&](sql::connection& db, sql::deadline until) {
@@ -609,7 +609,7 @@ void engine::close() noexcept {
     workers[0].reset();
     workers[1].reset();
     const auto until = steady::now() + options_.statement_deadline;
-    auto rest = room ? room->close(until) : waiting_room::leftovers{};
+    auto rest = room ? room->close() : waiting_room::leftovers{};
     if (const auto ours = current()) {
         if (end_own_session(*ours, rest.places, until)) rest.sessions.push_back(ours->id());
         const std::lock_guard lock{state_mutex_};

@@ -52,6 +52,7 @@ struct grant {
     fencing_token token;
     std::int64_t grant_id = 0;
     std::int64_t session_id = 0;
+    bool queued = false;  ///< got by standing in line: others may stand there still
     std::shared_ptr<trust_window> session_trust;
     nanoseconds deadline =
         service::alarm::never;  ///< the lease's own, on our clock, margin taken off

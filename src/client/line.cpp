@@ -108,8 +108,10 @@ std::shared_ptr<grant> engine::grant_to(const turn& served, std::int64_t token, 
                                         std::optional<std::int64_t> deadline_us) {
     std::optional<microseconds> deadline;
     if (deadline_us) deadline = microseconds{*deadline_us};
-    return make_grant(*served.ours, served.name, served.grant_id, token, sent, deadline,
-                      served.thread);
+    auto made = make_grant(*served.ours, served.name, served.grant_id, token, sent, deadline,
+                           served.thread);
+    made->queued = true;
+    return made;
 }
 
 /// A grant that nobody wants any more. The heartbeat, which is told, releases it to the next.

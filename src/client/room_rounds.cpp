@@ -4,6 +4,7 @@
 #include "client/engine.hpp"
 #include "client/waiting_room.hpp"
 #include "sql/pooler.hpp"
+#include "strategy/wake_up.hpp"
 #include <rowlock/sql/notifications.hpp>
 
 #include <algorithm>
@@ -21,6 +22,8 @@ using std::chrono::milliseconds;
 /// A fenced transaction may hold a lease's row for long. Who waits for it holds up the other names.
 constexpr auto lock_wait = 100ms;
 constexpr auto sqlite_lock_wait = 250ms;
+/// A sleep in the server has most often begun by then.
+constexpr auto first_look = 3ms;
 
 template <typename Number>
 bool read(std::string_view text, Number& number) {
@@ -59,7 +62,7 @@ nanoseconds waiting_room::step() noexcept {
 
 void waiting_room::make_rounds() {
     hear();
-    if (sleeper_ && waiting() == 0) sleeper_->sleep_for(0);
+    if (sleeper_ && waiting() == 0) sleeper_->pause();
     if (next_moment() > now()) return;
     connect();
     // What makes somebody run comes first. What the poll finds is done in the same round.
@@ -143,7 +146,8 @@ void waiting_room::connect() {
 void waiting_room::disconnect() noexcept {
     notifications_ = nullptr;
     listening_for_ = 0;
-    db_.reset();
+    db_.reset();  // opens the gate
+    gate_ = 0;
     connected_ = false;
 }
 
@@ -193,23 +197,14 @@ void waiting_room::let_sleep() {
         const guard lock{mutex_};
         if (!turns_.empty()) session = turns_.begin()->second->ours->id();
     }
-    if (session == 0 && !sleeper_) return;
+    if (session == 0 || !shut_gate_for(session)) return;
     if (!sleeper_) {
-        // A sleep that has not begun yet cannot be ended: a look when it has.
-        const auto look_soon = [this] {
-            const guard lock{mutex_};
-            poll_at_ = std::min<nanoseconds>(poll_at_, now() + 3ms);
-            poke();
-        };
-        const auto woken = [this] {
-            engine_.count(engine::counter::wake_ups);
-            look_at_all();
-        };
         try {
             auto made = std::make_unique<sleeper>(sleeper::surroundings{
                 .connect = [this](sql::deadline until) { return engine_.pool_.make(until); },
-                .on_sleep = look_soon,
-                .on_woken = woken,
+                .on_sleep = [this] { before_sleep(); },
+                .on_woken = [this](sql::connection& db, sql::deadline until) { woken(db, until); },
+                .on_doubt = [this] { look_at_all(); },
                 .statement_deadline = options_.statement_deadline});
             const guard lock{mutex_};
             sleeper_ = std::move(made);
@@ -218,7 +213,63 @@ void waiting_room::let_sleep() {
             return;
         }
     }
-    sleeper_->sleep_for(session);
+    sleeper_->sleep_for(session, gate_);
+}
+
+/// One gate for each session and each connection of ours: a sleep for another session, or before
+/// the gate of a connection that is gone, ends at once.
+bool waiting_room::shut_gate_for(std::int64_t session) {
+    namespace wake_up = strategy::wake_up;
+    if (gate_ != 0 && gate_session_ == session) return true;
+    if (gate_ != 0) wake_up::open_gate(*db_, std::exchange(gate_, 0), soon());
+    const auto next = engine_.next_id();
+    if (!wake_up::shut_gate(*db_, next, soon())) {
+        may_sleep_ = false;
+        return false;
+    }
+    gate_ = next;
+    gate_session_ = session;
+    return true;
+}
+
+/// On the sleeper's thread. A sleep that has not begun yet cannot be ended: a look when it has, and
+/// more of them, as a busy machine may take its time with the beginning.
+void waiting_room::before_sleep() {
+    const guard lock{mutex_};
+    if (turns_.empty()) return;
+    sleep_began_ = true;
+    poll_at_ = std::min(poll_at_, now() + first_look);
+    poke();
+}
+
+/// On the sleeper's thread.
+void waiting_room::woken(sql::connection& db, sql::deadline until) {
+    constexpr std::size_t many = 64;
+    engine_.count(engine::counter::wake_ups);
+    std::int64_t session = 0;
+    std::vector<std::string> names;
+    {
+        const guard lock{mutex_};
+        for (const auto& [grant_id, each] : turns_) {
+            if (session == 0) session = each->ours->id();
+            if (each->ours->id() == session) names.push_back(each->name);
+        }
+    }
+    std::ranges::sort(names);
+    names.erase(std::unique(names.begin(), names.end()), names.end());
+    // One look at all places costs less than to ask for so many.
+    if (names.size() > many) return look_at_all();
+    const nanoseconds sent = engine_.clock().now();
+    for (const auto& [grant_id, granted] : queue_.served_of(db, session, names, until)) {
+        std::shared_ptr<turn> which;
+        {
+            const guard lock{mutex_};
+            const auto found = turns_.find(grant_id);
+            if (found == turns_.end()) continue;  // held before, or told by somebody else
+            which = found->second;
+        }
+        serve(which, granted.token, sent, granted.deadline_us);
+    }
 }
 
 /// What was said to us, also while statements ran.
@@ -602,12 +653,19 @@ void waiting_room::give_way(const strategy::deadlock_found& circle, session& our
 }
 
 /// When to look again. Where nobody wakes us: soon, the sooner the nearer our turn is, then with
-/// growing pauses, and from the beginning when something changed.
+/// growing pauses, and from the beginning when something changed. Where a sleep can be ended: soon
+/// after it began, as a wake-up that came too early was not heard.
 void waiting_room::pace() {
     constexpr std::int64_t no_matter = 64;
     const nanoseconds longest = options_.poll_interval;
-    if (is_woken()) {
+    const bool began = [this] {
+        const guard lock{mutex_};
+        return std::exchange(sleep_began_, false);
+    }();
+    if (listening_for_ != 0) {
         pause_ = longest;
+    } else if (is_asleep()) {
+        pause_ = std::min<nanoseconds>(longest, 4 * (began ? first_look : pause_));
     } else if (round_.changed || pause_ == 0ns) {
         pause_ = std::min<nanoseconds>(longest, 2ms * std::min(round_.first, no_matter));
     } else {
@@ -617,8 +675,10 @@ void waiting_room::pace() {
     poll_at_ = std::min({poll_at_, last_poll_ + pause_, round_.expiry});
 }
 
-bool waiting_room::is_woken() const {
-    return listening_for_ != 0 || (sleeper_ && sleeper_->asleep());
+/// Whether our session sleeps in the server and can be woken there.
+bool waiting_room::is_asleep() const {
+    const auto ours = engine_.current();
+    return ours && sleeper_ && sleeper_->asleep_for() == ours->id();
 }
 
 sql::deadline waiting_room::soon() const {

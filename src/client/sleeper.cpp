@@ -12,7 +12,8 @@ namespace {
 using namespace std::chrono_literals;
 using steady = std::chrono::steady_clock;
 
-/// Nothing on this side ends a sleep: so long a client's end may have to wait for it.
+/// If its gate cannot be opened, as the server is away, nothing on this side ends a sleep: so long
+/// a client's end may have to wait for it.
 constexpr auto longest = 2s;
 
 }  // namespace
@@ -22,32 +23,25 @@ sleeper::sleeper(surroundings around) : around_{std::move(around)} {
 }
 
 sleeper::~sleeper() {
-    stop(nullptr, steady::now());
+    stop();
     thread_.join();
 }
 
-void sleeper::sleep_for(std::int64_t session) noexcept {
+void sleeper::sleep_for(std::int64_t session, std::int64_t gate) noexcept {
     const std::lock_guard lock{mutex_};
-    session_ = session;
-    changed_.notify_all();
+    const place before = std::exchange(wanted_, {session, gate});
+    if (wanted_ != before) changed_.notify_all();
 }
 
-void sleeper::stop(sql::connection* db, sql::deadline until) noexcept {
-    constexpr auto next_try = 5ms;  // it may be between its last look and its sleep
-    std::unique_lock lock{mutex_};
+void sleeper::pause() noexcept {
+    const std::lock_guard lock{mutex_};
+    wanted_ = {};
+}
+
+void sleeper::stop() noexcept {
+    const std::lock_guard lock{mutex_};
     stopping_ = true;
     changed_.notify_all();
-    try {
-        while (db != nullptr && db->alive() && !over_ && steady::now() < until) {
-            const auto session = sleeping_for_;
-            lock.unlock();
-            strategy::wake_up::wake(*db, session, until);
-            lock.lock();
-            changed_.wait_for(lock, next_try, [this] { return over_; });
-        }
-    } catch (...) {
-        // It ends by itself.
-    }
 }
 
 void sleeper::run() noexcept {
@@ -56,13 +50,15 @@ void sleeper::run() noexcept {
     std::chrono::milliseconds pause = first_pause;
     std::unique_lock lock{mutex_};
     while (!stopping_) {
-        if (session_ == 0) {
+        // An open gate does not shut again; the next one has another number.
+        if (wanted_.session == 0 || wanted_.gate == opened_) {
+            asleep_for_ = 0;
             changed_.wait(lock);
             continue;
         }
-        const auto session = sleeping_for_ = session_;
+        const auto where = wanted_;
         lock.unlock();
-        const bool slept = sleep(session);
+        const bool slept = sleep(where);
         lock.lock();
         if (slept) {
             pause = first_pause;
@@ -71,36 +67,63 @@ void sleeper::run() noexcept {
         changed_.wait_for(lock, pause, [this] { return stopping_; });
         pause = std::min<std::chrono::milliseconds>(2 * pause, longest_pause);
     }
-    db_.reset();
-    connected_ = false;
-    over_ = true;
-    changed_.notify_all();
+    disconnect();
 }
 
 /// False if the connection failed: those who wait look for themselves.
-bool sleeper::sleep(std::int64_t session) noexcept {
-    namespace wake_up = strategy::wake_up;
+bool sleeper::sleep(const place& where) noexcept {
+    using strategy::wake_up::ending;
     try {
-        if (db_ && !db_->alive()) db_.reset();
-        if (!db_) {
-            const auto until = steady::now() + around_.statement_deadline;
-            auto made = around_.connect(until);
-            wake_up::prepare_to_sleep(*made, until);
-            db_ = std::move(made);
-            connected_ = true;
-        }
-        asleep_ = true;
+        connect(where);
+        asleep_for_ = where.session;
         around_.on_sleep();
         const auto until = steady::now() + longest + around_.statement_deadline;
-        if (wake_up::sleep_until_woken(*db_, session, longest, until) == wake_up::ending::woken) {
-            around_.on_woken();
+        switch (
+            strategy::wake_up::sleep_until_woken(*db_, where.session, where.gate, longest, until)) {
+            case ending::woken:
+                read_what_was_served();
+                break;
+            case ending::gate_open:
+                // The connection that held it is gone, or we shall end. Ours has the lock now.
+                opened_ = where.gate;
+                disconnect();
+                around_.on_doubt();
+                break;
+            case ending::slept:
+                break;
         }
         return true;
     } catch (...) {
-        asleep_ = false;
-        db_.reset();
-        connected_ = false;
+        disconnect();
+        around_.on_doubt();
         return false;
+    }
+}
+
+/// One connection is for one session and one gate.
+void sleeper::connect(const place& where) {
+    if (db_ && db_->alive() && connected_for_ == where) return;
+    disconnect();
+    const auto until = steady::now() + around_.statement_deadline;
+    auto made = around_.connect(until);
+    strategy::wake_up::prepare_to_sleep(*made, where.session, until);
+    db_ = std::move(made);
+    connected_for_ = where;
+    connected_ = true;
+}
+
+void sleeper::disconnect() noexcept {
+    asleep_for_ = 0;
+    db_.reset();
+    connected_ = false;
+}
+
+void sleeper::read_what_was_served() noexcept {
+    try {
+        around_.on_woken(*db_, steady::now() + around_.statement_deadline);
+    } catch (...) {
+        // Perhaps a second wake-up has met the reading.
+        around_.on_doubt();
     }
 }
 

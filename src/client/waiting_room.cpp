@@ -39,6 +39,7 @@ waiting_room::~waiting_room() {
     subscription_.reset();
     stop();
     if (thread_.joinable()) thread_.join();
+    disconnect();  // opens the gate, so that the sleeper ends
     sleeper_.reset();
 }
 
@@ -164,11 +165,11 @@ void waiting_room::stop() noexcept {
     poke();
 }
 
-waiting_room::leftovers waiting_room::close(sql::deadline until) noexcept {
+waiting_room::leftovers waiting_room::close() noexcept {
     subscription_.reset();
     stop();
     if (thread_.joinable()) thread_.join();
-    if (sleeper_) sleeper_->stop(db_.get(), until);
+    if (sleeper_) sleeper_->stop();
     disconnect();
     leftovers rest;
     try {

@@ -86,7 +86,7 @@ public:
         std::vector<std::string> names;    ///< to be handed on
         std::vector<std::int64_t> sessions;
     };
-    leftovers close(sql::deadline until) noexcept;
+    leftovers close() noexcept;
 
 private:
     using guard = std::unique_lock<std::mutex>;
@@ -146,8 +146,11 @@ private:
     void give_way(const strategy::deadlock_found& circle, session& ours);
     [[nodiscard]] nanoseconds poll_due() const;
     void pace();
-    [[nodiscard]] bool is_woken() const;
+    [[nodiscard]] bool is_asleep() const;
     void let_sleep();
+    [[nodiscard]] bool shut_gate_for(std::int64_t session);
+    void before_sleep();
+    void woken(sql::connection& db, sql::deadline until);
     [[nodiscard]] sql::deadline soon() const;
     [[nodiscard]] sql::deadline soon_for_a_write() const;
 
@@ -167,6 +170,7 @@ private:
     std::vector<std::int64_t> ended_;
     std::vector<told> told_;
     std::unique_ptr<sleeper> sleeper_;  ///< where one is needed, from the first wait on
+    bool sleep_began_ = false;          ///< and what was said meanwhile was not heard
     bool poll_wanted_ = false;
     nanoseconds poll_at_ = service::alarm::never;
 
@@ -178,6 +182,8 @@ private:
     sql::notifications* notifications_ = nullptr;
     bool may_listen_;
     bool may_sleep_;
+    std::int64_t gate_ = 0;          ///< that this connection holds shut, 0: none …
+    std::int64_t gate_session_ = 0;  ///< … for a sleep of this session
     bool pooler_known_ = false;
     std::int64_t listening_for_ = 0;
     nanoseconds last_poll_{0};

@@ -119,6 +119,7 @@ statements::statements(sql::dialect dialect, const loader& load)
       queue{load("queue")},
       cancel{load.maybe("cancel")},
       tickets{load.maybe("tickets")},
+      served_of{load.maybe("served_of")},
       grant_next{load.maybe("grant_next")},
       hand_over{load.maybe("hand_over")},
       places_at{load.maybe("places_at")},

@@ -17,7 +17,6 @@ namespace rowlock::sql {
 struct connection_memory {
     std::optional<server_facts> facts;         ///< facts_of()
     changed_settings settings;                 ///< limit_idle_time()
-    std::optional<bool> behind_proxy;          ///< strategy::wake_up
     std::shared_ptr<strategy::row_keys> keys;  ///< strategy::row_keys::of()
 };
 

@@ -17,16 +17,20 @@ using std::chrono::microseconds;
 
 /// How many values a statement with a fixed list takes; a shorter list repeats its first.
 constexpr std::size_t list_size = 16;
+/// Nothing before the list.
+constexpr std::array<value, 0> alone{};
 
-/// Runs `what` for every 16 of `items`.
-template <typename Item, typename Use>
-void for_each_list(sql::connection& db, const sql::statement& what, std::span<const Item> items,
+/// Runs `what` for every 16 of `items`, with `first` before them.
+template <std::size_t Count, typename Item, typename Use>
+void for_each_list(sql::connection& db, const sql::statement& what,
+                   const std::array<value, Count>& first, std::span<const Item> items,
                    sql::deadline until, Use use) {
     for (std::size_t from = 0; from < items.size(); from += list_size) {
         const auto part = items.subspan(from, std::min(list_size, items.size() - from));
-        std::array<value, list_size> parameters{};
+        std::array<value, Count + list_size> parameters{};
+        std::ranges::copy(first, parameters.begin());
         for (std::size_t i = 0; i < list_size; ++i) {
-            parameters[i] = value{part[i < part.size() ? i : 0]};
+            parameters[Count + i] = value{part[i < part.size() ? i : 0]};
         }
         use(db.execute(what, parameters, until));
     }
@@ -155,12 +159,12 @@ std::vector<std::int64_t> queue_protocol::cancel(sql::connection& db,
     }
     std::vector<std::int64_t> deleted;
     if (sql.cancel) {
-        for_each_list(db, *sql.cancel, grant_ids, until, [&](const sql::result& rows) {
+        for_each_list(db, *sql.cancel, alone, grant_ids, until, [&](const sql::result& rows) {
             for (const auto grant_id : first_column(rows)) deleted.push_back(grant_id);
         });
         return deleted;
     }
-    for_each_list(db, *sql.tickets, grant_ids, until, [&](const sql::result& rows) {
+    for_each_list(db, *sql.tickets, alone, grant_ids, until, [&](const sql::result& rows) {
         if (rows.empty()) return;
         // One commit for all; in ticket order, so two of us cannot wait in a circle.
         std::optional<transaction_scope> transaction;
@@ -201,6 +205,20 @@ std::optional<queue_grant> queue_protocol::served(sql::connection& db, std::stri
     const auto row = run(db, leases_.sql().served, until, name, session, grant_id);
     if (row.empty()) return std::nullopt;
     return queue_grant{row.integer(0, 0), row.maybe_integer(0, 1)};
+}
+
+std::vector<served_place> queue_protocol::served_of(sql::connection& db, std::int64_t session,
+                                                    std::span<const std::string> names,
+                                                    sql::deadline until) const {
+    std::vector<served_place> found;
+    const std::array first{value{session}};
+    for_each_list(db, *leases_.sql().served_of, first, names, until, [&](const sql::result& rows) {
+        for (std::size_t row = 0; row < rows.rows(); ++row) {
+            found.push_back(
+                {rows.integer(row, 0), {rows.integer(row, 1), rows.maybe_integer(row, 2)}});
+        }
+    });
+    return found;
 }
 
 std::optional<handed_over> queue_protocol::grant_next(sql::connection& db, std::string_view name,
@@ -257,7 +275,7 @@ std::vector<std::string> queue_protocol::waited_for(sql::connection& db,
                                                     std::span<const std::string> names,
                                                     sql::deadline until) const {
     std::set<std::string> found;
-    for_each_list(db, leases_.sql().waited_for, names, until, [&](const sql::result& rows) {
+    for_each_list(db, leases_.sql().waited_for, alone, names, until, [&](const sql::result& rows) {
         for (std::size_t row = 0; row < rows.rows(); ++row) found.emplace(rows.text(row, 0));
     });
     return {found.begin(), found.end()};

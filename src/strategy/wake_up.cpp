@@ -1,6 +1,5 @@
 #include "strategy/wake_up.hpp"
 
-#include "sql/connection_memory.hpp"
 #include "sql/server_facts.hpp"
 #include <rowlock/error.hpp>
 
@@ -15,45 +14,26 @@ constexpr int query_interrupted = 1317;
 constexpr int statement_timeout_mariadb = 1969;
 constexpr int statement_timeout_mysql = 3024;
 
-constexpr std::string_view sleep_begins = "select sleep(";
-constexpr std::string_view sleep_ends = ") as rowlock_wake_";
-
-// The first hundred bytes of each statement of this user; that is enough for a sleep, and less than
-// the megabytes that FULL may answer. The servers have the same in information_schema, where
-// MariaDB makes a temporary file for each question (3 ms).
-constexpr std::string_view list_processes = "show processlist";
-constexpr std::size_t id_column = 0;
-constexpr std::size_t state_column = 6;
-constexpr std::size_t statement_column = 7;
-// A KILL that comes before a statement has got so far is forgotten when it starts.
-constexpr std::string_view asleep = "User sleep";
-
-// Whole and thousandth seconds.
-std::string sleep_text(std::int64_t session, std::chrono::milliseconds longest) {
-    const auto count = std::max<std::int64_t>(longest.count(), 0);
-    std::string fraction = std::to_string(count % 1000);
-    fraction.insert(0, 3 - fraction.size(), '0');
-    return std::string{sleep_begins} + std::to_string(count / 1000) + "." + fraction +
-           std::string{sleep_ends} + std::to_string(session);
+// Below the 64 characters that MySQL allows, and without letters whose case would matter. The
+// numbers are random, 62 bits: no other user of the server has the same by chance.
+std::string lock_of_session(std::int64_t session) {
+    return "'rowlock_wake_" + std::to_string(session) + "'";
 }
 
-// Whether the server's list has this connection under the number that "select connection_id()"
-// answers. Not so behind a proxy that answers by itself: it takes KILL for itself too, and the
-// number would be one of another connection's.
-bool numbers_are_the_servers(sql::connection& db, const sql::result& list, sql::deadline until) {
-    const auto ours = db.query("select connection_id()", until).text(0, 0);
-    for (std::size_t row = 0; row < list.rows(); ++row) {
-        if (list.text(row, id_column) == ours) {
-            return list.text(row, statement_column) == list_processes;
-        }
-    }
-    return false;
+std::string lock_of_gate(std::int64_t gate) {
+    return "'rowlock_gate_" + std::to_string(gate) + "'";
 }
 
-// False if there is no such connection, or it may not be touched.
-bool end_sleep(sql::connection& db, std::int64_t connection, sql::deadline until) {
+bool take(sql::connection& db, const std::string& lock, int seconds, sql::deadline until) {
+    const auto row =
+        db.query("select get_lock(" + lock + ", " + std::to_string(seconds) + ")", until);
+    return row.maybe_integer(0, 0) == 1;
+}
+
+// False if the server refused, which is no failure here.
+bool allowed(sql::connection& db, const std::string& statement, sql::deadline until) {
     try {
-        db.query("kill query " + std::to_string(connection), until);
+        db.query(statement, until);
         return true;
     } catch (const error&) {
         if (!db.alive()) throw;
@@ -63,57 +43,59 @@ bool end_sleep(sql::connection& db, std::int64_t connection, sql::deadline until
 
 }  // namespace
 
-void prepare_to_sleep(sql::connection& db, sql::deadline until) {
+void prepare_to_sleep(sql::connection& db, std::int64_t session, sql::deadline until) {
     db.discard();
     db.query(sql::facts_of(db, until).mariadb ? "set session max_statement_time = 0"
                                               : "set session max_execution_time = 0",
              until);
+    const auto lock = lock_of_session(session);
+    if (take(db, lock, 0, until)) return;
+    // Only a sleeper of this session ever has it, and there is one at a time: the server has not
+    // noticed yet that the one before was given up.
+    allowed(db, "kill is_used_lock(" + lock + ")", until);
+    if (take(db, lock, 1, until)) return;
+    throw error{errc::unsupported, "the server does not grant a user-level lock to sleep with"};
 }
 
-ending sleep_until_woken(sql::connection& db, std::int64_t session,
-                         std::chrono::milliseconds longest, sql::deadline until) {
+bool shut_gate(sql::connection& db, std::int64_t gate, sql::deadline until) {
+    if (!db.keeps_session_state() || sql::facts_of(db, until).galera) return false;
     try {
-        // MySQL's sleep() answers whether it was interrupted, MariaDB's fails then.
-        const auto row = db.query(sleep_text(session, longest), until);
-        return row.integer(0, 0) == 0 ? ending::slept : ending::woken;
+        return take(db, lock_of_gate(gate), 0, until);
+    } catch (const error&) {
+        if (!db.alive()) throw;
+        return false;
+    }
+}
+
+void open_gate(sql::connection& db, std::int64_t gate, sql::deadline until) {
+    db.query("do release_lock(" + lock_of_gate(gate) + ")", until);
+}
+
+ending sleep_until_woken(sql::connection& db, std::int64_t session, std::int64_t gate,
+                         std::chrono::seconds longest, sql::deadline until) {
+    // The name of the column is for people, who read it in the list of processes.
+    const auto count = std::max<std::int64_t>(longest.count(), 0);
+    const std::string text = "select get_lock(" + lock_of_gate(gate) + ", " +
+                             std::to_string(count) + ") as rowlock_wake_" + std::to_string(session);
+    try {
+        // A GET_LOCK that is killed answers NULL, or fails. So does one that met a limit.
+        const auto answer = db.query(text, until).maybe_integer(0, 0);
+        if (!answer) return ending::woken;
+        return *answer == 1 ? ending::gate_open : ending::slept;
     } catch (const error& failure) {
         if (!db.alive()) throw;
-        switch (failure.native_code()) {
-            case query_interrupted:
-                return ending::woken;
-            case statement_timeout_mariadb:
-            case statement_timeout_mysql:
-                return ending::slept;
-            default:
-                throw;
+        const int code = failure.native_code();
+        if (code == query_interrupted || code == statement_timeout_mariadb ||
+            code == statement_timeout_mysql) {
+            return ending::woken;
         }
+        throw;
     }
 }
 
+// If nobody holds the lock this is KILL QUERY NULL, which is refused: there is no connection 0.
 bool wake(sql::connection& db, std::int64_t session, sql::deadline until) {
-    auto& behind_proxy = sql::memory_of(db).behind_proxy;
-    if (behind_proxy.value_or(false)) return false;
-    const auto list = db.query(list_processes, until);
-    if (!behind_proxy) behind_proxy = !numbers_are_the_servers(db, list, until);
-    if (*behind_proxy) return false;
-    bool woken = false;
-    // More than one: the server has not noticed yet that an earlier one was given up.
-    for (std::size_t row = 0; row < list.rows(); ++row) {
-        if (list.text(row, state_column) != asleep) continue;
-        if (!is_sleep_of(list.text(row, statement_column), session)) continue;
-        if (end_sleep(db, list.integer(row, id_column), until)) woken = true;
-    }
-    return woken;
-}
-
-bool is_sleep_of(std::string_view statement, std::int64_t session) noexcept {
-    if (!statement.starts_with(sleep_begins)) return false;
-    statement.remove_prefix(sleep_begins.size());
-    const auto number = statement.find_first_not_of("0123456789.");
-    if (number == std::string_view::npos) return false;
-    statement.remove_prefix(number);
-    return statement.starts_with(sleep_ends) &&
-           statement.substr(sleep_ends.size()) == std::to_string(session);
+    return allowed(db, "kill query is_used_lock(" + lock_of_session(session) + ")", until);
 }
 
 }  // namespace rowlock::strategy::wake_up

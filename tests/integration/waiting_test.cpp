@@ -220,6 +220,97 @@ TEST_CASE("a release that comes between the failed try and the place is seen") {
 
 namespace {
 
+/// Statements with which a client sleeps in a MySQL server.
+constexpr std::string_view sleeps = "select get_lock('rowlock_gate_";
+
+bool is_a_sleep(std::string_view what) {
+    return what.starts_with(sleeps) && what.find(" as rowlock_wake_") != std::string_view::npos;
+}
+
+/// The sleep that is under way in the server, or nothing.
+std::string sleep_under_way(support::lock_database& database) {
+    const auto found = database.run(
+        "select p.info from information_schema.processlist p join " + database.prefix() +
+        "session s on p.info like concat('select get#_lock(%rowlock#_wake#_', s.id) escape '#' "
+        "where p.state = 'User lock'");
+    return found.empty() ? std::string{} : std::string{found.text(0, 0)};
+}
+
+}  // namespace
+
+TEST_CASE("a wake-up that comes before a sleep has begun costs a look, not a poll interval") {
+    ROWLOCK_FOR_EACH_BACKEND(database, support::backend::mariadb, support::backend::soci_mariadb) {
+        interception network;
+        client holder{database.source(), database.options()};
+        client waiter{network.wrap(database.source()), database.options({.poll_interval = 10s})};
+        auto lease = holder.acquire("job");
+        std::atomic<bool> released{false};
+        steady::time_point start;
+        network.before([&](std::string_view what) {
+            if (!is_a_sleep(what) || released.exchange(true)) return;
+            // The first look of this sleep has found nothing. What is said now nobody hears.
+            const auto polls = waiter.stats().polls;
+            CHECK(eventually([&] { return waiter.stats().polls > polls; }));
+            start = steady::now();
+            lease.release();
+            std::this_thread::sleep_for(20ms);  // a busy machine: the sleep begins even later
+        });
+        CHECK(waiter.acquire("job").held());
+        CHECK(steady::now() - start < at_once);
+        CHECK(released);
+    }
+}
+
+TEST_CASE("who loses the connection that keeps his gate is woken before the next one") {
+    ROWLOCK_FOR_EACH_BACKEND(database, support::backend::mariadb, support::backend::soci_mariadb) {
+        interception network;
+        std::atomic<int> sleeps_begun{0};
+        network.before([&](std::string_view what) {
+            if (is_a_sleep(what)) ++sleeps_begun;
+        });
+        client holder{database.source(), database.options()};
+        client waiter{network.wrap(database.source()), database.options({.poll_interval = 10s})};
+        auto lease = holder.acquire("job");
+        auto waiting = std::async(std::launch::async, [&] { return waiter.acquire("job").held(); });
+        REQUIRE(eventually([&] { return !sleep_under_way(database).empty(); }));
+        const auto first = sleep_under_way(database);
+        const auto gate = first.substr(first.find('\''), first.find(',') - first.find('\''));
+        const int before = sleeps_begun;
+        const auto keeper = database.number("select is_used_lock(" + gate + ")");
+        database.run("kill " + std::to_string(keeper));
+        REQUIRE(eventually([&] {
+            const auto next = sleep_under_way(database);
+            return !next.empty() && next != first;
+        }));
+        CHECK(sleeps_begun - before <= 2);  // it does not run against the open gate
+        const auto start = steady::now();
+        lease.release();
+        CHECK(waiting.get());
+        CHECK(steady::now() - start < at_once);
+    }
+}
+
+TEST_CASE("a client that waits in a MySQL server ends at once") {
+    ROWLOCK_FOR_EACH_BACKEND(database, support::backend::mariadb, support::backend::soci_mariadb) {
+        client holder{database.source(), database.options()};
+        auto waiter = std::make_unique<client>(database.source(), database.options());
+        const auto lease = holder.acquire("job");
+        std::stop_source stop;
+        auto waiting = std::async(std::launch::async, [&] {
+            return waiter->acquire("job", stop.get_token()).has_value();
+        });
+        REQUIRE(eventually([&] { return !sleep_under_way(database).empty(); }));
+        stop.request_stop();
+        CHECK_FALSE(waiting.get());
+        const auto start = steady::now();
+        waiter.reset();
+        CHECK(steady::now() - start < at_once);  // the sleep would last two seconds
+        CHECK(eventually([&] { return sleep_under_way(database).empty(); }));
+    }
+}
+
+namespace {
+
 /// A holder whose release waits for the row, having seen nobody in line; meanwhile somebody stands
 /// there who has looked and found it held. Returns whether the waiter is served soon.
 bool is_served_after_blind_release(support::lock_database& database,
@@ -564,6 +655,7 @@ TEST_CASE("a place that vanished is taken anew") {
         REQUIRE(places(database, 1));
         database.run("delete from rowlock_waiter");
         REQUIRE(places(database, 1));
+        // The row is there before its writer hears of it.
         CHECK(eventually([&] { return waiter.stats().queued == 2; }));
         lease.release();
         CHECK(waiting.get().held());

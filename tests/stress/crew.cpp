@@ -414,10 +414,15 @@ bool kill_a_listener(support::lock_database& database, unsigned choice) {
     }
     if (database.speaks() == dialect::mysql) {
         return kill_one(database,
-                        "select p.id from information_schema.processlist p "
-                        "where p.info like 'select sleep(%) as rowlock#_wake#_%' escape '#' "
+                        // A sleeper, or the connection that its gate is shut by: the waiting
+                        // room's.
+                        "with sleeper as (select p.id, p.info from information_schema.processlist "
+                        "p where p.info like 'select get#_lock(%) as rowlock#_wake#_%' escape '#' "
                         "and exists (select 1 from rowlock_session s "
-                        "where p.info like concat('%', s.id, '%'))",
+                        "where p.info like concat('%', s.id))) "
+                        "select k.id from (select id from sleeper union all "
+                        "select is_used_lock(substring_index(substring_index(info, char(39), 2), "
+                        "char(39), -1)) from sleeper) k where k.id is not null",
                         choice);
     }
     return false;
