@@ -31,6 +31,7 @@ struct engine::acquisition {
     std::int64_t grant_id = 0;
     nanoseconds sent{0};
     bool look_first = false;
+    bool contended = false;              ///< as far as we know from our last release of it
     int in_vain = 0;                     ///< attempts in a row that neither won nor found a holder
     std::chrono::milliseconds poll{20};  ///< the next pause of a barging caller
 

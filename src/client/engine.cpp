@@ -96,8 +96,8 @@ std::shared_ptr<grant> engine::acquire(const lock_name& name, steady::time_point
                      .clock = clock_,
                      .thread = thread_label()};
     // Where the last release found somebody waiting, the line is most likely still there.
-    bool straight_to_line =
-        !call.barging() && call.until > steady::now() && is_contended(name.str());
+    call.contended = !call.barging() && call.until > steady::now() && is_contended(name.str());
+    bool straight_to_line = call.contended;
     while (!stop.stop_requested()) {
         using outcome = strategy::attempt::outcome;
         if (std::exchange(straight_to_line, false)) {

@@ -64,6 +64,7 @@ std::shared_ptr<turn> engine::take_place(acquisition& call, waiting_room& at, sq
     call.ours->expect(call.grant_id);
     auto place = at.expect(call.name.str(), call.grant_id, call.ours, call.thread,
                            call.options.deadline.has_value());
+    place->contended = call.contended;
     const auto abandon = [&](bool sent) {
         if (!at.withdraw(place)) return false;
         if (sent) {

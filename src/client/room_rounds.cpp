@@ -79,8 +79,9 @@ void waiting_room::make_rounds() {
 nanoseconds waiting_room::next_moment() {
     constexpr nanoseconds at_once{0};
     const guard lock{mutex_};
-    if (!cancels_.empty() || !told_.empty() || !ended_.empty()) return at_once;
+    if (!cancels_.empty() || !ended_.empty()) return at_once;
     nanoseconds next = alarm::never;
+    for (const auto& each : told_) next = std::min(next, each.at);
     for (const auto* list : {&hand_on_, &looks_}) {
         for (const auto& [name, when] : *list) next = std::min(next, when.at);
     }
@@ -311,7 +312,7 @@ void waiting_room::heard(std::string_view payload) {
     // is believed, and then verified. Of a deadline it tells nothing: there we ask first.
     if (!which->has_deadline) serve(which, token, engine_.clock().now(), std::nullopt);
     const guard lock{mutex_};
-    told_.push_back({which, which->granted, token});
+    told_.push_back({which, which->granted, token, which->granted ? now() + rush : now()});
 }
 
 void waiting_room::cancel_places() {
@@ -458,10 +459,13 @@ void waiting_room::verify_told() {
         told one;
         {
             const guard lock{mutex_};
-            if (told_.empty()) return;
-            one = told_.back();
+            const auto next =
+                std::ranges::find_if(told_, [&](const told& each) { return each.at <= now(); });
+            if (next == told_.end()) return;
+            one = *next;
         }
-        verify(one);
+        // One that was released meanwhile harms nobody.
+        if (!one.granted || one.granted->now == grant::state::held) verify(one);
         const guard lock{mutex_};
         std::erase_if(told_, [&](const told& each) { return each.which == one.which; });
     }

@@ -58,6 +58,7 @@ void waiting_room::enqueued(const std::shared_ptr<turn>& which) {
     const guard lock{mutex_};
     if (which->over()) return;
     which->now = turn::state::waiting;
+    if (which->contended) return;  // wait() sees to it
     poll_wanted_ = true;
     poke();
 }
@@ -77,6 +78,12 @@ bool waiting_room::wait(const std::shared_ptr<turn>& which, steady::time_point u
     const auto over = [&] { return which->over(); };
     guard lock{mutex_};
     const auto end = std::min(until, steady::now() + very_long);
+    if (which->contended) {
+        const auto over_soon = std::min<steady::time_point>(end, steady::now() + rush);
+        if (which->changed.wait_until(lock, stop, over_soon, over)) return true;
+        poll_wanted_ = true;
+        poke();
+    }
     if (which->changed.wait_until(lock, stop, end, over)) return true;
     which->giving_up = true;
     cancels_.push_back(which);
@@ -94,7 +101,7 @@ void waiting_room::handed_over(const strategy::handed_over& next) {
         if (found == turns_.end()) return;  // it was told already, or is one to be given back
         which = found->second;
         if (which->has_deadline) {
-            told_.push_back({which, nullptr, next.token});
+            told_.push_back({which, nullptr, next.token, now()});
             poke();
             return;
         }

@@ -41,6 +41,11 @@ public:
     using steady = std::chrono::steady_clock;
     using microseconds = std::chrono::microseconds;
 
+    /// A hand-over wakes a dozen threads and server processes. What can wait lets them pass: the
+    /// first look at a place where the lease was just handed to another, the verification of a
+    /// grant.
+    static constexpr std::chrono::nanoseconds rush = std::chrono::microseconds{300};
+
     /// @throws error errc::out_of_resources
     explicit waiting_room(engine& owner);
     waiting_room(const waiting_room&) = delete;
@@ -102,6 +107,7 @@ private:
         std::shared_ptr<turn> which;
         std::shared_ptr<grant> granted;  ///< null: it is not believed before it is verified
         std::int64_t token = 0;
+        nanoseconds at;  ///< when to verify it
     };
 
     // --- waiting_room.cpp
