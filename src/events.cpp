@@ -28,6 +28,8 @@ std::string_view to_string(event_kind kind) noexcept {
             return "session opened";
         case event_kind::session_ended:
             return "session ended";
+        case event_kind::waiting:
+            return "waiting";
         case event_kind::lease_acquired:
             return "lease acquired";
         case event_kind::lease_released:

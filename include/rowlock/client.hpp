@@ -33,12 +33,25 @@ struct holder_info {
     std::chrono::milliseconds remaining{0};
 };
 
-/// A row of the lease table, as of one moment.
+/// A lock that is known to the database, as of one moment.
 struct lease_info {
     std::string name{};
-    fencing_token token{};                 ///< of the latest grant
-    std::chrono::milliseconds changed{0};  ///< since the last grant or release
-    std::optional<holder_info> holder{};   ///< empty: free
+    fencing_token token{};                      ///< of the latest grant; 0: none is known
+    std::chrono::milliseconds changed{0};       ///< since the last grant or release
+    std::optional<holder_info> holder{};        ///< empty: free
+    std::int64_t waiting = 0;                   ///< live waiters in its queue
+    std::chrono::milliseconds longest_wait{0};  ///< of the first of them
+};
+
+/// Who waits for a lock, for people. Text comes from other programs: escape it before a terminal.
+struct waiter_info {
+    std::string name{};         ///< of the lock
+    std::int64_t position = 0;  ///< 1 = is served next
+    std::int64_t ticket = 0;
+    std::int64_t session = 0;
+    std::string owner{}, host{}, program{}, thread{}, note{};
+    std::int64_t pid = 0;
+    std::chrono::milliseconds waited{0};
 };
 
 /// A page of client::list, by name.
@@ -67,8 +80,14 @@ public:
     client(const client&) = delete;
     client& operator=(const client&) = delete;
 
-    /// Waits until the lock is ours. One round trip if it is free (two on MySQL/MariaDB); while
-    /// waiting, one light read per poll.
+    /// Waits until the lock is ours. One round trip if it is free (two on MySQL/MariaDB). If it is
+    /// held, one more takes a place in its queue, and the thread sleeps; whoever was asked for a
+    /// place later than ours was confirmed is served later. All waiters of a client share one light
+    /// read per poll. A time limit or a stop ends the wait within 50 ms, also if the database does
+    /// not answer; the statements before it have a statement_deadline each.
+    /// @throws error errc::lock_lost if our session ended while we waited: the place is gone, and
+    /// so are the leases of this client; errc::deadlock if we close a circle of waiters and are the
+    /// youngest in it
     [[nodiscard]] lease acquire(const lock_name& name, const acquire_options& options = {});
     /// The same; empty if and only if `stop` was requested first.
     [[nodiscard]] std::optional<lease> acquire(const lock_name& name, std::stop_token stop,
@@ -103,10 +122,14 @@ public:
     /// @throws error errc::invalid_options without an owner
     [[nodiscard]] std::vector<lease> reclaim();
 
-    /// The row of one name; empty if it was never locked or has been reaped. One round trip.
+    /// What is known of one name; empty if it was never locked, or has been reaped, and nobody
+    /// waits for it. One round trip.
     [[nodiscard]] std::optional<lease_info> inspect(const lock_name& name);
-    /// Rows whose names start with `prefix`, in byte order. One round trip.
+    /// What is known of the names that start with `prefix`, in byte order. One round trip.
     [[nodiscard]] std::vector<lease_info> list(std::string_view prefix = {}, const page& page = {});
+
+    /// The live waiters of one name, in the order in which they will be served. One round trip.
+    [[nodiscard]] std::vector<waiter_info> queue(const lock_name& name);
 
     /// Takes the lock from whoever holds it: the token is raised, so that fenced writes of the old
     /// holder fail at once; the holder learns with its next heartbeat. True if someone held it.

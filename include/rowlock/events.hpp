@@ -26,8 +26,9 @@ enum class loss_reason : unsigned char {
 
 enum class event_kind : unsigned char {
     session_opened,
-    session_ended,  ///< ours: closed, expired or ended by another client
-    lease_acquired,
+    session_ended,   ///< ours: closed, expired or ended by another client
+    waiting,         ///< a place in a queue was taken, or its position changed; see `position`
+    lease_acquired,  ///< `waited` says how long it took
     lease_released,
     lease_lost,        ///< `reason` says why
     heartbeat_late,    ///< confirmed after more than one and a half periods
@@ -51,8 +52,10 @@ struct event {
     std::string name{};     ///< the lock, or empty
     fencing_token token{};  ///< of the lease concerned, or 0
     loss_reason reason = loss_reason::none;
-    std::int64_t session = 0;  ///< id of our session, or 0
-    std::string message{};     ///< for people; never credentials
+    std::int64_t session = 0;             ///< id of our session, or 0
+    std::int64_t position = 0;            ///< in the queue, 1 = next; 0: not in a queue
+    std::chrono::microseconds waited{0};  ///< since the call began, for lease_acquired and waiting
+    std::string message{};                ///< for people; never credentials
 };
 
 /// Called on a thread of its own, one event at a time, in order. If it blocks, later events queue

@@ -51,6 +51,37 @@ public:
     [[nodiscard]] virtual std::shared_ptr<void> on_advance(std::function<void()> wake) = 0;
 };
 
+/// How waiters of a client learn that it is their turn. Whatever is chosen, a look at the table
+/// each poll_interval remains.
+enum class wake_ups : unsigned char {
+    /// PostgreSQL: LISTEN/NOTIFY; MySQL and MariaDB: a statement that sleeps in the server and is
+    /// interrupted; SQLite: changes of the file. Where that is impossible (a transaction pooler,
+    /// SOCI) as `polling`.
+    automatic,
+    /// Looks at the table, soon at first, then with growing pauses up to poll_interval.
+    polling,
+};
+
+/// What counts as one party when a circle of waiters is looked for.
+enum class deadlock_detection : unsigned char {
+    off,
+    /// The thread that acquired. Right where a lease is released by the thread that acquired it,
+    /// as that of a mutex is. A lease given to another thread hides a circle or feigns one.
+    by_thread,
+    /// The client, whatever its threads. Right for one job at a time per client; in a client with
+    /// independent threads it finds circles that would have dissolved.
+    by_client,
+};
+
+/// Who is served first.
+enum class queueing : unsigned char {
+    /// In the order of tickets: a place taken before another was asked for is served before it.
+    fair,
+    /// Takes no place: looks again and again, with growing pauses, and takes the lease whenever it
+    /// is free, also past those who wait in line. Writes nothing while waiting. Can starve.
+    barging,
+};
+
 /// Options of a client, validated once by its constructor (errc::invalid_options).
 struct client_options {
     /// How long our leases outlive us if we vanish: the session's time to live. 30 s forgives a
@@ -63,9 +94,15 @@ struct client_options {
     /// clock rates that differ and for the time it takes to stop working. heartbeat + margin must
     /// stay under ttl.
     std::chrono::milliseconds margin{0};
-    /// The longest pause between two looks at a held lock. The holder's expiry is looked at
-    /// exactly.
+    /// The longest pause between two looks at the queues we wait in (one statement for all waiters
+    /// of the client). The holder's expiry is looked at exactly. 1 s bounds what a lost wake-up
+    /// costs and is no load.
     std::chrono::milliseconds poll_interval{std::chrono::seconds{1}};
+    /// See wake_ups.
+    rowlock::wake_ups wake_ups = wake_ups::automatic;
+    /// A waiter that would close a circle of waiters fails with errc::deadlock. Costs one read per
+    /// wait and poll, only in a client that holds a lease while it waits for another.
+    rowlock::deadlock_detection deadlock_detection = deadlock_detection::by_thread;
     /// For one statement, connecting included, enforced by the server where it can and by the
     /// client. Up to one minute: the reaper's grace rests on it. 5 s is beyond any healthy
     /// statement and within a third of the ttl.
@@ -100,6 +137,7 @@ struct acquire_options {
     /// The lease ends so long after its grant, whatever happens, without renewal: for work that
     /// must not run on for ever.
     std::optional<std::chrono::milliseconds> deadline = {};
+    rowlock::queueing queueing = queueing::fair;
 };
 
 }  // namespace rowlock

@@ -31,12 +31,13 @@ struct reaper_options {
 
 /// What one round did.
 struct reap_report {
-    std::int64_t sessions_ended = 0;    ///< expired ones, now ended
-    std::int64_t leases_freed = 0;      ///< of ended sessions or past their deadline
-    std::int64_t waiters_removed = 0;   ///< of ended sessions
-    std::int64_t sessions_deleted = 0;  ///< ended and referenced by nothing
-    std::int64_t leases_deleted = 0;    ///< idle past retention, under the settled token floor
-    std::int64_t leases_pending = 0;    ///< idle past retention, to be deleted after the grace
+    std::int64_t sessions_ended = 0;      ///< expired ones, now ended
+    std::int64_t leases_handed_over = 0;  ///< free ones, given to their first waiter
+    std::int64_t leases_freed = 0;        ///< of ended sessions or past their deadline
+    std::int64_t waiters_removed = 0;     ///< of ended sessions
+    std::int64_t sessions_deleted = 0;    ///< ended and referenced by nothing
+    std::int64_t leases_deleted = 0;      ///< idle past retention, under the settled token floor
+    std::int64_t leases_pending = 0;      ///< idle past retention, to be deleted after the grace
 
     friend bool operator==(const reap_report&, const reap_report&) = default;
 };

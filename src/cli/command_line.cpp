@@ -39,7 +39,7 @@ constexpr const char* general_help =
     "  rowlock run nightly -- ./report.sh        run it on one machine at a time\n"
     "  rowlock run --wait 0 nightly -- ./report.sh     or not at all, if it runs elsewhere\n"
     "  rowlock ls                                who holds what, since when\n"
-    "  rowlock show nightly                      one lock in full\n"
+    "  rowlock show nightly                      one lock in full, and who waits for it\n"
     "  rowlock break nightly                     take it away from its holder\n"
     "  rowlock migrate --url postgresql://me@db/shop   make the tables\n"
     "  rowlock doctor --url postgresql://me@db/shop    is everything as it should be?\n";
@@ -219,9 +219,13 @@ void add_looks(CLI::App& app, parsed& into) {
     auto& listing = into.list;
     auto& ls = add_command(app, into, "ls", "List the locks that are held",
                            [&listing] { return list(listing); });
-    ls.footer("\nExamples:\n  rowlock ls\n  rowlock ls --all deploy/\n  rowlock ls --json\n");
+    ls.footer(
+        "\nExamples:\n  rowlock ls\n  rowlock ls --all deploy/\n  rowlock ls --waiting\n  rowlock "
+        "ls --json\n");
     ls.add_option("PREFIX", listing.prefix, "Only names that start with this");
-    ls.add_flag("-a,--all", listing.all, "Free ones too");
+    auto* all = ls.add_flag("-a,--all", listing.all, "Free ones too");
+    ls.add_flag("-w,--waiting", listing.waiting, "Only those that somebody waits for")
+        ->excludes(all);
     ls.add_option("--limit", listing.limit, "At most so many")
         ->capture_default_str()
         ->check(CLI::Range(1, 1'000'000));
@@ -230,7 +234,7 @@ void add_looks(CLI::App& app, parsed& into) {
     add_database(ls, listing.database);
 
     auto& looking = into.show;
-    auto& one = add_command(app, into, "show", "Show one lock in full",
+    auto& one = add_command(app, into, "show", "Show one lock in full, and its queue",
                             [&looking] { return show(looking); });
     add_name(one, looking.name);
     add_json(one, looking.json);

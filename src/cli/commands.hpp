@@ -55,6 +55,7 @@ struct list_options {
     std::string after;
     int limit = 1000;
     bool all = false;
+    bool waiting = false;  ///< only names that somebody waits for
     bool json = false;
 };
 int list(const list_options& options);

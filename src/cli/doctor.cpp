@@ -3,9 +3,13 @@
 #include "cli/commands.hpp"
 #include "cli/duration.hpp"
 #include "cli/json.hpp"
+#include "dialect/statements.hpp"
 #include "schema/table_names.hpp"
+#include "sql/listening.hpp"
 
 #include <fmt/format.h>
+#include <poll.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -155,10 +159,54 @@ void check_rights(examination& patient) {
                  "grant them to this user; the GRANTs are in docs/migrations.md");
 }
 
+/// Dead places are in nobody's way, but every look at a queue steps over them.
+void check_queues(examination& patient) {
+    const auto& names = patient.where().tables;
+    auto& db = patient.connection();
+    const auto look =
+        dialect::load(db.speaks(), "dead_places", {.schema = names.schema, .prefix = names.prefix});
+    const auto row = db.execute(look, {}, soon());
+    const auto places = row.integer(0, 0);
+    const auto dead = row.integer(0, 1);
+    const std::string seen = fmt::format("{} waiters, {} of them dead", places, dead);
+    if (dead < 100) return patient.ok("queues", seen);
+    patient.warn("queues", seen,
+                 "no reaper runs: give a client one, or run `rowlock reap` by cron");
+}
+
+/// Whether a waiter would hear what another connection says; where nothing can be heard it polls.
+void check_wake_ups(examination& patient) {
+    auto& db = patient.connection();
+    if (db.speaks() == sql::dialect::mysql) return;
+    const std::string advice =
+        "locks are right without; waiters look at the table now and then, which takes longer: "
+        "connect to the server itself, or by a pooler of sessions";
+    const std::string channel = "rowlock_doctor_" + std::to_string(getpid());
+    sql::notifications* ears = nullptr;
+    try {
+        ears = sql::usable_notifications(db, patient.where().source, soon());
+        if (ears == nullptr) throw error{errc::unsupported, "a transaction pooler is in between"};
+        ears->listen(channel, soon());
+    } catch (const error& failure) {
+        if (failure.kind() != errc::unsupported) throw;
+        return patient.warn("wake-ups", message_of(failure), advice);
+    }
+    if (db.speaks() == sql::dialect::sqlite) return patient.ok("wake-ups", "the file is watched");
+    patient.another_connection()->query("select pg_notify('" + channel + "', '')", soon());
+    pollfd watched{ears->descriptor(), POLLIN, 0};
+    poll(&watched, 1, 2000);
+    const bool heard = !ears->take().empty();
+    patient.query("unlisten " + channel);
+    if (heard) return patient.ok("wake-ups", "NOTIFY is heard");
+    patient.warn("wake-ups", "NOTIFY is not heard", advice);
+}
+
 void examine(examination& patient) {
     patient.look_at("round trip", [&] { check_round_trip(patient); });
     const bool has_tables = check_schema(patient);
     if (has_tables) patient.look_at("rights", [&] { check_rights(patient); });
+    if (has_tables) patient.look_at("queues", [&] { check_queues(patient); });
+    patient.look_at("wake-ups", [&] { check_wake_ups(patient); });
     patient.look_at("clock", [&] { check_clock(patient); });
     switch (patient.connection().speaks()) {
         case sql::dialect::postgresql:

@@ -5,18 +5,16 @@
 #include "cli/commands.hpp"
 #include "cli/duration.hpp"
 #include "cli/json.hpp"
+#include "cli/link.hpp"
+#include "cli/queue_place.hpp"
 #include "cli/signals.hpp"
 #include "client/validation.hpp"
 #include "strategy/lease_protocol.hpp"
 #include <rowlock/lock_name.hpp>
 
 #include <fmt/format.h>
-#include <sys/random.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <memory>
-#include <random>
 
 namespace rowlock::cli {
 namespace {
@@ -26,116 +24,30 @@ using std::chrono::microseconds;
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-constexpr milliseconds statement_deadline = 5s;
-// The session outlives the deadline by this, so a grant may come so long after it was opened.
-constexpr milliseconds slack = 2min;
-
-std::int64_t random_id() {
-    std::uint64_t bits = 0;
-    if (getrandom(&bits, sizeof bits, 0) != static_cast<ssize_t>(sizeof bits)) {
-        throw system_call_failed("no random numbers", errno);
-    }
-    // 53 bits: what reads our JSON may keep numbers as doubles, as jq does.
-    return static_cast<std::int64_t>(bits >> 11) + 1;
-}
-
-std::string host_name() {
-    char name[256] = {};
-    return gethostname(name, sizeof name - 1) == 0 ? std::string{name} : std::string{"unknown"};
-}
-
-std::string owner_of(std::int64_t grant_id) {
-    return "rowlock-acquire:" + std::to_string(grant_id);
-}
-
-/// One connection at a time, made anew when it breaks.
-class link {
-public:
-    link(const database& in, blocked_signals& signals)
-        : in_{in},
-          signals_{signals},
-          protocol_{dialect::statements{
-              in.source.speaks(), {.schema = in.tables.schema, .prefix = in.tables.prefix}}} {}
-
-    /// Runs `action(connection, deadline)`, and again after failures that allow it. An unknown
-    /// outcome is repeated too: every action here finds out what became of the earlier attempt.
-    template <typename Action>
-    auto run(Action action) {
-        const auto start = steady_clock::now();
-        for (int made = 1;; ++made) {
-            try {
-                const auto until = steady_clock::now() + statement_deadline;
-                return action(connected(until), until);
-            } catch (const error& failure) {
-                if (!failure.retryable() && failure.kind() != errc::outcome_unknown) throw;
-                const auto elapsed =
-                    std::chrono::duration_cast<milliseconds>(steady_clock::now() - start);
-                const auto pause = retry_.next(failure, made, elapsed);
-                if (!pause || signals_.wait(*pause) != 0) throw;
-            }
-        }
-    }
-    [[nodiscard]] const strategy::lease_protocol& protocol() const noexcept { return protocol_; }
-
-private:
-    sql::connection& connected(sql::deadline until) {
-        if (!db_ || !db_->alive()) {
-            db_ = in_.source.connect(until);
-            protocol_.set_up(*db_, statement_deadline, until);
-            with_tables(in_, [&] { require_current_schema(*db_, in_.tables, until); });
-        }
-        return *db_;
-    }
-
-    const database& in_;
-    blocked_signals& signals_;
-    strategy::lease_protocol protocol_;
-    std::unique_ptr<sql::connection> db_;
-    retry_policy retry_;
-};
-
-/// One `rowlock acquire`.
+/// One `rowlock acquire`: tries, and if that fails stands in line.
 class acquisition {
 public:
-    acquisition(link& to, const acquire_options& options) : link_{to}, options_{options} {}
-
-    struct granted {
-        std::int64_t token;
-        std::int64_t grant_id;
-    };
+    acquisition(link& to, const acquire_options& options, blocked_signals& signals)
+        : link_{to},
+          options_{options},
+          signals_{signals},
+          wish_{options.name, options.note, options.duration} {}
 
     /// Nothing if the wait was over first.
     /// @throws failure when a signal ended the wait
-    std::optional<granted> wait(blocked_signals& signals) {
+    std::optional<grant_of_script> wait() {
         const auto start = steady_clock::now();
-        for (;;) {
-            const auto attempt = try_once();
-            if (attempt.what == strategy::attempt::outcome::granted) {
-                return granted{attempt.token, grant_id_};
-            }
-            milliseconds pause{0};
-            if (attempt.what == strategy::attempt::outcome::held) {
-                const auto waited = steady_clock::now() - start;
-                if (options_.wait && waited >= *options_.wait) return give_up();
-                pause = next_pause(attempt.seen);
-                if (options_.wait) {
-                    pause =
-                        std::min(pause, std::chrono::ceil<milliseconds>(*options_.wait - waited));
-                }
-            }
-            if (const int number = signals.wait(pause); number != 0) {
-                give_up();
-                throw failure{signal_base + number, ""};
-            }
-        }
+        if (auto got = take_if_free()) return got;
+        if (options_.wait && *options_.wait <= 0ms) return {};
+        return stand_in_line(start);
     }
 
-    void undo() noexcept {
+    /// For a grant that nobody heard of.
+    void undo(const grant_of_script& got) noexcept {
         try {
             link_.run([&](sql::connection& db, sql::deadline until) {
-                link_.protocol().release(db, options_.name, session_, grant_id_, until);
-                link_.protocol().delete_session(db, session_, until);
-                return true;
+                return give_back(db, link_.protocol(), options_.name, got.session, got.grant_id,
+                                 until);
             });
         } catch (...) {
             // The deadline frees it.
@@ -145,17 +57,62 @@ public:
 private:
     using outcome = strategy::attempt::outcome;
 
+    std::optional<grant_of_script> take_if_free() {
+        for (;;) {
+            const auto attempt = try_once();
+            if (attempt.what == outcome::granted) {
+                return grant_of_script{attempt.token, grant_id_, session_, options_.duration};
+            }
+            if (attempt.what == outcome::held) break;
+            if (const int number = signals_.next(); number != 0) {
+                drop_session();
+                throw failure{signal_base + number, ""};
+            }
+        }
+        drop_session();
+        return {};
+    }
+
+    std::optional<grant_of_script> stand_in_line(steady_clock::time_point start) {
+        queue_place place{link_, wish_};
+        try {
+            for (;;) {
+                if (auto got = place.look()) return got;
+                milliseconds pause = place.pause();
+                if (options_.wait) {
+                    const auto left = *options_.wait - (steady_clock::now() - start);
+                    if (left <= 0ms) return place.leave();
+                    pause = std::min(pause, std::chrono::ceil<milliseconds>(left));
+                }
+                const int number = signals_.wait(pause, link_.descriptor());
+                if (number == 0) continue;
+                if (const auto got = place.leave()) undo(*got);
+                throw failure{signal_base + number, ""};
+            }
+        } catch (const error& failed) {
+            const auto grant_id = place.perhaps_granted();
+            if (grant_id != 0) throw not_known(failed, grant_id);
+            throw failure{exit_code_of(failed.kind()),
+                          fmt::format("{}; the place in the queue is free again within 30s",
+                                      message_of(failed))};
+        }
+    }
+
+    [[nodiscard]] failure not_known(const error& failed, std::int64_t grant_id) const {
+        return {
+            exit_code_of(failed.kind()),
+            fmt::format("{}; whether the lock was taken is not known: `rowlock release {} {}` "
+                        "frees it, or else it frees itself within {}",
+                        message_of(failed), options_.name, grant_id, to_text(options_.duration))};
+    }
+
     strategy::attempt try_once() {
         try {
             return link_.run(
                 [&](sql::connection& db, sql::deadline until) { return attempt(db, until); });
         } catch (const error& failed) {
             if (!sent_) throw;
-            throw failure{exit_code_of(failed.kind()),
-                          fmt::format("{}; whether the lock was taken is not known: `rowlock "
-                                      "release {} {}` frees it, or else it frees itself within {}",
-                                      message_of(failed), options_.name, grant_id_,
-                                      to_text(options_.duration))};
+            throw not_known(failed, grant_id_);
         }
     }
 
@@ -169,7 +126,7 @@ private:
             }
         } else {
             const auto seen = protocol.probe(db, options_.name, 0, until);
-            if (!seen.free) return in_the_way(db, seen, until);
+            if (!seen.free || seen.waited) return in_the_way(db, seen, until);
         }
         keep_session(db, until);
         sent_ = true;
@@ -198,58 +155,51 @@ private:
         }
         if (!seen.holder_expired) return {outcome::held, 0, seen};
         link_.protocol().end_expired_session(db, seen.session, until);
+        serve_after(db, link_.protocol(), seen.session, until);
         return {outcome::contested, 0, seen};
     }
 
     void keep_session(sql::connection& db, sql::deadline until) {
         const auto now = steady_clock::now();
-        if (session_ != 0 && now - beaten_ < slack / 2) return;
+        if (session_ != 0 && now - beaten_ < session_slack / 2) return;
         const bool alive = session_ != 0 && link_.protocol().heartbeat(db, session_, 0, until);
         if (!alive) {
             grant_id_ = random_id();
-            const strategy::session_row row{.id = random_id(),
-                                            .owner = owner_of(grant_id_),
-                                            .host = host_name(),
-                                            .program = "rowlock acquire",
-                                            .pid = getpid(),
-                                            .ttl = options_.duration + slack};
-            link_.protocol().open_session(db, row, until);
-            session_ = row.id;
+            session_ = open_session_for(db, link_.protocol(), grant_id_,
+                                        options_.duration + session_slack, until);
         }
         beaten_ = now;
     }
 
-    milliseconds next_pause(const strategy::look& seen) {
-        static thread_local std::minstd_rand generator{std::random_device{}()};
-        const double part = std::uniform_real_distribution<double>{0.5, 1.0}(generator);
-        milliseconds pause{static_cast<std::int64_t>(static_cast<double>(poll_.count()) * part)};
-        poll_ = std::min<milliseconds>(1s, poll_ * 3 / 2);
-        if (seen.remaining > 0us) {
-            pause = std::min(pause, std::chrono::ceil<milliseconds>(seen.remaining) + 1ms);
+    void drop_session() noexcept {
+        if (session_ == 0) return;
+        try {
+            link_.run([&](sql::connection& db, sql::deadline until) {
+                link_.protocol().end_session(db, session_, until);
+                link_.protocol().delete_session(db, session_, until);
+                return true;
+            });
+        } catch (...) {
+            // It ends by itself.
         }
-        return pause;
-    }
-
-    std::nullopt_t give_up() noexcept {
-        if (session_ != 0) undo();
-        return std::nullopt;
     }
 
     link& link_;
     const acquire_options& options_;
+    blocked_signals& signals_;
+    grant_wish wish_;
     std::int64_t session_ = 0;
     std::int64_t grant_id_ = 0;
     steady_clock::time_point beaten_{};
-    milliseconds poll_{20};
     bool sent_ = false;
 };
 
-void report(const acquire_options& options, const acquisition::granted& got) {
+void report(const acquire_options& options, const grant_of_script& got) {
     if (options.json) {
         print_json(json{{"name", options.name},
                         {"token", got.token},
                         {"grant_id", got.grant_id},
-                        {"expires_in_ms", options.duration.count()}});
+                        {"expires_in_ms", got.expires_in.count()}});
     } else {
         print(fmt::format("{} {}\n", got.token, got.grant_id));
     }
@@ -260,18 +210,19 @@ bool release_grant(link& to, const release_options& options) {
     bool sent = false;
     return to.run([&](sql::connection& db, sql::deadline until) {
         const auto row = to.protocol().inspect(db, options.name, until);
-        if (!row || !row->holder || row->holder->grant_id != options.grant_id) return sent;
+        if (!row || !row->holder || row->holder->grant_id != options.grant_id) {
+            // Ours, and its reply was lost: nobody has looked yet who came too late for it.
+            if (sent) serve_next(db, to.protocol(), options.name, until);
+            return sent;
+        }
         if (row->holder->owner != owner_of(options.grant_id)) {
             throw failure{usage, fmt::format("{} is held by a running process, not by `rowlock "
                                              "acquire`: stop it, or use `rowlock break`",
                                              options.name)};
         }
         sent = true;
-        const std::int64_t session = row->holder->session;
-        const bool freed =
-            to.protocol().release(db, options.name, session, options.grant_id, until);
-        to.protocol().delete_session(db, session, until);
-        return freed;
+        return give_back(db, to.protocol(), options.name, row->holder->session, options.grant_id,
+                         until);
     });
 }
 
@@ -284,19 +235,23 @@ int acquire(const acquire_options& options) {
     // No SIGPIPE: a lease that nobody can be told of is given back.
     blocked_signals signals{{SIGINT, SIGTERM, SIGHUP, SIGQUIT}, {SIGPIPE}};
     link to{in, signals};
-    acquisition mine{to, options};
-    const auto got = mine.wait(signals);
+    acquisition mine{to, options, signals};
+    const auto got = mine.wait();
     if (!got) {
         throw failure{
             options.busy_exit_code,
             fmt::format("{} is held by another; `rowlock show` tells by whom", options.name)};
     }
     try {
+        // One that came while the grant was under way.
+        if (const int number = signals.next(); number != 0) throw failure{signal_base + number, ""};
         report(options, *got);
     } catch (...) {
-        mine.undo();  // nobody knows the grant id
+        mine.undo(*got);  // nobody knows the grant id
         throw;
     }
+    // The grant is told: an exit code that says otherwise would leave it to nobody.
+    signals.disregard();
     return success;
 }
 

@@ -18,10 +18,9 @@ const char* state_of(const lease_info& row) {
 }
 
 json to_json(const lease_info& row) {
-    json object{{"name", row.name},
-                {"token", row.token.value()},
-                {"state", state_of(row)},
-                {"changed_ms", row.changed.count()},
+    json object{{"name", row.name},       {"token", row.token.value()},
+                {"state", state_of(row)}, {"changed_ms", row.changed.count()},
+                {"waiting", row.waiting}, {"longest_wait_ms", row.longest_wait.count()},
                 {"holder", nullptr}};
     if (!row.holder) return object;
     const holder_info& holder = *row.holder;
@@ -38,24 +37,50 @@ json to_json(const lease_info& row) {
     return object;
 }
 
+json to_json(const std::vector<waiter_info>& queue) {
+    json array = json::array();
+    for (const waiter_info& each : queue) {
+        array.push_back(json{{"position", each.position},
+                             {"waited_ms", each.waited.count()},
+                             {"host", each.host},
+                             {"pid", each.pid},
+                             {"program", each.program},
+                             {"owner", each.owner},
+                             {"note", each.note},
+                             {"thread", each.thread},
+                             {"session", each.session},
+                             {"ticket", each.ticket}});
+    }
+    return array;
+}
+
 bool is_made_up(const std::string& owner) {
     return owner.starts_with("random:") || owner.starts_with("rowlock-acquire:");
 }
 
+std::string note_of(const std::string& owner, const std::string& note) {
+    return is_made_up(owner) ? note : fmt::format("[{}] {}", owner, note);
+}
+
 std::vector<std::string> to_cells(const lease_info& row) {
     const std::string token = std::to_string(row.token.value());
-    if (!row.holder) return {row.name, state_of(row), token, "-", "-", "-", "-", "-", ""};
+    const std::string waiting = row.waiting == 0 ? "-" : std::to_string(row.waiting);
+    const std::string longest = row.waiting == 0 ? "-" : to_text(row.longest_wait);
+    if (!row.holder) {
+        return {row.name, state_of(row), token, "-", "-", "-", "-", "-", waiting, longest, ""};
+    }
     const holder_info& holder = *row.holder;
-    return {
-        row.name,
-        state_of(row),
-        token,
-        holder.host,
-        std::to_string(holder.pid),
-        holder.program,
-        to_text(holder.held_for),
-        to_text(holder.remaining),
-        is_made_up(holder.owner) ? holder.note : fmt::format("[{}] {}", holder.owner, holder.note)};
+    return {row.name,
+            state_of(row),
+            token,
+            holder.host,
+            std::to_string(holder.pid),
+            holder.program,
+            to_text(holder.held_for),
+            to_text(holder.remaining),
+            waiting,
+            longest,
+            note_of(holder.owner, holder.note)};
 }
 
 std::string in_full(const lease_info& row) {
@@ -74,6 +99,24 @@ std::string in_full(const lease_info& row) {
     return text;
 }
 
+std::string in_full(const std::vector<waiter_info>& queue) {
+    std::string text = fmt::format("waiting    {}\n", queue.size());
+    if (queue.empty()) return text;
+    std::vector<std::vector<std::string>> cells;
+    for (const waiter_info& each : queue) {
+        cells.push_back({std::to_string(each.position), to_text(each.waited), each.host,
+                         std::to_string(each.pid), each.program, each.thread,
+                         note_of(each.owner, each.note)});
+    }
+    return text + "\n" +
+           table({"POSITION", "WAITED", "HOST", "PID", "PROGRAM", "THREAD", "NOTE"}, cells);
+}
+
+bool is_wanted(const lease_info& row, const list_options& options) {
+    if (options.waiting) return row.waiting > 0;
+    return options.all || row.holder || row.waiting > 0;
+}
+
 /// Up to options.limit rows, and whether there are more.
 std::pair<std::vector<lease_info>, bool> collect(const database& in, const list_options& options) {
     client locks{in.source, options_for(in)};
@@ -84,7 +127,7 @@ std::pair<std::vector<lease_info>, bool> collect(const database& in, const list_
         const bool last = rows.size() < static_cast<std::size_t>(page_size);
         if (!rows.empty()) next.after = rows.back().name;
         for (auto& row : rows) {
-            if (!options.all && !row.holder) continue;
+            if (!is_wanted(row, options)) continue;
             if (found.size() == static_cast<std::size_t>(options.limit)) {
                 return {std::move(found), true};
             }
@@ -114,13 +157,15 @@ int list(const list_options& options) {
         for (const auto& row : rows) array.push_back(to_json(row));
         print_json(array);
     } else if (rows.empty()) {
-        print(options.all ? "no locks\n" : "no lock is held\n");
+        print(options.waiting ? "nobody waits for a lock\n"
+              : options.all   ? "no locks\n"
+                              : "no lock is held\n");
     } else {
         std::vector<std::vector<std::string>> cells;
         for (const auto& row : rows) cells.push_back(to_cells(row));
-        print(
-            table({"NAME", "STATE", "TOKEN", "HOST", "PID", "PROGRAM", "HELD", "REMAINING", "NOTE"},
-                  cells));
+        print(table({"NAME", "STATE", "TOKEN", "HOST", "PID", "PROGRAM", "HELD", "REMAINING",
+                     "WAITING", "LONGEST", "NOTE"},
+                    cells));
     }
     if (more) {
         complain(fmt::format("there are more than {}: use --limit, or --after with the last name",
@@ -134,15 +179,18 @@ int show(const name_options& options) {
     const database in = find_database(options.database);
     client locks{in.source, options_for(in)};
     const auto row = with_tables(in, [&] { return locks.inspect(name); });
+    const auto queue = locks.queue(name);
     // A name without a row was never locked, or so long ago that it has been reaped.
     if (options.json) {
-        print_json(to_json(row ? *row : lease_info{.name = options.name}));
-    } else {
-        print(
-            row ? in_full(*row)
-                : fmt::format("name       {}\nstate      free (no row: never locked, or reaped)\n",
-                              escaped(options.name)));
+        json object = to_json(row ? *row : lease_info{.name = options.name});
+        object["queue"] = to_json(queue);
+        print_json(object);
+        return success;
     }
+    print((row ? in_full(*row)
+               : fmt::format("name       {}\nstate      free (no row: never locked, or reaped)\n",
+                             escaped(options.name))) +
+          in_full(queue));
     return success;
 }
 

@@ -37,7 +37,7 @@ blocked_signals::blocked_signals(std::initializer_list<int> delivered,
 }
 
 blocked_signals::~blocked_signals() {
-    pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+    if (!disregarded_) pthread_sigmask(SIG_SETMASK, &before_, nullptr);
 }
 
 int blocked_signals::next() noexcept {
@@ -46,10 +46,10 @@ int blocked_signals::next() noexcept {
     return got == sizeof info ? static_cast<int>(info.ssi_signo) : 0;
 }
 
-int blocked_signals::wait(std::chrono::milliseconds time) noexcept {
-    pollfd watched{descriptor_.get(), POLLIN, 0};
+int blocked_signals::wait(std::chrono::milliseconds time, int also) noexcept {
+    pollfd watched[] = {{descriptor_.get(), POLLIN, 0}, {also, POLLIN, 0}};
     const auto timeout = std::clamp<std::int64_t>(time.count(), 0, INT_MAX);
-    poll(&watched, 1, static_cast<int>(timeout));
+    poll(watched, 2, static_cast<int>(timeout));
     return next();
 }
 

@@ -23,13 +23,17 @@ public:
     [[nodiscard]] int descriptor() const noexcept { return descriptor_.get(); }
     /// The next signal that waits, or 0.
     [[nodiscard]] int next() noexcept;
-    /// Sleeps up to `time`; the signal that ended it, or 0.
-    [[nodiscard]] int wait(std::chrono::milliseconds time) noexcept;
+    /// Sleeps up to `time`, or until `also` turns readable; the signal that ended it, or 0.
+    [[nodiscard]] int wait(std::chrono::milliseconds time, int also = -1) noexcept;
+    /// From now on none of them does anything, not even when this object goes: for who has done
+    /// what was asked, and is about to exit.
+    void disregard() noexcept { disregarded_ = true; }
     [[nodiscard]] const sigset_t& before() const noexcept { return before_; }
 
 private:
     sigset_t before_{};
     cli::descriptor descriptor_;
+    bool disregarded_ = false;
 };
 
 }  // namespace rowlock::cli

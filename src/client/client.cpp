@@ -41,6 +41,10 @@ std::vector<lease_info> client::list(std::string_view prefix, const page& page) 
     return engine_->list(prefix, page);
 }
 
+std::vector<waiter_info> client::queue(const lock_name& name) {
+    return engine_->queue(name);
+}
+
 bool client::force_release(const lock_name& name) {
     return engine_->force_release(name);
 }

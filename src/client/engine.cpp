@@ -1,6 +1,8 @@
 #include "client/engine.hpp"
 
+#include "client/acquisition.hpp"
 #include "client/validation.hpp"
+#include "client/waiting_room.hpp"
 #include "strategy/reaping.hpp"
 #include <rowlock/error.hpp>
 #include <rowlock/migrations.hpp>
@@ -49,16 +51,6 @@ std::string host_name() {
     return gethostname(name, sizeof name - 1) == 0 ? std::string{name} : std::string{"unknown"};
 }
 
-const std::string& this_thread_label() {
-    thread_local const std::string label = std::to_string(gettid());
-    return label;
-}
-
-std::optional<std::int64_t> in_microseconds(std::optional<milliseconds> time) {
-    if (!time) return std::nullopt;
-    return microseconds{*time}.count();
-}
-
 }  // namespace
 
 error lost_error(const grant& lost) {
@@ -66,47 +58,6 @@ error lost_error(const grant& lost) {
                                       std::string{to_string(lost.reason.load())} +
                                       "): what it protected may have been touched by another"};
 }
-
-/// One call of acquire: what it wants and what it does not know.
-struct engine::acquisition {
-    engine& self;
-    const lock_name& name;
-    const acquire_options& options;
-    const std::stop_token& stop;
-    steady::time_point until;
-    nanoseconds statement_bound;
-    service::clock clock;
-
-    std::shared_ptr<session> ours{};
-    /// Attempts whose reply was lost. Each further attempt looks for them first and uses a new id:
-    /// a late statement with an old id can then be told from the hold we know.
-    struct lost_attempt {
-        std::int64_t grant_id;
-        nanoseconds sent;
-    };
-    std::vector<lost_attempt> unknown{};
-    std::int64_t grant_id = 0;
-    nanoseconds sent{0};
-    bool look_first = false;
-    int in_vain = 0;  ///< attempts in a row that neither won nor found a holder
-    milliseconds poll{20};
-
-    void use(std::shared_ptr<session> next) {
-        if (ours == next) return;
-        hand_over();
-        ours = std::move(next);
-    }
-    /// The background goes on looking for what this call did not find.
-    void hand_over() noexcept {
-        if (unknown.empty()) return;
-        for (const auto& lost : unknown) {
-            ours->remember({name.str(), lost.grant_id, clock.now() + statement_bound});
-        }
-        unknown.clear();
-        self.poke_heartbeat();
-    }
-    ~acquisition() { hand_over(); }
-};
 
 engine::engine(sql::connection_source source, client_options options)
     : options_{validated(std::move(options))},
@@ -117,6 +68,7 @@ engine::engine(sql::connection_source source, client_options options)
           {.schema = options_.schema,
            .prefix = options_.prefix,
            .testing_clock = options_.time != nullptr && source_.speaks() == sql::dialect::sqlite}}},
+      queue_{protocol_},
       fencing_{protocol_.sql()},
       budget_{connection_budget(options_, source_.speaks())},
       pool_{{.connect = [this](sql::deadline until) { return make_connection(until); },
@@ -127,45 +79,32 @@ engine::engine(sql::connection_source source, client_options options)
     if (options_.owner.empty()) options_.owner = "random:" + std::to_string(random_id());
 }
 
-/// Runs `action` on a connection, and again after failures that allow it, until `give_up`. Empty if
-/// a stop was requested during a pause. An unknown outcome is repeated as well: every action
-/// given here finds out first what became of its earlier attempt, or is idempotent.
-template <typename Action>
-auto engine::with_retries(steady::time_point give_up, const std::stop_token& stop, Action action) {
-    using answer = decltype(action(std::declval<sql::connection&>(), sql::deadline{}));
-    const auto start = steady::now();
-    for (int made = 1;; ++made) {
-        try {
-            const auto until = std::min(give_up, steady::now() + options_.statement_deadline);
-            const auto db = pool_.take(budget_, until, until);
-            return std::optional<answer>{action(*db, until)};
-        } catch (const error& failure) {
-            const bool unknown = failure.kind() == errc::outcome_unknown;
-            if (unknown) count(counter::unknown_outcomes);
-            if (!failure.retryable() && !unknown) throw;
-            const auto elapsed = std::chrono::duration_cast<milliseconds>(steady::now() - start);
-            const auto wait = options_.retry.next(failure, made, elapsed);
-            if (!wait || steady::now() + *wait >= give_up) throw;
-            count(counter::retries);
-            if (!pause(*wait, stop)) return std::optional<answer>{};
-        }
-    }
-}
+engine::~engine() = default;
 
 std::shared_ptr<grant> engine::acquire(const lock_name& name, steady::time_point until,
                                        const std::stop_token& stop,
                                        const acquire_options& options) {
     fork_.require_same_process();
     validate(options);
+    const auto alive = shared_from_this();  // whoever waits is told when the client is destroyed
     acquisition call{.self = *this,
                      .name = name,
                      .options = options,
                      .stop = stop,
                      .until = until,
                      .statement_bound = statement_bound(),
-                     .clock = clock_};
+                     .clock = clock_,
+                     .thread = thread_label()};
+    // Where the last release found somebody waiting, the line is most likely still there.
+    call.contended = !call.barging() && call.until > steady::now() && is_contended(name.str());
+    bool straight_to_line = call.contended;
     while (!stop.stop_requested()) {
         using outcome = strategy::attempt::outcome;
+        if (std::exchange(straight_to_line, false)) {
+            if (auto waited = wait_in_line(call)) return *waited;
+            if (!try_again_in_vain(call)) return nullptr;
+            continue;
+        }
         const auto attempt = with_retries(
             failure_deadline(until), stop,
             [&](sql::connection& db, sql::deadline end) { return attempt_once(call, db, end); });
@@ -181,10 +120,16 @@ std::shared_ptr<grant> engine::acquire(const lock_name& name, steady::time_point
                 call.look_first = true;
                 break;
             case outcome::held:
+                if (call.is_ours(attempt->seen)) break;  // the next attempt finds it
                 count(counter::busy);
-                if (!wait_for_turn(call, attempt->seen)) return nullptr;
                 call.in_vain = 0;
-                continue;
+                if (call.barging()) {
+                    if (!wait_and_see(call, attempt->seen)) return nullptr;
+                    continue;
+                }
+                if (steady::now() >= call.until) return nullptr;
+                if (auto waited = wait_in_line(call)) return *waited;
+                break;
         }
         if (!try_again_in_vain(call)) return nullptr;
     }
@@ -214,8 +159,8 @@ strategy::attempt engine::attempt_once(acquisition& call, sql::connection& db,
     if (call.look_first) {
         const auto seen = protocol_.probe(db, call.name.str(), call.ours->id(), until);
         if (!seen.session_live) return {outcome::session_dead, 0, seen};
-        if (!seen.free) {
-            if (seen.holder_expired) protocol_.end_expired_session(db, seen.session, until);
+        if (!seen.free || (seen.waited && !call.barging())) {
+            if (seen.holder_expired) end_expired(db, seen.session, until);
             return {seen.holder_expired ? outcome::contested : outcome::held, 0, seen};
         }
     }
@@ -230,14 +175,7 @@ strategy::attempt engine::send_acquire(acquisition& call, sql::connection& db,
     strategy::attempt answer{};
     try {
         call.sent = clock_.now();
-        answer = protocol_.acquire(db,
-                                   {.name = call.name.str(),
-                                    .session = call.ours->id(),
-                                    .grant_id = call.grant_id,
-                                    .thread = this_thread_label(),
-                                    .note = call.options.note,
-                                    .deadline_us = in_microseconds(call.options.deadline)},
-                                   until);
+        answer = protocol_.acquire(db, call.request(), until);
     } catch (const error& failure) {
         if (failure.kind() == errc::outcome_unknown) {
             call.unknown.push_back({call.grant_id, call.sent});
@@ -253,10 +191,14 @@ strategy::attempt engine::send_acquire(acquisition& call, sql::connection& db,
     call.ours->forget(call.grant_id);
     if (answer.what == outcome::held && answer.seen.holder_expired) {
         // Ended first, in a commit of its own; only then may the lease row change (I3).
-        protocol_.end_expired_session(db, answer.seen.session, until);
+        end_expired(db, answer.seen.session, until);
         answer.what = outcome::contested;
     }
     return answer;
+}
+
+void engine::end_expired(sql::connection& db, std::int64_t session, sql::deadline until) {
+    if (protocol_.end_expired_session(db, session, until)) look_for_waiters_after(session);
 }
 
 /// After an attempt that neither won nor found a holder: at once, then with growing pauses.
@@ -279,11 +221,11 @@ bool engine::try_again_in_vain(acquisition& call) {
 std::shared_ptr<grant> engine::accept(acquisition& call, const strategy::attempt& granted) {
     std::optional<microseconds> deadline;
     if (call.options.deadline) deadline = *call.options.deadline;
-    auto made =
-        make_grant(*call.ours, call.name.str(), call.grant_id, granted.token, call.sent, deadline);
+    auto made = make_grant(*call.ours, call.name.str(), call.grant_id, granted.token, call.sent,
+                           deadline, call.thread);
     if (made->held()) {
         count(counter::acquired);
-        report(event_kind::lease_acquired, *made);
+        report(event_kind::lease_acquired, *made, {}, call.waited());
         return made;
     }
     made->now = grant::state::lost;
@@ -296,9 +238,11 @@ std::shared_ptr<grant> engine::accept(acquisition& call, const strategy::attempt
 
 std::shared_ptr<grant> engine::make_grant(session& ours, std::string name, std::int64_t grant_id,
                                           std::int64_t token, nanoseconds sent,
-                                          std::optional<microseconds> deadline) {
+                                          std::optional<microseconds> deadline,
+                                          std::string thread) {
     auto made = std::make_shared<grant>();
     made->name = std::move(name);
+    made->thread = std::move(thread);
     made->token = fencing_token{token};
     made->grant_id = grant_id;
     made->session_id = ours.id();
@@ -320,9 +264,9 @@ std::shared_ptr<grant> engine::make_grant(session& ours, std::string name, std::
     return made;
 }
 
-/// Sleeps until the lock is worth another look. False if the caller's time is up or a stop was
-/// requested. This is where a queue would wait for its turn instead.
-bool engine::wait_for_turn(acquisition& call, const strategy::look& seen) {
+/// Out of the line: sleeps until the lock is worth another look. False if the caller's time is up
+/// or a stop was requested.
+bool engine::wait_and_see(acquisition& call, const strategy::look& seen) {
     const auto now = steady::now();
     if (now >= call.until) return false;
     nanoseconds time = jittered(call.poll);
@@ -465,7 +409,7 @@ std::shared_ptr<grant> engine::adopt(session& ours, const strategy::session_leas
     if (!protocol_.find_grant(db, row.name, ours.id(), row.grant_id, until)) return nullptr;
     std::optional<microseconds> deadline;
     if (row.deadline_us) deadline = microseconds{*row.deadline_us};
-    auto granted = make_grant(ours, row.name, row.grant_id, row.token, sent, deadline);
+    auto granted = make_grant(ours, row.name, row.grant_id, row.token, sent, deadline, {});
     // Whoever declared the session lost meanwhile may not have seen this grant.
     if (!ours.trust()->open(clock_.now())) lose(*granted, loss_reason::trust_window_passed);
     return granted;
@@ -495,19 +439,10 @@ void engine::release(grant& held) {
     }
     bool unknown = false;
     try {
-        const auto freed = with_retries(
-            steady::now() + options_.statement_deadline, std::stop_token{},
-            [&](sql::connection& db, sql::deadline until) {
-                try {
-                    return protocol_.release(db, held.name, held.session_id, held.grant_id, until);
-                } catch (const error& failure) {
-                    unknown = unknown || failure.kind() == errc::outcome_unknown;
-                    throw;
-                }
-            });
+        const bool freed = send_release(held, unknown);
         forget(held);
         // Not found after a lost reply: the earlier attempt freed it.
-        if (freed.value_or(false) || unknown || perhaps_freed) {
+        if (freed || unknown || perhaps_freed) {
             held.now = grant::state::released;
             count(counter::released);
             report(event_kind::lease_released, held);
@@ -519,6 +454,26 @@ void engine::release(grant& held) {
     }
     lose(held, loss_reason::forced_release, grant::state::releasing);
     throw lost_error(held);
+}
+
+/// True if this call freed it. Whoever waits has it then, or will be looked for.
+bool engine::send_release(grant& held, bool& unknown) {
+    const bool contended = held.queued || is_contended(held.name);
+    const auto done =
+        with_retries(steady::now() + options_.statement_deadline, std::stop_token{},
+                     [&](sql::connection& db, sql::deadline until) {
+                         try {
+                             auto released = queue_.release(db, held.name, held.session_id,
+                                                            held.grant_id, contended, until);
+                             if (released.freed) after_release(db, held.name, released, until);
+                             return released;
+                         } catch (const error& failure) {
+                             unknown = unknown || failure.kind() == errc::outcome_unknown;
+                             throw;
+                         }
+                     });
+    if (unknown) look_for_waiters(held.name, true);
+    return done && done->freed;
 }
 
 /// The database confirmed that the grant is over.
@@ -566,13 +521,24 @@ std::vector<lease_info> engine::list(std::string_view prefix, const page& page) 
                          });
 }
 
+std::vector<waiter_info> engine::queue(const lock_name& name) {
+    fork_.require_same_process();
+    return *with_retries(failure_deadline(steady::now() + options_.retry.total), {},
+                         [&](sql::connection& db, sql::deadline until) {
+                             return protocol_.queue(db, name.str(), until);
+                         });
+}
+
 bool engine::force_release(const lock_name& name) {
     fork_.require_same_process();
     std::optional<std::int64_t> victim;
-    return *with_retries(failure_deadline(steady::now() + options_.retry.total), {},
-                         [&](sql::connection& db, sql::deadline until) {
-                             return protocol_.force_release(db, name.str(), victim, until);
-                         });
+    const bool freed =
+        *with_retries(failure_deadline(steady::now() + options_.retry.total), {},
+                      [&](sql::connection& db, sql::deadline until) {
+                          return protocol_.force_release(db, name.str(), victim, until);
+                      });
+    if (freed) look_for_waiters(name.str());
+    return freed;
 }
 
 client_stats engine::stats() const {
@@ -589,8 +555,18 @@ client_stats engine::stats() const {
                      .reconnects = read(counter::reconnects),
                      .retries = read(counter::retries),
                      .sessions = read(counter::sessions),
-                     .unknown_outcomes = read(counter::unknown_outcomes)};
+                     .unknown_outcomes = read(counter::unknown_outcomes),
+                     .queued = read(counter::queued),
+                     .handed_over = read(counter::handed_over),
+                     .wake_ups = read(counter::wake_ups),
+                     .polls = read(counter::polls),
+                     .cancelled = read(counter::cancelled),
+                     .deadlocks = read(counter::deadlocks)};
     all.connections = pool_.open_connections() + (heartbeat_connected_ ? 1u : 0u);
+    if (const auto room = open_room()) {
+        all.waiting = room->waiting();
+        all.connections += room->connections();
+    }
     if (const auto ours = current()) {
         all.held = ours->held_count();
         all.unresolved = ours->unresolved_count();
@@ -613,28 +589,38 @@ std::shared_ptr<hold> engine::shared_hold(const std::string& name,
 
 void engine::close() noexcept {
     // No heartbeat may be in flight when the session ends. Each step of a worker is bounded by a
-    // statement deadline.
+    // statement deadline, and so is all that follows.
     std::array<std::unique_ptr<service::worker>, 3> workers;
     {
         const std::lock_guard lock{state_mutex_};
         workers = {std::move(heartbeat_), std::move(watchdog_), std::move(reaper_)};
     }
+    std::shared_ptr<waiting_room> room;
+    {
+        const std::lock_guard lock{room_mutex_};
+        closed_ = true;
+        room = room_;
+    }
     reaping_.request_stop();
     for (auto& each : workers) {
         if (each) each->stop();
     }
+    if (room) room->stop();
     workers[0].reset();
     workers[1].reset();
+    const auto until = steady::now() + options_.statement_deadline;
+    auto rest = room ? room->close() : waiting_room::leftovers{};
     if (const auto ours = current()) {
-        end_own_session(*ours);
+        if (end_own_session(*ours, rest.places, until)) rest.sessions.push_back(ours->id());
         const std::lock_guard lock{state_mutex_};
         current_.reset();
     }
     try {
-        end_lost_sessions(steady::now() + options_.statement_deadline);
+        for (const auto id : end_lost_sessions(until)) rest.sessions.push_back(id);
     } catch (...) {
         // Out of reach: they expire.
     }
+    hand_on(std::move(rest.names), rest.sessions, until);
     heartbeat_db_.reset();
     heartbeat_connected_ = false;
     workers[2].reset();  // the reaper, whose last statement is nobody's lease

@@ -10,6 +10,7 @@
 #include "sql/connection_pool.hpp"
 #include "strategy/fencing.hpp"
 #include "strategy/lease_protocol.hpp"
+#include "strategy/queue_protocol.hpp"
 #include <rowlock/lock_name.hpp>
 #include <rowlock/options.hpp>
 #include <rowlock/stats.hpp>
@@ -31,17 +32,24 @@
 namespace rowlock::detail {
 
 struct hold;
+struct turn;
+class waiting_room;
 
-/// What a client is made of. engine.cpp: the calls of its users. upkeep.cpp: the background.
+/// What a client is made of. engine.cpp: the calls of its users. line.cpp: what of them concerns
+/// the queues. upkeep.cpp: the background.
 ///
 /// Threads: the callers'; one heartbeat with a connection of its own; one watchdog that closes the
-/// trust window without a network; one reaper if asked for; delivery of events and loss signals.
+/// trust window without a network; one reaper if asked for; that of the waiting room from the first
+/// wait or release on; delivery of events and loss signals.
 /// Locks: state_mutex_ and a session's own are never held over a round trip; reclaiming_ is.
 class engine : public std::enable_shared_from_this<engine> {
 public:
     using steady = std::chrono::steady_clock;
 
     engine(sql::connection_source source, client_options options);
+    ~engine();
+    engine(const engine&) = delete;
+    engine& operator=(const engine&) = delete;
 
     /// Null if `until` passed or a stop was requested first.
     std::shared_ptr<grant> acquire(const lock_name& name, steady::time_point until,
@@ -57,6 +65,7 @@ public:
 
     std::optional<lease_info> inspect(const lock_name& name);
     std::vector<lease_info> list(std::string_view prefix, const page& page);
+    std::vector<waiter_info> queue(const lock_name& name);
     bool force_release(const lock_name& name);
 
     [[nodiscard]] client_stats stats() const;
@@ -76,6 +85,7 @@ public:
     static void abandon(std::shared_ptr<engine> inherited) noexcept;
 
 private:
+    friend class waiting_room;
     struct acquisition;
     enum class counter {
         acquired,
@@ -88,6 +98,12 @@ private:
         retries,
         sessions,
         unknown_outcomes,
+        queued,
+        handed_over,
+        wake_ups,
+        polls,
+        cancelled,
+        deadlocks,
         count_of_counters
     };
 
@@ -100,16 +116,19 @@ private:
     [[nodiscard]] bool has_workers() const;
     strategy::attempt attempt_once(acquisition& call, sql::connection& db, sql::deadline until);
     strategy::attempt send_acquire(acquisition& call, sql::connection& db, sql::deadline until);
+    void end_expired(sql::connection& db, std::int64_t session, sql::deadline until);
     std::shared_ptr<grant> accept(acquisition& call, const strategy::attempt& granted);
     std::shared_ptr<grant> make_grant(session& ours, std::string name, std::int64_t grant_id,
                                       std::int64_t token, nanoseconds sent,
-                                      std::optional<std::chrono::microseconds> deadline);
+                                      std::optional<std::chrono::microseconds> deadline,
+                                      std::string thread);
     std::shared_ptr<grant> adopt(session& ours, const strategy::session_lease& row,
                                  nanoseconds sent, sql::connection& db, sql::deadline until);
-    bool wait_for_turn(acquisition& call, const strategy::look& seen);
+    bool wait_and_see(acquisition& call, const strategy::look& seen);
     bool try_again_in_vain(acquisition& call);
     bool pause(std::chrono::nanoseconds time, const std::stop_token& stop);
     void forget(const grant& ended);
+    bool send_release(grant& held, bool& unknown);
     void give_up_release(grant& held, const char* why);
     std::int64_t next_id() noexcept;
     [[nodiscard]] std::shared_ptr<session> current() const;
@@ -117,6 +136,30 @@ private:
     [[nodiscard]] steady::time_point failure_deadline(steady::time_point until) const;
 
     void declare_if_over(grant& held);
+
+    // --- line.cpp
+    std::shared_ptr<waiting_room> room();  ///< opened with the first call
+    [[nodiscard]] std::shared_ptr<waiting_room> open_room() const noexcept;  ///< or null
+    std::optional<std::shared_ptr<grant>> wait_in_line(acquisition& call);
+    std::shared_ptr<turn> take_place(acquisition& call, waiting_room& at, sql::connection& db,
+                                     sql::deadline until);
+    std::shared_ptr<grant> take_turn(const acquisition& call, const turn& served);
+    std::shared_ptr<grant> grant_to(const turn& served, std::int64_t token, nanoseconds sent,
+                                    std::optional<std::int64_t> deadline_us);
+    void give_back(grant& unwanted) noexcept;
+    void give_back(session& ours, const std::string& name, std::int64_t grant_id) noexcept;
+    void refuted(grant& believed) noexcept;
+    void after_release(sql::connection& db, const std::string& name,
+                       const strategy::release_outcome& done, sql::deadline until) noexcept;
+    void look_for_waiters(const std::string& name, bool reply_lost = false) noexcept;
+    void look_for_waiters_soon(const std::string& name) noexcept;
+    void look_for_waiters_after(std::int64_t ended_session) noexcept;
+    void wake(sql::connection& db, const strategy::handed_over& next, sql::deadline until) noexcept;
+    void note_contended(const std::string& name);
+    [[nodiscard]] bool is_contended(const std::string& name) const;
+    void hand_on(std::vector<std::string> names, const std::vector<std::int64_t>& ended,
+                 sql::deadline until) noexcept;
+    [[nodiscard]] std::string thread_label() const;
 
     // --- fence.cpp
     enum class standing : unsigned char { ours, over, session_over, unknown };
@@ -140,8 +183,9 @@ private:
     nanoseconds after_failed_beat(session& ours, const error& failure) noexcept;
     void after_beat(session& ours, sql::deadline until);
     void compare_with_database(session& ours, sql::deadline until);
+    void give_up_strays(session& ours, sql::deadline until);
     void resolve_unknown(session& ours, sql::deadline until);
-    void end_lost_sessions(sql::deadline until);
+    std::vector<std::int64_t> end_lost_sessions(sql::deadline until);
     sql::connection& heartbeat_connection(sql::deadline until);
     [[nodiscard]] sql::deadline heartbeat_deadline(const session& ours) const;
     nanoseconds watch() noexcept;
@@ -152,12 +196,14 @@ private:
     bool lose(grant& lost, loss_reason why, grant::state from = grant::state::held) noexcept;
     [[nodiscard]] std::unique_ptr<sql::connection> make_connection(sql::deadline until) const;
     void connection_broke() noexcept;
-    void end_own_session(session& ours) noexcept;
+    bool end_own_session(session& ours, const std::vector<std::int64_t>& places,
+                         sql::deadline until) noexcept;
 
     void count(counter which, std::uint64_t by = 1) noexcept {
         counters_[static_cast<std::size_t>(which)].fetch_add(by, std::memory_order_relaxed);
     }
-    void report(event_kind kind, const grant& about, std::string message = {}) noexcept;
+    void report(event_kind kind, const grant& about, std::string message = {},
+                std::chrono::microseconds waited = {}) noexcept;
     [[nodiscard]] nanoseconds statement_bound() const;
 
     const service::fork_guard fork_;
@@ -165,6 +211,7 @@ private:
     const sql::connection_source source_;
     const service::clock clock_;
     const strategy::lease_protocol protocol_;
+    const strategy::queue_protocol queue_;
     const strategy::fencing fencing_;
     const std::size_t budget_;  ///< of pool_
     sql::connection_pool pool_;
@@ -185,6 +232,8 @@ private:
     /// Of the leases that have one of their own, by moment and grant id.
     std::map<std::pair<nanoseconds, std::int64_t>, std::weak_ptr<grant>> deadlines_;
     std::unordered_map<std::string, std::weak_ptr<hold>> holds_;
+    /// Names that others were waiting for when we released them, until when we expect that again.
+    std::unordered_map<std::string, steady::time_point> contended_;
 
     std::mutex pause_mutex_;
     std::condition_variable_any pause_;
@@ -202,6 +251,10 @@ private:
     std::unique_ptr<service::worker> watchdog_;
     std::unique_ptr<service::worker> reaper_;
     std::stop_source reaping_;
+
+    mutable std::mutex room_mutex_;
+    bool closed_ = false;
+    std::shared_ptr<waiting_room> room_;
 };
 
 }  // namespace rowlock::detail

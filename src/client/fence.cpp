@@ -2,6 +2,7 @@
 
 #include "client/engine.hpp"
 #include "client/hold.hpp"
+#include "client/waiting_room.hpp"
 #include "require.hpp"
 #include "sql/in_transaction.hpp"
 #include <rowlock/error.hpp>
@@ -64,6 +65,7 @@ void engine::release_in(sql::connection& db, grant& held, const fence_options& o
     // Unless it was declared lost meanwhile: the transaction frees the row all the same.
     auto expected = grant::state::held;
     held.now.compare_exchange_strong(expected, grant::state::released_in);
+    look_for_waiters_soon(held.name);
 }
 
 void engine::in_transaction(sql::connection& db, grant& held, const fence_options& options,

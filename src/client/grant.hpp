@@ -48,9 +48,11 @@ struct grant {
     enum class state : unsigned char { held, released_in, releasing, released, lost };
 
     std::string name;
+    std::string thread;  ///< that acquired it, as far as deadlocks are concerned
     fencing_token token;
     std::int64_t grant_id = 0;
     std::int64_t session_id = 0;
+    bool queued = false;  ///< got by standing in line: others may stand there still
     std::shared_ptr<trust_window> session_trust;
     nanoseconds deadline =
         service::alarm::never;  ///< the lease's own, on our clock, margin taken off

@@ -40,6 +40,13 @@ std::size_t session::held_count() const {
     return held_.size();
 }
 
+bool session::holds_for(const std::string& thread) const {
+    const std::lock_guard lock{mutex_};
+    return std::ranges::any_of(held_, [&](const auto& each) {
+        return each.second->thread == thread && each.second->now == grant::state::held;
+    });
+}
+
 void session::remember(unresolved_grant what) {
     const std::lock_guard lock{mutex_};
     pending_.erase(what.grant_id);

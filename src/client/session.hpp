@@ -13,13 +13,15 @@
 
 namespace rowlock::detail {
 
-/// A grant whose fate is unknown: an acquire or a release whose reply did not come. It is released
-/// with each heartbeat until no statement that could still create it should be running.
+/// A grant whose fate is unknown: an acquire, a place in a queue or a release whose reply did not
+/// come. The place is given up and the grant released with each heartbeat, until no statement that
+/// could still create it should be running.
 struct unresolved_grant {
     std::string name;
     std::int64_t grant_id;
     nanoseconds not_after;      ///< on our clock
     bool surely_ended = false;  ///< no doubt about it: a row to be cleared, nothing to report
+    bool queued = false;        ///< a ticket may stand for it
 };
 
 /// Our side of one session row: what we believe, what we hold, what we do not know. Thread-safe.
@@ -41,6 +43,8 @@ public:
     [[nodiscard]] bool knows(std::int64_t grant_id) const;
     [[nodiscard]] std::vector<std::shared_ptr<grant>> held() const;
     [[nodiscard]] std::size_t held_count() const;
+    /// Whether a lease is held that this thread, by its label, acquired.
+    [[nodiscard]] bool holds_for(const std::string& thread) const;
 
     void remember(unresolved_grant what);
     [[nodiscard]] std::vector<unresolved_grant> unresolved() const;

@@ -1,10 +1,12 @@
 // The engine's background: heartbeat, watchdog, reaper, and what is done about lost sessions.
 
 #include "client/engine.hpp"
+#include "client/waiting_room.hpp"
 #include "strategy/reaping.hpp"
 #include <rowlock/error.hpp>
 
 #include <algorithm>
+#include <array>
 
 namespace rowlock::detail {
 namespace {
@@ -20,7 +22,9 @@ nanoseconds engine::beat() noexcept {
     const auto ours = current();
     try {
         if (ours) return beat(*ours);
-        end_lost_sessions(steady::now() + options_.statement_deadline);
+        for (const auto id : end_lost_sessions(steady::now() + options_.statement_deadline)) {
+            look_for_waiters_after(id);
+        }
         return alarm::never;
     } catch (const error& failure) {
         return ours ? after_failed_beat(*ours, failure) : clock_.now() + options_.heartbeat;
@@ -65,7 +69,7 @@ nanoseconds engine::beat(session& ours) {
 void engine::after_beat(session& ours, sql::deadline until) {
     constexpr int beats_between = 5;
     resolve_unknown(ours, until);
-    end_lost_sessions(until);
+    for (const auto id : end_lost_sessions(until)) look_for_waiters_after(id);
     if (ours.ever_unknown() && ++ours.beats_since_compared >= beats_between) compare_wanted_ = true;
     if (!compare_wanted_.exchange(false)) return;
     try {
@@ -138,7 +142,9 @@ void engine::compare_with_database(session& ours, sql::deadline until) {
     const auto rows = protocol_.leases_of(db, ours.id(), until);
     for (const auto& row : rows) {
         if (ours.knows(row.grant_id)) continue;
-        if (protocol_.release(db, row.name, ours.id(), row.grant_id, until)) {
+        const auto done = queue_.release(db, row.name, ours.id(), row.grant_id, true, until);
+        if (done.freed) {
+            after_release(db, row.name, done, until);
             events_.post({.kind = event_kind::resolved,
                           .name = row.name,
                           .token = fencing_token{row.token},
@@ -151,6 +157,26 @@ void engine::compare_with_database(session& ours, sql::deadline until) {
             rows, [&](const auto& row) { return row.grant_id == granted->grant_id; });
         if (!there && lose(*granted, loss_reason::forced_release)) ours.forget(granted->grant_id);
     }
+    give_up_strays(ours, until);
+}
+
+/// Places at which nobody waits any more, put there by a statement that came late. One that was
+/// merely over between the read and the look at what we know is not there the second time.
+void engine::give_up_strays(session& ours, sql::deadline until) {
+    const auto unknown = [&] {
+        auto places = queue_.places_of(*heartbeat_db_, ours.id(), until).waiting;
+        std::erase_if(places, [&](const auto& each) {
+            return ours.knows(each.grant_id) || ours.is_unresolved(each.grant_id);
+        });
+        return places;
+    };
+    const auto before = unknown();
+    if (before.empty()) return;
+    for (const auto& place : unknown()) {
+        const bool again = std::ranges::any_of(
+            before, [&](const auto& each) { return each.grant_id == place.grant_id; });
+        if (again) give_back(ours, place.name, place.grant_id);
+    }
 }
 
 void engine::resolve_unknown(session& ours, sql::deadline until) {
@@ -161,31 +187,42 @@ void engine::resolve_unknown(session& ours, sql::deadline until) {
         if (!ours.is_unresolved(unknown.grant_id)) continue;
         // Read before the release is sent: what is created later than this is not resolved by it.
         const nanoseconds sent = clock_.now();
-        const bool freed =
-            protocol_.release(*heartbeat_db_, unknown.name, ours.id(), unknown.grant_id, until);
-        if (!freed && sent <= unknown.not_after) continue;
+        // The place first: once it is gone no grant can come of it.
+        const std::array<std::int64_t, 1> place{unknown.grant_id};
+        const bool cancelled =
+            unknown.queued && !queue_.cancel(*heartbeat_db_, place, until).empty();
+        const auto done = cancelled ? strategy::release_outcome{false, {}}
+                                    : queue_.release(*heartbeat_db_, unknown.name, ours.id(),
+                                                     unknown.grant_id, true, until);
+        if (done.freed) after_release(*heartbeat_db_, unknown.name, done, until);
+        if (cancelled) look_for_waiters(unknown.name);
+        if (!done.freed && !cancelled && sent <= unknown.not_after) continue;
         ours.resolved(unknown.grant_id);
         if (unknown.surely_ended) continue;
         events_.post({.kind = event_kind::resolved,
                       .name = unknown.name,
                       .session = ours.id(),
-                      .message = freed ? "a grant whose reply was lost was given back"
-                                       : "no grant came of it"});
+                      .message = done.freed  ? "a grant whose reply was lost was given back"
+                                 : cancelled ? "a place at which nobody waited was given up"
+                                             : "no grant came of it"});
     }
 }
 
 /// Sessions that we do not believe in any more but that may still live in the database: ended, so
 /// that nobody has to wait for their ttl.
-void engine::end_lost_sessions(sql::deadline until) {
+std::vector<std::int64_t> engine::end_lost_sessions(sql::deadline until) {
+    std::vector<std::int64_t> ended;
     for (;;) {
         lost_session next{};
         {
             const std::lock_guard lock{state_mutex_};
             std::erase_if(to_end_, [&](const auto& it) { return it.expired_by < clock_.now(); });
-            if (to_end_.empty()) return;
+            if (to_end_.empty()) return ended;
             next = to_end_.front();
         }
+        ended.reserve(ended.size() + 1);
         protocol_.end_session(heartbeat_connection(until), next.id, until);
+        ended.push_back(next.id);
         const std::lock_guard lock{state_mutex_};
         std::erase_if(to_end_, [&](const auto& it) { return it.id == next.id; });
     }
@@ -258,6 +295,7 @@ void engine::lose_session(session& ours, loss_reason why) noexcept {
     }
     events_.post({.kind = event_kind::session_ended, .reason = why, .session = ours.id()});
     for (const auto& granted : ours.held()) lose(*granted, why);
+    if (const auto room = open_room()) room->session_lost(ours.id(), why);
 }
 
 /// True if this call declared it.
@@ -284,30 +322,36 @@ void engine::connection_broke() noexcept {
     poke_heartbeat();
 }
 
-void engine::end_own_session(session& ours) noexcept {
+/// True if somebody may have waited for what we had.
+bool engine::end_own_session(session& ours, const std::vector<std::int64_t>& places,
+                             sql::deadline until) noexcept {
     const auto held = ours.held();
     ours.trust()->close();
     for (const auto& granted : held) lose(*granted, loss_reason::client_closed);
     event done{.kind = event_kind::session_ended,
                .reason = loss_reason::client_closed,
                .session = ours.id()};
+    // The row may go if nothing names it. A held lease does; so may a place, or a grant that is
+    // unresolved.
+    const bool alone = held.empty() && places.empty() && ours.unresolved_count() == 0;
     try {
-        const auto until = steady::now() + options_.statement_deadline;
         auto& db = heartbeat_connection(until);
-        // The row may go if nothing names it. A held lease does; so may an unresolved grant.
-        if (held.empty() && ours.unresolved_count() == 0) {
+        if (alone) {
             protocol_.delete_session(db, ours.id(), until);
         } else {
             protocol_.end_session(db, ours.id(), until);
+            queue_.cancel(db, places, until);
         }
     } catch (const std::exception& failure) {
         done.message =
             std::string{"the database was not told; the session expires: "} + failure.what();
     }
     events_.post(std::move(done));
+    return !alone;
 }
 
-void engine::report(event_kind kind, const grant& about, std::string message) noexcept {
+void engine::report(event_kind kind, const grant& about, std::string message,
+                    std::chrono::microseconds waited) noexcept {
     if (!options_.on_event) return;
     try {
         events_.post(
@@ -316,6 +360,7 @@ void engine::report(event_kind kind, const grant& about, std::string message) no
              .token = about.token,
              .reason = kind == event_kind::lease_lost ? about.reason.load() : loss_reason::none,
              .session = about.session_id,
+             .waited = waited,
              .message = std::move(message)});
     } catch (...) {
         // No memory for the name: an event is lost, never a lock.

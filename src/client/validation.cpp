@@ -29,6 +29,9 @@ client_options validated(client_options options) {
     require(options.heartbeat + options.margin < options.ttl,
             "heartbeat + margin must be less than ttl");
     require(options.poll_interval > 0ms, "poll_interval must be positive");
+    require(options.wake_ups <= wake_ups::polling, "wake_ups must be automatic or polling");
+    require(options.deadlock_detection <= deadlock_detection::by_client,
+            "deadlock_detection must be off, by_thread or by_client");
     require(options.statement_deadline > 0ms && options.statement_deadline <= 1min,
             "statement_deadline must be positive and at most one minute");
     require(options.max_connections >= 1 && options.max_connections <= 1000,
@@ -53,6 +56,7 @@ client_options validated(client_options options) {
 
 void validate(const acquire_options& options) {
     require(is_text(options.note, 1000), "a note must be UTF-8 of at most 1000 bytes without NUL");
+    require(options.queueing <= queueing::barging, "queueing must be fair or barging");
     require(!options.deadline || *options.deadline >= 10ms,
             "a lease's deadline must be at least 10 ms");
     require(!options.deadline || *options.deadline <= 24h * 366,

@@ -25,7 +25,7 @@ struct statements {
 
     // Sessions
     sql::statement open_session, heartbeat, session_state, end_expired_session, end_session,
-        delete_session, bump_revision;
+        delete_session, bump_revision, extend_session;
 
     // Leases
     std::optional<sql::statement> acquire;             ///< absent on MySQL: probe, then …
@@ -33,6 +33,16 @@ struct statements {
     std::optional<sql::statement> release_durably;     ///< where `release` is asynchronous
     sql::statement probe, release, find_grant, confirm_grant, session_leases, force_release,
         predecessors, reclaim_lease, inspect, list;
+
+    // Queues. PostgreSQL hands over in one statement; the others look, then take the lease for the
+    // waiter and delete its ticket in a short transaction.
+    sql::statement enqueue, places, served, waited_for, names_after, restore_lease, deadlocks,
+        free_with_waiters, queue;
+    std::optional<sql::statement> cancel, tickets;  ///< MySQL: tickets, delete_waiter
+    std::optional<sql::statement> served_of;        ///< MySQL, where a wake-up says no more
+    std::optional<sql::statement> grant_next, hand_over, places_at, rewind;  ///< PostgreSQL
+    std::optional<sql::statement> next_waiter;       ///< the others, with take
+    std::optional<sql::statement> release_unwaited;  ///< not MySQL
 
     // In the caller's transaction
     sql::statement fence, release_in;

@@ -5,6 +5,7 @@
 #include <rowlock/driver/postgresql.hpp>
 #include <rowlock/error.hpp>
 #include <rowlock/sql/classify.hpp>
+#include <rowlock/sql/notifications.hpp>
 
 #include <fcntl.h>
 #include <libpq-fe.h>
@@ -35,6 +36,9 @@ using std::chrono::steady_clock;
 constexpr auto cancel_grace = 250ms;
 // How long a borrowed handle may be kept busy by giving back what was prepared on it.
 constexpr auto farewell = 1s;
+// What the server takes as the name of a channel: one byte less than its NAMEDATALEN. LISTEN would
+// cut a longer one, and pg_notify() refuse it.
+constexpr std::size_t longest_channel = 63;
 // A program that makes statements without end must not fill the server's memory with them.
 constexpr std::size_t most_kept_statements = 512;
 // Cancels that no server answers stay behind, each on its thread, until the kernel gives up.
@@ -70,8 +74,14 @@ error::server_report report_of(const answer& failed) {
 
 // --- one connection ------------------------------------------------------------------------------
 
+// Text that libpq made.
+struct free_memory {
+    void operator()(void* memory) const noexcept { PQfreemem(memory); }
+};
+using libpq_text = std::unique_ptr<char, free_memory>;
+
 // Talks over a handle that somebody else owns.
-class wire {
+class wire : public sql::notifications {
 public:
     enum class ownership { ours, borrowed };
 
@@ -84,7 +94,7 @@ public:
     }
     wire(const wire&) = delete;
     wire& operator=(const wire&) = delete;
-    ~wire() = default;
+    ~wire() override = default;
 
     sql::result execute(const sql::statement& what, std::span<const sql::value> parameters,
                         sql::deadline until) {
@@ -118,15 +128,59 @@ public:
     [[nodiscard]] std::int64_t announced_process() const noexcept { return PQbackendPID(handle_); }
     [[nodiscard]] std::uint64_t round_trips() const noexcept { return round_trips_; }
 
-    // Gives back what was prepared, if the connection is in a state to do so. Asks first which
-    // names are left: DEALLOCATE of a missing one would fail, and with it the caller's transaction.
-    void deallocate() noexcept {
+    // One round trip: LISTEN, and whether the channel was listened to before. Both are one implicit
+    // transaction, at whose end LISTEN takes effect, so that the question is about the time before.
+    void listen(std::string_view channel, sql::deadline until) override {
+        require_listenable(channel);
+        check_usable(until);
+        // It would take effect with the owner's commit, or never.
+        if (PQtransactionStatus(handle_) != PQTRANS_IDLE) {
+            throw error{errc::invalid_options,
+                        "LISTEN takes effect at the end of a transaction: end it first"};
+        }
+        const libpq_text quoted{PQescapeIdentifier(handle_, channel.data(), channel.size())};
+        const libpq_text literal{PQescapeLiteral(handle_, channel.data(), channel.size())};
+        if (!quoted || !literal) {
+            throw error{errc::invalid_options, "the channel's name is not valid UTF-8"};
+        }
+        const std::string text = std::string{"listen "} + quoted.get() +
+                                 "; select count(*) from pg_catalog.pg_listening_channels() as "
+                                 "channel(name) where name = " +
+                                 literal.get();
+        const non_blocking guard{handle_};
+        require_sent(PQsendQuery(handle_, text.c_str()));
+        const sql::result before = interpret(exchange(until));
+        listening_ = true;
+        if (borrowed_ && before.integer(0, 0) == 0) unlisten_.emplace_back(quoted.get());
+    }
+
+    // libpq closes its socket when it finds the connection closed: -1 from then on.
+    [[nodiscard]] int descriptor() const noexcept override { return PQsocket(handle_); }
+
+    std::vector<sql::notification> take() override {
+        if (home_ != ::getpid()) throw in_a_child();
+        if (!listening_) return {};  // what the owner of the handle was told is not ours
+        const bool open = alive_ && PQconsumeInput(handle_) == 1;
+        std::vector<sql::notification> arrived = queued();
+        if (open && PQstatus(handle_) != CONNECTION_BAD) return arrived;
+        alive_ = false;
+        // What was said before the connection closed is told first, the close with the next call.
+        if (arrived.empty()) throw driver::already_dead();
+        return arrived;
+    }
+
+    // Gives back what was prepared and listened to, if the connection is in a state to do so. Asks
+    // first which names are left: DEALLOCATE of a missing one would fail, and with it the caller's
+    // transaction.
+    void give_back() noexcept {
         try {
             const PGTransactionStatusType state = PQtransactionStatus(handle_);
             const bool quiet = state == PQTRANS_IDLE || state == PQTRANS_INTRANS;
             if (!alive_ || !quiet || home_ != ::getpid()) return;
             if (PQpipelineStatus(handle_) != PQ_PIPELINE_OFF) return;
-            drop_prepared(steady_clock::now() + farewell);
+            const auto until = steady_clock::now() + farewell;
+            unlisten(until);
+            drop_prepared(until);
         } catch (...) {
             alive_ = false;
         }
@@ -203,11 +257,13 @@ private:
         return std::string{text};
     }
 
+    static error in_a_child() {
+        return {errc::wrong_process,
+                "this connection belongs to the parent process: open another after fork()"};
+    }
+
     void check_usable(sql::deadline until) {
-        if (home_ != ::getpid()) {
-            throw error{errc::wrong_process,
-                        "this connection belongs to the parent process: open another after fork()"};
-        }
+        if (home_ != ::getpid()) throw in_a_child();
         if (!alive_) throw driver::already_dead();
         if (PQstatus(handle_) == CONNECTION_BAD) {
             alive_ = false;
@@ -493,6 +549,41 @@ private:
         (void)interpret(exchange(until));
     }
 
+    void require_listenable(std::string_view channel) const {
+        if (pooled_) {
+            throw error{errc::unsupported,
+                        "behind a transaction pooler nothing can be listened to: the server "
+                        "process is another client's by the next statement"};
+        }
+        if (channel.empty() || channel.size() > longest_channel) {
+            throw error{errc::invalid_options, "the name of a channel has 1 to " +
+                                                   std::to_string(longest_channel) + " bytes"};
+        }
+        (void)checked(channel);
+    }
+
+    // What libpq has read so far.
+    std::vector<sql::notification> queued() {
+        struct free_notification {
+            void operator()(PGnotify* one) const noexcept { PQfreemem(one); }
+        };
+        std::vector<sql::notification> all;
+        while (const std::unique_ptr<PGnotify, free_notification> one{PQnotifies(handle_)}) {
+            all.push_back({one->relname, one->extra});
+        }
+        return all;
+    }
+
+    void unlisten(sql::deadline until) {
+        if (unlisten_.empty()) return;
+        std::string text;
+        for (const std::string& channel : unlisten_) text += "unlisten " + channel + ";";
+        unlisten_.clear();
+        const non_blocking guard{handle_};
+        require_sent(PQsendQuery(handle_, text.c_str()));
+        (void)interpret(exchange(until));
+    }
+
     static std::uint64_t next_serial() {
         static std::atomic<std::uint64_t> last{0};
         return ++last;
@@ -503,6 +594,8 @@ private:
     bool borrowed_;
     bool alive_ = true;
     bool standby_missed_ = false;
+    bool listening_ = false;
+    std::vector<std::string> unlisten_;  // quoted: what the owner did not listen to before
     pid_t home_ = ::getpid();
     std::uint64_t serial_ = next_serial();
     std::uint64_t round_trips_ = 0;
@@ -540,6 +633,7 @@ public:
         return wire_.transaction();
     }
     [[nodiscard]] int socket() const noexcept override { return wire_.socket(); }
+    [[nodiscard]] sql::notifications* notifications() noexcept override { return &wire_; }
     [[nodiscard]] std::int64_t announced_process() const noexcept override {
         return wire_.announced_process();
     }
@@ -573,7 +667,7 @@ connection_ref::connection_ref(pg_conn* handle, options options)
     : session_{std::make_unique<session>(handle, options, wire::ownership::borrowed)} {}
 
 connection_ref::~connection_ref() {
-    session_->deallocate();
+    session_->give_back();
 }
 
 sql::result connection_ref::execute(const sql::statement& what,
@@ -599,6 +693,10 @@ sql::transaction_state connection_ref::transaction() const noexcept {
 
 int connection_ref::socket() const noexcept {
     return session_->socket();
+}
+
+sql::notifications* connection_ref::notifications() noexcept {
+    return session_.get();
 }
 
 std::int64_t connection_ref::announced_process() const noexcept {

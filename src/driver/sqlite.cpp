@@ -1,10 +1,12 @@
 #include "driver/lock_pause.hpp"
 #include "driver/placeholders.hpp"
 #include "driver/refusal.hpp"
+#include "driver/sqlite_watch.hpp"
 #include "driver/url.hpp"
 #include <rowlock/driver/sqlite.hpp>
 #include <rowlock/error.hpp>
 #include <rowlock/sql/classify.hpp>
+#include <rowlock/sql/notifications.hpp>
 
 #include <fcntl.h>
 #include <pthread.h>
@@ -32,6 +34,8 @@ using std::chrono::steady_clock;
 constexpr int oldest_supported = 3'035'000;  // RETURNING
 // Virtual machine instructions between two looks at the clock: some ten microseconds.
 constexpr int instructions_per_look = 1'000;
+// A look whether something was committed waits for nobody; but a deadline must lie ahead.
+constexpr auto look_deadline = std::chrono::milliseconds{2};
 // Far above what the strategies use; keeps a caller that makes statements on the fly bounded.
 constexpr std::size_t most_kept_statements = 500;
 
@@ -179,8 +183,26 @@ private:
     open_files::identity file_;
 };
 
+// File systems whose locks or shared memory do not hold between hosts. FUSE hides what is beneath.
+bool is_network(std::uint32_t type) noexcept {
+    constexpr std::array<std::uint32_t, 11> magic{
+        0x00006969,  // NFS
+        0x0000517b,  // SMB
+        0xff534d42,  // CIFS
+        0xfe534d42,  // SMB2
+        0x5346414f,  // AFS
+        0x73757245,  // Coda
+        0x0000564c,  // NCP
+        0x00c36400,  // Ceph
+        0x0bd00bd0,  // Lustre
+        0x01161970,  // GFS2
+        0x7461636f,  // OCFS2
+    };
+    return std::ranges::find(magic, type) != magic.end();
+}
+
 // Runs statements on a handle, our own or borrowed.
-class runner {
+class runner : public sql::notifications {
 public:
     // Borrowed: the caller's busy and progress handlers stay, since SQLite cannot tell what they
     // are.
@@ -193,7 +215,7 @@ public:
     }
     runner(const runner&) = delete;
     runner& operator=(const runner&) = delete;
-    ~runner() {
+    ~runner() override {
         if (in_other_process()) {
             // SQLite's locks and shared memory are the parent's: leave everything as it is.
             for (auto& [id, kept] : kept_) static_cast<void>(kept.release());
@@ -233,6 +255,54 @@ public:
         return run(prepared.get());
     }
 
+    // Watches the file, whatever the channel.
+    void listen(std::string_view, sql::deadline until) override {
+        begin_call(until);
+        if (watch_) return;
+        const char* const path = sqlite3_db_filename(handle_, "main");
+        if (path == nullptr || *path == '\0') {
+            throw error{errc::unsupported, "a database in memory cannot be watched for changes"};
+        }
+        struct statfs found = {};
+        if (::statfs(path, &found) == 0 && is_network(static_cast<std::uint32_t>(found.f_type))) {
+            throw error{errc::unsupported,
+                        where_ +
+                            " is on a network file system, which does not tell what other "
+                            "hosts change"};
+        }
+        (void)data_version(until);  // opens the log, and makes it if there is none
+        auto made = std::make_unique<file_watch>(path, where_);
+        seen_ = data_version(until);
+        watch_ = std::move(made);
+    }
+
+    [[nodiscard]] int descriptor() const noexcept override {
+        return watch_ ? watch_->descriptor() : -1;
+    }
+
+    std::vector<sql::notification> take() override {
+        if (!watch_) {
+            if (in_other_process()) throw in_a_child();
+            return {};
+        }
+        require_usable();
+        const auto now = steady_clock::now();
+        if (!watch_->may_look(now)) return {};
+        // What a look that failed might have shown counts as not looked for yet.
+        const bool written = watch_->was_written() || blind_;
+        blind_ = true;
+        bool changed = false;
+        try {
+            changed = look(written);
+        } catch (...) {
+            watch_->looked(now, written, false);  // or the descriptor would stay readable
+            throw;
+        }
+        watch_->looked(now, written, changed);
+        if (!changed) return {};
+        return {sql::notification{}};
+    }
+
     // What connecting cost does not count.
     void start_counting() noexcept { round_trips_ = 0; }
 
@@ -259,13 +329,47 @@ private:
 
     [[nodiscard]] bool in_other_process() const noexcept { return ::getpid() != process_; }
 
-    void begin_call(sql::deadline until) {
-        if (in_other_process()) {
-            throw error{errc::wrong_process,
-                        "an SQLite connection cannot be used in a forked child; connect anew"};
-        }
+    static error in_a_child() {
+        return {errc::wrong_process,
+                "an SQLite connection cannot be used in a forked child; connect anew"};
+    }
+
+    void require_usable() {
+        if (in_other_process()) throw in_a_child();
         if (!alive_) throw driver::already_dead();
         require_same_file();
+    }
+
+    // Whether somebody else has committed since the last look. In rollback mode (a borrowed handle)
+    // one cannot ask: a writer that has begun to write lets nobody read. But who reads from now on
+    // waits for that commit, so it is told right away.
+    bool look(bool written) {
+        if (owned_ == nullptr && !watch_->has_log()) {
+            blind_ = false;
+            return written;
+        }
+        try {
+            const auto now = data_version(steady_clock::now() + look_deadline);
+            blind_ = false;
+            return std::exchange(seen_, now) != now;
+        } catch (const error& failure) {
+            if (!alive_ || failure.kind() != errc::timed_out) throw;
+            return false;  // the log is being recovered, or the file locked as a whole
+        }
+    }
+
+    // Changes with each commit of another connection, in this process or not. No round trip of the
+    // caller's.
+    std::int64_t data_version(sql::deadline until) {
+        static const sql::statement ask{"pragma data_version"};
+        const auto before = round_trips_;
+        const auto answer = execute(ask, {}, until).integer(0, 0);
+        round_trips_ = before;
+        return answer;
+    }
+
+    void begin_call(sql::deadline until) {
+        require_usable();
         if (steady_clock::now() >= until) throw driver::too_late();
         until_ = until;
         ++round_trips_;
@@ -413,6 +517,9 @@ private:
     driver::lock_pause pause_;
     bool alive_ = true;
     std::uint64_t round_trips_ = 0;
+    std::unique_ptr<file_watch> watch_;
+    std::int64_t seen_ = 0;  // data_version() at the last look
+    bool blind_ = false;     // the last look has failed
     std::unordered_map<std::uint64_t, statement_handle> kept_;
 };
 
@@ -433,6 +540,7 @@ public:
     [[nodiscard]] sql::transaction_state transaction() const noexcept override {
         return runner_.transaction();
     }
+    [[nodiscard]] sql::notifications* notifications() noexcept override { return &runner_; }
     [[nodiscard]] std::uint64_t round_trips() const noexcept override {
         return runner_.round_trips();
     }
@@ -529,24 +637,6 @@ target parse(std::string_view url, options settings) {
         default:
             throw error{errc::database_unreachable, of.where + " cannot be opened" + reason};
     }
-}
-
-// File systems whose locks or shared memory do not hold between hosts. FUSE hides what is beneath.
-bool is_network(std::uint32_t type) noexcept {
-    constexpr std::array<std::uint32_t, 11> magic{
-        0x00006969,  // NFS
-        0x0000517b,  // SMB
-        0xff534d42,  // CIFS
-        0xfe534d42,  // SMB2
-        0x5346414f,  // AFS
-        0x73757245,  // Coda
-        0x0000564c,  // NCP
-        0x00c36400,  // Ceph
-        0x0bd00bd0,  // Lustre
-        0x01161970,  // GFS2
-        0x7461636f,  // OCFS2
-    };
-    return std::ranges::find(magic, type) != magic.end();
 }
 
 void require_local(const target& of, const std::string& folder) {
@@ -741,6 +831,10 @@ bool connection_ref::alive() const noexcept {
 
 sql::transaction_state connection_ref::transaction() const noexcept {
     return session_->transaction();
+}
+
+sql::notifications* connection_ref::notifications() noexcept {
+    return session_.get();
 }
 
 std::uint64_t connection_ref::round_trips() const noexcept {

@@ -1,15 +1,14 @@
 #include "strategy/lease_protocol.hpp"
 
+#include "strategy/run_statement.hpp"
 #include "strategy/transaction_scope.hpp"
 #include <rowlock/error.hpp>
 
 #include <algorithm>
-#include <array>
 
 namespace rowlock::strategy {
 namespace {
 
-using sql::value;
 using std::chrono::microseconds;
 using std::chrono::milliseconds;
 
@@ -24,12 +23,13 @@ look read_look(const sql::result& row) {
     seen.session = row.maybe_integer(0, 6).value_or(0);
     seen.holder_expired = row.integer(0, 7) != 0;
     seen.remaining = microseconds{row.maybe_integer(0, 8).value_or(0)};
+    seen.waited = row.integer(0, 9) != 0;
     return seen;
 }
 
-attempt judge(const look& seen) {
+attempt judge(const look& seen, bool barging) {
     if (!seen.session_live) return {attempt::outcome::session_dead, 0, seen};
-    if (!seen.free) return {attempt::outcome::held, 0, seen};
+    if (!seen.free || (seen.waited && !barging)) return {attempt::outcome::held, 0, seen};
     return {attempt::outcome::contested, 0, seen};
 }
 
@@ -43,6 +43,8 @@ lease_info read_info(const sql::result& rows, std::size_t row) {
     info.name = rows.text(row, 0);
     info.token = fencing_token{rows.integer(row, 1)};
     info.changed = in_milliseconds(rows.maybe_integer(row, 2));
+    info.waiting = rows.integer(row, 14);
+    info.longest_wait = in_milliseconds(rows.maybe_integer(row, 15));
     if (rows.integer(row, 3) != 0) return info;
     holder_info& holder = info.holder.emplace();
     holder.session = rows.integer(row, 4);
@@ -60,17 +62,6 @@ lease_info read_info(const sql::result& rows, std::size_t row) {
 
 bool changed_one(const sql::result& done) {
     return done.affected() > 0;
-}
-
-template <typename... Values>
-sql::result run(sql::connection& db, const sql::statement& what, sql::deadline until,
-                const Values&... values) {
-    const std::array<value, sizeof...(Values)> parameters{value{values}...};
-    return db.execute(what, parameters, until);
-}
-
-value text_or_null(std::string_view text) {
-    return text.empty() ? value{} : value{text};
 }
 
 void set_up_mysql(sql::connection& db, milliseconds statement_deadline, sql::deadline until) {
@@ -139,22 +130,29 @@ void lease_protocol::delete_session(sql::connection& db, std::int64_t session,
     run(db, sql_.delete_session, until, session);
 }
 
+bool lease_protocol::extend_session(sql::connection& db, std::int64_t session, microseconds ttl,
+                                    sql::deadline until) const {
+    return changed_one(run(db, sql_.extend_session, until, session, ttl.count()));
+}
+
 attempt lease_protocol::acquire(sql::connection& db, const grant_request& request,
                                 sql::deadline until) const {
     if (!sql_.acquire) {
         const look seen = probe(db, request.name, request.session, until);
-        const attempt judged = judge(seen);
+        const attempt judged = judge(seen, request.barging);
         if (judged.what != attempt::outcome::contested) return judged;
         return take_probed(db, request, seen, until);
     }
-    const auto row =
-        run(db, *sql_.acquire, until, request.name, request.session, request.grant_id,
-            text_or_null(request.thread), text_or_null(request.note), request.deadline_us);
+    const auto row = run(db, *sql_.acquire, until, request.name, request.session, request.grant_id,
+                         text_or_null(request.thread), text_or_null(request.note),
+                         request.deadline_us, request.barging ? 1 : 0);
     if (!row.empty() && !row.is_null(0, 0)) {
         return {attempt::outcome::granted, row.integer(0, 0), {}};
     }
-    if (row.empty()) return judge(probe(db, request.name, request.session, until));
-    return judge(read_look(row));
+    if (row.empty()) {
+        return judge(probe(db, request.name, request.session, until), request.barging);
+    }
+    return judge(read_look(row), request.barging);
 }
 
 attempt lease_protocol::take_probed(sql::connection& db, const grant_request& request,
@@ -246,20 +244,23 @@ bool lease_protocol::put_out(sql::connection& db, std::string_view name, const l
     return true;
 }
 
-void lease_protocol::reclaim(sql::connection& db, std::string_view owner, std::int64_t session,
-                             sql::deadline until) const {
+std::vector<std::int64_t> lease_protocol::reclaim(sql::connection& db, std::string_view owner,
+                                                  std::int64_t session, sql::deadline until) const {
     // One transaction: were the session ended in a commit of its own, a waiter could slip in before
     // the leases are moved.
     transaction_scope transaction{db, until};
     const auto predecessors = run(db, sql_.predecessors, until, owner, session);
+    std::vector<std::int64_t> ended;
     for (std::size_t i = 0; i < predecessors.rows(); ++i) {
         const std::int64_t old = predecessors.integer(i, 0);
         if (!changed_one(run(db, sql_.end_session, until, old))) continue;
+        ended.push_back(old);
         for (const auto& lease : leases_of(db, old, until)) {
             run(db, sql_.reclaim_lease, until, lease.name, session, old, lease.token);
         }
     }
     transaction.commit(until);
+    return ended;
 }
 
 std::optional<lease_info> lease_protocol::inspect(sql::connection& db, std::string_view name,
@@ -278,6 +279,27 @@ std::vector<lease_info> lease_protocol::list(sql::connection& db, std::string_vi
     leases.reserve(rows.rows());
     for (std::size_t row = 0; row < rows.rows(); ++row) leases.push_back(read_info(rows, row));
     return leases;
+}
+
+std::vector<waiter_info> lease_protocol::queue(sql::connection& db, std::string_view name,
+                                               sql::deadline until) const {
+    const auto rows = run(db, sql_.queue, until, name);
+    std::vector<waiter_info> waiters;
+    waiters.reserve(rows.rows());
+    for (std::size_t row = 0; row < rows.rows(); ++row) {
+        waiters.push_back({.name = std::string{name},
+                           .position = static_cast<std::int64_t>(row) + 1,
+                           .ticket = rows.integer(row, 0),
+                           .session = rows.integer(row, 1),
+                           .owner = std::string{rows.text(row, 2)},
+                           .host = std::string{rows.text(row, 3)},
+                           .program = std::string{rows.text(row, 4)},
+                           .thread = std::string{rows.text(row, 5)},
+                           .note = std::string{rows.text(row, 6)},
+                           .pid = rows.integer(row, 7),
+                           .waited = in_milliseconds(rows.maybe_integer(row, 8))});
+    }
+    return waiters;
 }
 
 }  // namespace rowlock::strategy

@@ -29,6 +29,7 @@ struct grant_request {
     std::string_view thread;
     std::string_view note;
     std::optional<std::int64_t> deadline_us;
+    bool barging = false;  ///< also past those who wait in the queue
 };
 
 /// What one snapshot showed of a lease.
@@ -42,12 +43,13 @@ struct look {
     std::int64_t session = 0;                ///< of the holder
     bool holder_expired = false;             ///< but not ended: end it, then take the lease
     std::chrono::microseconds remaining{0};  ///< until the holder expires
+    bool waited = false;                     ///< free, but somebody live stands in its queue
 };
 
 struct attempt {
     enum class outcome {
         granted,
-        held,          ///< by another; `seen` tells whom
+        held,          ///< by another, `seen` tells whom; or free and waited for
         contested,     ///< somebody was faster between probe and write: look again
         session_dead,  ///< ours
     };
@@ -84,6 +86,9 @@ public:
     bool end_expired_session(sql::connection& db, std::int64_t session, sql::deadline until) const;
     void end_session(sql::connection& db, std::int64_t session, sql::deadline until) const;
     void delete_session(sql::connection& db, std::int64_t session, sql::deadline until) const;
+    /// Gives a session another time to live, counted from now. False if it is dead.
+    bool extend_session(sql::connection& db, std::int64_t session, std::chrono::microseconds ttl,
+                        sql::deadline until) const;
 
     /// One round trip where the dialect has `acquire` (and one more look on SQLite if it is held),
     /// else a probe and, if that finds it free, a compare-and-set.
@@ -101,17 +106,23 @@ public:
                                          sql::deadline until) const;
     /// True if a holder was put out; false if the lease was free. A repetition after a lost reply
     /// is given the same `victim` (the token of the holder that is meant, filled in by the first)
-    /// and leaves a newer holder alone.
+    /// and leaves a newer holder alone. Frees, and gives to nobody: the caller runs
+    /// queue_protocol::grant_next afterwards.
     bool force_release(sql::connection& db, std::string_view name,
                        std::optional<std::int64_t>& victim, sql::deadline until) const;
-    /// Ends the owner's other sessions and moves their leases to `session`, in one transaction.
-    void reclaim(sql::connection& db, std::string_view owner, std::int64_t session,
-                 sql::deadline until) const;
+    /// Ends the owner's other sessions and moves their leases to `session`, in one transaction:
+    /// past those who wait for them. Their places in queues die with them. Returns the sessions
+    /// that were ended: a lease that was being given to one of them, or whose deadline has passed,
+    /// goes to nobody unless the caller looks (queue_protocol::names_after, grant_next).
+    std::vector<std::int64_t> reclaim(sql::connection& db, std::string_view owner,
+                                      std::int64_t session, sql::deadline until) const;
 
     std::optional<lease_info> inspect(sql::connection& db, std::string_view name,
                                       sql::deadline until) const;
     std::vector<lease_info> list(sql::connection& db, std::string_view prefix, const page& page,
                                  sql::deadline until) const;
+    std::vector<waiter_info> queue(sql::connection& db, std::string_view name,
+                                   sql::deadline until) const;
 
     [[nodiscard]] const dialect::statements& sql() const noexcept { return sql_; }
 

@@ -1,6 +1,7 @@
 #include "strategy/reaping.hpp"
 
 #include "strategy/lease_protocol.hpp"
+#include "strategy/queue_protocol.hpp"
 #include "strategy/transaction_scope.hpp"
 #include <rowlock/error.hpp>
 
@@ -18,13 +19,14 @@ std::int64_t in_microseconds(std::chrono::milliseconds time) {
 /// The statements of one round, each with its own deadline.
 class round {
 public:
-    round(sql::connection& db, const dialect::statements& sql, const reaper_options& options,
+    round(sql::connection& db, const lease_protocol& leases, const reaper_options& options,
           const std::stop_token& stop)
-        : db_{db}, sql_{sql}, options_{options}, stop_{stop} {}
+        : db_{db}, sql_{leases.sql()}, queue_{leases}, options_{options}, stop_{stop} {}
 
     reap_report run() {
         report_.sessions_ended = batches(sql_.reap_sessions, value{options_.batch});
         // A session is ended before its leases and tickets are looked at, in commits of their own.
+        if (!stop_.stop_requested()) report_.leases_handed_over = serve_waiters();
         if (!stop_.stop_requested()) report_.leases_freed = free_leases();
         if (!stop_.stop_requested()) report_.waiters_removed = remove_waiters();
         if (!stop_.stop_requested()) report_.sessions_deleted = delete_sessions();
@@ -65,6 +67,31 @@ private:
         const auto idle = execute(sql_.idle_leases, retention);
         report_.leases_pending = idle.integer(0, 0);
         if (report_.leases_pending > 0) execute(sql_.raise_floor, idle.integer(0, 1));
+    }
+
+    /// Whoever ends a session or releases looks for waiters himself. If he died before he could,
+    /// the waiters' own polls find out; this is for those that poll seldom.
+    std::int64_t serve_waiters() {
+        std::int64_t served = 0;
+        std::string after;
+        for (;;) {
+            const auto found = execute(sql_.free_with_waiters, after, options_.batch);
+            for (std::size_t row = 0; row < found.rows() && !stop_.stop_requested(); ++row) {
+                after = found.text(row, 0);
+                if (serve(after)) ++served;
+            }
+            if (is_last(found)) return served;
+        }
+    }
+
+    bool serve(const std::string& name) {
+        try {
+            return queue_.grant_next(db_, name, until()).has_value();
+        } catch (const error& failure) {
+            // A row that somebody keeps locked, or a deadlock's victim: next round, or a waiter.
+            if (failure.kind() != errc::timed_out && failure.kind() != errc::deadlock) throw;
+            return false;
+        }
     }
 
     std::int64_t free_leases() {
@@ -149,6 +176,7 @@ private:
 
     sql::connection& db_;
     const dialect::statements& sql_;
+    const queue_protocol queue_;
     const reaper_options& options_;
     const std::stop_token& stop_;
     reap_report report_;
@@ -158,7 +186,8 @@ private:
 
 reap_report reap_round(sql::connection& db, const dialect::statements& sql,
                        const reaper_options& options, const std::stop_token& stop) {
-    return round{db, sql, options, stop}.run();
+    const lease_protocol leases{sql};
+    return round{db, leases, options, stop}.run();
 }
 
 void validate(const reaper_options& options) {
@@ -186,6 +215,7 @@ std::string to_string(const reap_report& report) {
         return std::to_string(number) + " " + what;
     };
     return count(report.sessions_ended, "sessions ended, ") +
+           count(report.leases_handed_over, "leases handed to waiters, ") +
            count(report.leases_freed, "leases freed, ") +
            count(report.waiters_removed, "waiters removed, ") +
            count(report.sessions_deleted, "sessions deleted, ") +

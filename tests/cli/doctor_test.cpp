@@ -52,9 +52,12 @@ TEST_CASE("the doctor finds a healthy database healthy") {
         const auto report = examine(*in, 0);
         CHECK(report["ok"] == true);
         CHECK(report["checks"].size() >= 9);
-        for (const char* check : {"connection", "round trip", "schema", "rights", "durability"}) {
+        for (const char* check :
+             {"connection", "round trip", "schema", "rights", "queues", "durability"}) {
             CHECK(verdict(report, check) == "ok");
         }
+        const bool knows_channels = std::string{in->name()} != "MariaDB";
+        CHECK(verdict(report, "wake-ups") == (knows_channels ? "ok" : "not checked"));
         const auto text = in->run({"doctor"});
         CHECK(text.code == 0);
         CHECK(text.out.find("ok    rights") != std::string::npos);
@@ -140,6 +143,24 @@ TEST_CASE("the doctor warns of a SQLite file that others may write or that a pow
     CHECK(verdict(json::parse(got.out), "durability") == "warn");
 }
 
+TEST_CASE("the doctor warns of queues full of the dead") {
+    for (const auto& in : tool::all_tables()) {
+        CAPTURE(std::string{in->name()});
+        const bool postgresql = std::string{in->name()} == "PostgreSQL";
+        for (int i = 1; i <= 100; ++i) {
+            execute(in->url(),
+                    "insert into " + in->prefix() +
+                        "waiter (name, session, grant_id, enqueued_at) values ('a', 1, " +
+                        std::to_string(i) + ", " + (postgresql ? "clock_timestamp()" : "1") + ")");
+        }
+        const auto report = examine(*in, 0);
+        CHECK(verdict(report, "queues") == "warn");
+        CHECK(report.dump().find("100 waiters, 100 of them dead") != std::string::npos);
+        CHECK(in->run({"reap"}).code == 0);
+        CHECK(verdict(examine(*in, 0), "queues") == "ok");
+    }
+}
+
 TEST_CASE("the doctor tells a pooler of transactions from one of sessions") {
     using support::pgbouncer;
     const auto in = tool::server_tables(support::server::postgresql);
@@ -152,12 +173,18 @@ TEST_CASE("the doctor tells a pooler of transactions from one of sessions") {
         return json::parse(got.out);
     };
     if (const auto pooler = pgbouncer::start(pgbouncer::pool_mode::transaction)) {
-        CHECK(verdict(look(pooler->url()), "pooler") == "fail");
-        CHECK(verdict(look(pooler->url() + "?rowlock_pooler=transaction"), "pooler") == "ok");
+        const auto undeclared = look(pooler->url());
+        CHECK(verdict(undeclared, "pooler") == "fail");
+        CHECK(verdict(undeclared, "wake-ups") == "warn");
+        const auto told = look(pooler->url() + "?rowlock_pooler=transaction");
+        CHECK(verdict(told, "pooler") == "ok");
+        CHECK(verdict(told, "wake-ups") == "warn");
+        CHECK(told["ok"] == true);
     }
     if (const auto pooler = pgbouncer::start(pgbouncer::pool_mode::session)) {
         const auto report = look(pooler->url());
         CHECK(verdict(report, "pooler") == "ok");
+        CHECK(verdict(report, "wake-ups") == "ok");
         CHECK(report.dump().find("pools sessions") != std::string::npos);
     }
     CHECK(verdict(look(in->url()), "pooler") == "ok");

@@ -21,6 +21,7 @@
 #include <regex>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 using namespace std::chrono_literals;
@@ -51,6 +52,10 @@ struct sqlite {
 
 using versions = std::vector<int>;
 const versions nothing;
+// The library's migrations, there and back.
+constexpr int latest = 2;
+const versions all_up{1, 2};
+const versions all_down{2, 1};
 
 rowlock::sql::deadline soon() {
     return std::chrono::steady_clock::now() + 30s;
@@ -229,18 +234,18 @@ TEST_CASE_TEMPLATE("up, down and up again works, and there is nothing to do in b
     CHECK(migrate(db->source(), {}, 0) == nothing);
     CHECK(db->tables().empty());
     for (int round = 0; round < 2; ++round) {
-        CHECK(migrate(db->source()) == versions{1});
+        CHECK(migrate(db->source()) == all_up);
         CHECK(schema_status(db->source()).current());
         CHECK_NOTHROW(require_current(db->source()));
         CHECK(db->tables() == all_tables());
         CHECK(migrate(db->source()) == nothing);
-        CHECK(migrate(db->source(), {}, 1) == nothing);
+        CHECK(migrate(db->source(), {}, latest) == nothing);
         const auto floor = db->run("select id, floor, settled from rowlock_token_floor");
         REQUIRE(floor.rows() == 1);
         CHECK(floor.integer(0, 0) == 1);
         CHECK(floor.integer(0, 1) == 0);
         CHECK(floor.integer(0, 2) == 0);
-        CHECK(migrate(db->source(), {}, 0) == versions{1});
+        CHECK(migrate(db->source(), {}, 0) == all_down);
         CHECK(db->tables().empty());
         CHECK(schema_status(db->source()).version == 0);
         CHECK(migrate(db->source(), {}, 0) == nothing);
@@ -250,7 +255,8 @@ TEST_CASE_TEMPLATE("up, down and up again works, and there is nothing to do in b
 TEST_CASE_TEMPLATE("of eight threads that migrate at once one does it", Database, EVERY_DATABASE) {
     const auto db = scratch_database::make(Database::speaks);
     if (!db) return;
-    for (const int target : {1, 0, 1}) {
+    int at = 0;
+    for (const int target : {latest, 0, latest}) {
         std::barrier start{8};
         std::atomic<int> applied{0};
         std::atomic<int> failed{0};
@@ -268,7 +274,8 @@ TEST_CASE_TEMPLATE("of eight threads that migrate at once one does it", Database
             });
         }
         for (auto& thread : threads) thread.join();
-        CHECK(applied == 1);
+        CHECK(applied == std::abs(target - at));
+        at = target;
         CHECK(failed == 0);
         CHECK(schema_status(db->source()).version == target);
     }
@@ -294,7 +301,7 @@ TEST_CASE_TEMPLATE("of eight processes that migrate at once one does it", Databa
     ::close(start[1]);
     int applied = 0;
     for (const pid_t child : children) applied += status_of(child);
-    CHECK(applied == 1);
+    CHECK(applied == latest);
     CHECK_NOTHROW(require_current(db->source()));
 }
 
@@ -306,11 +313,12 @@ TEST_CASE_TEMPLATE("a second migrator waits for the first, does nothing, and giv
     std::promise<void> second_waits;
     std::promise<void> go_on;
     std::atomic<bool> second_asked{false};
+    bool stopped = false;
 
-    // Stops where all tables are made and the migration is not recorded yet.
+    // Stops where the first tables are made and their migration is not recorded yet.
     auto first = std::async(std::launch::async, [&] {
         return migrate(watched(db->source(), [&](std::string_view sql) {
-            if (!records(sql)) return;
+            if (!records(sql) || std::exchange(stopped, true)) return;
             first_at_work.set_value();
             go_on.get_future().wait();
         }));
@@ -328,7 +336,7 @@ TEST_CASE_TEMPLATE("a second migrator waits for the first, does nothing, and giv
     second_waits.get_future().wait();
     CHECK(second.wait_for(100ms) == std::future_status::timeout);
     go_on.set_value();
-    CHECK(first.get() == versions{1});
+    CHECK(first.get() == all_up);
     CHECK(second.get() == nothing);
     CHECK_NOTHROW(require_current(db->source()));
 }
@@ -359,17 +367,17 @@ TEST_CASE_TEMPLATE("tables of a newer library are refused and left alone", Datab
     if (!db) return;
     const longer_catalog newer{Database::speaks, "create table rowlock_extra (a integer);\n",
                                "drop table rowlock_extra;\n"};
-    CHECK(newer.migrate(db->source(), newer.latest()) == versions{1, 2});
+    CHECK(newer.migrate(db->source(), newer.latest()) == versions{1, 2, 3});
     for (const auto& failure : {failure_of([&] { migrate(db->source()); }),
                                 failure_of([&] { migrate(db->source(), {}, 0); }),
                                 failure_of([&] { (void)schema_status(db->source()); }),
                                 failure_of([&] { require_current(db->source()); })}) {
         CHECK(failure.kind() == errc::schema_outdated);
         CHECK(contains(failure.what(),
-                       "the database has migration 2, this rowlock knows up to 1: upgrade"));
+                       "the database has migration 3, this rowlock knows up to 2: upgrade"));
     }
     CHECK(db->tables().size() == 7);
-    CHECK(newer.migrate(db->source(), 1) == versions{2});
+    CHECK(newer.migrate(db->source(), latest) == versions{newer.latest()});
     CHECK_NOTHROW(require_current(db->source()));
     CHECK(db->tables() == all_tables());
 }
@@ -422,15 +430,15 @@ TEST_CASE_TEMPLATE("two prefixes share a database and do not see each other", Da
     const migration_options shop{.prefix = "shop_"};
     const migration_options billing{.prefix = "_b1"};
     auto other = std::async(std::launch::async, [&] { return migrate(db->source(), billing); });
-    CHECK(migrate(db->source(), shop) == versions{1});
-    CHECK(other.get() == versions{1});
+    CHECK(migrate(db->source(), shop) == all_up);
+    CHECK(other.get() == all_up);
     CHECK(db->tables("shop_") == all_tables("shop_"));
     CHECK(db->tables("_b1") == all_tables("_b1"));
     CHECK(db->tables().empty());
 
     db->run("update shop_token_floor set floor = 5");
     CHECK(db->run("select floor from _b1token_floor").integer(0, 0) == 0);
-    CHECK(migrate(db->source(), shop, 0) == versions{1});
+    CHECK(migrate(db->source(), shop, 0) == all_down);
     CHECK(db->tables("shop_").empty());
     CHECK_NOTHROW(require_current(db->source(), billing));
 }
@@ -447,7 +455,7 @@ TEST_CASE_TEMPLATE("the printed script makes what the library accepts", Database
         }
         CHECK_NOTHROW(require_current(db->source(), options));
         CHECK(migrate(db->source(), options) == nothing);
-        CHECK(migrate(db->source(), options, 0) == versions{1});
+        CHECK(migrate(db->source(), options, 0) == all_down);
     }
     CHECK(db->tables("").size() == (Database::speaks == dialect::sqlite ? 1 : 0));
 }
@@ -461,24 +469,24 @@ TEST_CASE_TEMPLATE(
         Database::speaks,
         "create table if not exists rowlock_extra (a integer);\ncreate table nonsense;\n",
         "drop table if exists rowlock_extra;\n"};
-    const auto failure = failure_of([&] { broken.migrate(db->source(), 2); });
-    CHECK(contains(failure.what(), "migration 2 (next): "));
+    const auto failure = failure_of([&] { broken.migrate(db->source(), broken.latest()); });
+    CHECK(contains(failure.what(), "migration 3 (next): "));
     if (Database::speaks == dialect::mysql) {
-        CHECK(schema_status(db->source()).version == 1);
+        CHECK(schema_status(db->source()).version == latest);
     } else {
         CHECK(db->tables().empty());
     }
 
-    CHECK(migrate(db->source()).size() == (Database::speaks == dialect::mysql ? 0 : 1));
-    CHECK_THROWS_AS(broken.migrate(db->source(), 2), error);
-    CHECK(schema_status(db->source()).version == 1);
+    CHECK(migrate(db->source()).size() == (Database::speaks == dialect::mysql ? 0 : latest));
+    CHECK_THROWS_AS(broken.migrate(db->source(), broken.latest()), error);
+    CHECK(schema_status(db->source()).version == latest);
     CHECK(db->tables().size() == (Database::speaks == dialect::mysql ? 7 : 6));
 
     const longer_catalog corrected{Database::speaks,
                                    "create table if not exists rowlock_extra (a integer);\n",
                                    "drop table if exists rowlock_extra;\n"};
-    CHECK(corrected.migrate(db->source(), 2) == versions{2});
-    CHECK(corrected.migrate(db->source(), 0) == versions{2, 1});
+    CHECK(corrected.migrate(db->source(), corrected.latest()) == versions{3});
+    CHECK(corrected.migrate(db->source(), 0) == versions{3, 2, 1});
     CHECK(db->tables().empty());
 }
 
@@ -487,7 +495,7 @@ TEST_CASE_TEMPLATE("a migrator killed before any of its statements is made up fo
     const auto db = scratch_database::make(Database::speaks);
     if (!db) return;
     constexpr int killed = 128 + SIGKILL;
-    for (const int target : {1, 0}) {
+    for (const int target : {latest, 0}) {
         int ended = killed;
         for (int fatal = 1; ended == killed; ++fatal) {
             CAPTURE(target);
@@ -506,13 +514,13 @@ TEST_CASE_TEMPLATE("a migrator killed before any of its statements is made up fo
             if (Database::speaks != dialect::mysql) {
                 // All or nothing.
                 const auto tables = db->tables();
-                CHECK((target == 1 ? tables.empty() : tables == all_tables()));
+                CHECK((target == latest ? tables.empty() : tables == all_tables()));
             }
             migrate(db->source(), {}, target);
             CHECK(schema_status(db->source()).version == target);
-            CHECK(db->tables() == (target == 1 ? all_tables() : std::vector<std::string>{}));
-            if (target == 1) CHECK_NOTHROW(require_current(db->source()));
-            migrate(db->source(), {}, 1 - target);
+            CHECK(db->tables() == (target == latest ? all_tables() : std::vector<std::string>{}));
+            if (target == latest) CHECK_NOTHROW(require_current(db->source()));
+            migrate(db->source(), {}, latest - target);
         }
         CHECK(ended == 0);
         migrate(db->source());
@@ -591,6 +599,28 @@ TEST_CASE_TEMPLATE("the documented rights are enough for the library and for no 
     CHECK(contains(poor.what(), "docs/migrations.md"));
 }
 
+TEST_CASE_TEMPLATE("rights that were given outlast the migrations", Database, postgresql, mariadb) {
+    const auto db = scratch_database::make(Database::speaks);
+    if (!db) return;
+    const bool is_postgresql = Database::speaks == dialect::postgresql;
+    const migration_options options{.schema = is_postgresql ? "place" : ""};
+    migrate(db->source(), options, 1);
+    const scratch_role app{*db};
+    for (const auto& sql :
+         documented_grants(Database::speaks, is_postgresql ? "place" : db->name(), app.name())) {
+        db->run(sql);
+    }
+    for (const int version : {latest, 1, latest}) {
+        migrate(db->source(), options, version);
+        CAPTURE(version);
+        const auto connection = app.source().connect(soon());
+        for (const auto& sql : accesses(Database::speaks, options)) {
+            CAPTURE(sql);
+            CHECK_NOTHROW(connection->query(sql, soon()));
+        }
+    }
+}
+
 TEST_CASE("MariaDB: a migration is recorded although connections start without autocommit") {
     const auto db = scratch_database::make(dialect::mysql);
     if (!db) return;
@@ -601,7 +631,7 @@ TEST_CASE("MariaDB: a migration is recorded although connections start without a
                                        return made;
                                    },
                                    "without autocommit"};
-    CHECK(migrate(manual) == versions{1});
+    CHECK(migrate(manual) == all_up);
     CHECK_NOTHROW(require_current(db->source()));
     CHECK(db->run("select count(*) from rowlock_token_floor").integer(0, 0) == 1);
 }
@@ -634,12 +664,12 @@ TEST_CASE("PostgreSQL: schemas share a database, one is made where it is missing
     CHECK(schema_status(db->source(), shop).version == 0);
     CHECK(migrate(db->source(), shop, 0) == nothing);
     CHECK(db->run("select 1 from pg_namespace where nspname = 'shop'").empty());
-    CHECK(migrate(db->source(), shop) == versions{1});
-    CHECK(migrate(db->source(), order) == versions{1});
+    CHECK(migrate(db->source(), shop) == all_up);
+    CHECK(migrate(db->source(), order) == all_up);
     CHECK(db->run("select floor from shop.rowlock_token_floor").rows() == 1);
     CHECK(db->run("select floor from \"order\".x_token_floor").rows() == 1);
     CHECK(schema_status(db->source()).version == 0);
-    CHECK(migrate(db->source(), order, 0) == versions{1});
+    CHECK(migrate(db->source(), order, 0) == all_down);
     CHECK_NOTHROW(require_current(db->source(), shop));
     CHECK(db->run("select 1 from pg_namespace where nspname = 'order'").rows() == 1);
 }
@@ -684,13 +714,13 @@ TEST_CASE(
     db->run("create schema \"Own's\"");
     const longer_catalog newer{dialect::postgresql, "create table rowlock_extra (a integer);\n",
                                "drop table rowlock_extra;\n"};
-    CHECK(newer.migrate(with_path("\"Own's\", public"), 2) == versions{2});
+    CHECK(newer.migrate(with_path("\"Own's\", public"), newer.latest()) == versions{3});
     CHECK(
         db->run("select schemaname from pg_tables where tablename = 'rowlock_extra'").text(0, 0) ==
         "public");
-    CHECK(newer.migrate(with_path("\"Own's\", public"), 0) == versions{2, 1});
+    CHECK(newer.migrate(with_path("\"Own's\", public"), 0) == versions{3, 2, 1});
     CHECK(db->tables().empty());
-    CHECK(migrate(with_path("\"Own's\", public")) == versions{1});
+    CHECK(migrate(with_path("\"Own's\", public")) == all_up);
     CHECK(
         db->run("select schemaname from pg_tables where tablename = 'rowlock_lease'").text(0, 0) ==
         "Own's");

@@ -2,6 +2,7 @@
 #include "contract/sqlite_path.hpp"
 #include <rowlock/driver/sqlite.hpp>
 #include <rowlock/error.hpp>
+#include <rowlock/sql/notifications.hpp>
 
 #include <dlfcn.h>
 #include <doctest/doctest.h>
@@ -228,6 +229,22 @@ TEST_CASE("SQLite on a network file system is refused, and nothing is made there
         CHECK_FALSE(std::filesystem::exists(path));
         CHECK_NOTHROW((void)connect(path));
     }
+}
+
+TEST_CASE("a borrowed SQLite handle on a network file system is not watched") {
+    const std::string path = new_path();
+    sqlite3* handle = nullptr;
+    REQUIRE(sqlite3_open(path.c_str(), &handle) == SQLITE_OK);
+    {
+        rowlock::sqlite::connection_ref db{handle};
+        pretended_file_system = 0x6969L;
+        const errc kind = kind_of([&] { db.notifications()->listen("", soon()); });
+        pretended_file_system = 0;
+        CHECK(kind == errc::unsupported);
+        CHECK(db.notifications()->descriptor() == -1);
+        CHECK_NOTHROW(db.notifications()->listen("", soon()));
+    }
+    CHECK(sqlite3_close(handle) == SQLITE_OK);
 }
 
 TEST_CASE("an SQLite file that was deleted or replaced under a connection is noticed") {

@@ -39,6 +39,9 @@ public:
         return inner_->transaction();
     }
     [[nodiscard]] int socket() const noexcept override { return inner_->socket(); }
+    [[nodiscard]] sql::notifications* notifications() noexcept override {
+        return inner_->notifications();
+    }
     [[nodiscard]] std::int64_t announced_process() const noexcept override {
         return inner_->announced_process();
     }

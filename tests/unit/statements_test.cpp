@@ -14,11 +14,14 @@ TEST_CASE("every dialect has its statements, with nothing left to be replaced") 
     for (const dialect which : {dialect::postgresql, dialect::mysql, dialect::sqlite}) {
         const statements sql{which, {.prefix = "app_"}};
         CHECK(sql.acquire.has_value() == (which != dialect::mysql));
-        CHECK(sql.take.has_value() == (which == dialect::mysql));
+        CHECK(sql.take.has_value() == (which != dialect::postgresql));
+        CHECK(sql.grant_next.has_value() == (which == dialect::postgresql));
+        CHECK(sql.next_waiter.has_value() == (which != dialect::postgresql));
         CHECK(sql.reap_leases.has_value() == (which != dialect::mysql));
         CHECK(sql.session_setup.has_value() == (which == dialect::postgresql));
-        for (const auto* each : {&sql.heartbeat, &sql.probe, &sql.release, &sql.inspect, &sql.list,
-                                 &sql.reap_sessions, &sql.raise_floor}) {
+        for (const auto* each :
+             {&sql.heartbeat, &sql.probe, &sql.release, &sql.inspect, &sql.list, &sql.reap_sessions,
+              &sql.raise_floor, &sql.enqueue, &sql.places, &sql.served, &sql.deadlocks}) {
             CHECK(each->text().starts_with("/* rowlock "));
             CHECK(each->text().find('{') == std::string::npos);
             CHECK(each->text().find("rowlock_") == std::string::npos);

@@ -54,6 +54,10 @@ public:
     [[nodiscard]] bool keeps_session_state() const noexcept override;
     [[nodiscard]] sql::transaction_state transaction() const noexcept override;
     [[nodiscard]] int socket() const noexcept override;
+    /// From the first listen() on, take() also takes what the owner's own channels said: a handle
+    /// has one queue. The destructor ends what listen() began, in one more round trip; in a
+    /// transaction of the owner's that takes effect with the commit.
+    [[nodiscard]] sql::notifications* notifications() noexcept override;
     [[nodiscard]] std::int64_t announced_process() const noexcept override;
     [[nodiscard]] std::uint64_t round_trips() const noexcept override;
 

@@ -57,6 +57,9 @@ public:
     sql::result query(std::string_view text, sql::deadline until) override;
     [[nodiscard]] bool alive() const noexcept override;
     [[nodiscard]] sql::transaction_state transaction() const noexcept override;
+    /// From the first listen() on, three descriptors are open that watch the file; the handle is
+    /// asked for `PRAGMA data_version`, outside of rollback mode.
+    [[nodiscard]] sql::notifications* notifications() noexcept override;
     [[nodiscard]] std::uint64_t round_trips() const noexcept override;
 
 private:

@@ -129,6 +129,7 @@ enum class transaction_state : unsigned char {
 };
 
 struct connection_memory;  // src/sql/connection_memory.hpp
+class notifications;       // sql/notifications.hpp
 
 /// One connection to a database. One thread at a time. Every failure is a rowlock::error:
 /// - the server refused: its errc by the dialect's table (sql/classify.hpp), the connection stays
@@ -175,6 +176,9 @@ public:
     /// A descriptor that turns readable when the server closes the connection, or says something
     /// unasked, while no call is running; -1 if the library shows none. To be polled, not read.
     [[nodiscard]] virtual int socket() const noexcept { return -1; }
+
+    /// The capability to be woken by the database, or null. Lives as long as this connection.
+    [[nodiscard]] virtual sql::notifications* notifications() noexcept { return nullptr; }
 
     /// The id of the server process as it was announced when connecting, 0 if the library does not
     /// tell. A pooler in between announces one of its own making.

@@ -6,8 +6,11 @@
 -- meets a NULL probed token and is left alone. When held, nothing is written or locked.
 -- The new token passes the floor also where the row was reaped. acquired_at and deadline are read
 -- in DO UPDATE, after the row's lock was waited for.
+-- Nobody passes a live waiter, who was there when this statement began: a ticket that commits later was
+-- asked for at the same time as we. The uncontended path looks for one index entry more.
 -- If the reply is lost: the grant id finds the row again.
 -- $1 name  $2 my session  $3 grant id  $4 thread  $5 note  $6 own deadline in µs, or NULL
+-- $7 1 = also past waiters
 -- → the granted token or NULL, whether my session lives, {look}
 with p as materialized (
          select {look}
@@ -23,7 +26,7 @@ with p as materialized (
                 $3::bigint, $4::text, $5::text, clock_timestamp(), clock_timestamp(),
                 clock_timestamp() + $6::bigint * interval '1 microsecond'
            from p, mine, rowlock_token_floor f
-          where p.free = 1
+          where p.free = 1 and (p.waited = 0 or $7::int = 1)
          on conflict (name) do update
             set token = excluded.token, session = excluded.session, grant_id = excluded.grant_id,
                 thread = excluded.thread, note = excluded.note, acquired_at = clock_timestamp(),

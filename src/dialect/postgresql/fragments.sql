@@ -13,20 +13,75 @@ clock_timestamp()
 -- Whether session m can be granted anything.
 (not m.ended and m.expires_at > clock_timestamp())
 
+-- fragment in_line
+-- Whether w is a ticket in the queue of the name $1, for looks that begin where the queue does. Older
+-- tickets were served: but for one whose enqueue drew it 256 tickets ago and committed only now. Its
+-- owner finds that its place was overtaken, and has the mark set back (rewind.sql).
+w.name = $1::text
+  and w.ticket > (select coalesce(max(b.served), 0) - 256 from rowlock_lease b where b.name = $1::text)
+
+-- fragment waited
+-- Whether somebody live waits for the name $1. A ticket whose session has expired is in nobody's way:
+-- it can never be served.
+exists (select from rowlock_waiter w join rowlock_session m on m.id = w.session
+         where {in_line} and {live})
+
 -- fragment look
--- What a look at lease l and its session s tells; the columns strategy::look reads.
+-- What a look at lease l, named $1, and its session s tells; the columns strategy::look reads. The
+-- queue is looked at only if the lease is free.
 (l.name is not null)::int as present,
 l.token as token,
 {free}::int as free,
 l.grant_id as grant_id,
 l.session as session,
 coalesce(s.expires_at <= clock_timestamp(), false)::int as expired,
-(extract(epoch from least(s.expires_at, l.deadline) - clock_timestamp()) * 1000000)::bigint as remaining
+(extract(epoch from least(s.expires_at, l.deadline) - clock_timestamp()) * 1000000)::bigint as remaining,
+case when {free} then {waited}::int else 0 end as waited
+
+-- fragment places
+-- What the places `mine` show, from a WITH on; the columns strategy::place reads: whether my session $1
+-- lives; name, grant id, ticket, position (0: my session is dead), whether the lease may be granted, its
+-- session, whether that has expired, what is left of it in µs, whether looks into this queue would miss
+-- the place (fragment in_line). One row with NULLs if there is no place.
+-- Positions are counted once for each queue, not once for each place: a thousand places in one queue are
+-- one pass over it. OFFSET 0 has sessions looked up by key: of a short queue the planner knows nothing,
+-- and would read all of them.
+queue as materialized (
+         select n.name, l.served, {free} as free, l.session,
+                coalesce(s.expires_at <= clock_timestamp(), false) as expired,
+                least(s.expires_at, l.deadline) - clock_timestamp() as remaining
+           from (select distinct mine.name from mine) n
+                left join rowlock_lease l on l.name = n.name
+                left join rowlock_session s on s.id = l.session),
+     first as materialized (
+         select queue.name, least(coalesce(queue.served, 0) - 255, min(mine.ticket)) as ticket
+           from queue join mine on mine.name = queue.name
+          group by queue.name, queue.served),
+     place as materialized (
+         select q.ticket, q.position
+           from first, lateral (
+                select w.ticket, row_number() over (order by w.ticket) as position
+                  from rowlock_waiter w
+                       cross join lateral (select from rowlock_session m
+                                            where m.id = w.session and {live} offset 0) m
+                 where w.name = first.name and w.ticket >= first.ticket) q)
+select (select count(*) from rowlock_session m where m.id = $1::bigint and {live}),
+       mine.name, mine.grant_id, mine.ticket, coalesce(place.position, 0),
+       queue.free::int, queue.session, (queue.expired and not queue.free)::int,
+       case when queue.free then 0
+            else coalesce((extract(epoch from queue.remaining) * 1000000)::bigint, 0) end,
+       (mine.ticket <= coalesce(queue.served, 0) - 256)::int
+  from (values (1)) as one
+       left join mine on true
+       left join queue on queue.name = mine.name
+       left join place on place.ticket = mine.ticket
+ order by mine.ticket
 
 -- fragment info
--- What people want to know of lease l and its holder s; the columns strategy::info reads.
-l.name,
-l.token,
+-- What people want to know of the name n.name, its lease l, the holder s and the queue q; the columns
+-- strategy::info reads.
+n.name,
+coalesce(l.token, 0),
 (extract(epoch from clock_timestamp() - l.changed_at) * 1000000)::bigint,
 {free}::int,
 l.session,
@@ -38,7 +93,16 @@ l.thread,
 l.note,
 s.pid,
 (extract(epoch from clock_timestamp() - l.acquired_at) * 1000000)::bigint,
-(extract(epoch from least(s.expires_at, l.deadline) - clock_timestamp()) * 1000000)::bigint
+(extract(epoch from least(s.expires_at, l.deadline) - clock_timestamp()) * 1000000)::bigint,
+q.waiting,
+(extract(epoch from clock_timestamp() - q.since) * 1000000)::bigint
+
+-- fragment queue
+-- To be joined to n: how many live waiters n.name has, and since when the first of them waits. One step
+-- into the index by (name, ticket) if there are none.
+lateral (select count(*) as waiting, min(w.enqueued_at) as since
+           from rowlock_waiter w join rowlock_session m on m.id = w.session
+          where w.name = n.name and {live}) q
 
 -- fragment bounded
 -- The head of a WITH: whoever reads `bounded` has bounded its wait for rows by $5 ms, in the same

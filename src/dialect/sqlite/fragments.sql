@@ -17,20 +17,29 @@ cast(round((julianday('now') - 2440587.5) * 86400000.0) as integer) * 1000
 -- Whether session m can be granted anything.
 (m.ended = 0 and m.expires_at > {now})
 
+-- fragment waited
+-- Whether somebody live waits for the name $1. A ticket whose session has expired is in nobody's way:
+-- it can never be served.
+exists (select 1 from rowlock_waiter w cross join rowlock_session m
+         where w.name = $1 and m.id = w.session and {live})
+
 -- fragment look
--- What a look at lease l and its session s tells; the columns strategy::look reads.
+-- What a look at lease l, named $1, and its session s tells; the columns strategy::look reads. The
+-- queue is looked at only if the lease is free.
 l.name is not null,
 l.token,
 {free},
 l.grant_id,
 l.session,
 coalesce(s.expires_at <= {now}, 0),
-coalesce(min(s.expires_at, l.deadline), s.expires_at) - {now}
+coalesce(min(s.expires_at, l.deadline), s.expires_at) - {now},
+case when {free} then {waited} else 0 end
 
 -- fragment info
--- What people want to know of lease l and its holder s; the columns strategy::info reads.
-l.name,
-l.token,
+-- What people want to know of the name n.name, its lease l, the holder s and the queue; the columns
+-- strategy::info reads.
+n.name,
+coalesce(l.token, 0),
 {now} - l.changed_at,
 {free},
 l.session,
@@ -42,4 +51,11 @@ l.thread,
 l.note,
 s.pid,
 {now} - l.acquired_at,
-coalesce(min(s.expires_at, l.deadline), s.expires_at) - {now}
+coalesce(min(s.expires_at, l.deadline), s.expires_at) - {now},
+(select count(*) {queue}),
+{now} - (select min(w.enqueued_at) {queue})
+
+-- fragment queue
+-- The live waiters of the name n.name. One step into the index by (name, ticket) if there are none.
+from rowlock_waiter w cross join rowlock_session m
+where w.name = n.name and m.id = w.session and {live}

@@ -1,0 +1,38 @@
+#pragma once
+
+#include "handoff/race.hpp"
+#include <rowlock/options.hpp>
+
+#include <string>
+
+/// What can be raced, by database.
+namespace handoff {
+
+struct lease_options {
+    std::string url;
+    std::string prefix;  ///< of the tables
+    rowlock::queueing queueing = rowlock::queueing::fair;
+    rowlock::wake_ups wake_ups = rowlock::wake_ups::automatic;
+};
+
+/// rowlock::client: one name, default options but for these.
+[[nodiscard]] contest leases(const lease_options& options);
+
+/// Makes the tables.
+void prepare_leases(const lease_options& options);
+/// Removes the tables.
+/// @throws std::runtime_error if a lease is still held or a waiter still stands: all clients are
+/// closed, so that would be a leak
+void clear_leases(const lease_options& options);
+
+/// The floors: what the database itself offers for waiting, on its own library with prepared
+/// statements, one connection a process. `tag` makes names and channels unique.
+///
+/// pg_advisory_lock and pg_advisory_unlock.
+[[nodiscard]] contest postgresql_advisory_lock(const std::string& url, const std::string& tag);
+/// A ring: each process notifies the next one when it is done. Nothing is locked or stored.
+[[nodiscard]] contest postgresql_notify_ring(const std::string& url, const std::string& tag);
+/// GET_LOCK and RELEASE_LOCK.
+[[nodiscard]] contest mysql_get_lock(const std::string& url, const std::string& tag);
+
+}  // namespace handoff

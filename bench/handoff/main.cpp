@@ -1,0 +1,220 @@
+// How fast a lock goes from one process to the next, and whether everybody gets their turn.
+#include "handoff/contests.hpp"
+#include "handoff/race.hpp"
+#include "handoff/report.hpp"
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <exception>
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+namespace handoff {
+namespace {
+
+constexpr const char* footer =
+    "\nThe servers are those of scripts/with-servers: ROWLOCK_TEST_POSTGRESQL_SOCKET_URL or\n"
+    "ROWLOCK_TEST_POSTGRESQL_URL, ROWLOCK_TEST_MARIADB_SOCKET_URL or ROWLOCK_TEST_MARIADB_URL.\n"
+    "A database without a URL is left out. SQLite uses a file in the temporary folder (TMPDIR).\n"
+    "Tables get a prefix of their own and are removed at the end.\n\n"
+    "A hand-off lasts from the call of release in one process to the return of acquire in "
+    "another.\n"
+    "Statements are counted at the connections of the clients: all that they send, heartbeats\n"
+    "included. Fairness is the fewest grants of a client by the most. Values are medians of the\n"
+    "rounds, in which ours and the floors take turns; the longest wait is that of all rounds.\n";
+
+struct bench_options {
+    std::vector<std::string> databases{"postgresql", "mariadb", "sqlite"};
+    std::vector<int> clients{2, 4, 16, 64};
+    double seconds = 3;
+    double hold_ms = 1;
+    int rounds = 3;
+    bool no_floors = false;
+    rowlock::queueing queueing = rowlock::queueing::fair;
+    rowlock::wake_ups wake_ups = rowlock::wake_ups::automatic;
+    std::string json;
+};
+
+/// What is measured on one database: ours first, then the floors; the first floor is the one that
+/// we are compared with.
+struct line_up {
+    std::string database;
+    lease_options ours;
+    std::vector<contest> contests;
+};
+
+class temporary_folder {
+public:
+    temporary_folder() {
+        std::string pattern = std::filesystem::temp_directory_path() / "rowlock-handoff.XXXXXX";
+        if (::mkdtemp(pattern.data()) == nullptr) {
+            throw std::runtime_error{"cannot make a folder in the temporary folder"};
+        }
+        path_ = pattern;
+    }
+    ~temporary_folder() {
+        std::error_code ignored;
+        std::filesystem::remove_all(path_, ignored);
+    }
+    temporary_folder(const temporary_folder&) = delete;
+    temporary_folder& operator=(const temporary_folder&) = delete;
+    [[nodiscard]] const std::filesystem::path& path() const { return path_; }
+
+private:
+    std::filesystem::path path_;
+};
+
+std::string first_of(std::initializer_list<const char*> variables) {
+    for (const char* const each : variables) {
+        const char* const value = std::getenv(each);
+        if (value != nullptr && *value != '\0') return value;
+    }
+    return {};
+}
+
+std::string url_of(const std::string& database, const temporary_folder& folder) {
+    if (database == "sqlite") return "sqlite:" + (folder.path() / "locks.db").string();
+    if (database == "postgresql") {
+        return first_of({"ROWLOCK_TEST_POSTGRESQL_SOCKET_URL", "ROWLOCK_TEST_POSTGRESQL_URL"});
+    }
+    return first_of({"ROWLOCK_TEST_MARIADB_SOCKET_URL", "ROWLOCK_TEST_MARIADB_URL"});
+}
+
+std::optional<line_up> line_up_of(const std::string& database, const temporary_folder& folder,
+                                  const bench_options& options) {
+    const std::string url = url_of(database, folder);
+    if (url.empty()) {
+        fmt::print(stderr, "handoff: {} is left out: it has no URL; see --help\n", database);
+        return {};
+    }
+    const std::string tag = fmt::format("rowlock_bench_{}", ::getpid());
+    line_up result{database,
+                   {.url = url,
+                    .prefix = tag + "_",
+                    .queueing = options.queueing,
+                    .wake_ups = options.wake_ups},
+                   {}};
+    result.contests.push_back(leases(result.ours));
+    if (options.no_floors) return result;
+    if (database == "postgresql") {
+        result.contests.push_back(postgresql_advisory_lock(url, tag));
+        result.contests.push_back(postgresql_notify_ring(url, tag));
+    } else if (database == "mariadb") {
+        result.contests.push_back(mysql_get_lock(url, tag));
+    }
+    return result;
+}
+
+/// Returns the medians, contest by contest.
+std::vector<race_result> measure(const line_up& what, int clients, const bench_options& options) {
+    race_options race{.clients = clients};
+    race.duration = std::chrono::milliseconds{static_cast<long>(options.seconds * 1000)};
+    race.hold = std::chrono::microseconds{static_cast<long>(options.hold_ms * 1000)};
+    std::vector<std::vector<race_result>> rounds(what.contests.size());
+    for (int round = 0; round < options.rounds; ++round) {
+        for (std::size_t i = 0; i < what.contests.size(); ++i) {
+            rounds[i].push_back(run_race(what.contests[i], race));
+        }
+    }
+    std::vector<race_result> medians;
+    for (std::size_t i = 0; i < rounds.size(); ++i) {
+        medians.push_back(median_of(rounds[i]));
+        print_row(what.database, clients, what.contests[i].title, medians.back());
+        if (medians.back().overlaps != 0) {
+            throw std::runtime_error{fmt::format("{}: {} times two processes held the lock at once",
+                                                 what.contests[i].title, medians.back().overlaps)};
+        }
+    }
+    return medians;
+}
+
+void measure_database(const line_up& what, const bench_options& options,
+                      nlohmann::ordered_json& report) {
+    in_child([&] { prepare_leases(what.ours); });
+    try {
+        for (const int clients : options.clients) {
+            const auto results = measure(what, clients, options);
+            std::optional<race_result> floor;
+            if (results.size() > 1) floor = results[1];
+            report.push_back(as_json(what.database, clients, results[0], floor));
+        }
+    } catch (...) {
+        try {
+            in_child([&] { clear_leases(what.ours); });
+        } catch (const std::exception& failure) {
+            fmt::print(stderr, "handoff: {}\n", failure.what());
+        }
+        throw;
+    }
+    in_child([&] { clear_leases(what.ours); });
+}
+
+void run(const bench_options& options) {
+    const temporary_folder folder;
+    auto report = nlohmann::ordered_json::array();
+    print_heading();
+    for (const std::string& database : options.databases) {
+        if (const auto what = line_up_of(database, folder, options)) {
+            measure_database(*what, options, report);
+        }
+    }
+    if (report.empty()) throw std::runtime_error{"nothing was measured"};
+    if (!options.json.empty()) write_file(options.json, report);
+}
+
+void add_options(CLI::App& app, bench_options& options) {
+    using rowlock::queueing;
+    using rowlock::wake_ups;
+    app.add_option("--database", options.databases, "postgresql, mariadb, sqlite; all if not given")
+        ->delimiter(',')
+        ->transform(CLI::IsMember({"postgresql", "mariadb", "sqlite"}));
+    app.add_option("--clients", options.clients, "Processes")
+        ->delimiter(',')
+        ->check(CLI::Range(2, 500))
+        ->capture_default_str();
+    app.add_option("--seconds", options.seconds, "How long a round lasts")
+        ->check(CLI::Range(0.05, 3600.0))
+        ->capture_default_str();
+    app.add_option("--rounds", options.rounds, "How many")
+        ->check(CLI::Range(1, 1000))
+        ->capture_default_str();
+    app.add_option("--hold", options.hold_ms, "How long a lock is held, in milliseconds")
+        ->check(CLI::Range(0.0, 1000.0))
+        ->capture_default_str();
+    app.add_option("--queueing", options.queueing, "fair or barging")
+        ->transform(CLI::CheckedTransformer(std::map<std::string, queueing>{
+            {"fair", queueing::fair}, {"barging", queueing::barging}}))
+        ->default_str("fair");
+    app.add_option("--wake-ups", options.wake_ups, "automatic or polling")
+        ->transform(CLI::CheckedTransformer(std::map<std::string, wake_ups>{
+            {"automatic", wake_ups::automatic}, {"polling", wake_ups::polling}}))
+        ->default_str("automatic");
+    app.add_flag("--no-floors", options.no_floors, "Only ours");
+    app.add_option("--json", options.json, "Write the results there, too")->type_name("FILE");
+}
+
+}  // namespace
+}  // namespace handoff
+
+int main(int argc, char** argv) {
+    CLI::App app{"Measures how a contended lock goes from process to process."};
+    handoff::bench_options options;
+    handoff::add_options(app, options);
+    app.footer(handoff::footer);
+    CLI11_PARSE(app, argc, argv);
+    try {
+        handoff::run(options);
+        return 0;
+    } catch (const std::exception& failure) {
+        fmt::print(stderr, "handoff: {}\n", failure.what());
+        return 1;
+    }
+}

@@ -1,0 +1,62 @@
+#include "cli/link.hpp"
+
+#include "sql/listening.hpp"
+#include <rowlock/error.hpp>
+
+namespace rowlock::cli {
+
+link::link(const database& in, blocked_signals& signals)
+    : in_{in},
+      signals_{signals},
+      protocol_{dialect::statements{in.source.speaks(),
+                                    {.schema = in.tables.schema, .prefix = in.tables.prefix}}} {}
+
+void link::listen(sql::connection& db, std::string_view channel, sql::deadline until) {
+    if (silent_) return;
+    if (heard_ == channel) {
+        static_cast<void>(ears_->take());
+        return;
+    }
+    try {
+        if (ears_ == nullptr) ears_ = sql::usable_notifications(db, in_.source, until);
+        if (ears_ != nullptr) {
+            ears_->listen(channel, until);
+            heard_ = channel;
+            return;
+        }
+    } catch (const error& failure) {
+        if (failure.kind() != errc::unsupported) throw;
+    }
+    silent_ = true;
+}
+
+bool link::was_told() {
+    return !heard_.empty() && !ears_->take().empty();
+}
+
+void link::do_not_wait_for_rows(sql::connection& db, sql::deadline until) {
+    if (impatient_ || !db.keeps_session_state()) return;
+    if (db.speaks() == sql::dialect::postgresql) db.query("set lock_timeout = 100", until);
+    if (db.speaks() == sql::dialect::mysql) {
+        db.query("set session innodb_lock_wait_timeout = 1", until);  // the least it knows
+    }
+    impatient_ = true;
+}
+
+int link::descriptor() const noexcept {
+    return heard_.empty() ? -1 : ears_->descriptor();
+}
+
+sql::connection& link::connected(sql::deadline until) {
+    if (!db_ || !db_->alive()) {
+        heard_.clear();
+        ears_ = nullptr;
+        impatient_ = false;
+        db_ = in_.source.connect(until);
+        protocol_.set_up(*db_, statement_deadline, until);
+        with_tables(in_, [&] { require_current_schema(*db_, in_.tables, until); });
+    }
+    return *db_;
+}
+
+}  // namespace rowlock::cli

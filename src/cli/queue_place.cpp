@@ -1,0 +1,257 @@
+#include "cli/queue_place.hpp"
+
+#include "strategy/wake_up.hpp"
+#include <rowlock/error.hpp>
+
+#include <sys/random.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <random>
+
+namespace rowlock::cli {
+namespace {
+
+using namespace std::chrono_literals;
+using std::chrono::microseconds;
+using std::chrono::milliseconds;
+using std::chrono::steady_clock;
+
+// Of the session while it waits, like that of a client; every look in time is a heartbeat.
+constexpr milliseconds waiting_ttl = 30s;
+constexpr milliseconds first_pause = 20ms;
+// Between two looks, where nobody tells us and where the database does.
+constexpr milliseconds longest_blind_pause = 250ms;
+constexpr milliseconds longest_pause = 1s;
+// SQLite has no time limit of its own for locks. Who holds the file now will not for ever.
+constexpr milliseconds longest_lock_wait = 250ms;
+
+std::string host_name() {
+    char name[256] = {};
+    return gethostname(name, sizeof name - 1) == 0 ? std::string{name} : std::string{"unknown"};
+}
+
+// So that many who wait do not look all at once.
+milliseconds shortened(milliseconds pause) {
+    static thread_local std::minstd_rand generator{std::random_device{}()};
+    const double part = std::uniform_real_distribution<double>{0.5, 1.0}(generator);
+    return milliseconds{static_cast<std::int64_t>(static_cast<double>(pause.count()) * part)};
+}
+
+sql::deadline soon_for_a_row(const sql::connection& db, sql::deadline until) {
+    if (db.speaks() != sql::dialect::sqlite) return until;
+    return std::min<sql::deadline>(until, steady_clock::now() + longest_lock_wait);
+}
+
+/// A fenced transaction may hold a lease's row for long, also after the lease has expired.
+bool is_locked(const sql::connection& db, const error& failure) {
+    return failure.retryable() && db.alive();
+}
+
+/// Where the statement that served it did not. A hint: else its own poll finds the grant.
+void wake(sql::connection& db, const strategy::handed_over& next, sql::deadline until) {
+    if (db.speaks() != sql::dialect::mysql) return;
+    strategy::wake_up::wake(db, next.session, until);
+}
+
+}  // namespace
+
+std::int64_t random_id() {
+    std::uint64_t bits = 0;
+    if (getrandom(&bits, sizeof bits, 0) != static_cast<ssize_t>(sizeof bits)) {
+        throw system_call_failed("no random numbers", errno);
+    }
+    return static_cast<std::int64_t>(bits >> 11) + 1;
+}
+
+std::int64_t open_session_for(sql::connection& db, const strategy::lease_protocol& protocol,
+                              std::int64_t grant_id, milliseconds ttl, sql::deadline until) {
+    const strategy::session_row row{.id = random_id(),
+                                    .owner = owner_of(grant_id),
+                                    .host = host_name(),
+                                    .program = "rowlock acquire",
+                                    .pid = getpid(),
+                                    .ttl = ttl};
+    protocol.open_session(db, row, until);
+    return row.id;
+}
+
+std::string owner_of(std::int64_t grant_id) {
+    return "rowlock-acquire:" + std::to_string(grant_id);
+}
+
+bool serve_next(sql::connection& db, const strategy::lease_protocol& protocol,
+                const std::string& name, sql::deadline until) {
+    const auto next = strategy::queue_protocol{protocol}.grant_next(db, name, until);
+    if (next) wake(db, *next, until);
+    return next.has_value();
+}
+
+void serve_after(sql::connection& db, const strategy::lease_protocol& protocol,
+                 std::int64_t ended_session, sql::deadline until) {
+    const strategy::queue_protocol queue{protocol};
+    for (const std::string& name : queue.names_after(db, ended_session, until)) {
+        serve_next(db, protocol, name, until);
+    }
+}
+
+bool give_back(sql::connection& db, const strategy::lease_protocol& protocol,
+               const std::string& name, std::int64_t session, std::int64_t grant_id,
+               sql::deadline until) {
+    const strategy::queue_protocol queue{protocol};
+    const auto done = queue.release(db, name, session, grant_id, true, until);
+    // Who came too late to be seen by the release is seen now.
+    if (done.next) {
+        wake(db, *done.next, until);
+    } else {
+        serve_next(db, protocol, name, until);
+    }
+    protocol.delete_session(db, session, until);
+    return done.freed;
+}
+
+std::optional<grant_of_script> queue_place::look() {
+    return link_.run([&](sql::connection& db, sql::deadline until) {
+        std::optional<grant_of_script> got;
+        for (bool again = true; again && !got && steady_clock::now() < until;) {
+            got = step(db, until, again);
+        }
+        if (!got && link_.was_told()) wait_ = 0ms;
+        return got;
+    });
+}
+
+std::optional<grant_of_script> queue_place::leave() {
+    return link_.run([&](sql::connection& db, sql::deadline until) {
+        std::optional<grant_of_script> got;
+        if (session_ == 0) return got;
+        const bool deleted = !queue_.cancel(db, std::array{grant_id_}, until).empty();
+        if (!deleted) got = accept(db, until);
+        if (got) return got;
+        // If neither the ticket nor a grant was there, the ticket may still arrive: it must find
+        // its session ended. And who looked for the first in line may have found the one that is
+        // gone now: somebody has to look again.
+        end_session(db, until);
+        keeping_ = false;
+        try {
+            serve_next(db, link_.protocol(), wish_.name, soon_for_a_row(db, until));
+        } catch (const error& failure) {
+            if (!is_locked(db, failure)) throw;  // else those who wait look themselves
+        }
+        session_ = 0;
+        return got;
+    });
+}
+
+void queue_place::keep_session(sql::connection& db, sql::deadline until) {
+    const auto now = steady_clock::now();
+    if (session_ != 0) {
+        if (now - beaten_ < waiting_ttl / 3) return;
+        if (link_.protocol().heartbeat(db, session_, 0, until)) {
+            beaten_ = now;
+            return;
+        }
+        start_anew(db, until);
+    }
+    grant_id_ = random_id();
+    session_ = open_session_for(db, link_.protocol(), grant_id_, waiting_ttl, until);
+    beaten_ = now;
+}
+
+/// Frees whatever hangs on the session, also what is still under way.
+void queue_place::end_session(sql::connection& db, sql::deadline until) {
+    link_.protocol().end_session(db, session_, until);
+    link_.protocol().delete_session(db, session_, until);
+}
+
+/// Somebody else will take another place.
+void queue_place::start_anew(sql::connection& db, sql::deadline until) {
+    end_session(db, until);
+    session_ = 0;
+    asked_ = false;
+    keeping_ = false;
+    position_ = 0;
+}
+
+/// True if the lease may have gone to somebody. If its row is locked the next look tries again.
+bool queue_place::see_to_the_first(sql::connection& db, const strategy::place& seen,
+                                   sql::deadline until) {
+    try {
+        return serve_first(db, seen, soon_for_a_row(db, until));
+    } catch (const error& failure) {
+        if (!is_locked(db, failure)) throw;
+        return false;
+    }
+}
+
+bool queue_place::serve_first(sql::connection& db, const strategy::place& seen,
+                              sql::deadline until) {
+    const auto& protocol = link_.protocol();
+    if (seen.overtaken) queue_.rewind(db, wish_.name, seen.ticket, until);
+    if (!seen.holder_expired) return seen.free && serve_next(db, protocol, wish_.name, until);
+    // In a commit of its own; only then may what hangs on that session change.
+    protocol.end_expired_session(db, seen.holder_session, until);
+    serve_after(db, protocol, seen.holder_session, until);
+    return true;
+}
+
+std::optional<grant_of_script> queue_place::step(sql::connection& db, sql::deadline until,
+                                                 bool& again) {
+    link_.do_not_wait_for_rows(db, until);
+    keep_session(db, until);
+    link_.listen(db, strategy::notification_channel(session_), until);
+    if (!asked_) {
+        asked_ = true;
+        queue_.enqueue(db,
+                       {.name = wish_.name,
+                        .session = session_,
+                        .grant_id = grant_id_,
+                        .thread = {},
+                        .note = wish_.note,
+                        .deadline_us = microseconds{wish_.duration}.count()},
+                       until);
+    }
+    const auto seen = queue_.places_of(db, session_, until);
+    const auto mine = std::ranges::find(seen.waiting, grant_id_, &strategy::place::grant_id);
+    if (seen.session_live && mine != seen.waiting.end()) {
+        again = see_to_the_first(db, *mine, until);
+        next_pause(*mine);
+        return {};
+    }
+    if (auto got = accept(db, until)) return got;
+    // The session died, or the ticket did not get there: stand in line anew, as somebody else.
+    start_anew(db, until);
+    return {};
+}
+
+/// The grant, if the place was served and the lease has not ended since.
+std::optional<grant_of_script> queue_place::accept(sql::connection& db, sql::deadline until) {
+    const auto served = queue_.served(db, wish_.name, session_, grant_id_, until);
+    if (!served) return {};
+    keeping_ = true;
+    // This commit makes the grant that it follows durable, too.
+    if (!link_.protocol().extend_session(db, session_, wish_.duration + session_slack, until)) {
+        return {};
+    }
+    const auto left =
+        std::chrono::floor<milliseconds>(microseconds{served->deadline_us.value_or(0)});
+    if (left <= 0ms) return {};
+    return grant_of_script{served->token, grant_id_, session_, left};
+}
+
+void queue_place::next_pause(const strategy::place& seen) {
+    const bool moved = seen.position != position_;
+    position_ = seen.position;
+    const bool told = link_.descriptor() >= 0;
+    pause_ = moved || pause_ == 0ms
+                 ? first_pause
+                 : std::min(told ? longest_pause : longest_blind_pause, pause_ * 3 / 2);
+    wait_ = shortened(pause_);
+    if (seen.remaining > 0us) {
+        wait_ = std::min(wait_, std::chrono::ceil<milliseconds>(seen.remaining) + 1ms);
+    }
+}
+
+}  // namespace rowlock::cli

@@ -1,0 +1,103 @@
+#pragma once
+
+#include "client/engine.hpp"
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+namespace rowlock::detail {
+
+/// One call of acquire: what it wants and what it does not know.
+struct engine::acquisition {
+    engine& self;
+    const lock_name& name;
+    const acquire_options& options;
+    const std::stop_token& stop;
+    steady::time_point until;
+    nanoseconds statement_bound;
+    service::clock clock;
+    std::string thread;
+    steady::time_point began = steady::now();
+
+    std::shared_ptr<session> ours{};
+    /// Attempts whose reply was lost. Each further attempt looks for them first and uses a new id:
+    /// a late statement with an old id can then be told from the hold we know.
+    struct lost_attempt {
+        std::int64_t grant_id;
+        nanoseconds sent;
+    };
+    std::vector<lost_attempt> unknown{};
+    std::int64_t grant_id = 0;
+    nanoseconds sent{0};
+    bool look_first = false;
+    bool contended = false;              ///< as far as we know from our last release of it
+    int in_vain = 0;                     ///< attempts in a row that neither won nor found a holder
+    std::chrono::milliseconds poll{20};  ///< the next pause of a barging caller
+
+    [[nodiscard]] bool barging() const { return options.queueing == queueing::barging; }
+    [[nodiscard]] std::chrono::microseconds waited() const {
+        return std::chrono::duration_cast<std::chrono::microseconds>(steady::now() - began);
+    }
+    [[nodiscard]] strategy::grant_request request() const {
+        std::optional<std::int64_t> deadline_us;
+        if (options.deadline) deadline_us = std::chrono::microseconds{*options.deadline}.count();
+        return {.name = name.str(),
+                .session = ours->id(),
+                .grant_id = grant_id,
+                .thread = thread,
+                .note = options.note,
+                .deadline_us = deadline_us,
+                .barging = barging()};
+    }
+
+    /// Whether the holder is a lost attempt of ours that has arrived meanwhile.
+    [[nodiscard]] bool is_ours(const strategy::look& seen) const {
+        return std::ranges::any_of(
+            unknown, [&](const auto& lost) { return lost.grant_id == seen.grant_id; });
+    }
+
+    void use(std::shared_ptr<session> next) {
+        if (ours == next) return;
+        hand_over();
+        ours = std::move(next);
+    }
+    /// The background goes on looking for what this call did not find.
+    void hand_over() noexcept {
+        if (unknown.empty()) return;
+        for (const auto& lost : unknown) {
+            ours->remember({name.str(), lost.grant_id, clock.now() + statement_bound});
+        }
+        unknown.clear();
+        self.poke_heartbeat();
+    }
+    ~acquisition() { hand_over(); }
+};
+
+/// Runs `action` on a connection, and again after failures that allow it, until `give_up`. Empty if
+/// a stop was requested during a pause. An unknown outcome is repeated as well: every action
+/// given here finds out first what became of its earlier attempt, or is idempotent.
+template <typename Action>
+auto engine::with_retries(steady::time_point give_up, const std::stop_token& stop, Action action) {
+    using answer = decltype(action(std::declval<sql::connection&>(), sql::deadline{}));
+    const auto start = steady::now();
+    for (int made = 1;; ++made) {
+        try {
+            const auto until = std::min(give_up, steady::now() + options_.statement_deadline);
+            const auto db = pool_.take(budget_, until, until);
+            return std::optional<answer>{action(*db, until)};
+        } catch (const error& failure) {
+            const bool unknown = failure.kind() == errc::outcome_unknown;
+            if (unknown) count(counter::unknown_outcomes);
+            if (!failure.retryable() && !unknown) throw;
+            const auto elapsed =
+                std::chrono::duration_cast<std::chrono::milliseconds>(steady::now() - start);
+            const auto wait = options_.retry.next(failure, made, elapsed);
+            if (!wait || steady::now() + *wait >= give_up) throw;
+            count(counter::retries);
+            if (!pause(*wait, stop)) return std::optional<answer>{};
+        }
+    }
+}
+
+}  // namespace rowlock::detail

@@ -1,0 +1,698 @@
+// The thread of the waiting room: its rounds. Each task takes what is due from its list and puts
+// back what could not be done.
+
+#include "client/engine.hpp"
+#include "client/waiting_room.hpp"
+#include "sql/pooler.hpp"
+#include "strategy/wake_up.hpp"
+#include <rowlock/sql/notifications.hpp>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <ranges>
+
+namespace rowlock::detail {
+namespace {
+
+using namespace std::chrono_literals;
+using service::alarm;
+using std::chrono::milliseconds;
+
+/// A fenced transaction may hold a lease's row for long. Who waits for it holds up the other names.
+constexpr auto lock_wait = 100ms;
+constexpr auto sqlite_lock_wait = 250ms;
+/// A sleep in the server has most often begun by then.
+constexpr auto first_look = 3ms;
+
+template <typename Number>
+bool read(std::string_view text, Number& number) {
+    const auto end = text.data() + text.size();
+    const auto [stopped, failure] = std::from_chars(text.data(), end, number);
+    return failure == std::errc{} && stopped == end;
+}
+
+}  // namespace
+
+void waiting_room::run() noexcept {
+    while (!stopping_) {
+        const nanoseconds next = step();
+        pollfd ear{notifications_ != nullptr ? notifications_->descriptor() : -1, POLLIN, 0};
+        if (!stopping_) alarm_.wait_until(next, {&ear, 1});
+    }
+}
+
+/// Returns when the next is due.
+nanoseconds waiting_room::step() noexcept {
+    if (now() < retry_at_) return retry_at_;
+    try {
+        make_rounds();
+        failures_ = 0;
+        return next_moment();
+    } catch (const error& failure) {
+        return after_failure(failure);
+    } catch (const std::exception& failure) {
+        try {
+            return after_failure(error{errc::out_of_resources, failure.what()});
+        } catch (...) {
+            return now() + 100ms;
+        }
+    }
+}
+
+void waiting_room::make_rounds() {
+    hear();
+    if (sleeper_ && waiting() == 0) sleeper_->pause();
+    if (next_moment() > now()) return;
+    connect();
+    // What makes somebody run comes first. What the poll finds is done in the same round.
+    for (const auto task :
+         {&waiting_room::cancel_places, &waiting_room::ask_after_sessions,
+          &waiting_room::look_for_waiters, &waiting_room::hand_on_due, &waiting_room::verify_told,
+          &waiting_room::poll, &waiting_room::ask_after_sessions, &waiting_room::hand_on_due}) {
+        if (stopping_) return;
+        (this->*task)();
+        hear();
+    }
+}
+
+nanoseconds waiting_room::next_moment() {
+    constexpr nanoseconds at_once{0};
+    const guard lock{mutex_};
+    if (!cancels_.empty() || !ended_.empty()) return at_once;
+    nanoseconds next = alarm::never;
+    for (const auto& each : told_) next = std::min(next, each.at);
+    for (const auto* list : {&hand_on_, &looks_}) {
+        for (const auto& [name, when] : *list) next = std::min(next, when.at);
+    }
+    if (turns_.empty()) return next;
+    return std::min(next, poll_due());
+}
+
+/// With the mutex held. A look at a thousand places takes its time, and a thousand places are taken
+/// one after the other: the looks wait for each other, so that they do not take all of it.
+nanoseconds waiting_room::poll_due() const {
+    return poll_wanted_ ? std::min(poll_at_, last_poll_ + 3 * poll_cost_) : poll_at_;
+}
+
+/// A failure is no answer: what was to be done is still on its list. Those who wait are told only
+/// what no repetition mends; a server that is away for a while costs them time, as long as their
+/// session lives.
+nanoseconds waiting_room::after_failure(const error& failure) noexcept {
+    if (failures_++ == 0) failing_since_ = now();
+    // It is no primary (any more): the next connection may be to one.
+    if (db_ && failure.kind() == errc::read_only) db_->discard();
+    if (db_ && (!db_->alive() || db_->discarded())) {
+        disconnect();
+        engine_.connection_broke();
+        const guard lock{mutex_};
+        poll_wanted_ = true;  // to be heard again, too
+    }
+    const bool passes = failure.retryable() || failure.kind() == errc::outcome_unknown ||
+                        failure.kind() == errc::read_only;
+    try {
+        if (!passes) tell_all(failure);
+        const auto elapsed = std::chrono::duration_cast<milliseconds>(now() - failing_since_);
+        const auto pause = options_.retry.next(failure, failures_, elapsed);
+        retry_at_ = now() + std::max<nanoseconds>(pause.value_or(options_.retry.max_backoff), 5ms);
+    } catch (...) {
+        retry_at_ = now() + 1s;
+    }
+    return retry_at_;
+}
+
+void waiting_room::tell_all(const error& failure) {
+    std::vector<std::shared_ptr<turn>> all;
+    {
+        const guard lock{mutex_};
+        for (const auto& [grant_id, each] : turns_) all.push_back(each);
+        for (const auto& each : all) end(*each, turn::state::failed, failure);
+        looks_.clear();  // those who wait look for themselves
+    }
+    for (const auto& each : all) engine_.give_back(*each->ours, each->name, each->grant_id);
+}
+
+void waiting_room::connect() {
+    if (db_ && !db_->alive()) disconnect();
+    const auto until = soon();
+    if (!db_) {
+        db_ = engine_.pool_.make(until);
+        connected_ = true;
+        set_up(until);
+    }
+    if (const auto ours = engine_.current()) listen(ours->id());
+    let_sleep();
+}
+
+void waiting_room::disconnect() noexcept {
+    notifications_ = nullptr;
+    listening_for_ = 0;
+    db_.reset();  // opens the gate
+    gate_ = 0;
+    connected_ = false;
+}
+
+void waiting_room::set_up(sql::deadline until) {
+    const bool postgresql = db_->speaks() == sql::dialect::postgresql;
+    if (!db_->keeps_session_state()) {
+        may_listen_ = may_listen_ && !postgresql;
+        return;
+    }
+    if (postgresql && may_listen_ && !pooler_known_) {
+        // A pooler that nobody has declared: what we say there would be said to others, and what
+        // they are told would be lost to us.
+        const auto seen = sql::pooling_of(*db_, engine_.source_, until);
+        if (seen == sql::pooling::transaction) may_listen_ = false;
+        pooler_known_ = true;
+    }
+    if (postgresql && (may_listen_ || !pooler_known_)) {
+        db_->query("set lock_timeout = " + std::to_string(milliseconds{lock_wait}.count()), until);
+    }
+    if (db_->speaks() == sql::dialect::mysql) {
+        db_->query("set session innodb_lock_wait_timeout = 1", until);  // the least it knows
+    }
+}
+
+void waiting_room::listen(std::int64_t session) {
+    if (!may_listen_ || listening_for_ == session) return;
+    auto* const capability = db_->notifications();
+    try {
+        if (capability == nullptr) throw error{errc::unsupported, "no notifications"};
+        capability->listen(strategy::notification_channel(session), soon());
+    } catch (const error& failure) {
+        if (failure.kind() != errc::unsupported) throw;
+        may_listen_ = false;
+        return;
+    }
+    notifications_ = capability;
+    listening_for_ = session;
+    const guard lock{mutex_};
+    poll_wanted_ = true;  // what was said before we listened
+}
+
+/// Where the database has nothing to notify with, a second thread sleeps in the server.
+void waiting_room::let_sleep() {
+    if (db_->speaks() != sql::dialect::mysql || !may_sleep_) return;
+    std::int64_t session = 0;
+    {
+        const guard lock{mutex_};
+        if (!turns_.empty()) session = turns_.begin()->second->ours->id();
+    }
+    if (session == 0 || !shut_gate_for(session)) return;
+    if (!sleeper_) {
+        try {
+            auto made = std::make_unique<sleeper>(sleeper::surroundings{
+                .connect = [this](sql::deadline until) { return engine_.pool_.make(until); },
+                .on_sleep = [this] { before_sleep(); },
+                .on_woken = [this](sql::connection& db, sql::deadline until) { woken(db, until); },
+                .on_doubt = [this] { look_at_all(); },
+                .statement_deadline = options_.statement_deadline});
+            const guard lock{mutex_};
+            sleeper_ = std::move(made);
+        } catch (const std::system_error&) {
+            may_sleep_ = false;  // no thread: looking often does without
+            return;
+        }
+    }
+    sleeper_->sleep_for(session, gate_);
+}
+
+/// One gate for each session and each connection of ours: a sleep for another session, or before
+/// the gate of a connection that is gone, ends at once.
+bool waiting_room::shut_gate_for(std::int64_t session) {
+    namespace wake_up = strategy::wake_up;
+    if (gate_ != 0 && gate_session_ == session) return true;
+    if (gate_ != 0) wake_up::open_gate(*db_, std::exchange(gate_, 0), soon());
+    const auto next = engine_.next_id();
+    if (!wake_up::shut_gate(*db_, next, soon())) {
+        may_sleep_ = false;
+        return false;
+    }
+    gate_ = next;
+    gate_session_ = session;
+    return true;
+}
+
+/// On the sleeper's thread. A sleep that has not begun yet cannot be ended: a look when it has, and
+/// more of them, as a busy machine may take its time with the beginning.
+void waiting_room::before_sleep() {
+    const guard lock{mutex_};
+    if (turns_.empty()) return;
+    sleep_began_ = true;
+    poll_at_ = std::min(poll_at_, now() + first_look);
+    poke();
+}
+
+/// On the sleeper's thread.
+void waiting_room::woken(sql::connection& db, sql::deadline until) {
+    constexpr std::size_t many = 64;
+    engine_.count(engine::counter::wake_ups);
+    std::int64_t session = 0;
+    std::vector<std::string> names;
+    {
+        const guard lock{mutex_};
+        for (const auto& [grant_id, each] : turns_) {
+            if (session == 0) session = each->ours->id();
+            if (each->ours->id() == session) names.push_back(each->name);
+        }
+    }
+    std::ranges::sort(names);
+    names.erase(std::unique(names.begin(), names.end()), names.end());
+    // One look at all places costs less than to ask for so many.
+    if (names.size() > many) return look_at_all();
+    const nanoseconds sent = engine_.clock().now();
+    for (const auto& [grant_id, granted] : queue_.served_of(db, session, names, until)) {
+        std::shared_ptr<turn> which;
+        {
+            const guard lock{mutex_};
+            const auto found = turns_.find(grant_id);
+            if (found == turns_.end()) continue;  // held before, or told by somebody else
+            which = found->second;
+        }
+        serve(which, granted.token, sent, granted.deadline_us);
+    }
+}
+
+/// What was said to us, also while statements ran.
+void waiting_room::hear() {
+    if (notifications_ == nullptr || !db_->alive()) return;
+    for (auto all = notifications_->take(); !all.empty(); all = notifications_->take()) {
+        for (const auto& said : all) heard(said.payload);
+    }
+}
+
+void waiting_room::heard(std::string_view payload) {
+    if (payload.empty()) {
+        // Others may commit thousands of times a second, and most of it is not about us: who stands
+        // far behind need not look at each hand-over.
+        constexpr nanoseconds quickest_hand_over = 300us;
+        constexpr std::int64_t far = 64;
+        const auto before_us = std::min(round_.first, far) - 1;
+        const nanoseconds rest =
+            before_us == 0 ? std::max<nanoseconds>(200us, poll_cost_)
+                           : std::max<nanoseconds>(before_us * quickest_hand_over, 5 * poll_cost_);
+        const guard lock{mutex_};
+        poll_at_ = std::min(poll_at_, last_poll_ + rest);
+        return;
+    }
+    const auto space = std::min(payload.find(' '), payload.size() - 1);
+    std::int64_t grant_id = 0;
+    std::int64_t token = 0;
+    if (!read(payload.substr(0, space), grant_id)) return;
+    if (!read(payload.substr(space + 1), token)) return;
+    std::shared_ptr<turn> which;
+    {
+        const guard lock{mutex_};
+        const auto found = turns_.find(grant_id);
+        if (found == turns_.end()) return;
+        which = found->second;
+    }
+    engine_.count(engine::counter::wake_ups);
+    // Sent by the transaction that wrote the grant, and delivered after its durable commit: so it
+    // is believed, and then verified. Of a deadline it tells nothing: there we ask first.
+    if (!which->has_deadline) serve(which, token, engine_.clock().now(), std::nullopt);
+    const guard lock{mutex_};
+    told_.push_back({which, which->granted, token, which->granted ? now() + rush : now()});
+}
+
+void waiting_room::cancel_places() {
+    std::vector<std::shared_ptr<turn>> given_up;
+    {
+        const guard lock{mutex_};
+        given_up = std::exchange(cancels_, {});
+        std::erase_if(given_up, [](const auto& each) { return each->over(); });
+    }
+    if (given_up.empty()) return;
+    std::vector<std::int64_t> ids;
+    for (const auto& each : given_up) ids.push_back(each->grant_id);
+    try {
+        const auto deleted = queue_.cancel(*db_, ids, soon_for_a_write());
+        while (!given_up.empty()) {
+            const auto& last = given_up.back();
+            answer_cancelled(last, std::ranges::find(deleted, last->grant_id) != deleted.end());
+            given_up.pop_back();
+        }
+    } catch (...) {
+        const guard lock{mutex_};
+        cancels_.insert(cancels_.end(), given_up.begin(), given_up.end());
+        throw;
+    }
+}
+
+/// A place that is gone was served, unless somebody else deleted it.
+void waiting_room::answer_cancelled(const std::shared_ptr<turn>& which, bool deleted) {
+    if (!deleted) {
+        const nanoseconds sent = engine_.clock().now();
+        const auto granted =
+            queue_.served(*db_, which->name, which->ours->id(), which->grant_id, soon());
+        if (granted) return serve(which, granted->token, sent, granted->deadline_us);
+    }
+    const guard lock{mutex_};
+    // Told by somebody else meanwhile, it may even have been released by now.
+    if (which->over()) return;
+    if (deleted) {
+        which->ours->forget(which->grant_id);
+    } else {
+        engine_.give_back(*which->ours, which->name, which->grant_id);
+    }
+    end(*which, turn::state::cancelled);
+    engine_.count(engine::counter::cancelled);
+    // It may have been chosen by a grant_next that found it gone.
+    plan(looks_, which->name, {now(), 0ns});
+}
+
+void waiting_room::ask_after_sessions() {
+    for (;;) {
+        std::int64_t ended = 0;
+        {
+            const guard lock{mutex_};
+            if (ended_.empty()) return;
+            ended = ended_.back();
+        }
+        const auto names = queue_.names_after(*db_, ended, soon());
+        const guard lock{mutex_};
+        std::erase(ended_, ended);
+        for (const auto& name : names) plan(hand_on_, name, {now(), 0ns});
+    }
+}
+
+/// The entries of a list whose time has come.
+std::vector<std::pair<std::string, waiting_room::due>> waiting_room::take_due(agenda& list) {
+    const guard lock{mutex_};
+    std::vector<std::pair<std::string, due>> taken;
+    for (auto entry = list.begin(); entry != list.end();) {
+        if (entry->second.at > now()) {
+            ++entry;
+            continue;
+        }
+        taken.emplace_back(entry->first, entry->second);
+        entry = list.erase(entry);
+    }
+    return taken;
+}
+
+void waiting_room::look_for_waiters() {
+    const auto looks = take_due(looks_);
+    if (looks.empty()) return;
+    std::vector<std::string> names;
+    for (const auto& [name, when] : looks) names.push_back(name);
+    try {
+        const auto waited_for = queue_.waited_for(*db_, names, soon());
+        for (const auto& name : waited_for) engine_.note_contended(name);
+        const guard lock{mutex_};
+        for (const auto& name : waited_for) plan(hand_on_, name, {now(), 0ns});
+        for (const auto& [name, when] : looks) {
+            if (when.again == 0) continue;
+            plan(looks_, name, {now() + 2 * when.pause, 2 * when.pause, when.again - 1});
+        }
+    } catch (...) {
+        const guard lock{mutex_};
+        for (const auto& [name, when] : looks) plan(looks_, name, when);
+        throw;
+    }
+}
+
+void waiting_room::hand_on_due() {
+    auto names = take_due(hand_on_);
+    while (!names.empty()) {
+        const auto name = names.back().first;
+        auto& when = names.back().second;
+        try {
+            if (!stopping_) hand_on(name);
+        } catch (...) {
+            const bool busy = is_busy();
+            // Somebody's transaction has the row. It is not our turn to wait there, nor to forget.
+            when.pause = std::clamp<nanoseconds>(2 * when.pause, 100ms, 1s);
+            when.at = now() + when.pause;
+            const guard lock{mutex_};
+            if (!busy) {
+                for (const auto& [rest, its] : names) plan(hand_on_, rest, its);
+                throw;
+            }
+            plan(hand_on_, name, when);
+        }
+        names.pop_back();
+        hear();
+    }
+}
+
+/// Within a handler: whether what was caught says that a row is locked, and no more.
+bool waiting_room::is_busy() const {
+    try {
+        throw;
+    } catch (const error& failure) {
+        return failure.retryable() && db_->alive();
+    } catch (...) {
+        return false;
+    }
+}
+
+void waiting_room::hand_on(const std::string& name) {
+    const auto next = queue_.grant_next(*db_, name, soon_for_a_write());
+    if (!next) return;
+    handed_over(*next);
+    engine_.wake(*db_, *next, soon());
+}
+
+void waiting_room::verify_told() {
+    for (;;) {
+        told one;
+        {
+            const guard lock{mutex_};
+            const auto next =
+                std::ranges::find_if(told_, [&](const told& each) { return each.at <= now(); });
+            if (next == told_.end()) return;
+            one = *next;
+        }
+        // One that was released meanwhile harms nobody.
+        if (!one.granted || one.granted->now == grant::state::held) verify(one);
+        const guard lock{mutex_};
+        std::erase_if(told_, [&](const told& each) { return each.which == one.which; });
+    }
+}
+
+void waiting_room::verify(const told& one) {
+    const nanoseconds sent = engine_.clock().now();
+    const auto found =
+        queue_.served(*db_, one.which->name, one.which->ours->id(), one.which->grant_id, soon());
+    if (!one.granted) {
+        if (found) serve(one.which, found->token, sent, found->deadline_us);
+        return;
+    }
+    if (!found || found->token != one.token) engine_.refuted(*one.granted);
+}
+
+/// One look at all queues we stand in.
+void waiting_room::poll() {
+    constexpr std::size_t few = 64;  // places, to be looked at one by one
+    std::vector<std::shared_ptr<turn>> standing;
+    {
+        const guard lock{mutex_};
+        if (turns_.empty() || poll_due() > now()) return;
+        poll_wanted_ = false;
+        poll_at_ = alarm::never;
+        for (const auto& [grant_id, each] : turns_) {
+            if (each->now == turn::state::waiting && !each->giving_up) standing.push_back(each);
+        }
+    }
+    last_poll_ = now();
+    auto seen_before = std::exchange(round_, {});
+    round_.whole = standing.size() > few || last_poll_ >= whole_poll_at_;
+    if (round_.whole) whole_poll_at_ = last_poll_ + options_.poll_interval;
+    (round_.whole ? strays_ : round_.strays) = std::move(seen_before.strays);
+    try {
+        // Of one session, but for the moment in which one is lost.
+        while (!standing.empty()) {
+            const auto ours = standing.front()->ours;
+            // Not that of std::ranges: clang 14 cannot compile what it returns.
+            const auto others =
+                std::stable_partition(standing.begin(), standing.end(),
+                                      [&](const auto& each) { return each->ours == ours; });
+            poll(ours, {standing.begin(), others});
+            standing.erase(standing.begin(), others);
+        }
+    } catch (...) {
+        const guard lock{mutex_};
+        poll_wanted_ = true;
+        throw;
+    }
+    poll_cost_ = now() - last_poll_;
+    pace();
+}
+
+void waiting_room::poll(const std::shared_ptr<session>& ours,
+                        const std::vector<std::shared_ptr<turn>>& standing) {
+    if (!ours->trust()->open(engine_.clock().now())) {
+        engine_.lose_session(*ours, loss_reason::trust_window_passed);
+        return session_lost(ours->id(), loss_reason::trust_window_passed);
+    }
+    std::vector<std::int64_t> ids;
+    for (const auto& each : standing) ids.push_back(each->grant_id);
+    const auto seen = round_.whole ? queue_.places_of(*db_, ours->id(), soon())
+                                   : queue_.places_at(*db_, ours->id(), ids, soon());
+    engine_.count(engine::counter::polls);
+    if (!seen.session_live) {
+        engine_.lose_session(*ours, loss_reason::session_ended);
+        return session_lost(ours->id(), loss_reason::session_ended);
+    }
+    std::unordered_map<std::int64_t, const strategy::place*> places;
+    for (const auto& each : seen.waiting) {
+        places.emplace(each.grant_id, &each);
+        look_after(each, *ours);
+    }
+    for (const auto& each : standing) {
+        const auto found = places.find(each->grant_id);
+        if (found == places.end()) {
+            ask_after(each);
+        } else {
+            see(each, *found->second);
+        }
+    }
+    look_for_deadlocks(*ours, standing);
+}
+
+/// What our place shows of its lease and its holder.
+void waiting_room::look_after(const strategy::place& at, session& ours) {
+    if (!ours.knows(at.grant_id)) {
+        // Over since this was read; or nobody here waits at it, an insertion that came late, and
+        // then it stands there the next time, too.
+        if (ours.is_unresolved(at.grant_id)) return;
+        round_.strays.insert(at.grant_id);
+        if (strays_.contains(at.grant_id)) engine_.give_back(ours, at.name, at.grant_id);
+        return;
+    }
+    if (at.holder_expired) {
+        // Ended first, in a commit of its own; only then may the lease row change (I3).
+        if (engine_.protocol_.end_expired_session(*db_, at.holder_session, soon_for_a_write())) {
+            const guard lock{mutex_};
+            ended_.push_back(at.holder_session);
+        }
+    }
+    // They come in the order of their tickets: the first of a name covers the others.
+    if (at.overtaken && round_.rewound.insert(at.name).second) rewind(at);
+    const guard lock{mutex_};
+    if (at.free || at.holder_expired || at.overtaken) plan(hand_on_, at.name, {now(), 0ns});
+    if (at.remaining > 0us) {
+        round_.expiry = std::min<nanoseconds>(round_.expiry, last_poll_ + at.remaining + 1ms);
+    }
+}
+
+/// Nobody else would ever find this place. A look soon tells whether it helped: the lease's row may
+/// be somebody's for long.
+void waiting_room::rewind(const strategy::place& at) {
+    round_.expiry = std::min<nanoseconds>(round_.expiry, last_poll_ + 250ms);
+    try {
+        queue_.rewind(*db_, at.name, at.ticket, soon_for_a_write());
+    } catch (const error& failure) {
+        if (!failure.retryable() || !db_->alive()) throw;
+    }
+}
+
+void waiting_room::see(const std::shared_ptr<turn>& which, const strategy::place& at) {
+    round_.first = std::min(round_.first, at.position);
+    {
+        const guard lock{mutex_};
+        if (which->over() || which->position == at.position) return;
+        which->position = at.position;
+    }
+    round_.changed = true;
+    if (!options_.on_event) return;
+    engine_.report(
+        {.kind = event_kind::waiting,
+         .name = which->name,
+         .session = which->ours->id(),
+         .position = at.position,
+         .waited = std::chrono::duration_cast<microseconds>(steady::now() - which->since)});
+}
+
+/// Our ticket is not there: it was served, or the server lost it in a crash, or somebody deleted
+/// it.
+void waiting_room::ask_after(const std::shared_ptr<turn>& missing) {
+    {
+        const guard lock{mutex_};
+        if (missing->over()) return;
+    }
+    const nanoseconds sent = engine_.clock().now();
+    const auto granted =
+        queue_.served(*db_, missing->name, missing->ours->id(), missing->grant_id, soon());
+    round_.changed = true;
+    if (granted) return serve(missing, granted->token, sent, granted->deadline_us);
+    const guard lock{mutex_};
+    if (missing->over()) return;
+    // Should it turn up after all, on a server that lags behind, nobody waits there any more.
+    engine_.give_back(*missing->ours, missing->name, missing->grant_id);
+    end(*missing, turn::state::vanished);
+}
+
+/// Only a thread that holds a lease while it waits for another can be part of a circle.
+void waiting_room::look_for_deadlocks(session& ours,
+                                      const std::vector<std::shared_ptr<turn>>& standing) {
+    if (options_.deadlock_detection == deadlock_detection::off) return;
+    const bool possible = std::ranges::any_of(
+        standing, [&](const auto& each) { return ours.holds_for(each->thread); });
+    if (!possible) return;
+    for (const auto& circle : queue_.deadlocks(*db_, ours.id(), soon())) give_way(circle, ours);
+}
+
+/// The place is given up before its thread is told: were it served meanwhile there would be no
+/// deadlock.
+void waiting_room::give_way(const strategy::deadlock_found& circle, session& ours) {
+    std::shared_ptr<turn> which;
+    {
+        const guard lock{mutex_};
+        const auto found = turns_.find(circle.grant_id);
+        if (found == turns_.end() || found->second->giving_up) return;
+        which = found->second;
+    }
+    const std::array<std::int64_t, 1> id{circle.grant_id};
+    if (queue_.cancel(*db_, id, soon_for_a_write()).empty()) return;
+    ours.forget(circle.grant_id);
+    engine_.count(engine::counter::deadlocks);
+    const guard lock{mutex_};
+    plan(hand_on_, which->name, {now(), 0ns});
+    if (which->over()) return;
+    end(*which, turn::state::failed,
+        error{errc::deadlock, "a circle of waiters: " + circle.description +
+                                  "; release what this thread holds, then start over"});
+}
+
+/// When to look again. Where nobody wakes us: soon, the sooner the nearer our turn is, then with
+/// growing pauses, and from the beginning when something changed. Where a sleep can be ended: soon
+/// after it began, as a wake-up that came too early was not heard.
+void waiting_room::pace() {
+    constexpr std::int64_t no_matter = 64;
+    const nanoseconds longest = options_.poll_interval;
+    const bool began = [this] {
+        const guard lock{mutex_};
+        return std::exchange(sleep_began_, false);
+    }();
+    if (listening_for_ != 0) {
+        pause_ = longest;
+    } else if (is_asleep()) {
+        pause_ = std::min<nanoseconds>(longest, 4 * (began ? first_look : pause_));
+    } else if (round_.changed || pause_ == 0ns) {
+        pause_ = std::min<nanoseconds>(longest, 2ms * std::min(round_.first, no_matter));
+    } else {
+        pause_ = std::min(longest, pause_ + pause_ / 2);
+    }
+    const guard lock{mutex_};
+    poll_at_ = std::min({poll_at_, last_poll_ + pause_, round_.expiry});
+}
+
+/// Whether our session sleeps in the server and can be woken there.
+bool waiting_room::is_asleep() const {
+    const auto ours = engine_.current();
+    return ours && sleeper_ && sleeper_->asleep_for() == ours->id();
+}
+
+sql::deadline waiting_room::soon() const {
+    return steady::now() + options_.statement_deadline;
+}
+
+/// SQLite has no time limit of its own for locks: a busy file is one for the next round.
+sql::deadline waiting_room::soon_for_a_write() const {
+    if (db_->speaks() != sql::dialect::sqlite) return soon();
+    return steady::now() + std::min<nanoseconds>(sqlite_lock_wait, options_.statement_deadline);
+}
+
+}  // namespace rowlock::detail

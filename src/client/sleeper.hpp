@@ -1,0 +1,77 @@
+#pragma once
+
+#include <rowlock/sql/connection.hpp>
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <thread>
+
+namespace rowlock::detail {
+
+/// Where the database cannot notify (MySQL, MariaDB): a thread that sleeps in the server for the
+/// sake of a session, as long as somebody waits in it, and is woken there by whoever serves it. It
+/// reads what it was woken for itself: nothing else that its client does can hold that up.
+class sleeper {
+public:
+    struct surroundings {
+        std::function<std::unique_ptr<sql::connection>(sql::deadline)> connect;
+        /// The sleep is about to begin: what was said until it has begun is not heard.
+        std::function<void()> on_sleep;
+        /// To read what was served, on the connection of the sleep.
+        std::function<void(sql::connection&, sql::deadline)> on_woken;
+        /// Nobody can be woken now, or what was read is not known.
+        std::function<void()> on_doubt;
+        /// For connecting, and for the server to answer when a sleep is over.
+        std::chrono::milliseconds statement_deadline;
+    };
+
+    /// @throws std::system_error if no thread can be started
+    explicit sleeper(surroundings around);
+    sleeper(const sleeper&) = delete;
+    sleeper& operator=(const sleeper&) = delete;
+    /// Waits for the sleep that is under way: two seconds at most while the server answers, no time
+    /// if its gate was opened.
+    ~sleeper();
+
+    /// Before a gate that is shut. What is slept already is slept to its end.
+    void sleep_for(std::int64_t session, std::int64_t gate) noexcept;
+    void pause() noexcept;  ///< nobody waits: no further sleep for now
+    /// The session whose sleep is under way or about to be, so that it can be woken, or 0.
+    [[nodiscard]] std::int64_t asleep_for() const noexcept { return asleep_for_; }
+    [[nodiscard]] bool connected() const noexcept { return connected_; }
+    void stop() noexcept;  ///< no further sleep ever
+
+private:
+    struct place {
+        std::int64_t session = 0;  ///< 0: none
+        std::int64_t gate = 0;
+        bool operator==(const place&) const = default;
+    };
+
+    void run() noexcept;
+    bool sleep(const place& where) noexcept;
+    void connect(const place& where);
+    void disconnect() noexcept;
+    void read_what_was_served() noexcept;
+
+    const surroundings around_;
+    std::mutex mutex_;
+    std::condition_variable changed_;
+    place wanted_;
+    bool stopping_ = false;
+    std::atomic<std::int64_t> asleep_for_{0};
+    std::atomic<bool> connected_{false};
+
+    // Of the thread alone.
+    std::unique_ptr<sql::connection> db_;
+    place connected_for_;
+    std::int64_t opened_ = 0;  ///< the last gate that was found open
+
+    std::thread thread_;
+};
+
+}  // namespace rowlock::detail

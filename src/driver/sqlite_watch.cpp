@@ -1,0 +1,159 @@
+#include "driver/sqlite_watch.hpp"
+
+#include <rowlock/error.hpp>
+
+#include <sys/epoll.h>
+#include <sys/inotify.h>
+#include <sys/timerfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstddef>
+#include <cstring>
+#include <system_error>
+
+namespace rowlock::sqlite {
+namespace {
+
+using namespace std::chrono_literals;
+using std::chrono::nanoseconds;
+
+// A commit with an fsync takes about so long on a good disk.
+constexpr auto first_pause = 200us;
+// While writes go on without a commit (a long transaction).
+constexpr auto longest_deafness = 10ms;
+// A commit that was written shows within the time of an fsync. Later ones are found by polling.
+constexpr auto patience = 1s;
+// One report costs its reader a few statements.
+constexpr auto report_spacing = 1ms;
+constexpr auto reports_at_once = 8;
+// Reads of the kernel's queue, of some hundred events each, before a look.
+constexpr int most_reads = 16;
+
+error no_watch(const std::string& where, int number) {
+    std::string text =
+        where + " cannot be watched for changes: " + std::generic_category().message(number);
+    if (number == EMFILE || number == ENOSPC) {
+        text +=
+            "; raise fs.inotify.max_user_instances or max_user_watches, or the limit of open "
+            "files";
+    }
+    return {errc::unsupported, text};
+}
+
+}  // namespace
+
+file_watch::file_watch(const std::string& path, const std::string& where)
+    : path_{path}, log_path_{path + "-wal"} {
+    inotify_ = ::inotify_init1(IN_NONBLOCK | IN_CLOEXEC);
+    if (inotify_ >= 0) timer_ = ::timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC);
+    if (timer_ >= 0) epoll_ = ::epoll_create1(EPOLL_CLOEXEC);
+    bool made = epoll_ >= 0;
+    for (const int each : {inotify_, timer_}) {
+        epoll_event wanted{.events = EPOLLIN, .data = {}};
+        made = made && ::epoll_ctl(epoll_, EPOLL_CTL_ADD, each, &wanted) == 0;
+    }
+    if (made) {
+        (void)watch_files();
+        made = file_ >= 0 && log_failure_ == 0;
+        if (log_failure_ != 0) errno = log_failure_;
+    }
+    if (made) return;
+    const int number = errno;
+    close_all();
+    throw no_watch(where, number);
+}
+
+file_watch::~file_watch() {
+    close_all();
+}
+
+bool file_watch::was_written() {
+    alignas(inotify_event) std::array<char, 4096> buffer{};
+    bool any = false;
+    bool other_files = log_ < 0;  // the log may be made at any time
+    for (int reads = 0; reads < most_reads; ++reads) {
+        const auto size = ::read(inotify_, buffer.data(), buffer.size());
+        if (size <= 0) break;
+        any = true;
+        for (std::size_t at = 0; at < static_cast<std::size_t>(size);) {
+            inotify_event event{};
+            std::memcpy(&event, buffer.data() + at, sizeof event);
+            if (event.mask != IN_MODIFY) other_files = true;
+            at += sizeof event + event.len;
+        }
+    }
+    // First the watch, then the look: what is written in between is told once more.
+    const bool found = other_files && watch_files();
+    return any || found;
+}
+
+void file_watch::looked(time_point now, bool written, bool changed) {
+    if (written) {
+        last_written_ = now;
+        if (!pending_since_) pending_since_ = now;
+    }
+    if (changed) {
+        // There is one writer at a time. If nothing was written since a look that did not show the
+        // change, then what was pending is what shows now. Otherwise a second may be under way.
+        pending_since_ = written ? std::optional{now} : std::nullopt;
+        reports_paid_until_ =
+            std::max(reports_paid_until_, now - reports_at_once * report_spacing) + report_spacing;
+        deaf_until_ = reports_paid_until_;
+    }
+    if (pending_since_ && now - last_written_ > patience) pending_since_.reset();
+    std::optional<time_point> next;
+    if (pending_since_) {
+        const nanoseconds pause = std::max<nanoseconds>(first_pause, (now - *pending_since_) / 4);
+        next = now + pause;
+        if (written) {
+            next = now + std::min<nanoseconds>(pause, longest_deafness);
+            deaf_until_ = std::max(deaf_until_, *next);
+        }
+    }
+    const bool deaf = deaf_until_ > now;
+    if (deaf) next = std::max(next.value_or(deaf_until_), deaf_until_);
+    listen_to_writers(!deaf);
+    wake_at(next);
+}
+
+// True if there is a file that was not watched before.
+bool file_watch::watch_files() {
+    // IN_ATTRIB: a file that was removed while it is open.
+    constexpr std::uint32_t events = IN_MODIFY | IN_ATTRIB | IN_DELETE_SELF | IN_MOVE_SELF;
+    const int log = ::inotify_add_watch(inotify_, log_path_.c_str(), events);
+    log_failure_ = log >= 0 || errno == ENOENT ? 0 : errno;
+    const int file = ::inotify_add_watch(inotify_, path_.c_str(), events);
+    const bool fresh = (log >= 0 && log != log_) || (file >= 0 && file != file_);
+    log_ = log;
+    file_ = file;
+    return fresh;
+}
+
+void file_watch::listen_to_writers(bool listen) {
+    if (listen == listening_) return;
+    epoll_event wanted{.events = listen ? EPOLLIN : 0U, .data = {}};
+    if (::epoll_ctl(epoll_, EPOLL_CTL_MOD, inotify_, &wanted) == 0) listening_ = listen;
+}
+
+// Also takes back that the time has come.
+void file_watch::wake_at(std::optional<time_point> when) const {
+    itimerspec at{};
+    if (when) {
+        const auto since = std::max<nanoseconds>(when->time_since_epoch(), 1ns);
+        const auto whole = std::chrono::floor<std::chrono::seconds>(since);
+        at.it_value.tv_sec = whole.count();
+        at.it_value.tv_nsec = (since - whole).count();
+    }
+    (void)::timerfd_settime(timer_, TFD_TIMER_ABSTIME, &at, nullptr);
+}
+
+void file_watch::close_all() noexcept {
+    for (const int each : {epoll_, timer_, inotify_}) {
+        if (each >= 0) ::close(each);
+    }
+}
+
+}  // namespace rowlock::sqlite

@@ -1,0 +1,302 @@
+#include "strategy/queue_protocol.hpp"
+
+#include "strategy/run_statement.hpp"
+#include "strategy/transaction_scope.hpp"
+#include "strategy/wait_graph.hpp"
+#include <rowlock/error.hpp>
+
+#include <algorithm>
+#include <array>
+#include <set>
+
+namespace rowlock::strategy {
+namespace {
+
+using sql::value;
+using std::chrono::microseconds;
+
+/// How many values a statement with a fixed list takes; a shorter list repeats its first.
+constexpr std::size_t list_size = 16;
+/// Nothing before the list.
+constexpr std::array<value, 0> alone{};
+
+/// Runs `what` for every 16 of `items`, with `first` before them.
+template <std::size_t Count, typename Item, typename Use>
+void for_each_list(sql::connection& db, const sql::statement& what,
+                   const std::array<value, Count>& first, std::span<const Item> items,
+                   sql::deadline until, Use use) {
+    for (std::size_t from = 0; from < items.size(); from += list_size) {
+        const auto part = items.subspan(from, std::min(list_size, items.size() - from));
+        std::array<value, Count + list_size> parameters{};
+        std::ranges::copy(first, parameters.begin());
+        for (std::size_t i = 0; i < list_size; ++i) {
+            parameters[Count + i] = value{part[i < part.size() ? i : 0]};
+        }
+        use(db.execute(what, parameters, until));
+    }
+}
+
+std::string array_text(std::span<const std::int64_t> numbers) {
+    std::string text = "{";
+    for (const auto number : numbers) {
+        if (text.size() > 1) text += ',';
+        text += std::to_string(number);
+    }
+    return text + '}';
+}
+
+std::vector<std::int64_t> first_column(const sql::result& rows) {
+    std::vector<std::int64_t> numbers;
+    numbers.reserve(rows.rows());
+    for (std::size_t row = 0; row < rows.rows(); ++row) numbers.push_back(rows.integer(row, 0));
+    return numbers;
+}
+
+/// The columns of places: one row for each place, or one with NULLs.
+places read_places(const sql::result& rows) {
+    places found{rows.integer(0, 0) != 0, {}};
+    for (std::size_t row = 0; row < rows.rows(); ++row) {
+        if (rows.is_null(row, 1)) continue;
+        found.waiting.push_back({.name = std::string{rows.text(row, 1)},
+                                 .grant_id = rows.integer(row, 2),
+                                 .ticket = rows.integer(row, 3),
+                                 .position = rows.integer(row, 4),
+                                 .free = rows.integer(row, 5) != 0,
+                                 .holder_session = rows.maybe_integer(row, 6).value_or(0),
+                                 .holder_expired = rows.integer(row, 7) != 0,
+                                 .remaining = microseconds{rows.integer(row, 8)},
+                                 .overtaken = rows.columns() > 9 && rows.integer(row, 9) != 0});
+    }
+    return found;
+}
+
+std::optional<handed_over> read_handed_over(const sql::result& row, std::size_t column) {
+    if (row.is_null(0, column)) return std::nullopt;
+    return handed_over{row.integer(0, column), row.integer(0, column + 1),
+                       row.integer(0, column + 2)};
+}
+
+/// Those who lose a race look again; each time somebody else got on. The deadline bounds it.
+void check_time(sql::deadline until) {
+    if (std::chrono::steady_clock::now() < until) return;
+    throw error{errc::timed_out,
+                "the lease could not be handed over before the deadline: others were faster again "
+                "and again"};
+}
+
+/// The row of the statement next_waiter.
+class queue_look {
+public:
+    explicit queue_look(sql::result row) : row_{std::move(row)} {
+        if (!row_.empty()) return;
+        throw error{errc::schema_outdated,
+                    "the token floor's row is missing: restore it with `rowlock migrate`'s SQL"};
+    }
+
+    [[nodiscard]] bool present() const { return row_.integer(0, 1) != 0; }
+    [[nodiscard]] bool free() const { return row_.integer(0, 3) != 0; }
+    [[nodiscard]] bool is_grant(std::int64_t session, std::int64_t grant_id) const {
+        return row_.maybe_integer(0, 4) == session && row_.maybe_integer(0, 5) == grant_id;
+    }
+    [[nodiscard]] bool waited() const { return !row_.is_null(0, 6); }
+
+    /// Gives the lease to the waiter that was seen: the lease's row by compare-and-set on the token
+    /// that was seen, then the ticket by its key, both or neither. Lease first: whoever deletes a
+    /// ticket waits for nothing more. Nothing here touches a session's row, so no heartbeat waits.
+    [[nodiscard]] std::optional<handed_over> give(sql::connection& db,
+                                                  const dialect::statements& sql,
+                                                  std::string_view name,
+                                                  sql::deadline until) const {
+        const handed_over next{row_.integer(0, 7), row_.integer(0, 8), row_.integer(0, 0)};
+        transaction_scope transaction{db, until};
+        const auto taken = run(db, *sql.take, until, name, next.session, next.grant_id, text(9),
+                               text(10), row_.maybe_integer(0, 11), row_.integer(0, 2), next.token);
+        if (taken.affected() != 1) return std::nullopt;
+        if (run(db, *sql.delete_waiter, until, row_.integer(0, 6)).affected() != 1) {
+            return std::nullopt;  // cancelled meanwhile
+        }
+        transaction.commit(until);
+        return next;
+    }
+
+private:
+    [[nodiscard]] value text(std::size_t column) const {
+        return row_.is_null(0, column) ? value{} : value{row_.text(0, column)};
+    }
+
+    sql::result row_;
+};
+
+void restore_lease(sql::connection& db, const dialect::statements& sql, std::string_view name,
+                   sql::deadline until) {
+    try {
+        run(db, sql.restore_lease, until, name);
+    } catch (const error& failure) {
+        if (failure.kind() != errc::unique_violation) throw;  // somebody else did it
+    }
+}
+
+}  // namespace
+
+void queue_protocol::enqueue(sql::connection& db, const grant_request& request,
+                             sql::deadline until) const {
+    try {
+        run(db, leases_.sql().enqueue, until, request.name, request.session, request.grant_id,
+            text_or_null(request.thread), text_or_null(request.note), request.deadline_us);
+    } catch (const error& failure) {
+        // A repetition. Where the statement has no word for it this comes as an error.
+        if (failure.kind() != errc::unique_violation) throw;
+    }
+}
+
+std::vector<std::int64_t> queue_protocol::cancel(sql::connection& db,
+                                                 std::span<const std::int64_t> grant_ids,
+                                                 sql::deadline until) const {
+    const auto& sql = leases_.sql();
+    if (grant_ids.empty()) return {};
+    if (db.speaks() == sql::dialect::postgresql) {
+        return first_column(run(db, *sql.cancel, until, array_text(grant_ids)));
+    }
+    std::vector<std::int64_t> deleted;
+    if (sql.cancel) {
+        for_each_list(db, *sql.cancel, alone, grant_ids, until, [&](const sql::result& rows) {
+            for (const auto grant_id : first_column(rows)) deleted.push_back(grant_id);
+        });
+        return deleted;
+    }
+    for_each_list(db, *sql.tickets, alone, grant_ids, until, [&](const sql::result& rows) {
+        if (rows.empty()) return;
+        // One commit for all; in ticket order, so two of us cannot wait in a circle.
+        std::optional<transaction_scope> transaction;
+        if (rows.rows() > 1) transaction.emplace(db, until);
+        std::vector<std::int64_t> gone;
+        for (std::size_t row = 0; row < rows.rows(); ++row) {
+            if (run(db, *sql.delete_waiter, until, rows.integer(row, 1)).affected() == 0) continue;
+            gone.push_back(rows.integer(row, 0));
+        }
+        if (transaction) transaction->commit(until);
+        deleted.insert(deleted.end(), gone.begin(), gone.end());
+    });
+    return deleted;
+}
+
+places queue_protocol::places_of(sql::connection& db, std::int64_t session,
+                                 sql::deadline until) const {
+    return read_places(run(db, leases_.sql().places, until, session));
+}
+
+places queue_protocol::places_at(sql::connection& db, std::int64_t session,
+                                 std::span<const std::int64_t> grant_ids,
+                                 sql::deadline until) const {
+    const auto& sql = leases_.sql();
+    if (!sql.places_at) return places_of(db, session, until);
+    return read_places(run(db, *sql.places_at, until, session, array_text(grant_ids)));
+}
+
+void queue_protocol::rewind(sql::connection& db, std::string_view name, std::int64_t ticket,
+                            sql::deadline until) const {
+    const auto& sql = leases_.sql();
+    if (sql.rewind) run(db, *sql.rewind, until, name, ticket);
+}
+
+std::optional<queue_grant> queue_protocol::served(sql::connection& db, std::string_view name,
+                                                  std::int64_t session, std::int64_t grant_id,
+                                                  sql::deadline until) const {
+    const auto row = run(db, leases_.sql().served, until, name, session, grant_id);
+    if (row.empty()) return std::nullopt;
+    return queue_grant{row.integer(0, 0), row.maybe_integer(0, 1)};
+}
+
+std::vector<served_place> queue_protocol::served_of(sql::connection& db, std::int64_t session,
+                                                    std::span<const std::string> names,
+                                                    sql::deadline until) const {
+    std::vector<served_place> found;
+    const std::array first{value{session}};
+    for_each_list(db, *leases_.sql().served_of, first, names, until, [&](const sql::result& rows) {
+        for (std::size_t row = 0; row < rows.rows(); ++row) {
+            found.push_back(
+                {rows.integer(row, 0), {rows.integer(row, 1), rows.maybe_integer(row, 2)}});
+        }
+    });
+    return found;
+}
+
+std::optional<handed_over> queue_protocol::grant_next(sql::connection& db, std::string_view name,
+                                                      sql::deadline until) const {
+    const auto& sql = leases_.sql();
+    for (;; check_time(until)) {
+        if (sql.grant_next) {
+            const auto row = run(db, *sql.grant_next, until, name);
+            if (auto next = read_handed_over(row, 2)) return next;
+            if (row.integer(0, 0) == 0) return std::nullopt;
+            if (row.integer(0, 1) != 0) restore_lease(db, sql, name, until);
+            continue;
+        }
+        const queue_look seen{run(db, *sql.next_waiter, until, name)};
+        if (!seen.free() || !seen.waited()) return std::nullopt;
+        if (!seen.present()) {
+            restore_lease(db, sql, name, until);
+        } else if (auto next = seen.give(db, sql, name, until)) {
+            return next;
+        }
+    }
+}
+
+release_outcome queue_protocol::release(sql::connection& db, std::string_view name,
+                                        std::int64_t session, std::int64_t grant_id, bool contended,
+                                        sql::deadline until) const {
+    const auto& sql = leases_.sql();
+    if (sql.hand_over) {
+        const int may_be_asynchronous = db.keeps_session_state() ? 1 : 0;
+        if (!contended &&
+            run(db, *sql.release_unwaited, until, name, session, grant_id, may_be_asynchronous)
+                    .affected() > 0) {
+            return {true, std::nullopt};
+        }
+        const auto row =
+            run(db, *sql.hand_over, until, name, session, grant_id, may_be_asynchronous);
+        return {row.integer(0, 0) != 0, read_handed_over(row, 1)};
+    }
+    if (sql.release_unwaited && !contended) {
+        if (run(db, *sql.release_unwaited, until, name, session, grant_id).affected() > 0) {
+            return {true, std::nullopt};
+        }
+        contended = true;
+    }
+    for (; contended; check_time(until)) {
+        const queue_look seen{run(db, *sql.next_waiter, until, name)};
+        if (!seen.is_grant(session, grant_id) || !seen.waited()) break;
+        if (auto next = seen.give(db, sql, name, until)) return {true, next};
+    }
+    return {leases_.release(db, name, session, grant_id, until), std::nullopt};
+}
+
+std::vector<std::string> queue_protocol::waited_for(sql::connection& db,
+                                                    std::span<const std::string> names,
+                                                    sql::deadline until) const {
+    std::set<std::string> found;
+    for_each_list(db, leases_.sql().waited_for, alone, names, until, [&](const sql::result& rows) {
+        for (std::size_t row = 0; row < rows.rows(); ++row) found.emplace(rows.text(row, 0));
+    });
+    return {found.begin(), found.end()};
+}
+
+std::vector<std::string> queue_protocol::names_after(sql::connection& db, std::int64_t session,
+                                                     sql::deadline until) const {
+    const auto rows = run(db, leases_.sql().names_after, until, session);
+    std::vector<std::string> names;
+    names.reserve(rows.rows());
+    for (std::size_t row = 0; row < rows.rows(); ++row) names.emplace_back(rows.text(row, 0));
+    return names;
+}
+
+std::vector<deadlock_found> queue_protocol::deadlocks(sql::connection& db, std::int64_t session,
+                                                      sql::deadline until) const {
+    return wait_graph{run(db, leases_.sql().deadlocks, until, session)}.circles(session);
+}
+
+std::string notification_channel(std::int64_t session) {
+    return "rowlock_" + std::to_string(session);
+}
+
+}  // namespace rowlock::strategy

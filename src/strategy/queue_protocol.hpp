@@ -1,0 +1,147 @@
+#pragma once
+
+#include "strategy/lease_protocol.hpp"
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+/// The queue before a lease: places are taken, given up, and served in the order of their tickets.
+/// Like lease_protocol: each transition one conditional statement or one short transaction, no
+/// state, no clocks.
+///
+/// The rule that loses no wake-up: whoever wrote (a ticket, a release, an end of a session, the
+/// deletion of a ticket) looks afterwards, in a commit of its own, whether somebody can be served.
+namespace rowlock::strategy {
+
+/// A lease that grant_next or a release has given to a waiter.
+struct handed_over {
+    std::int64_t session;
+    std::int64_t grant_id;
+    std::int64_t token;
+};
+
+/// What one of our places in a queue looks like.
+struct place {
+    std::string name;
+    std::int64_t grant_id;
+    std::int64_t ticket;
+    std::int64_t position;        ///< 1 = is served next; dead waiters are not counted
+    bool free;                    ///< the lease may be granted: somebody should run grant_next
+    std::int64_t holder_session;  ///< 0 if none
+    bool holder_expired;          ///< but not ended: end it, then grant_next
+    /// Until the holder's session or the lease's own deadline expires; 0 if it is free.
+    std::chrono::microseconds remaining{0};
+    /// Looks into this queue begin behind it: somebody should rewind.
+    bool overtaken;
+};
+
+struct places {
+    bool session_live;  ///< ours
+    std::vector<place> waiting;
+};
+
+struct queue_grant {
+    std::int64_t token = 0;
+    std::optional<std::int64_t> deadline_us;  ///< what is left of the lease's own deadline
+};
+
+struct release_outcome {
+    bool freed = false;               ///< false: the row was not this grant (any more)
+    std::optional<handed_over> next;  ///< given on in the same commit
+};
+
+struct served_place {
+    std::int64_t grant_id;
+    queue_grant granted;
+};
+
+/// A circle of waiters, seen from the place that has to give way.
+struct deadlock_found {
+    std::int64_t grant_id;    ///< of our place: the youngest ticket of the circle
+    std::string description;  ///< "a (held by … ) -> b (held by …) -> a", without our ids
+};
+
+class queue_protocol {
+public:
+    explicit queue_protocol(const lease_protocol& leases) : leases_{leases} {}
+
+    /// Takes a place. Touches the waiter table alone: the lease row may be locked for long by its
+    /// holder's fenced transaction. One round trip, asynchronous commit where there is one. After a
+    /// lost reply use another grant id and cancel this one: it may have been served already.
+    void enqueue(sql::connection& db, const grant_request& request, sql::deadline until) const;
+
+    /// Gives up places. Which of them were deleted by this call; of the others ask find_grant: they
+    /// were served, or never came to be. Deleting the first place of a queue obliges the caller to
+    /// run grant_next for that name.
+    std::vector<std::int64_t> cancel(sql::connection& db, std::span<const std::int64_t> grant_ids,
+                                     sql::deadline until) const;
+
+    /// All places of a session, in one statement; reads only.
+    places places_of(sql::connection& db, std::int64_t session, sql::deadline until) const;
+
+    /// The same of these places at least, for one that was just taken.
+    places places_at(sql::connection& db, std::int64_t session,
+                     std::span<const std::int64_t> grant_ids, sql::deadline until) const;
+
+    /// For a place that was overtaken: looks into its queue begin with it again. Waits for the
+    /// lease's row as grant_next does.
+    void rewind(sql::connection& db, std::string_view name, std::int64_t ticket,
+                sql::deadline until) const;
+
+    /// Whether a place was served; reads only, one round trip.
+    std::optional<queue_grant> served(sql::connection& db, std::string_view name,
+                                      std::int64_t session, std::int64_t grant_id,
+                                      sql::deadline until) const;
+
+    /// Which grants this session has of these names, its places that were served among them. MySQL
+    /// and MariaDB, where a wake-up tells no more than that there is one. Reads only, one round
+    /// trip for each 16 names.
+    std::vector<served_place> served_of(sql::connection& db, std::int64_t session,
+                                        std::span<const std::string> names,
+                                        sql::deadline until) const;
+
+    /// If the lease is free and a live waiter stands, gives it to the lowest ticket, deletes that
+    /// ticket and (PostgreSQL) notifies its session alone: all or nothing, durable. Idempotent,
+    /// anybody may run it. Waits for the lease row's lock as long as the connection's lock timeout
+    /// allows; then errc::timed_out, and the caller must come back.
+    std::optional<handed_over> grant_next(sql::connection& db, std::string_view name,
+                                          sql::deadline until) const;
+
+    /// Frees a lease, or gives it straight to the first waiter that the statement sees. If nobody
+    /// was seen the caller looks again afterwards (waited_for), since a ticket may have been
+    /// committed meanwhile.
+    /// @param contended whether waiters are to be expected. If so PostgreSQL hands over in one
+    /// round trip and MySQL in five. If not, all free the lease in one if nobody waits; should
+    /// somebody, PostgreSQL (a second) and SQLite hand over all the same, MySQL does not look and
+    /// frees it.
+    release_outcome release(sql::connection& db, std::string_view name, std::int64_t session,
+                            std::int64_t grant_id, bool contended, sql::deadline until) const;
+
+    /// Which of these names have a live waiter. Reads only, one round trip for each 16 names.
+    std::vector<std::string> waited_for(sql::connection& db, std::span<const std::string> names,
+                                        sql::deadline until) const;
+
+    /// The names with live waiters whose lease this (ended) session has, or in whose queue it has a
+    /// place; one snapshot. Whoever ended the session runs grant_next for them.
+    std::vector<std::string> names_after(sql::connection& db, std::int64_t session,
+                                         sql::deadline until) const;
+
+    /// Circles in which a place of this session is the youngest: the other members wait for what
+    /// they cannot get before this one gives way. One recursive statement, reads only.
+    std::vector<deadlock_found> deadlocks(sql::connection& db, std::int64_t session,
+                                          sql::deadline until) const;
+
+private:
+    const lease_protocol& leases_;
+};
+
+/// PostgreSQL: the channel on which grant_next and release notify a session; the payload is
+/// "<grant id> <token>".
+[[nodiscard]] std::string notification_channel(std::int64_t session);
+
+}  // namespace rowlock::strategy

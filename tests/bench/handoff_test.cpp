@@ -1,0 +1,79 @@
+#include "cli/tool.hpp"
+
+#include <doctest/doctest.h>
+#include <nlohmann/json.hpp>
+
+#include <cstdlib>
+#include <set>
+#include <string>
+
+namespace {
+
+using nlohmann::json;
+
+constexpr const char* url_variables[] = {
+    "ROWLOCK_TEST_POSTGRESQL_SOCKET_URL", "ROWLOCK_TEST_POSTGRESQL_URL",
+    "ROWLOCK_TEST_MARIADB_SOCKET_URL", "ROWLOCK_TEST_MARIADB_URL"};
+
+/// What the benchmark wrote; its folder for SQLite is a scratch folder.
+json measured(const std::string& database, const tool::arguments& more = {}) {
+    const tool::scratch folder;
+    const std::string file = folder / "result.json";
+    tool::arguments command{
+        ROWLOCK_HANDOFF_PATH, "--database", database, "--clients", "2", "--seconds", "0.3",
+        "--rounds",           "1",          "--json", file};
+    command.insert(command.end(), more.begin(), more.end());
+    tool::setting with{.variables = {{"TMPDIR", folder.path()}}};
+    for (const char* const name : url_variables) {
+        if (const char* const value = std::getenv(name)) with.variables[name] = value;
+    }
+    tool::process program{command, with};
+    const int code = program.wait();
+    CAPTURE(program.out());
+    CAPTURE(program.err());
+    REQUIRE(code == 0);
+    return json::parse(tool::contents(file));
+}
+
+void check_row(const json& rows, const std::string& database, bool has_floor) {
+    REQUIRE(rows.is_array());
+    REQUIRE(rows.size() == 1);
+    std::set<std::string> keys;
+    for (const auto& [key, value] : rows[0].items()) keys.insert(key);
+    CHECK(keys == std::set<std::string>{"database", "clients", "grants_per_second",
+                                        "handoff_p50_us", "handoff_p99_us", "floor_p50_us",
+                                        "statements_per_grant", "fairness"});
+    CHECK(rows[0]["database"] == database);
+    CHECK(rows[0]["clients"] == 2);
+    CHECK(rows[0]["grants_per_second"].get<double>() > 0);
+    CHECK(rows[0]["statements_per_grant"].get<double>() > 1);
+    CHECK(rows[0]["floor_p50_us"].is_number() == has_floor);
+}
+
+}  // namespace
+
+TEST_CASE("the hand-off benchmark runs on a SQLite file, which has no floor") {
+    check_row(measured("sqlite"), "sqlite", false);
+}
+
+TEST_CASE("the hand-off benchmark runs beside the floors of each server") {
+    if (support::url_of(support::server::postgresql)) {
+        check_row(measured("postgresql"), "postgresql", true);
+    }
+    if (support::url_of(support::server::mariadb)) {
+        check_row(measured("mariadb"), "mariadb", true);
+    }
+}
+
+TEST_CASE("the hand-off benchmark runs for clients that barge and that poll") {
+    check_row(measured("sqlite", {"--queueing", "barging", "--wake-ups", "polling"}), "sqlite",
+              false);
+}
+
+TEST_CASE("the hand-off benchmark says so when there is nothing to measure") {
+    tool::setting without;
+    for (const char* const name : url_variables) without.variables[name] = "";
+    tool::process program{{ROWLOCK_HANDOFF_PATH, "--database", "postgresql"}, without};
+    CHECK(program.wait() == 1);
+    CHECK(program.err().find("nothing was measured") != std::string::npos);
+}

@@ -1,0 +1,421 @@
+// Who waits for a lock: the tool stands in line, and shows who does.
+
+#include "cli/tool.hpp"
+#include <rowlock/open.hpp>
+
+#include <doctest/doctest.h>
+#include <fcntl.h>
+#include <nlohmann/json.hpp>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <csignal>
+#include <memory>
+#include <sstream>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace {
+
+using nlohmann::json;
+
+json parsed(const tool::tables& in, const tool::arguments& command) {
+    const auto got = in.run(command);
+    CAPTURE(got.err);
+    REQUIRE(got.code == 0);
+    REQUIRE(json::accept(got.out));
+    return json::parse(got.out);
+}
+
+std::size_t waiting(const tool::tables& in, const std::string& name) {
+    return parsed(in, {"show", "--json", name})["queue"].size();
+}
+
+/// `rowlock acquire a`; where given, the command line goes on with `more`.
+std::unique_ptr<tool::process> start_acquire(const tool::tables& in, tool::arguments more = {}) {
+    tool::arguments command{"acquire", "--for", "1h"};
+    command.insert(command.end(), more.begin(), more.end());
+    command.push_back("a");
+    return std::make_unique<tool::process>(tool::command_line(in(command)), in.in_environment());
+}
+
+/// Starts one and waits until it stands in the queue as the last of `place`.
+std::unique_ptr<tool::process> stand_in_line(const tool::tables& in, std::size_t place,
+                                             tool::arguments more = {}) {
+    auto one = start_acquire(in, std::move(more));
+    REQUIRE(tool::eventually([&] { return waiting(in, "a") == place; }));
+    return one;
+}
+
+struct grant {
+    long long token = 0;
+    std::string id;
+};
+
+grant read_grant(const std::string& text) {
+    grant got;
+    std::istringstream{text} >> got.token >> got.id;
+    return got;
+}
+
+grant take(const tool::tables& in) {
+    const auto got = in.run({"acquire", "--for", "1h", "a"});
+    REQUIRE(got.code == 0);
+    return read_grant(got.out);
+}
+
+/// Nobody holds, nobody waits, and no session is left for the reaper.
+void check_nothing_is_left(const tool::tables& in) {
+    const auto row = parsed(in, {"show", "--json", "a"});
+    CHECK(row["state"] == "free");
+    CHECK(row["queue"].empty());
+    CHECK(parsed(in, {"reap", "--json"})["sessions_deleted"] == 0);
+}
+
+/// A connection of the test's own.
+class hand {
+public:
+    explicit hand(const tool::tables& in)
+        : prefix_{in.prefix()}, db_{rowlock::open(in.url()).connect(soon())} {}
+
+    void run(const std::string& text) { db_->query(text, soon()); }
+    std::int64_t number(const std::string& query) {
+        return db_->query(query, soon()).integer(0, 0);
+    }
+    [[nodiscard]] std::string table(const std::string& name) const { return prefix_ + name; }
+
+    /// Until somebody waits for a row, or whatever else we have locked, of these tables.
+    bool blocks_somebody() {
+        const bool postgresql = db_->speaks() == rowlock::sql::dialect::postgresql;
+        const std::string query =
+            postgresql ? "select count(*) from pg_stat_activity where wait_event_type = 'Lock' and "
+                         "query like '%" +
+                             prefix_ + "%'"
+                       : "select count(*) from information_schema.innodb_trx where trx_state = "
+                         "'LOCK WAIT' and trx_query like '%" +
+                             prefix_ + "%'";
+        return tool::eventually([&] {
+            // InnoDB renews this view only if nobody has read it for 100 ms.
+            if (!postgresql) std::this_thread::sleep_for(std::chrono::milliseconds{150});
+            return number(query) > 0;
+        });
+    }
+
+private:
+    static rowlock::sql::deadline soon() {
+        return std::chrono::steady_clock::now() + tool::patience;
+    }
+
+    std::string prefix_;
+    std::unique_ptr<rowlock::sql::connection> db_;
+};
+
+/// Those with rows that can be locked.
+std::vector<std::unique_ptr<tool::tables>> server_tables() {
+    std::vector<std::unique_ptr<tool::tables>> all;
+    for (const auto which : {support::server::postgresql, support::server::mariadb}) {
+        if (auto in = tool::server_tables(which)) all.push_back(std::move(in));
+    }
+    return all;
+}
+
+}  // namespace
+
+TEST_CASE("those who wait with acquire are served in the order in which they came") {
+    for (const auto& in : tool::all_tables()) {
+        CAPTURE(std::string{in->name()});
+        grant now = take(*in);
+        std::vector<std::unique_ptr<tool::process>> line;
+        for (std::size_t i = 1; i <= 3; ++i) line.push_back(stand_in_line(*in, i));
+        for (const auto& next : line) {
+            CHECK_FALSE(next->is_over());
+            // Nobody passes them, not even where it does not wait.
+            CHECK(in->run({"acquire", "--for", "1h", "--wait", "0", "a"}).code == 75);
+            CHECK(in->run({"release", "a", now.id}).code == 0);
+            REQUIRE(next->wait() == 0);
+            const grant got = read_grant(next->out());
+            CHECK(got.token == now.token + 1);
+            CHECK(parsed(*in, {"show", "--json", "a"})["holder"]["grant_id"].dump() == got.id);
+            now = got;
+        }
+        CHECK(in->run({"release", "a", now.id}).code == 0);
+        check_nothing_is_left(*in);
+    }
+}
+
+TEST_CASE("a grant that was waited for lasts as long as was asked, although nobody renews it") {
+    for (const auto& in : tool::all_tables()) {
+        CAPTURE(std::string{in->name()});
+        const grant first = take(*in);
+        const auto next = stand_in_line(*in, 1, {"--json"});
+        CHECK(in->run({"release", "a", first.id}).code == 0);
+        REQUIRE(next->wait() == 0);
+        const auto told = json::parse(next->out());
+        CHECK(told["expires_in_ms"] <= 3'600'000);
+        CHECK(told["expires_in_ms"] > 3'500'000);
+        const auto holder = parsed(*in, {"show", "--json", "a"})["holder"];
+        CHECK(holder["remaining_ms"] > 3'500'000);
+        CHECK(holder["program"] == "rowlock acquire");
+    }
+}
+
+TEST_CASE("a waiter that slept through its grant does not return it, but stands in line again") {
+    for (const auto& in : tool::all_tables()) {
+        CAPTURE(std::string{in->name()});
+        const grant first = take(*in);
+        tool::process sleeper{
+            tool::command_line((*in)({"acquire", "--for", "700ms", "--json", "a"})),
+            in->in_environment()};
+        REQUIRE(tool::eventually([&] { return waiting(*in, "a") == 1; }));
+        sleeper.send(SIGSTOP);
+        CHECK(in->run({"release", "a", first.id}).code == 0);
+        const auto now = [&] { return parsed(*in, {"show", "--json", "a"}); };
+        REQUIRE(tool::eventually([&] { return now()["token"] == first.token + 1; }));
+        REQUIRE(tool::eventually([&] { return now()["state"] == "free"; }));
+        sleeper.send(SIGCONT);
+        REQUIRE(sleeper.wait() == 0);
+        const auto told = json::parse(sleeper.out());
+        CHECK(told["token"] == first.token + 2);
+        CHECK(told["expires_in_ms"] > 0);
+    }
+}
+
+TEST_CASE("a wait that ends by its time or a signal leaves no place behind") {
+    for (const auto& in : tool::all_tables()) {
+        CAPTURE(std::string{in->name()});
+        const grant first = take(*in);
+        CHECK(in->run({"acquire", "--for", "1h", "--wait", "300ms", "a"}).code == 75);
+        CHECK(waiting(*in, "a") == 0);
+        const auto one = stand_in_line(*in, 1);
+        const auto two = stand_in_line(*in, 2);
+        one->send(SIGTERM);
+        CHECK(one->wait() == 128 + SIGTERM);
+        CHECK(one->out() == "");
+        CHECK(waiting(*in, "a") == 1);
+        CHECK(in->run({"release", "a", first.id}).code == 0);
+        REQUIRE(two->wait() == 0);
+        CHECK(in->run({"release", "a", read_grant(two->out()).id}).code == 0);
+        check_nothing_is_left(*in);
+    }
+}
+
+TEST_CASE("a waiting acquire that is killed stands in the way for half a minute at most") {
+    for (const auto& in : tool::all_tables()) {
+        CAPTURE(std::string{in->name()});
+        const grant first = take(*in);
+        const auto one = stand_in_line(*in, 1);
+        one->send(SIGKILL);
+        one->wait();
+        const auto ttl_of = [&](const json& session) {
+            const auto until = std::chrono::steady_clock::now() + tool::patience;
+            const auto db = rowlock::open(in->url()).connect(until);
+            return db
+                ->query(
+                    "select ttl_us from " + in->prefix() + "session where id = " + session.dump(),
+                    until)
+                .integer(0, 0);
+        };
+        // The lease would have lasted an hour; its session lives longer, the waiter's does not.
+        const auto left = parsed(*in, {"show", "--json", "a"});
+        REQUIRE(left["queue"].size() == 1);
+        CHECK(ttl_of(left["queue"][0]["session"]) == 30'000'000);
+        CHECK(ttl_of(left["holder"]["session"]) > 3'600'000'000);
+        CHECK(in->run({"release", "a", first.id}).code == 0);
+    }
+}
+
+TEST_CASE("a waiting run has its turn in line with the others") {
+    for (const auto& in : tool::all_tables()) {
+        CAPTURE(std::string{in->name()});
+        const grant first = take(*in);
+        const auto one = stand_in_line(*in, 1);
+        tool::process run{tool::command_line(
+                              (*in)({"run", "--note", "nightly", "a", "--", "sh", "-c", "exit 7"})),
+                          in->in_environment()};
+        REQUIRE(tool::eventually([&] { return waiting(*in, "a") == 2; }));
+        const auto queue = parsed(*in, {"show", "--json", "a"})["queue"];
+        CHECK(queue[0]["position"] == 1);
+        CHECK(queue[0]["pid"] == one->id());
+        CHECK(queue[1]["position"] == 2);
+        CHECK(queue[1]["pid"] == run.id());
+        CHECK(queue[1]["note"] == "nightly");
+        CHECK(queue[1]["program"] == "rowlock run sh");
+        CHECK(queue[1]["waited_ms"] >= 0);
+        CHECK(queue[1]["ticket"] > queue[0]["ticket"]);
+        CHECK(in->run({"release", "a", first.id}).code == 0);
+        REQUIRE(one->wait() == 0);
+        CHECK_FALSE(run.is_over());
+        CHECK(in->run({"release", "a", read_grant(one->out()).id}).code == 0);
+        CHECK(run.wait() == 7);
+        check_nothing_is_left(*in);
+    }
+}
+
+TEST_CASE("show and ls tell who waits, where, for how long, and why") {
+    for (const auto& in : tool::all_tables()) {
+        CAPTURE(std::string{in->name()});
+        CHECK(in->run({"ls", "--waiting"}).out == "nobody waits for a lock\n");
+        const grant first = take(*in);
+        REQUIRE(in->run({"acquire", "--for", "1h", "b"}).code == 0);
+        CHECK(in->run({"ls", "--waiting"}).out == "nobody waits for a lock\n");
+        const auto one = stand_in_line(*in, 1, {"--note", "red \x1b[31m"});
+
+        const auto rows = parsed(*in, {"ls", "--waiting", "--json"});
+        REQUIRE(rows.size() == 1);
+        CHECK(rows[0]["name"] == "a");
+        CHECK(rows[0]["state"] == "held");
+        CHECK(rows[0]["waiting"] == 1);
+        CHECK(rows[0]["longest_wait_ms"] >= 0);
+        CHECK(parsed(*in, {"ls", "--json"}).size() == 2);
+        const auto listed = in->run({"ls", "--waiting"}).out;
+        CHECK(listed.find("WAITING") != std::string::npos);
+        CHECK(listed.find("\nb ") == std::string::npos);
+
+        const auto shown = in->run({"show", "a"}).out;
+        CHECK(shown.find("waiting    1\n") != std::string::npos);
+        CHECK(shown.find("POSITION") != std::string::npos);
+        CHECK(shown.find(std::to_string(one->id())) != std::string::npos);
+        CHECK(shown.find("red \\x1b[31m") != std::string::npos);
+        CHECK(shown.find('\x1b') == std::string::npos);
+        CHECK(in->run({"show", "b"}).out.find("waiting    0\n") != std::string::npos);
+        CHECK(in->run({"ls", "--waiting", "--all"}).code == 64);
+    }
+}
+
+TEST_CASE("a place that looks into the queue would miss is served all the same") {
+    const auto in = tool::server_tables(support::server::postgresql);
+    if (!in) return;
+    const grant first = take(*in);
+    const auto one = stand_in_line(*in, 1);
+    // As if tickets that were drawn long after this one had been served before it was committed.
+    hand{*in}.run("update " + in->prefix() + "lease set served = 100000");
+    CHECK(in->run({"release", "a", first.id}).code == 0);
+    CHECK(one->wait() == 0);
+}
+
+TEST_CASE("a signal that comes while a free lock is taken gives it back") {
+    for (const auto& in : server_tables()) {
+        CAPTURE(std::string{in->name()});
+        CHECK(in->run({"release", "a", take(*in).id}).code == 0);
+        hand other{*in};
+        other.run("begin");
+        other.run("select * from " + other.table("lease") + " where name = 'a' for update");
+        const auto one = start_acquire(*in);
+        REQUIRE(hand{*in}.blocks_somebody());
+        one->send(SIGTERM);
+        other.run("rollback");
+        CHECK(one->wait() == 128 + SIGTERM);
+        CHECK(one->out() == "");
+        check_nothing_is_left(*in);
+    }
+}
+
+TEST_CASE("a signal that comes while the grant is told does not take the exit code back") {
+    const auto in = tool::sqlite_tables();
+    const tool::scratch folder;
+    const std::string path = folder / "pipe";
+    REQUIRE(::mkfifo(path.c_str(), 0666) == 0);
+    const int pipe = ::open(path.c_str(), O_RDWR | O_NONBLOCK | O_CLOEXEC);
+    REQUIRE(pipe >= 0);
+    while (::write(pipe, "x", 1) == 1) continue;
+    tool::process one{tool::command_line((*in)({"acquire", "--for", "1h", "a"})),
+                      in->in_environment({.standard_output = path})};
+    // In write(2) on standard output.
+    const std::string call = "/proc/" + std::to_string(one.id()) + "/syscall";
+    const std::string writing = std::to_string(SYS_write) + " 0x1 ";
+    REQUIRE(tool::eventually([&] { return tool::contents(call).starts_with(writing); }));
+    one.send(SIGTERM);
+    char rest[4096];
+    while (::read(pipe, rest, sizeof rest) > 0) continue;
+    CHECK(one.wait() == 0);
+    CHECK(parsed(*in, {"show", "--json", "a"})["state"] == "held");
+    ::close(pipe);
+}
+
+TEST_CASE("a waiter comes back to a lease whose row is locked, and can be stopped meanwhile") {
+    for (const auto& in : server_tables()) {
+        CAPTURE(std::string{in->name()});
+        REQUIRE(in->run({"acquire", "--for", "1s", "a"}).code == 0);
+        // As a fenced transaction that outlives its lease.
+        hand other{*in};
+        other.run("begin");
+        other.run("select * from " + other.table("lease") + " where name = 'a' for update");
+        const auto stopped = stand_in_line(*in, 1);
+        const auto patient = stand_in_line(*in, 2);
+        // Longer than a failure that is repeated at once would be repeated.
+        std::this_thread::sleep_for(std::chrono::seconds{11});
+        CHECK_FALSE(stopped->is_over());
+        stopped->send(SIGTERM);
+        CHECK(stopped->wait() == 128 + SIGTERM);
+        CHECK(waiting(*in, "a") == 1);
+        CHECK_FALSE(patient->is_over());
+        other.run("rollback");
+        CHECK(patient->wait() == 0);
+    }
+}
+
+TEST_CASE("a waiter whose grant it could not confirm says how to free it") {
+    const auto in = tool::server_tables(support::server::postgresql);
+    if (!in) return;
+    const grant first = take(*in);
+    const auto one = stand_in_line(*in, 1);
+    hand other{*in};
+    other.run("create function " + other.table("cut") +
+              "() returns trigger language plpgsql as "
+              "'begin perform pg_terminate_backend(pg_backend_pid()); return new; end'");
+    other.run("create trigger cut before update on " + other.table("session") +
+              " for each row when (new.ttl_us <> old.ttl_us) execute function " +
+              other.table("cut") + "()");
+    CHECK(in->run({"release", "a", first.id}).code == 0);
+    CHECK(one->wait() == 69);
+    const auto id = parsed(*in, {"show", "--json", "a"})["holder"]["grant_id"].dump();
+    CHECK(one->err().find("`rowlock release a " + id + "` frees it") != std::string::npos);
+    other.run("drop function " + other.table("cut") + "() cascade");
+    CHECK(in->run({"release", "a", id}).code == 0);
+}
+
+TEST_CASE("a wake-up that a statement has read is not slept over") {
+    const auto in = tool::server_tables(support::server::postgresql);
+    if (!in) return;
+    const grant first = take(*in);
+    const auto one = stand_in_line(*in, 1);
+    hand other{*in};
+    // Looks stop in the middle, with their snapshot taken, for as long as the gate is closed.
+    other.run("create table " + other.table("closed") + " ()");
+    other.run("begin");
+    other.run("alter table " + other.table("lease") + " rename to " + other.table("rows"));
+    other.run("create function " + other.table("gate") +
+              "() returns boolean language plpgsql volatile as 'begin while exists (select from " +
+              other.table("closed") +
+              ") loop perform pg_sleep(0.005); end loop; return true; end'");
+    other.run("create view " + other.table("lease") + " as select * from " + other.table("rows") +
+              " where " + other.table("gate") + "()");
+    other.run("commit");
+    // Until its looks are a second apart, less a half at random.
+    std::this_thread::sleep_for(std::chrono::seconds{5});
+    other.run("insert into " + other.table("closed") + " default values");
+    REQUIRE(tool::eventually([&] {
+        return other.number(
+                   "select count(*) from pg_stat_activity where wait_event = 'PgSleep' "
+                   "and query like '%" +
+                   other.table("waiter") + "%'") > 0;
+    }));
+    other.run("with w as (delete from " + other.table("waiter") + " returning *) update " +
+              other.table("rows") +
+              " set session = w.session, grant_id = w.grant_id, token = token + 1,"
+              " deadline = clock_timestamp() + interval '1 hour' from w");
+    other.run("select pg_notify('rowlock_' || session, grant_id || ' ' || token) from " +
+              other.table("rows"));
+    const auto opened = std::chrono::steady_clock::now();
+    other.run("delete from " + other.table("closed"));
+    REQUIRE(one->wait() == 0);
+    CHECK(std::chrono::steady_clock::now() - opened < std::chrono::milliseconds{400});
+    other.run("drop view " + other.table("lease"));
+    other.run("drop function " + other.table("gate"));
+    other.run("drop table " + other.table("closed"));
+    other.run("alter table " + other.table("rows") + " rename to " + other.table("lease"));
+    CHECK(read_grant(one->out()).token == first.token + 1);
+}

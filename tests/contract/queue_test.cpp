@@ -1,0 +1,632 @@
+// The queue before a lease, transition by transition, on every database through every driver.
+
+#include "strategy/queue_protocol.hpp"
+#include "support/failure.hpp"
+#include "support/lock_database.hpp"
+#include <rowlock/rowlock.hpp>
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <array>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+using namespace rowlock;
+using namespace std::chrono_literals;
+using strategy::attempt;
+using support::soon;
+
+namespace {
+
+using ids = std::vector<std::int64_t>;
+using names = std::vector<std::string>;
+
+/// Sessions, leases and places by hand, on one connection.
+class by_hand {
+public:
+    explicit by_hand(support::lock_database& database)
+        : leases_{database.protocol()}, db_{database.connect()} {}
+    by_hand(const by_hand&) = delete;
+    by_hand& operator=(const by_hand&) = delete;
+
+    void open(std::int64_t session, std::chrono::microseconds ttl = 60s) const {
+        leases_.open_session(*db_, {session, "owner", "host", "program", session, ttl}, soon());
+    }
+    void end(std::int64_t session) const { leases_.end_session(*db_, session, soon()); }
+
+    [[nodiscard]] attempt acquire(std::string_view name, std::int64_t session,
+                                  std::int64_t grant_id, bool barging = false,
+                                  std::string_view thread = "1") const {
+        return leases_.acquire(*db_, {name, session, grant_id, thread, "", std::nullopt, barging},
+                               soon());
+    }
+    void enqueue(std::string_view name, std::int64_t session, std::int64_t grant_id,
+                 std::string_view thread = "1") const {
+        queue_.enqueue(*db_, {name, session, grant_id, thread, "", std::nullopt}, soon());
+    }
+    void enqueue(const strategy::grant_request& request) const {
+        queue_.enqueue(*db_, request, soon());
+    }
+    [[nodiscard]] ids cancel(const ids& grant_ids) const {
+        auto gone = queue_.cancel(*db_, grant_ids, soon());
+        std::sort(gone.begin(), gone.end());
+        return gone;
+    }
+    [[nodiscard]] strategy::places places_of(std::int64_t session) const {
+        return queue_.places_of(*db_, session, soon());
+    }
+    /// The grant id that the lease was given to, or 0.
+    [[nodiscard]] std::int64_t grant_next(std::string_view name) const {
+        const auto next = queue_.grant_next(*db_, name, soon());
+        return next ? next->grant_id : 0;
+    }
+    [[nodiscard]] strategy::release_outcome release(std::string_view name, std::int64_t session,
+                                                    std::int64_t grant_id,
+                                                    bool contended = true) const {
+        return queue_.release(*db_, name, session, grant_id, contended, soon());
+    }
+    [[nodiscard]] std::optional<strategy::queue_grant> served(std::string_view name,
+                                                              std::int64_t session,
+                                                              std::int64_t grant_id) const {
+        return queue_.served(*db_, name, session, grant_id, soon());
+    }
+    [[nodiscard]] names waited_for(const names& asked) const {
+        return queue_.waited_for(*db_, asked, soon());
+    }
+    [[nodiscard]] names names_after(std::int64_t session) const {
+        auto found = queue_.names_after(*db_, session, soon());
+        std::sort(found.begin(), found.end());
+        return found;
+    }
+    void run(const std::string& text) const { db_->query(text, soon()); }
+    [[nodiscard]] const strategy::lease_protocol& leases() const { return leases_; }
+    [[nodiscard]] const strategy::queue_protocol& queue() const { return queue_; }
+    [[nodiscard]] sql::connection& db() const { return *db_; }
+
+private:
+    strategy::lease_protocol leases_;
+    strategy::queue_protocol queue_{leases_};
+    std::unique_ptr<sql::connection> db_;
+};
+
+}  // namespace
+
+TEST_CASE("a released lease goes from waiter to waiter in the order of their tickets") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
+        const by_hand hand{database};
+        for (const std::int64_t session : {1, 2, 3}) hand.open(session);
+        const auto first = hand.acquire("job", 1, 10);
+        REQUIRE(first.what == attempt::outcome::granted);
+        hand.enqueue("job", 2, 22);
+        hand.enqueue("job", 3, 11);  // a smaller grant id, a later ticket
+        hand.enqueue("job", 2, 33);
+
+        const auto places = hand.places_of(2);
+        CHECK(places.session_live);
+        REQUIRE(places.waiting.size() == 2);
+        CHECK(places.waiting[0].grant_id == 22);
+        CHECK(places.waiting[0].position == 1);
+        CHECK(places.waiting[1].position == 3);
+        CHECK(places.waiting[0].holder_session == 1);
+        CHECK_FALSE(places.waiting[0].free);
+        CHECK(places.waiting[0].remaining > 50s);
+        CHECK(hand.grant_next("job") == 0);  // it is held
+
+        std::int64_t token = first.token;
+        std::int64_t holder = 1;
+        std::int64_t grant_id = 10;
+        for (const auto& [session, expected] :
+             {std::pair<std::int64_t, std::int64_t>{2, 22}, {3, 11}, {2, 33}}) {
+            const auto done = hand.release("job", holder, grant_id);
+            CHECK(done.freed);
+            REQUIRE(done.next.has_value());
+            CHECK(done.next->session == session);
+            CHECK(done.next->grant_id == expected);
+            CHECK(done.next->token > token);
+            const auto grant = hand.served("job", session, expected);
+            REQUIRE(grant.has_value());
+            CHECK(grant->token == done.next->token);
+            CHECK_FALSE(hand.served("job", session, 99).has_value());
+            CHECK_FALSE(hand.release("job", holder, grant_id).freed);  // again
+            token = done.next->token;
+            holder = session;
+            grant_id = expected;
+        }
+        const auto last = hand.release("job", holder, grant_id);
+        CHECK(last.freed);
+        CHECK_FALSE(last.next.has_value());
+        CHECK(database.number("select count(*) from rowlock_waiter") == 0);
+        CHECK(database.number("select count(*) from rowlock_lease where session is null") == 1);
+        CHECK(hand.acquire("job", 1, 12).token > token);
+    }
+}
+
+TEST_CASE("whoever looks gives a free lease to the first live waiter, once") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
+        const by_hand hand{database};
+        for (const std::int64_t session : {1, 2, 3}) hand.open(session);
+        CHECK(hand.grant_next("job") == 0);  // no row, nobody
+        hand.enqueue("job", 2, 22);
+        hand.enqueue("job", 3, 33);
+        REQUIRE(hand.places_of(2).waiting.size() == 1);
+        CHECK(hand.places_of(2).waiting[0].free);
+        CHECK(hand.grant_next("job") == 22);  // the row was missing
+        CHECK(hand.grant_next("job") == 0);
+        CHECK(hand.places_of(2).waiting.empty());
+        REQUIRE(hand.places_of(3).waiting.size() == 1);
+        CHECK_FALSE(hand.places_of(3).waiting[0].free);
+        CHECK(hand.places_of(3).waiting[0].position == 1);
+        hand.end(2);
+        CHECK(hand.places_of(3).waiting[0].free);
+        CHECK(hand.grant_next("job") == 33);
+        CHECK(database.number("select count(*) from rowlock_waiter") == 0);
+    }
+}
+
+TEST_CASE("a lease that nobody waits for is released as ever, and a stranger's stays") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
+        const by_hand hand{database};
+        for (const std::int64_t session : {1, 2}) hand.open(session);
+        for (const bool contended : {false, true}) {
+            REQUIRE(hand.acquire("job", 1, 10).what == attempt::outcome::granted);
+            CHECK_FALSE(hand.release("job", 1, 11, contended).freed);
+            CHECK_FALSE(hand.release("job", 2, 10, contended).freed);
+            hand.enqueue("job", 2, 22);
+            CHECK_FALSE(hand.release("job", 1, 11, contended).freed);
+            CHECK_FALSE(hand.release("no such row", 1, 10, contended).freed);
+            CHECK(hand.places_of(2).waiting.size() == 1);  // strangers serve nobody
+            CHECK(hand.cancel({22}) == ids{22});
+            const auto done = hand.release("job", 1, 10, contended);
+            CHECK(done.freed);
+            CHECK_FALSE(done.next.has_value());
+        }
+        // Without being told that somebody waits: MySQL frees it and leaves the look to the caller.
+        REQUIRE(hand.acquire("job", 1, 10).what == attempt::outcome::granted);
+        hand.enqueue("job", 2, 22);
+        const auto done = hand.release("job", 1, 10, false);
+        CHECK(done.freed);
+        CHECK(done.next.has_value() == (database.speaks() != sql::dialect::mysql));
+        if (!done.next) CHECK(hand.grant_next("job") == 22);
+        CHECK(hand.served("job", 2, 22).has_value());
+    }
+}
+
+TEST_CASE("dead waiters are passed over, do not block newcomers, and are removed") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
+        const by_hand hand{database};
+        for (const std::int64_t session : {1, 2, 4}) hand.open(session);
+        hand.open(3, 1ms);  // expires at once, and nobody has ended it
+        REQUIRE(hand.acquire("job", 1, 10).what == attempt::outcome::granted);
+        hand.enqueue("job", 2, 22);
+        hand.enqueue("job", 3, 33);
+        hand.enqueue("job", 4, 44);
+        hand.end(2);
+        REQUIRE(support::eventually([&] { return !hand.places_of(3).session_live; }));
+        REQUIRE(hand.places_of(4).waiting.size() == 1);
+        CHECK(hand.places_of(4).waiting[0].position == 1);
+        CHECK(hand.places_of(2).waiting.at(0).position == 0);
+        const auto done = hand.release("job", 1, 10);
+        REQUIRE(done.next.has_value());
+        CHECK(done.next->session == 4);
+        CHECK_FALSE(hand.release("job", 4, 44).next.has_value());
+        CHECK(hand.grant_next("job") == 0);
+        CHECK(hand.waited_for({"job"}).empty());
+        CHECK(hand.acquire("job", 1, 11).what == attempt::outcome::granted);
+
+        const auto reaped = reap(database.source(), database.reaping(60s, 20s));
+        CHECK(reaped.sessions_ended == 1);
+        CHECK(reaped.waiters_removed == 2);
+        CHECK(database.number("select count(*) from rowlock_waiter") == 0);
+    }
+}
+
+TEST_CASE("a cancelled place is gone, and one that was served is not cancelled") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
+        const by_hand hand{database};
+        hand.open(1);
+        ids all;
+        for (std::int64_t grant_id = 100; grant_id < 140; ++grant_id) {
+            hand.enqueue("job", 1, grant_id);
+            all.push_back(grant_id);
+        }
+        CHECK(hand.grant_next("job") == 100);
+        CHECK(hand.cancel({100}).empty());
+        CHECK(hand.served("job", 1, 100).has_value());
+        CHECK(hand.cancel({}).empty());
+        CHECK(hand.cancel({999}).empty());
+        CHECK(hand.cancel({101}) == ids{101});
+        CHECK(hand.cancel({101}).empty());
+        CHECK(hand.cancel(all) == ids(all.begin() + 2, all.end()));
+        CHECK(hand.places_of(1).waiting.empty());
+        CHECK_FALSE(hand.release("job", 1, 100).next.has_value());
+    }
+}
+
+TEST_CASE("a place that is taken twice under one grant id is one place") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
+        const by_hand hand{database};
+        hand.open(1);
+        hand.enqueue("job", 1, 10);
+        hand.enqueue("job", 1, 10);
+        CHECK(database.number("select count(*) from rowlock_waiter") == 1);
+    }
+}
+
+TEST_CASE("thread, note and deadline go with the place to the lease") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
+        const by_hand hand{database};
+        for (const std::int64_t session : {1, 2}) hand.open(session);
+        const std::string note = "it's \"quoted\" \\ {x} $1 \xC3\xA9";
+        for (const bool by_release : {true, false}) {
+            CAPTURE(by_release);
+            if (by_release) REQUIRE(hand.acquire("job", 1, 10).token > 0);
+            hand.enqueue({"job", 2, 22, "thread 7", note, 30'000'000});
+            if (by_release) {
+                REQUIRE(hand.release("job", 1, 10).next.has_value());
+            } else {
+                REQUIRE(hand.grant_next("job") == 22);
+            }
+            const auto info = hand.leases().inspect(hand.db(), "job", soon());
+            REQUIRE(info.has_value());
+            REQUIRE(info->holder.has_value());
+            CHECK(info->holder->thread == "thread 7");
+            CHECK(info->holder->note == note);
+            CHECK(info->holder->held_for < 20s);
+            const auto grant = hand.served("job", 2, 22);
+            REQUIRE(grant.has_value());
+            REQUIRE(grant->deadline_us.has_value());
+            CHECK(*grant->deadline_us > 10'000'000);
+            CHECK(*grant->deadline_us <= 30'000'000);
+            // And none of it stays behind.
+            hand.enqueue({"job", 1, 11, "", "", std::nullopt});
+            REQUIRE(hand.release("job", 2, 22).next.has_value());
+            CHECK(database.number("select count(*) from rowlock_lease where thread is null and "
+                                  "note is null and deadline is null and session = 1") == 1);
+            REQUIRE(hand.release("job", 1, 11).freed);
+            CHECK(database.number("select count(*) from rowlock_lease where acquired_at is null "
+                                  "and session is null and grant_id is null") == 1);
+        }
+    }
+}
+
+TEST_CASE("a lease whose own deadline has passed is free for the queue") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
+        const by_hand hand{database};
+        for (const std::int64_t session : {1, 2}) hand.open(session);
+        hand.enqueue({"job", 1, 10, "", "", 50'000});
+        REQUIRE(hand.grant_next("job") == 10);
+        hand.enqueue("job", 2, 22);
+        CHECK(hand.places_of(2).waiting.at(0).remaining <= 50ms);
+        REQUIRE(support::eventually([&] { return hand.places_of(2).waiting.at(0).free; }));
+        CHECK(hand.places_of(2).waiting.at(0).remaining == 0us);
+        CHECK(hand.grant_next("job") == 22);
+        CHECK_FALSE(hand.release("job", 1, 10).freed);
+    }
+}
+
+TEST_CASE("a newcomer does not pass the queue unless it barges, and its try writes nothing") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
+        const by_hand hand{database};
+        for (const std::int64_t session : {1, 2}) hand.open(session);
+        for (const char* row : {"absent", "present"}) {
+            CAPTURE(row);
+            hand.enqueue("job", 2, 22);
+            const auto tried = hand.acquire("job", 1, 10);
+            CHECK(tried.what == attempt::outcome::held);
+            CHECK(tried.seen.free);
+            CHECK(tried.seen.waited);
+            CHECK(hand.acquire("job", 2, 23).what == attempt::outcome::held);  // its own queue
+            CHECK(hand.acquire("another", 1, 12).what == attempt::outcome::granted);
+            CHECK(hand.release("another", 1, 12).freed);
+            const std::string held = "select count(*) from rowlock_lease where session is not null";
+            CHECK(database.number(held) == 0);
+            const auto barging = hand.acquire("job", 1, 11, true);
+            CHECK(barging.what == attempt::outcome::granted);
+            CHECK(hand.acquire("job", 1, 13, true).what == attempt::outcome::held);
+            REQUIRE(hand.release("job", 1, 11).next.has_value());
+            REQUIRE(hand.release("job", 2, 22).freed);
+        }
+    }
+}
+
+TEST_CASE("names that somebody live waits for") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
+        const by_hand hand{database};
+        for (const std::int64_t session : {1, 2}) hand.open(session);
+        names asked;
+        for (int i = 0; i < 40; ++i) asked.push_back("it's \\ " + std::to_string(i));
+        for (const std::size_t i : {3U, 17U, 39U}) {
+            hand.enqueue(asked[i], 1, 100 + static_cast<std::int64_t>(i));
+        }
+        hand.enqueue(asked[3], 1, 99);
+        hand.enqueue(asked[5], 2, 98);
+        hand.end(2);
+        auto expected = names{asked[3], asked[17], asked[39]};
+        std::sort(expected.begin(), expected.end());
+        CHECK(hand.waited_for(asked) == expected);
+        CHECK(hand.waited_for({}).empty());
+        CHECK(hand.waited_for({asked[5]}).empty());
+    }
+}
+
+TEST_CASE("after a session ended, the queues that this concerns") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
+        const by_hand hand{database};
+        for (const std::int64_t session : {1, 2, 3}) hand.open(session);
+        for (const std::int64_t id : {1, 2, 3}) {
+            const std::string name = "lease " + std::to_string(id);
+            REQUIRE(hand.acquire(name, 1, id).what == attempt::outcome::granted);
+        }
+        hand.enqueue("lease 1", 2, 21);  // waits for a lease of the dead
+        hand.enqueue("queue", 1, 11);
+        hand.enqueue("queue", 2, 22);    // stands behind the dead
+        hand.enqueue("lease 2", 1, 12);  // nobody else
+        hand.enqueue("elsewhere", 2, 23);
+        hand.end(1);
+        CHECK(hand.names_after(1) == names{"lease 1", "queue"});
+        CHECK(hand.grant_next("lease 1") == 21);
+        CHECK(hand.grant_next("queue") == 22);
+        CHECK(hand.names_after(1) == names{});
+        CHECK(hand.names_after(4711) == names{});
+    }
+}
+
+TEST_CASE("PostgreSQL: the end of a session reads no leases but those that are waited for") {
+    if (support::lock_database database{support::backend::postgresql}; database.there()) {
+        const by_hand hand{database};
+        database.run(
+            "insert into rowlock_lease (name, token, changed_at) "
+            "select 'n' || i, 1, clock_timestamp() from generate_series(1, 5000) i");
+        database.run(
+            "insert into rowlock_session (id, owner, host, pid, program, ttl_us, "
+            "expires_at, opened_at) select i, 'o', 'h', 1, 'p', 1, "
+            "clock_timestamp() + interval '1 h', clock_timestamp() "
+            "from generate_series(1, 2000) i");
+        database.run("analyze rowlock_lease");
+        database.run("analyze rowlock_session");
+        std::string text = hand.leases().sql().names_after.text();
+        for (auto at = text.find("$1"); at != std::string::npos; at = text.find("$1")) {
+            text.replace(at, 2, "5");
+        }
+        const auto plan = hand.db().query("explain " + text, soon());
+        std::string all;
+        for (std::size_t row = 0; row < plan.rows(); ++row) all.append(plan.text(row, 0)) += '\n';
+        CAPTURE(all);
+        CHECK(all.find("Seq Scan on " + database.prefix() + "lease") == std::string::npos);
+    }
+}
+
+TEST_CASE("a reaper alone keeps a queue moving") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
+        const by_hand hand{database};
+        hand.open(1, 1ms);
+        for (const std::int64_t session : {2, 3}) hand.open(session);
+        hand.open(4);
+        hand.enqueue("free", 2, 21);
+        hand.enqueue("free", 3, 31);
+        REQUIRE(hand.acquire("orphan", 4, 41).what == attempt::outcome::granted);
+        hand.enqueue("orphan", 2, 22);
+        REQUIRE(hand.acquire("held", 2, 23).what == attempt::outcome::granted);
+        hand.enqueue("held", 3, 33);
+        REQUIRE(hand.acquire("alone", 4, 42).what == attempt::outcome::granted);
+        hand.end(4);
+        const auto reaped = reap(database.source(), database.reaping(60s, 20s));
+        CHECK(reaped.leases_handed_over == 2);
+        CHECK(reaped.leases_freed == 1);
+        CHECK(hand.served("free", 2, 21).has_value());
+        CHECK(hand.served("orphan", 2, 22).has_value());
+        CHECK(hand.places_of(3).waiting.size() == 2);
+    }
+}
+
+TEST_CASE("the leases of a predecessor pass its queue, and its places die with it") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
+        const by_hand hand{database};
+        for (const std::int64_t session : {1, 2, 3}) hand.open(session);
+        database.run("update rowlock_session set owner = 'me' where id in (1, 3)");
+        REQUIRE(hand.acquire("kept", 1, 10).what == attempt::outcome::granted);
+        hand.enqueue("kept", 2, 21);
+        hand.enqueue("queue", 1, 11);
+        hand.enqueue("queue", 2, 22);
+        CHECK(hand.leases().reclaim(hand.db(), "me", 3, soon()) == ids{1});
+        CHECK(hand.grant_next("kept") == 0);
+        CHECK(database.number("select session from rowlock_lease where name = 'kept'") == 3);
+        CHECK(hand.names_after(1) == names{"queue"});
+        CHECK(hand.grant_next("queue") == 22);
+    }
+}
+
+TEST_CASE("a lease that was taken by force goes to the queue with a look") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
+        const by_hand hand{database};
+        for (const std::int64_t session : {1, 2}) hand.open(session);
+        const auto first = hand.acquire("job", 1, 10);
+        hand.enqueue("job", 2, 22);
+        std::optional<std::int64_t> victim;
+        CHECK(hand.leases().force_release(hand.db(), "job", victim, soon()));
+        CHECK(hand.acquire("job", 1, 11).what == attempt::outcome::held);
+        const auto next = hand.queue().grant_next(hand.db(), "job", soon());
+        REQUIRE(next.has_value());
+        CHECK(next->grant_id == 22);
+        CHECK(next->token > first.token + 1);  // taking by force raised it, too
+    }
+}
+
+TEST_CASE("a circle of waiters is found by the youngest place alone") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
+        const by_hand hand{database};
+        for (const std::int64_t session : {1, 2, 3, 4}) hand.open(session);
+        REQUIRE(hand.acquire("a", 1, 11, false, "t1").what == attempt::outcome::granted);
+        REQUIRE(hand.acquire("b", 2, 22, false, "t2").what == attempt::outcome::granted);
+        REQUIRE(hand.acquire("c", 3, 33, false, "t3").what == attempt::outcome::granted);
+        const auto circles = [&](std::int64_t session) {
+            return hand.queue().deadlocks(hand.db(), session, soon());
+        };
+        hand.enqueue("b", 4, 400, "t4");  // stands before and in no circle
+        hand.enqueue("b", 1, 100, "t1");
+        CHECK(circles(1).empty());
+        SUBCASE("of two") {
+            hand.enqueue("a", 2, 200, "t2");
+            CHECK(circles(1).empty());
+            CHECK(circles(3).empty());
+            CHECK(circles(4).empty());
+            const auto found = circles(2);
+            REQUIRE(found.size() == 1);
+            CHECK(found[0].grant_id == 200);
+            CHECK(found[0].description ==
+                  "a (held by program[1]@host/t1) -> b (held by program[2]@host/t2) -> a");
+            CHECK(hand.cancel({200}) == ids{200});
+            CHECK(circles(2).empty());
+        }
+        SUBCASE("of three") {
+            hand.enqueue("c", 2, 200, "t2");
+            CHECK(circles(2).empty());
+            hand.enqueue("a", 3, 300, "t3");
+            CHECK(circles(1).empty());
+            CHECK(circles(2).empty());
+            const auto found = circles(3);
+            REQUIRE(found.size() == 1);
+            CHECK(found[0].grant_id == 300);
+            CHECK(found[0].description ==
+                  "a (held by program[1]@host/t1) -> b (held by program[2]@host/t2) -> "
+                  "c (held by program[3]@host/t3) -> a");
+        }
+        SUBCASE("not through another thread of the holder") {
+            hand.enqueue("a", 2, 200, "another");
+            CHECK(circles(1).empty());
+            CHECK(circles(2).empty());
+        }
+        SUBCASE("not by those who only wait for it, nor for oneself") {
+            hand.enqueue("a", 2, 200, "t2");
+            hand.enqueue("a", 4, 401, "t5");
+            CHECK(circles(4).empty());
+            hand.enqueue("c", 3, 301, "t3");
+            CHECK(circles(3).empty());
+        }
+        SUBCASE("not through a session that is over") {
+            hand.enqueue("a", 2, 200, "t2");
+            hand.end(1);
+            CHECK(circles(2).empty());
+        }
+        SUBCASE("also through those who stand before in the queue") {
+            // 3 waits behind 4 for b; 4 waits for c besides, which 3 has.
+            hand.enqueue("c", 4, 402, "t4");
+            hand.enqueue("b", 3, 300, "t3");
+            const auto found = circles(3);
+            REQUIRE(found.size() == 1);
+            CHECK(found[0].description ==
+                  "b (first waited for by program[4]@host/t4) -> c (held by program[3]@host/t3) "
+                  "-> b");
+            CHECK(circles(4).empty());
+        }
+    }
+}
+
+TEST_CASE("a long way round hides no circle, and a long circle is one") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        const by_hand hand{database};
+        constexpr std::int64_t last = 80;
+        const auto name = [](std::int64_t i) { return "n" + std::to_string(i); };
+        hand.run("begin");  // one commit for all
+        // Each holds one name and waits for the next, the last for what we hold.
+        for (std::int64_t i = 1; i <= last; ++i) {
+            hand.open(i);
+            REQUIRE(hand.acquire(name(i), i, i, false, "t").what == attempt::outcome::granted);
+        }
+        hand.open(200);
+        hand.open(201);
+        REQUIRE(hand.acquire("ours", 200, 200, false, "t").what == attempt::outcome::granted);
+        for (std::int64_t i = 1; i < last; ++i) hand.enqueue(name(i + 1), i, 1000 + i, "t");
+        hand.enqueue("ours", last, 1000 + last, "t");
+        bool shortcut = false;
+        SUBCASE("long") {}
+        SUBCASE("short") {
+            shortcut = true;
+            hand.enqueue(name(1), 201, 2000, "t");
+            hand.enqueue(name(last / 2), 201, 2001, "t");
+        }
+        hand.run("commit");
+        CHECK(hand.queue().deadlocks(hand.db(), 200, soon()).empty());
+        hand.enqueue(name(1), 200, 3000, "t");
+        const auto found = hand.queue().deadlocks(hand.db(), 200, soon());
+        REQUIRE(found.size() == 1);
+        CHECK(found[0].grant_id == 3000);
+        CHECK(found[0].description.size() < 4000);
+        const auto& text = found[0].description;
+        CHECK((text.find("first waited for by program[201]") != std::string::npos) == shortcut);
+        CHECK(text.substr(text.rfind("ours"))
+                  .starts_with("ours (held by program[200]@host/t) -> n1"));
+        for (std::int64_t i = 1; i <= last; ++i) {
+            if (i % 16 == 0) CHECK(hand.queue().deadlocks(hand.db(), i, soon()).empty());
+        }
+    }
+}
+
+TEST_CASE("a crowd that is one party each is searched for circles in no time") {
+    if (support::lock_database database{support::backend::sqlite}; database.there()) {
+        const by_hand hand{database};
+        constexpr std::int64_t clients = 10;
+        hand.run("begin immediate");
+        for (std::int64_t i = 1; i <= clients + 1; ++i) hand.open(i);
+        REQUIRE(hand.acquire("job", clients + 1, 1, false, "client").what ==
+                attempt::outcome::granted);
+        for (std::int64_t i = 0; i < 100 * clients; ++i) {
+            hand.enqueue("job", 1 + i % clients, 100 + i, "client");
+        }
+        hand.run("commit");
+        const auto before = std::chrono::steady_clock::now();
+        CHECK(hand.queue().deadlocks(hand.db(), clients, soon()).empty());
+        CHECK(std::chrono::steady_clock::now() - before < 2s);
+    }
+}
+
+// A ticket that was drawn long before it committed. Here the others are served by decree.
+TEST_CASE("a place that was overtaken knows it, and is found again after a rewind") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
+        const by_hand hand{database};
+        for (const std::int64_t session : {1, 2}) hand.open(session);
+        REQUIRE(hand.acquire("job", 1, 10).what == attempt::outcome::granted);
+        hand.enqueue("job", 2, 20);
+        const auto before = hand.places_of(2);
+        REQUIRE(before.waiting.size() == 1);
+        CHECK_FALSE(before.waiting[0].overtaken);
+        const bool marks = hand.db().speaks() == sql::dialect::postgresql;
+        if (marks) {
+            database.run("update rowlock_lease set served = " +
+                         std::to_string(before.waiting[0].ticket + 300));
+            CHECK(hand.waited_for({"job"}).empty());  // the control: nobody finds it
+        }
+        const auto overtaken = hand.places_of(2);
+        REQUIRE(overtaken.waiting.size() == 1);
+        CHECK(overtaken.waiting[0].overtaken == marks);
+        CHECK(overtaken.waiting[0].position == 1);
+
+        hand.queue().rewind(hand.db(), "job", overtaken.waiting[0].ticket, soon());
+
+        CHECK_FALSE(hand.places_of(2).waiting[0].overtaken);
+        CHECK(hand.waited_for({"job"}) == names{"job"});
+        const auto released = hand.release("job", 1, 10);
+        REQUIRE(released.next);
+        CHECK(released.next->grant_id == 20);
+    }
+}
+
+TEST_CASE("a place that was just taken is looked at alone") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
+        const by_hand hand{database};
+        for (const std::int64_t session : {1, 2, 3}) hand.open(session);
+        REQUIRE(hand.acquire("job", 1, 10).what == attempt::outcome::granted);
+        hand.enqueue("job", 3, 30);
+        hand.enqueue("job", 2, 20);
+        const std::array<std::int64_t, 2> asked{20, 30};  // the second is another session's
+        const auto seen = hand.queue().places_at(hand.db(), 2, asked, soon());
+        CHECK(seen.session_live);
+        REQUIRE(seen.waiting.size() == 1);
+        CHECK(seen.waiting[0].grant_id == 20);
+        CHECK(seen.waiting[0].position == 2);
+        CHECK_FALSE(seen.waiting[0].free);
+    }
+}

@@ -1,0 +1,339 @@
+// Being woken by a server that cannot notify: MariaDB, through each driver that speaks to it.
+#include "strategy/wake_up.hpp"
+
+#include "contract/driver_fixtures.hpp"
+#include "contract/server_address.hpp"
+#include "sql/server_facts.hpp"
+#include "support/lock_database.hpp"
+#include <rowlock/driver/mysql.hpp>
+#include <rowlock/error.hpp>
+#include <rowlock/sql/connection.hpp>
+
+#include <doctest/doctest.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <future>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace contract {
+namespace {
+
+using namespace std::chrono_literals;
+namespace wake_up = rowlock::strategy::wake_up;
+using rowlock::sql::connection;
+using support::soon;
+using wake_up::ending;
+using clock = std::chrono::steady_clock;
+
+// Differs between processes that share a server.
+std::int64_t session() {
+    return 4'000'000'000'000'000'000 + ::getpid() * std::int64_t{1000};
+}
+
+struct nap {
+    ending how;
+    std::chrono::milliseconds took;
+};
+
+// The gate of a client, whose number no other has.
+class gate {
+public:
+    explicit gate(std::unique_ptr<connection> keeper) : keeper_{std::move(keeper)} {
+        static std::int64_t next = session();
+        number = ++next;
+        REQUIRE(wake_up::shut_gate(*keeper_, number, soon()));
+    }
+    [[nodiscard]] connection& keeper() const { return *keeper_; }
+    void lose_keeper() { keeper_.reset(); }
+
+    std::int64_t number = 0;
+
+private:
+    std::unique_ptr<connection> keeper_;
+};
+
+nap sleep_on(connection& db, std::int64_t who, const gate& before, std::chrono::seconds longest) {
+    const auto start = clock::now();
+    const auto how = wake_up::sleep_until_woken(db, who, before.number, longest, soon());
+    return {how, std::chrono::duration_cast<std::chrono::milliseconds>(clock::now() - start)};
+}
+
+bool is_asleep(connection& by, std::int64_t who) {
+    return by.query(
+                 "select count(*) from information_schema.processlist where state = 'User lock' "
+                 "and info like '% as rowlock#_wake#_" +
+                     std::to_string(who) + "' escape '#'",
+                 soon())
+               .integer(0, 0) == 1;
+}
+
+// Asleep on a thread of its own, and seen to be by `by`.
+std::future<nap> asleep(connection& db, std::int64_t who, const gate& before, connection& by,
+                        std::chrono::seconds longest = 10s) {
+    auto ended = std::async(std::launch::async, [&db, &before, who, longest] {
+        return sleep_on(db, who, before, longest);
+    });
+    REQUIRE(support::eventually([&] { return is_asleep(by, who); }));
+    return ended;
+}
+
+std::string id_of(connection& of) {
+    return std::string{of.query("select connection_id()", soon()).text(0, 0)};
+}
+
+template <typename F>
+std::unique_ptr<connection> connected() {
+    return F::source().connect(soon());
+}
+
+template <typename F>
+std::unique_ptr<connection> sleeper(std::int64_t who = session()) {
+    auto made = connected<F>();
+    wake_up::prepare_to_sleep(*made, who, soon());
+    return made;
+}
+
+int native_code_of(const std::function<void()>& action) {
+    try {
+        action();
+    } catch (const rowlock::error& failure) {
+        return failure.native_code();
+    }
+    return 0;
+}
+
+}  // namespace
+
+TEST_CASE_TEMPLATE("a session that sleeps in the server is woken at once", F, connector_cpp_fixture,
+                   soci_mysql_fixture) {
+    if (!F::available()) return;
+    const gate shut{connected<F>()};
+    const auto hint = sleeper<F>();
+    const auto by = connected<F>();
+    for (int round = 0; round < 20; ++round) {
+        auto ended = asleep(*hint, session(), shut, *by);
+        const auto start = clock::now();
+        CHECK(wake_up::wake(*by, session(), soon()));
+        CHECK(ended.get().how == ending::woken);
+        CHECK(clock::now() - start < 1s);
+    }
+    CHECK(hint->alive());
+    CHECK(hint->query("select 42", soon()).integer(0, 0) == 42);
+}
+
+TEST_CASE_TEMPLATE("many who sleep are woken at once by many", F, connector_cpp_fixture) {
+    if (!F::available()) return;
+    // With SLEEP instead of GET_LOCK some of these took seconds.
+    constexpr int many = 6;
+    constexpr int rounds = 30;
+    const auto look = connected<F>();
+    std::vector<std::future<clock::duration>> ended;
+    for (int i = 0; i < many; ++i) {
+        ended.push_back(std::async(std::launch::async, [&, i] {
+            const auto who = session() + i;
+            const gate shut{connected<F>()};
+            const auto hint = sleeper<F>(who);
+            const auto by = connected<F>();
+            const auto eye = connected<F>();
+            clock::duration longest{0};
+            for (int round = 0; round < rounds; ++round) {
+                auto nap = asleep(*hint, who, shut, *eye);
+                const auto start = clock::now();
+                CHECK(wake_up::wake(*by, who, soon()));
+                CHECK(nap.get().how == ending::woken);
+                longest = std::max(longest, clock::now() - start);
+            }
+            return longest;
+        }));
+    }
+    for (auto& each : ended) CHECK(each.get() < 1s);
+}
+
+TEST_CASE_TEMPLATE("a wake-up costs one round trip, whether anybody sleeps or not", F,
+                   connector_cpp_fixture, soci_mysql_fixture) {
+    if (!F::available()) return;
+    const gate shut{connected<F>()};
+    const auto hint = sleeper<F>();
+    const auto look = connected<F>();
+    const auto by = connected<F>();
+    auto ended = asleep(*hint, session(), shut, *look);
+    const auto before = by->round_trips();
+    CHECK(wake_up::wake(*by, session(), soon()));
+    CHECK(ended.get().how == ending::woken);
+    CHECK_FALSE(wake_up::wake(*by, session() + 1, soon()));
+    CHECK(by->round_trips() - before == 2);
+    CHECK(by->alive());
+}
+
+TEST_CASE_TEMPLATE("a sleep ends by itself, and no limit on statements cuts it", F,
+                   connector_cpp_fixture, soci_mysql_fixture) {
+    if (!F::available()) return;
+    const gate shut{connected<F>()};
+    for (const bool prepared : {false, true}) {
+        CAPTURE(prepared);
+        const auto hint = connected<F>();
+        const bool mariadb = rowlock::sql::facts_of(*hint, soon()).mariadb;
+        (void)hint->query(mariadb ? "set session max_statement_time = 0.1"
+                                  : "set session max_execution_time = 100",
+                          soon());
+        if (prepared) wake_up::prepare_to_sleep(*hint, session(), soon());
+        const auto slept = sleep_on(*hint, session(), shut, 1s);
+        // What ended it get_lock() does not tell: a limit looks like a wake-up.
+        CHECK(slept.how == (prepared ? ending::slept : ending::woken));
+        CHECK((slept.took >= 1s) == prepared);
+        CHECK(hint->alive());
+    }
+}
+
+TEST_CASE_TEMPLATE("a sleep ends when its gate is opened, and does not begin before an open one", F,
+                   connector_cpp_fixture, soci_mysql_fixture) {
+    if (!F::available()) return;
+    gate shut{connected<F>()};
+    const auto hint = sleeper<F>();
+    const auto by = connected<F>();
+    auto ended = asleep(*hint, session(), shut, *by);
+    SUBCASE("by the client") {
+        wake_up::open_gate(shut.keeper(), shut.number, soon());
+    }
+    SUBCASE("by the end of its keeper") {
+        shut.lose_keeper();
+    }
+    SUBCASE("by the server, which throws its keeper out") {
+        (void)by->query("kill " + id_of(shut.keeper()), soon());
+    }
+    CHECK(ended.get().how == ending::gate_open);
+    CHECK(hint->alive());
+}
+
+TEST_CASE_TEMPLATE("a gate is shut by one connection", F, connector_cpp_fixture,
+                   soci_mysql_fixture) {
+    if (!F::available()) return;
+    gate shut{connected<F>()};
+    const auto other = connected<F>();
+    CHECK_FALSE(wake_up::shut_gate(*other, shut.number, soon()));
+    wake_up::open_gate(shut.keeper(), shut.number, soon());
+    CHECK(wake_up::shut_gate(*other, shut.number, soon()));
+}
+
+TEST_CASE_TEMPLATE("a wake-up is for one session, whatever its number looks like", F,
+                   connector_cpp_fixture, soci_mysql_fixture) {
+    if (!F::available()) return;
+    const gate shut{connected<F>()};
+    const auto hint = sleeper<F>(session() + 77);
+    const auto by = connected<F>();
+    auto ended = asleep(*hint, session() + 77, shut, *by);
+    for (const std::int64_t other : {session(), session() + 7, (session() + 77) / 10,
+                                     (session() + 77) % 1'000'000, std::int64_t{0}}) {
+        CHECK_FALSE(wake_up::wake(*by, other, soon()));
+    }
+    CHECK(ended.wait_for(50ms) == std::future_status::timeout);
+    CHECK(wake_up::wake(*by, session() + 77, soon()));
+    CHECK(ended.get().how == ending::woken);
+}
+
+TEST_CASE_TEMPLATE(
+    "a wake-up that is late meets the next sleep or nobody, never another's "
+    "statement",
+    F, connector_cpp_fixture, soci_mysql_fixture) {
+    if (!F::available()) return;
+    const gate shut{connected<F>()};
+    const auto by = connected<F>();
+    auto hint = sleeper<F>();
+    {
+        auto ended = asleep(*hint, session(), shut, *by);
+        REQUIRE(wake_up::wake(*by, session(), soon()));
+        CHECK(ended.get().how == ending::woken);
+    }
+    const std::string number = id_of(*hint);
+    SUBCASE("between two sleeps") {
+        CHECK(wake_up::wake(*by, session(), soon()));  // late
+        (void)sleep_on(*hint, session(), shut, 0s);
+        CHECK(hint->query("select 42", soon()).integer(0, 0) == 42);
+    }
+    SUBCASE("closed, while others work") {
+        hint.reset();
+        REQUIRE(support::eventually([&] { return !wake_up::wake(*by, session(), soon()); }));
+        const auto foreign = connected<F>();
+        auto work = std::async(std::launch::async, [&] {
+            return foreign->query("select sleep(0.5) as work", soon()).integer(0, 0);
+        });
+        for (int n = 0; n < 20; ++n) CHECK_FALSE(wake_up::wake(*by, session(), soon()));
+        CHECK(work.get() == 0);
+    }
+    SUBCASE("closed, and asleep on a new connection") {
+        hint = sleeper<F>();
+        auto ended = asleep(*hint, session(), shut, *by);
+        CHECK(wake_up::wake(*by, session(), soon()));
+        CHECK(ended.get().how == ending::woken);
+    }
+    SUBCASE("given up without the server's notice, and asleep on a new connection") {
+        const auto next = sleeper<F>();
+        CHECK_THROWS_AS((void)hint->query("select 42", soon()), rowlock::error);
+        auto ended = asleep(*next, session(), shut, *by);
+        CHECK(wake_up::wake(*by, session(), soon()));
+        CHECK(ended.get().how == ending::woken);
+    }
+    SUBCASE("control: a connection that goes back to a pool would be hit, so none goes back") {
+        CHECK(hint->discarded());
+        auto work = std::async(std::launch::async, [&] {
+            return native_code_of([&] { (void)hint->query("select sleep(10) as work", soon()); });
+        });
+        REQUIRE(support::eventually([&] {
+            return by->query("select count(*) from information_schema.processlist where id = " +
+                                 number + " and state = 'User sleep'",
+                             soon())
+                       .integer(0, 0) == 1;
+        }));
+        CHECK(wake_up::wake(*by, session(), soon()));
+        CHECK(work.get() == 1317);
+    }
+}
+
+TEST_CASE("another database user is not woken, and the waker learns so") {
+    if (!connector_cpp_fixture::available()) return;
+    const gate shut{connected<connector_cpp_fixture>()};
+    const auto admin = connected<connector_cpp_fixture>();
+    auto address = address_of(support::server::mariadb);
+    address.password = "pass";
+    std::vector<rowlock::sql::connection_source> sources;
+    std::vector<std::string> users;
+    for (const char* const name : {"one", "two"}) {
+        address.user = std::string{"rowlock_"} + name + std::to_string(::getpid());
+        users.push_back(address.user);
+        (void)admin->query("create user " + address.user + "@'%' identified by 'pass'", soon());
+        (void)admin->query("grant all on " + address.database + ".* to " + address.user + "@'%'",
+                           soon());
+        sources.push_back(rowlock::mysql::open(address.url()));
+    }
+    const auto hint = sources[0].connect(soon());
+    wake_up::prepare_to_sleep(*hint, session(), soon());
+    const auto stranger = sources[1].connect(soon());
+    const auto same = sources[0].connect(soon());
+    auto ended = asleep(*hint, session(), shut, *admin);
+    CHECK_FALSE(wake_up::wake(*stranger, session(), soon()));
+    CHECK(ended.wait_for(50ms) == std::future_status::timeout);
+    CHECK(wake_up::wake(*same, session(), soon()));
+    CHECK(ended.get().how == ending::woken);
+    for (const auto& name : users) (void)admin->query("drop user " + name + "@'%'", soon());
+}
+
+TEST_CASE_TEMPLATE("a sleeper that is thrown out is told", F, connector_cpp_fixture,
+                   soci_mysql_fixture) {
+    if (!F::available()) return;
+    const gate shut{connected<F>()};
+    const auto hint = sleeper<F>();
+    const auto by = connected<F>();
+    const std::string number = id_of(*hint);
+    auto ended = asleep(*hint, session(), shut, *by);
+    (void)by->query("kill " + number, soon());
+    CHECK_THROWS_AS((void)ended.get(), rowlock::error);
+    CHECK_FALSE(hint->alive());
+    CHECK(support::eventually([&] { return !wake_up::wake(*by, session(), soon()); }));
+}
+
+}  // namespace contract

@@ -1,0 +1,1057 @@
+// Standing in line: order, wake-ups, giving up, circles. Races are forced by hooks and locks; where
+// a wake-up is the point, the poll interval is 10 s.
+
+#include "strategy/queue_protocol.hpp"
+#include "support/blocked.hpp"
+#include "support/failure.hpp"
+#include "support/interception.hpp"
+#include "support/lock_database.hpp"
+#include <rowlock/open.hpp>
+#include <rowlock/rowlock.hpp>
+
+#include <doctest/doctest.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <filesystem>
+#include <functional>
+#include <future>
+#include <latch>
+#include <map>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+using namespace rowlock;
+using namespace std::chrono_literals;
+using std::chrono::milliseconds;
+using support::eventually;
+using support::interception;
+using support::kind_of;
+using steady = std::chrono::steady_clock;
+
+namespace {
+
+/// Until so many tickets stand.
+bool places(support::lock_database& database, std::int64_t count) {
+    return eventually(
+        [&] { return database.number("select count(*) from rowlock_waiter") == count; });
+}
+
+bool nobody_holds(support::lock_database& database) {
+    return eventually([&] {
+        return database.number("select count(*) from rowlock_lease where session is not null") == 0;
+    });
+}
+
+/// Whether waiters of this client are woken, rather than look.
+bool is_woken(const support::lock_database& database) {
+    return database.which() != support::backend::soci_sqlite &&
+           database.which() != support::backend::soci_postgresql;
+}
+
+/// A generous bound for "at once", where the next poll would be seconds away.
+constexpr auto at_once = 1s;
+
+/// The poll interval of tests about wake-ups: where nobody wakes us, a poll must be near.
+milliseconds far_poll(const support::lock_database& database) {
+    return is_woken(database) ? 10s : 100ms;
+}
+
+}  // namespace
+
+TEST_CASE("threads and clients are served in the order in which they came") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
+        client first{database.source(), database.options({.poll_interval = far_poll(database)})};
+        client second{database.source(), database.options({.poll_interval = far_poll(database)})};
+        auto held = first.acquire("job");
+        std::mutex guard;
+        std::vector<int> order;
+        fencing_token last = held.token();
+        std::vector<std::future<void>> waiters;
+        constexpr int many = 12;
+        for (int i = 0; i < many; ++i) {
+            waiters.push_back(std::async(std::launch::async, [&, i] {
+                auto lease = (i % 3 == 0 ? second : first).acquire("job");
+                {
+                    const std::lock_guard lock{guard};
+                    order.push_back(i);
+                    CHECK(lease.token() > last);
+                    last = lease.token();
+                }
+                lease.release();
+            }));
+            REQUIRE(places(database, i + 1));
+        }
+        CHECK(first.stats().waiting + second.stats().waiting == many);
+        held.release();
+        for (auto& each : waiters) each.get();
+        for (int i = 0; i < many; ++i) CHECK(order.at(static_cast<std::size_t>(i)) == i);
+        CHECK(places(database, 0));
+        CHECK(nobody_holds(database));
+        CHECK(first.stats().handed_over + second.stats().handed_over == many);
+        CHECK(first.stats().waiting == 0);
+    }
+}
+
+TEST_CASE("nobody passes those who stand in line, unless he asks for it") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        client locks{database.source(), database.options()};
+        // The place of a live session that is never served: its lease is free.
+        const auto protocol = database.protocol();
+        const strategy::queue_protocol queue{protocol};
+        const auto db = database.connect();
+        protocol.open_session(*db, {7, "owner", "host", "program", 1, 60s}, support::soon());
+        queue.enqueue(*db, {"job", 7, 70, "", "", std::nullopt}, support::soon());
+        CHECK_FALSE(locks.try_acquire("job"));
+        CHECK(places(database, 1));
+        auto passed = locks.try_acquire("job", {.queueing = queueing::barging});
+        CHECK(passed);
+        passed->release();
+        // Handed on by the release.
+        CHECK(eventually([&] {
+            return database.number("select coalesce(max(session), 0) from rowlock_lease") == 7;
+        }));
+        // Who barges waits without a place.
+        CHECK_FALSE(locks.try_acquire_for("job", 60ms, {.queueing = queueing::barging}));
+        CHECK(places(database, 0));
+    }
+}
+
+TEST_CASE("whatever ends a lease wakes the first waiter at once") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        client waiter{database.source(), database.options({.poll_interval = far_poll(database)})};
+        std::optional<client> holder{std::in_place, database.source(), database.options()};
+        steady::time_point got;
+        const auto wait = [&] {
+            auto waiting = std::async(std::launch::async, [&] {
+                auto lease = waiter.acquire("job");
+                got = steady::now();
+                lease.release();
+            });
+            REQUIRE(places(database, 1));
+            // It has looked at its place, and sleeps.
+            REQUIRE(eventually([&] { return waiter.stats().polls > 0; }));
+            return waiting;
+        };
+        SUBCASE("a release") {
+            auto lease = holder->acquire("job");
+            auto waiting = wait();
+            const auto start = steady::now();
+            lease.release();
+            waiting.get();
+            CHECK(got - start < at_once);
+        }
+        SUBCASE("a forced release") {
+            const auto lease = holder->acquire("job");
+            auto waiting = wait();
+            const auto start = steady::now();
+            CHECK(holder->force_release("job"));
+            waiting.get();
+            CHECK(got - start < at_once);
+        }
+        SUBCASE("the end of its client") {
+            const auto lease = holder->acquire("job");
+            auto waiting = wait();
+            const auto start = steady::now();
+            holder.reset();
+            waiting.get();
+            CHECK(got - start < at_once);
+        }
+        SUBCASE("the deadline of the lease") {
+            const auto lease = holder->acquire("job", {.deadline = 700ms});
+            const auto start = steady::now();
+            auto waiting = wait();
+            waiting.get();
+            CHECK(got - start < 700ms + at_once);
+        }
+        SUBCASE("the death of its holder") {
+            const auto protocol = database.protocol();
+            const auto db = database.connect();
+            protocol.open_session(*db, {7, "owner", "host", "program", 1, 700ms}, support::soon());
+            REQUIRE(
+                protocol.acquire(*db, {"job", 7, 70, "", "", std::nullopt}, support::soon()).what ==
+                strategy::attempt::outcome::granted);
+            const auto start = steady::now();
+            auto waiting = wait();
+            waiting.get();
+            CHECK(got - start < 700ms + at_once);
+        }
+        CHECK(places(database, 0));
+    }
+}
+
+TEST_CASE("a release that comes between the failed try and the place is seen") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        interception network;
+        client holder{database.source(), database.options()};
+        client waiter{network.wrap(database.source()), database.options({.poll_interval = 10s})};
+        auto lease = holder.acquire("job");
+        std::atomic<bool> released{false};
+        SUBCASE("before the ticket is written") {
+            network.before([&](std::string_view what) {
+                if (what == "enqueue" && !released.exchange(true)) lease.release();
+            });
+        }
+        SUBCASE("before its owner listens") {
+            network.after([&](std::string_view what) {
+                if (what == "enqueue" && !released.exchange(true)) lease.release();
+            });
+        }
+        SUBCASE("before its owner looks at the line") {
+            network.before([&](std::string_view what) {
+                if (what == "places" && !released.exchange(true)) lease.release();
+            });
+        }
+        const auto start = steady::now();
+        CHECK(waiter.acquire("job").held());
+        CHECK(steady::now() - start < at_once);
+        CHECK(released);
+    }
+}
+
+namespace {
+
+/// Statements with which a client sleeps in a MySQL server.
+constexpr std::string_view sleeps = "select get_lock('rowlock_gate_";
+
+bool is_a_sleep(std::string_view what) {
+    return what.starts_with(sleeps) && what.find(" as rowlock_wake_") != std::string_view::npos;
+}
+
+/// The sleep that is under way in the server, or nothing.
+std::string sleep_under_way(support::lock_database& database) {
+    const auto found = database.run(
+        "select p.info from information_schema.processlist p join " + database.prefix() +
+        "session s on p.info like concat('select get#_lock(%rowlock#_wake#_', s.id) escape '#' "
+        "where p.state = 'User lock'");
+    return found.empty() ? std::string{} : std::string{found.text(0, 0)};
+}
+
+}  // namespace
+
+TEST_CASE("a wake-up that comes before a sleep has begun costs a look, not a poll interval") {
+    ROWLOCK_FOR_EACH_BACKEND(database, support::backend::mariadb, support::backend::soci_mariadb) {
+        interception network;
+        client holder{database.source(), database.options()};
+        client waiter{network.wrap(database.source()), database.options({.poll_interval = 10s})};
+        auto lease = holder.acquire("job");
+        std::atomic<bool> released{false};
+        steady::time_point start;
+        network.before([&](std::string_view what) {
+            if (!is_a_sleep(what) || released.exchange(true)) return;
+            // The first look of this sleep has found nothing. What is said now nobody hears.
+            const auto polls = waiter.stats().polls;
+            CHECK(eventually([&] { return waiter.stats().polls > polls; }));
+            start = steady::now();
+            lease.release();
+            std::this_thread::sleep_for(20ms);  // a busy machine: the sleep begins even later
+        });
+        CHECK(waiter.acquire("job").held());
+        CHECK(steady::now() - start < at_once);
+        CHECK(released);
+    }
+}
+
+TEST_CASE("who loses the connection that keeps his gate is woken before the next one") {
+    ROWLOCK_FOR_EACH_BACKEND(database, support::backend::mariadb, support::backend::soci_mariadb) {
+        interception network;
+        std::atomic<int> sleeps_begun{0};
+        network.before([&](std::string_view what) {
+            if (is_a_sleep(what)) ++sleeps_begun;
+        });
+        client holder{database.source(), database.options()};
+        client waiter{network.wrap(database.source()), database.options({.poll_interval = 10s})};
+        auto lease = holder.acquire("job");
+        auto waiting = std::async(std::launch::async, [&] { return waiter.acquire("job").held(); });
+        REQUIRE(eventually([&] { return !sleep_under_way(database).empty(); }));
+        const auto first = sleep_under_way(database);
+        const auto gate = first.substr(first.find('\''), first.find(',') - first.find('\''));
+        const int before = sleeps_begun;
+        const auto keeper = database.number("select is_used_lock(" + gate + ")");
+        database.run("kill " + std::to_string(keeper));
+        REQUIRE(eventually([&] {
+            const auto next = sleep_under_way(database);
+            return !next.empty() && next != first;
+        }));
+        CHECK(sleeps_begun - before <= 2);  // it does not run against the open gate
+        const auto start = steady::now();
+        lease.release();
+        CHECK(waiting.get());
+        CHECK(steady::now() - start < at_once);
+    }
+}
+
+TEST_CASE("a client that waits in a MySQL server ends at once") {
+    ROWLOCK_FOR_EACH_BACKEND(database, support::backend::mariadb, support::backend::soci_mariadb) {
+        client holder{database.source(), database.options()};
+        auto waiter = std::make_unique<client>(database.source(), database.options());
+        const auto lease = holder.acquire("job");
+        std::stop_source stop;
+        auto waiting = std::async(std::launch::async, [&] {
+            return waiter->acquire("job", stop.get_token()).has_value();
+        });
+        REQUIRE(eventually([&] { return !sleep_under_way(database).empty(); }));
+        stop.request_stop();
+        CHECK_FALSE(waiting.get());
+        const auto start = steady::now();
+        waiter.reset();
+        CHECK(steady::now() - start < at_once);  // the sleep would last two seconds
+        CHECK(eventually([&] { return sleep_under_way(database).empty(); }));
+    }
+}
+
+namespace {
+
+/// A holder whose release waits for the row, having seen nobody in line; meanwhile somebody stands
+/// there who has looked and found it held. Returns whether the waiter is served soon.
+bool is_served_after_blind_release(support::lock_database& database,
+                                   const std::function<void()>& release) {
+    client waiter{database.source(), database.options({.poll_interval = 10s})};
+    const auto blocker = database.connect();
+    blocker->query("begin", support::soon());
+    blocker->query("select * from " + database.prefix() + "lease where name = 'job' for update",
+                   support::soon());
+    auto releasing = std::async(std::launch::async, release);
+    REQUIRE(support::somebody_waits_for_a_row(database));
+    std::stop_source stop;
+    auto waiting =
+        std::async(std::launch::async, [&] { return waiter.acquire("job", stop.get_token()); });
+    REQUIRE(places(database, 1));
+    REQUIRE(eventually([&] { return waiter.stats().polls > 0; }));
+    blocker->query("commit", support::soon());
+    releasing.get();
+    const bool served = waiting.wait_for(at_once) == std::future_status::ready;
+    stop.request_stop();
+    return waiting.get().has_value() && served;
+}
+
+}  // namespace
+
+TEST_CASE("a release that saw nobody in line looks again after its commit") {
+    if (support::lock_database database{support::backend::postgresql}; database.there()) {
+        client holder{database.source(), database.options()};
+        auto lease = holder.acquire("job");
+        CHECK(is_served_after_blind_release(database, [&] { lease.release(); }));
+    }
+}
+
+TEST_CASE("control: without that look nobody serves the waiter") {
+    if (support::lock_database database{support::backend::postgresql}; database.there()) {
+        const auto protocol = database.protocol();
+        const auto db = database.connect();
+        protocol.open_session(*db, {7, "owner", "host", "program", 1, 60s}, support::soon());
+        REQUIRE(protocol.acquire(*db, {"job", 7, 70, "", "", std::nullopt}, support::soon()).what ==
+                strategy::attempt::outcome::granted);
+        const strategy::queue_protocol queue{protocol};
+        CHECK_FALSE(is_served_after_blind_release(database, [&] {
+            const auto done = queue.release(*db, "job", 7, 70, true, support::soon());
+            CHECK(done.freed);
+            CHECK_FALSE(done.next);
+        }));
+    }
+}
+
+TEST_CASE("waiters survive the end of every connection, that of the waiting room included") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        interception network;
+        client holder{database.source(), database.options()};
+        client waiter{network.wrap(database.source()),
+                      database.options({.poll_interval = far_poll(database)})};
+        auto lease = holder.acquire("job");
+        std::optional<rowlock::lease> got;
+        auto waiting = std::async(std::launch::async, [&] { got = waiter.acquire("job"); });
+        REQUIRE(places(database, 1));
+        REQUIRE(eventually([&] { return waiter.stats().polls > 0; }));
+        network.break_connections();
+        if (database.which() == support::backend::postgresql) {
+            CHECK(database.number("select count(*) from (select pg_terminate_backend(pid) from "
+                                  "pg_stat_activity where query like 'LISTEN%' or query like "
+                                  "'%rowlock places%' and pid <> pg_backend_pid()) as gone") > 0);
+        }
+        const auto start = steady::now();
+        lease.release();
+        waiting.get();
+        CHECK(steady::now() - start < at_once);
+        CHECK(got->held());
+        CHECK(waiter.stats().sessions == 1);
+    }
+}
+
+TEST_CASE("a time limit or a stop ends a wait within 50 ms, and the place is given up") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        client holder{database.source(), database.options()};
+        client waiter{database.source(), database.options({.poll_interval = 10s})};
+        const auto lease = holder.acquire("job");
+        SUBCASE("a time limit") {
+            const auto start = steady::now();
+            CHECK_FALSE(waiter.try_acquire_for("job", 200ms));
+            CHECK(steady::now() - start >= 200ms);
+            CHECK(steady::now() - start < 250ms);
+        }
+        SUBCASE("a stop") {
+            std::stop_source stop;
+            auto waiting = std::async(std::launch::async, [&] {
+                CHECK_FALSE(waiter.acquire("job", stop.get_token()));
+                return steady::now();
+            });
+            REQUIRE(places(database, 1));
+            const auto start = steady::now();
+            stop.request_stop();
+            CHECK(waiting.get() - start < 50ms);
+        }
+        SUBCASE("a time limit that has passed takes no place") {
+            CHECK_FALSE(waiter.try_acquire_for("job", 0ms));
+            CHECK(waiter.stats().queued == 0);
+        }
+        CHECK(places(database, 0));
+        CHECK(waiter.stats().waiting == 0);
+    }
+}
+
+TEST_CASE("500 threads are stopped at once, and leave no place behind") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        client holder{database.source(), database.options()};
+        client waiter{database.source(), database.options({.ttl = 60s, .statement_deadline = 20s})};
+        const auto lease = holder.acquire("job");
+        std::stop_source stop;
+        std::atomic<int> given_up{0};
+        std::vector<std::thread> threads;
+        for (int i = 0; i < 500; ++i) {
+            threads.emplace_back([&] {
+                if (!waiter.acquire("job", stop.get_token())) ++given_up;
+            });
+        }
+        REQUIRE(places(database, 500));
+        REQUIRE(eventually([&] { return waiter.stats().queued == 500; }));
+        const auto start = steady::now();
+        stop.request_stop();
+        const bool all = eventually([&] { return given_up == 500; });
+        const auto took = steady::now() - start;
+        for (auto& each : threads) each.join();
+        CHECK(all);
+        CHECK(took < 250ms);  // 500 threads are woken and counted on two processors
+        CHECK(places(database, 0));
+        CHECK(eventually([&] { return waiter.stats().cancelled == 500; }));
+    }
+}
+
+TEST_CASE("a database that hangs keeps nobody waiting beyond his time") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        interception network;
+        std::promise<void> go_on;
+        const auto gate = go_on.get_future().share();
+        client holder{database.source(), database.options()};
+        auto lease = holder.acquire("job");
+        {
+            client waiter{network.wrap(database.source()), database.options()};
+            std::stop_source stop;
+            auto waiting = std::async(std::launch::async, [&] {
+                CHECK_FALSE(waiter.acquire("job", stop.get_token()));
+                return steady::now();
+            });
+            REQUIRE(places(database, 1));
+            REQUIRE(eventually([&] { return waiter.stats().polls > 0; }));
+            network.before([&](std::string_view) { gate.wait(); });
+            const auto start = steady::now();
+            stop.request_stop();
+            CHECK(waiting.get() - start < 50ms);
+            // It is granted to nobody: given back as soon as the database answers.
+            lease.release();
+            network.before({});
+            go_on.set_value();
+            CHECK(places(database, 0));
+            CHECK(nobody_holds(database));
+        }
+    }
+}
+
+TEST_CASE("a grant that meets a thread giving up is kept, or goes on to the next") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        interception network;
+        client holder{database.source(), database.options()};
+        client waiter{network.wrap(database.source()),
+                      database.options({.poll_interval = far_poll(database)})};
+        client next{database.source(), database.options({.poll_interval = far_poll(database)})};
+        auto lease = holder.acquire("job");
+        std::stop_source stop;
+        auto waiting =
+            std::async(std::launch::async, [&] { return waiter.acquire("job", stop.get_token()); });
+        REQUIRE(places(database, 1));
+        auto behind = std::async(std::launch::async, [&] { return next.acquire("job"); });
+        REQUIRE(places(database, 2));
+        REQUIRE(eventually([&] { return waiter.stats().polls > 0; }));
+        std::atomic<bool> once{false};
+        SUBCASE("granted first") {
+            network.before([&](std::string_view what) {
+                if ((what == "cancel" || what == "tickets") && !once.exchange(true)) {
+                    lease.release();
+                }
+            });
+            stop.request_stop();
+            auto kept = waiting.get();
+            if (kept) {
+                CHECK(kept->held());
+                kept->release();
+            }
+            CHECK(behind.get().held());
+        }
+        SUBCASE("granted first, but told too late") {
+            network.before([&](std::string_view what) {
+                if ((what == "cancel" || what == "tickets") && !once.exchange(true)) {
+                    std::this_thread::sleep_for(
+                        100ms);  // longer than a thread waits for its answer
+                    lease.release();
+                }
+            });
+            stop.request_stop();
+            CHECK_FALSE(waiting.get());
+            CHECK(behind.get().held());
+        }
+        SUBCASE("given up first") {
+            network.after([&](std::string_view what) {
+                if ((what == "cancel" || what == "delete_waiter") && !once.exchange(true)) {
+                    lease.release();
+                }
+            });
+            stop.request_stop();
+            CHECK_FALSE(waiting.get());
+            CHECK(behind.get().held());
+        }
+        CHECK(once);
+        CHECK(places(database, 0));
+        CHECK(nobody_holds(database));
+    }
+}
+
+TEST_CASE("2000 waits with random short limits leave no place and no lease") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        client locks{database.source(), database.options({.ttl = 60s, .poll_interval = 20ms})};
+        std::atomic<int> inside{0};
+        std::atomic<int> overlaps{0};
+        std::atomic<int> got{0};
+        std::vector<std::future<void>> threads;
+        for (unsigned i = 0; i < 20; ++i) {
+            threads.push_back(std::async(std::launch::async, [&, i] {
+                for (unsigned round = 0; round < 100; ++round) {
+                    const auto limit =
+                        std::chrono::microseconds{(i * 7919 + round * 104729) % 9000};
+                    const auto lease = locks.try_acquire_for("job", limit);
+                    if (!lease) continue;
+                    ++got;
+                    if (++inside != 1) ++overlaps;
+                    --inside;
+                }
+            }));
+        }
+        for (auto& each : threads) each.get();
+        CHECK(overlaps == 0);
+        CHECK(got > 0);
+        MESSAGE(got.load(), " of 2000 were granted");
+        CHECK(places(database, 0));
+        CHECK(nobody_holds(database));
+        CHECK(eventually([&] { return locks.stats().unresolved == 0; }));
+    }
+}
+
+TEST_CASE("a waiter whose own session was ended is told") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        client holder{database.source(), database.options()};
+        auto lease = holder.acquire("job");
+        client waiter{database.source(), database.options({.ttl = 3s, .poll_interval = 10s})};
+        errc kind{};
+        auto waiting = std::async(std::launch::async, [&] {
+            kind = kind_of([&] { static_cast<void>(waiter.acquire("job")); });
+            return steady::now();
+        });
+        REQUIRE(places(database, 1));
+        const auto start = steady::now();
+        database.run(std::string{"update rowlock_session set ended = "} +
+                     (database.speaks() == sql::dialect::postgresql ? "true" : "1") +
+                     " where id in (select session from rowlock_waiter)");
+        CHECK(waiting.get() - start < 1s + at_once);  // one heartbeat
+        CHECK(kind == errc::lock_lost);
+        lease.release();
+        CHECK(waiter.try_acquire_for("job", 5s));  // in a new session
+    }
+}
+
+TEST_CASE("a lost reply to the taking of a place, or to a release, loses nobody's turn") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        interception network;
+        client holder{network.wrap(database.source()), database.options()};
+        client waiter{network.wrap(database.source()),
+                      database.options({.poll_interval = far_poll(database)})};
+        auto lease = holder.acquire("job");
+        std::atomic<bool> once{false};
+        const auto lose = [&](std::string_view wanted) {
+            network.after([&, wanted](std::string_view what) {
+                if (what == wanted && !once.exchange(true)) interception::lose_reply();
+            });
+        };
+        SUBCASE("the place") {
+            lose("enqueue");
+            auto waiting = std::async(std::launch::async, [&] { waiter.acquire("job").release(); });
+            REQUIRE(eventually([&] { return waiter.stats().waiting == 1; }));
+            REQUIRE(eventually([&] { return once.load(); }));
+            lease.release();
+            waiting.get();
+        }
+        SUBCASE("the release") {
+            auto waiting = std::async(std::launch::async, [&] { waiter.acquire("job").release(); });
+            REQUIRE(places(database, 1));
+            lose(database.speaks() == sql::dialect::postgresql ? "hand_over" : "release");
+            lease.release();
+            waiting.get();
+        }
+        CHECK(places(database, 0));
+        CHECK(nobody_holds(database));
+        CHECK(eventually([&] { return waiter.stats().unresolved == 0; }, 40s));
+    }
+}
+
+// Its ticket was drawn long before it committed. Here the others are served by decree.
+TEST_CASE("a place that was overtaken is served by the next release all the same") {
+    if (support::lock_database database{support::backend::postgresql}; database.there()) {
+        client holder{database.source(), database.options()};
+        client waiter{database.source(), database.options({.poll_interval = 100ms})};
+        for (const bool known : {false, true}) {
+            CAPTURE(known);
+            auto held = holder.acquire("job");
+            auto waiting = std::async(
+                std::launch::async, [&] { return waiter.try_acquire_for("job", 5s).has_value(); });
+            REQUIRE(places(database, 1));
+            database.run(
+                "update rowlock_lease set served = 300 + (select ticket from rowlock_waiter)");
+            if (known) {
+                CHECK(eventually([&] {
+                    return database.number(
+                               "select count(*) from rowlock_lease, rowlock_waiter "
+                               "where served - 256 < ticket") == 1;
+                }));
+            }
+            held.release();
+            CHECK(waiting.get());
+            CHECK(places(database, 0));
+            CHECK(nobody_holds(database));
+        }
+    }
+}
+
+TEST_CASE("a place that vanished is taken anew") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        client holder{database.source(), database.options()};
+        client waiter{database.source(), database.options({.poll_interval = 50ms})};
+        auto lease = holder.acquire("job");
+        auto waiting = std::async(std::launch::async, [&] { return waiter.acquire("job"); });
+        REQUIRE(places(database, 1));
+        database.run("delete from rowlock_waiter");
+        REQUIRE(places(database, 1));
+        // The row is there before its writer hears of it.
+        CHECK(eventually([&] { return waiter.stats().queued == 2; }));
+        lease.release();
+        CHECK(waiting.get().held());
+    }
+}
+
+TEST_CASE("a lease with a deadline of its own keeps it through the line") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        client holder{database.source(), database.options()};
+        client waiter{database.source(),
+                      database.options({.ttl = 60s, .poll_interval = far_poll(database)})};
+        auto held = holder.acquire("job");
+        auto waiting = std::async(std::launch::async,
+                                  [&] { return waiter.acquire("job", {.deadline = 20s}); });
+        REQUIRE(places(database, 1));
+        std::this_thread::sleep_for(300ms);  // counts from the grant, not from the asking
+        held.release();
+        const auto lease = waiting.get();
+        CHECK(lease.remaining() > 15s);
+        CHECK(lease.remaining() < 20s);
+    }
+}
+
+TEST_CASE("who waits is told his position, and how long it took") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        client holder{database.source(), database.options()};
+        auto held = holder.acquire("job");
+        std::mutex guard;
+        std::vector<event> events;
+        client waiter{database.source(),
+                      database.options({.poll_interval = 30ms, .on_event = [&](const event& what) {
+                                            const std::lock_guard lock{guard};
+                                            events.push_back(what);
+                                        }})};
+        const auto seen = [&](event_kind kind, std::int64_t position) {
+            return eventually([&] {
+                const std::lock_guard lock{guard};
+                return std::ranges::any_of(events, [&](const event& each) {
+                    return each.kind == kind && each.position == position && each.name == "job" &&
+                           each.waited > 0us;
+                });
+            });
+        };
+        std::stop_source stop;
+        client first{database.source(), database.options()};
+        auto ahead =
+            std::async(std::launch::async, [&] { return first.acquire("job", stop.get_token()); });
+        REQUIRE(places(database, 1));
+        auto waiting = std::async(std::launch::async, [&] { return waiter.acquire("job"); });
+        CHECK(seen(event_kind::waiting, 2));
+        stop.request_stop();
+        CHECK_FALSE(ahead.get());
+        CHECK(seen(event_kind::waiting, 1));
+        held.release();
+        CHECK(waiting.get().held());
+        CHECK(seen(event_kind::lease_acquired, 0));
+        CHECK(to_string(event_kind::waiting) == "waiting");
+    }
+}
+
+namespace {
+
+/// A thread that holds one lock and waits for the next: false if it had to give way.
+bool holds_and_waits(client& locks, const std::string& first, const std::string& second,
+                     std::latch& all_hold) {
+    rowlock::mutex mine{locks, first};
+    rowlock::mutex wanted{locks, second};
+    const std::lock_guard lock{mine};
+    all_hold.arrive_and_wait();
+    try {
+        const std::lock_guard both{wanted};
+        return true;
+    } catch (const error& failure) {
+        CHECK(failure.kind() == errc::deadlock);
+        CHECK(std::string_view{failure.what()}.find(second) != std::string_view::npos);
+        return false;
+    }
+}
+
+}  // namespace
+
+TEST_CASE("of a circle of waiters exactly one gives way, and the others go on") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        constexpr auto parties = 3;
+        std::vector<std::unique_ptr<client>> clients;
+        bool one_client = false;
+        auto detection = deadlock_detection::by_thread;
+        SUBCASE("of threads of one client") {
+            one_client = true;
+        }
+        SUBCASE("of clients") {}
+        SUBCASE("of clients that are one party each") {
+            detection = deadlock_detection::by_client;
+        }
+        for (int i = 0; i < parties; ++i) {
+            clients.push_back(std::make_unique<client>(
+                database.source(),
+                database.options({.poll_interval = 200ms, .deadlock_detection = detection})));
+        }
+        for (const int members : {2, parties}) {
+            std::latch all_hold{members};
+            std::atomic<int> got_both{0};
+            std::vector<std::future<void>> threads;
+            for (int i = 0; i < members; ++i) {
+                threads.push_back(std::async(std::launch::async, [&, i] {
+                    auto& locks = *clients.at(one_client ? 0 : static_cast<std::size_t>(i));
+                    got_both +=
+                        holds_and_waits(locks, "lock " + std::to_string(i),
+                                        "lock " + std::to_string((i + 1) % members), all_hold);
+                }));
+            }
+            for (auto& each : threads) each.get();
+            CHECK(got_both == members - 1);
+        }
+        std::uint64_t victims = 0;
+        for (const auto& each : clients) victims += each->stats().deadlocks;
+        CHECK(victims == 2);
+        CHECK(places(database, 0));
+        CHECK(nobody_holds(database));
+    }
+}
+
+TEST_CASE(
+    "threads that do not wait for each other are no circle, unless their client is one party") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        auto detection = deadlock_detection::by_thread;
+        bool circle = false;
+        SUBCASE("by thread") {}
+        SUBCASE("control: by client") {
+            detection = deadlock_detection::by_client;
+            circle = true;
+        }
+        SUBCASE("off") {
+            detection = deadlock_detection::off;
+        }
+        const auto options =
+            database.options({.poll_interval = 50ms, .deadlock_detection = detection});
+        client left{database.source(), options};
+        client right{database.source(), options};
+        auto a = left.acquire("a");
+        auto b = right.acquire("b");
+        std::atomic<int> victims{0};
+        const auto wait_for = [&](client& locks, const char* name) {
+            return std::async(std::launch::async, [&locks, name, &victims] {
+                try {
+                    locks.acquire(name).release();
+                } catch (const error& failure) {
+                    if (failure.kind() == errc::deadlock) ++victims;
+                }
+            });
+        };
+        // Each client waits in one thread for what the other holds in another.
+        auto first = wait_for(left, "b");
+        REQUIRE(places(database, 1));
+        auto second = wait_for(right, "a");
+        if (circle) {
+            REQUIRE(eventually([&] { return victims == 1; }));
+        } else {
+            REQUIRE(places(database, 2));
+            const auto polls = left.stats().polls + right.stats().polls;
+            REQUIRE(
+                eventually([&] { return left.stats().polls + right.stats().polls > polls + 4; }));
+        }
+        a.release();
+        b.release();
+        first.get();
+        second.get();
+        CHECK(victims == (circle ? 1 : 0));
+    }
+}
+
+TEST_CASE("detection that is off leaves a circle to the time limits") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        const auto options = database.options(
+            {.poll_interval = 50ms, .deadlock_detection = deadlock_detection::off});
+        client left{database.source(), options};
+        client right{database.source(), options};
+        std::latch all_hold{2};
+        const auto run = [&](client& locks, const char* mine, const char* wanted) {
+            return std::async(std::launch::async, [&, mine, wanted] {
+                const auto held = locks.acquire(mine);
+                all_hold.arrive_and_wait();
+                const bool got = locks.try_acquire_for(wanted, 500ms).has_value();
+                all_hold.wait();
+                return got;
+            });
+        };
+        auto first = run(left, "a", "b");
+        auto second = run(right, "b", "a");
+        const bool one = first.get();
+        const bool other = second.get();
+        CHECK_FALSE((one && other));
+        CHECK(left.stats().deadlocks + right.stats().deadlocks == 0);
+    }
+}
+
+namespace {
+
+int threads_of_this_process() {
+    return static_cast<int>(std::distance(std::filesystem::directory_iterator{"/proc/self/task"},
+                                          std::filesystem::directory_iterator{}));
+}
+
+/// How many connections to this server have spoken of our tables.
+std::int64_t connections_of(support::lock_database& database) {
+    return database.number(database.speaks() == sql::dialect::postgresql
+                               ? "select count(*) from pg_stat_activity where pid <> "
+                                 "pg_backend_pid() and backend_type "
+                                 "= 'client backend'"
+                               : "select count(*) - 1 from information_schema.processlist where "
+                                 "user <> 'system user'");
+}
+
+}  // namespace
+
+TEST_CASE("a thousand waiting threads take a few connections and one look for all") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        const bool server = database.speaks() != sql::dialect::sqlite;
+        client holder{database.source(), database.options({.ttl = 60s, .statement_deadline = 20s})};
+        const auto before = server ? connections_of(database) : 0;
+        const auto options =
+            database.options({.ttl = 60s, .poll_interval = 200ms, .statement_deadline = 20s});
+        int names = 1;
+        SUBCASE("on one name") {}
+        if (database.which() == support::backend::postgresql) {
+            SUBCASE("on a thousand names") {
+                names = 1000;
+            }
+        }
+        constexpr int many = 1000;
+        std::vector<lease> held;
+        for (int i = 0; i < names; ++i) held.push_back(holder.acquire("job " + std::to_string(i)));
+        const auto of_holder = server ? connections_of(database) - before : 0;
+        {
+            client waiter{database.source(), options};
+            std::stop_source stop;
+            std::atomic<int> got{0};
+            const int threads_before = threads_of_this_process();
+            std::vector<std::thread> threads;
+            for (int i = 0; i < many; ++i) {
+                threads.emplace_back([&, i] {
+                    const auto name = "job " + std::to_string(i % names);
+                    try {
+                        if (waiter.acquire(name, stop.get_token())) ++got;
+                    } catch (const error& failure) {
+                        FAIL_CHECK(std::string{failure.what()});
+                    }
+                });
+            }
+            CHECK(eventually([&] { return waiter.stats().queued == many; }, 30s));
+            // Heartbeat, watchdog, room, sleeper, events; the MySQL driver has one a connection.
+            CHECK(threads_of_this_process() - threads_before - many <= 6 + 8);
+            if (server) CHECK(connections_of(database) - before - of_holder <= 8);
+            CHECK(waiter.stats().connections <= 8);
+            const auto polls = waiter.stats().polls;
+            std::this_thread::sleep_for(1s);
+            CHECK(waiter.stats().polls - polls <= 12);
+            held.pop_back();
+            CHECK(eventually([&] { return got >= (names == 1 ? 50 : 1); }, 30s));
+            stop.request_stop();
+            for (auto& each : threads) each.join();
+        }
+        CHECK(places(database, 0));
+    }
+}
+
+// Run by the case below in a process of its own: waits, and reports what came of it.
+TEST_CASE("helper: a waiter that will be stopped" * doctest::skip()) {
+    client locks{open(getenv("ROWLOCK_TEST_URL")),
+                 {.ttl = 1s, .prefix = getenv("ROWLOCK_TEST_PREFIX")}};
+    char said = '?';
+    try {
+        const auto lease = locks.acquire("job");
+        said = lease.held() ? 'h' : 'n';
+    } catch (const error& failure) {
+        said = failure.kind() == errc::lock_lost ? 'l' : 'e';
+    }
+    CHECK(write(STDOUT_FILENO, &said, 1) == 1);
+}
+
+TEST_CASE("a process that was stopped while it was granted reports no success") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        client holder{database.source(), database.options()};
+        auto held = holder.acquire("job");
+        int told[2];
+        REQUIRE(pipe2(told, O_CLOEXEC) == 0);
+        posix_spawn_file_actions_t actions;
+        posix_spawn_file_actions_init(&actions);
+        posix_spawn_file_actions_adddup2(&actions, told[1], STDOUT_FILENO);
+        setenv("ROWLOCK_TEST_URL", database.url().c_str(), 1);
+        setenv("ROWLOCK_TEST_PREFIX", database.prefix().c_str(), 1);
+        std::string program = "/proc/self/exe";
+        std::string name = "-tc=helper: a waiter that will be stopped";
+        std::string options = "-ns";
+        std::string quiet = "-o=/dev/null";
+        char* arguments[] = {program.data(), name.data(), options.data(), quiet.data(), nullptr};
+        pid_t waiter = 0;
+        REQUIRE(posix_spawn(&waiter, program.c_str(), &actions, nullptr, arguments, environ) == 0);
+        posix_spawn_file_actions_destroy(&actions);
+        close(told[1]);
+        REQUIRE(places(database, 1));
+        kill(waiter, SIGSTOP);
+        held.release();  // to the stopped process, whose session still lives
+        CHECK(places(database, 0));
+        const auto next = holder.try_acquire_for("job", 10s);
+        CHECK(next);
+        kill(waiter, SIGCONT);
+        char said = 0;
+        CHECK(read(told[0], &said, 1) == 1);
+        CHECK(said == 'l');
+        CHECK(next->held());
+        close(told[0]);
+        int status = -1;
+        waitpid(waiter, &status, 0);
+        CHECK(status == 0);
+    }
+}
+
+TEST_CASE("a lease released in the caller's transaction goes on soon after its commit") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        client holder{database.source(), database.options()};
+        client waiter{database.source(), database.options({.poll_interval = 10s})};
+        auto lease = holder.acquire("job");
+        auto waiting = std::async(std::launch::async, [&] { waiter.acquire("job").release(); });
+        REQUIRE(places(database, 1));
+        REQUIRE(eventually([&] { return waiter.stats().polls > 0; }));
+        const auto db = database.connect();
+        db->query("begin", support::soon());
+        release_in(*db, lease);
+        db->query("commit", support::soon());
+        CHECK(waiting.wait_for(at_once) == std::future_status::ready);
+        lease.release();
+        waiting.get();
+    }
+}
+
+TEST_CASE("a client that is destroyed tells those who still wait in it") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        client holder{database.source(), database.options()};
+        auto lease = holder.acquire("job");
+        std::optional<client> waiter{std::in_place, database.source(), database.options()};
+        errc kind{};
+        auto waiting = std::async(std::launch::async, [&] {
+            kind = kind_of([&] { static_cast<void>(waiter->acquire("job")); });
+        });
+        REQUIRE(places(database, 1));
+        REQUIRE(eventually([&] { return waiter->stats().polls > 0; }));
+        waiter.reset();
+        waiting.get();
+        CHECK(kind == errc::lock_lost);
+        CHECK(places(database, 0));
+    }
+}
+
+TEST_CASE("a grant between clients costs four statements on PostgreSQL") {
+    if (support::lock_database database{support::backend::postgresql}; database.there()) {
+        interception network;
+        std::mutex guard;
+        std::map<std::string, int, std::less<>> sent;
+        network.before([&](std::string_view what) {
+            const std::lock_guard lock{guard};
+            ++sent[std::string{what.substr(0, 20)}];
+        });
+        std::vector<std::unique_ptr<client>> clients;
+        for (int i = 0; i < 4; ++i) {
+            clients.push_back(
+                std::make_unique<client>(network.wrap(database.source()),
+                                         database.options({.ttl = 60s, .poll_interval = 10s})));
+            clients.back()->acquire("warm").release();
+        }
+        {
+            const std::lock_guard lock{guard};
+            sent.clear();
+        }
+        constexpr int rounds = 60;
+        std::latch start{4};
+        std::vector<std::future<void>> threads;
+        for (const auto& each : clients) {
+            threads.push_back(std::async(std::launch::async, [&] {
+                start.arrive_and_wait();
+                for (int i = 0; i < rounds; ++i) {
+                    const auto lease = each->acquire("job");
+                    std::this_thread::sleep_for(1ms);
+                }
+            }));
+        }
+        for (auto& each : threads) each.get();
+        const std::lock_guard lock{guard};
+        int all = 0;
+        std::string list;
+        for (const auto& [what, count] : sent) {
+            all += count;
+            list += what + " " + std::to_string(count) + ", ";
+        }
+        INFO(list);
+        // The beginning, the end and a heartbeat or two are not steady contention.
+        CHECK(all <= 4 * rounds * 4 + 60);
+    }
+}

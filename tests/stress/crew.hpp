@@ -1,0 +1,122 @@
+#pragma once
+
+#include "stress/history.hpp"
+#include "support/lock_database.hpp"
+
+#include <sys/types.h>
+
+#include <chrono>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace stress {
+
+/// What a process of the crew does; see queue_worker.cpp.
+struct role {
+    std::string mode = "handoff";
+    int names = 1;
+    int threads = 1;
+    int count = 0;    ///< calls of each thread; 0: until it is stopped
+    int hold_us = 0;  ///< how long a lease is held, besides two readings of a clock
+    int ttl_ms = 30'000;
+    int poll_ms = 1'000;
+    bool polling = false;  ///< without wake-ups
+    bool barging = false;
+    unsigned seed = 1;
+};
+
+/// A process with a client of its own. Killed if it still runs when this object goes.
+class member {
+public:
+    member(const support::lock_database& database, const role& part, std::string log);
+    member(const member&) = delete;
+    member& operator=(const member&) = delete;
+    ~member();
+
+    [[nodiscard]] pid_t id() const noexcept { return id_; }
+    [[nodiscard]] const std::string& log() const noexcept { return log_; }
+    [[nodiscard]] bool killed() const noexcept { return killed_; }
+
+    /// Lets it begin, once it is connected.
+    void begin();
+    /// Until its threads have ended by themselves, its client living on; false after `limit`.
+    [[nodiscard]] bool done(std::chrono::milliseconds limit);
+    /// Gives up what it waits for and ends, once it has been waited for.
+    void stop();
+    /// Its exit code; fails the test case if it does not end within `limit`.
+    int wait(std::chrono::milliseconds limit = std::chrono::seconds{20});
+    void kill();
+    void pause() const;
+    void resume() const;
+
+private:
+    /// Until it has said this word.
+    [[nodiscard]] bool says(const std::string& word, std::chrono::milliseconds limit);
+
+    std::string log_;
+    pid_t id_ = -1;
+    int input_ = -1;
+    int output_ = -1;
+    std::string said_;
+    bool killed_ = false;
+};
+
+/// Processes that share the tables of one database, and their history.
+class crew {
+public:
+    explicit crew(const support::lock_database& database);
+    crew(const crew&) = delete;
+    crew& operator=(const crew&) = delete;
+    ~crew();
+
+    member& add(const role& part);
+    [[nodiscard]] const std::vector<std::unique_ptr<member>>& members() const { return members_; }
+    void begin();
+    /// Stops all that live; a failure of theirs fails the test case.
+    void stop();
+    /// What all of them have written so far.
+    [[nodiscard]] history past() const;
+
+private:
+    const support::lock_database& database_;
+    std::string folder_;
+    std::vector<std::unique_ptr<member>> members_;
+};
+
+/// The tables' own record, made by triggers: each ticket and each grant in the order of the
+/// database.
+class audit {
+public:
+    explicit audit(support::lock_database& database);
+    audit(const audit&) = delete;
+    audit& operator=(const audit&) = delete;
+    ~audit();
+
+    struct findings {
+        violations unfair;       ///< C6, by tickets
+        violations regressions;  ///< C2, of every grant, whoever learnt of it
+        std::size_t tickets = 0;
+        std::size_t grants = 0;
+        std::size_t queued_grants = 0;  ///< to a ticket
+        std::size_t overlapping = 0;    ///< grants out of ticket order whose enqueues overlapped
+    };
+    [[nodiscard]] findings check();
+
+private:
+    support::lock_database& database_;
+};
+
+/// Places and holds in the tables, of whomever.
+struct remains {
+    std::int64_t tickets = 0;
+    std::int64_t holds = 0;
+};
+[[nodiscard]] remains left_in(support::lock_database& database);
+
+/// Kills, at the server, a connection on which somebody waits to be woken; false if none was found.
+bool kill_a_listener(support::lock_database& database, unsigned choice);
+/// … any connection that has used the tables of this database lately.
+bool kill_a_connection(support::lock_database& database, unsigned choice);
+
+}  // namespace stress

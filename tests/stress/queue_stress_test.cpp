@@ -1,0 +1,597 @@
+// The promises of the queue under load: order, no lost hand-off, nothing left behind. Each case
+// runs on every database, in a short form with the other tests and in full by scripts/test -L
+// stress and -L soak.
+//
+//   stress_queue_test [--full] [--seconds=N] [--seed=N] [doctest's options]
+
+#include "stress/crew.hpp"
+#include "stress/history.hpp"
+#include "support/lock_database.hpp"
+#include <rowlock/client.hpp>
+#include <rowlock/error.hpp>
+#include <rowlock/reaper.hpp>
+
+#define DOCTEST_CONFIG_IMPLEMENT
+#include "support/servers.hpp"
+
+#include <doctest/doctest.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <filesystem>
+#include <functional>
+#include <iostream>
+#include <mutex>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace {
+
+using namespace std::chrono_literals;
+using rowlock::sql::dialect;
+using std::chrono::milliseconds;
+using std::chrono::steady_clock;
+using stress::micros;
+using stress::told;
+
+/// How much longer than promised something may take on a machine that does other things besides.
+constexpr milliseconds tolerance = 500ms;
+
+struct scale {
+    bool full = false;
+    int seconds = 5;
+    unsigned seed = std::random_device{}();
+};
+scale& chosen() {
+    static scale one;
+    return one;
+}
+
+std::string name_of(const support::lock_database& database) {
+    return support::to_string(database.which());
+}
+
+micros in_micros(std::chrono::microseconds time) {
+    return time.count();
+}
+
+/// Runs an action on a thread of its own, again and again after random pauses, until destroyed.
+class pest {
+public:
+    using action = std::function<void(std::mt19937&)>;
+
+    pest(action bite, milliseconds shortest, milliseconds longest)
+        : bite_{std::move(bite)}, shortest_{shortest}, longest_{longest} {}
+
+private:
+    void run(const std::stop_token& over) {
+        std::mt19937 random{chosen().seed};
+        std::uniform_int_distribution<long> pause{shortest_.count(), longest_.count()};
+        while (!over.stop_requested()) {
+            const auto end = steady_clock::now() + milliseconds{pause(random)};
+            while (!over.stop_requested() && steady_clock::now() < end) {
+                std::this_thread::sleep_for(5ms);
+            }
+            if (!over.stop_requested()) bite_(random);
+        }
+    }
+
+    action bite_;
+    milliseconds shortest_, longest_;
+    std::jthread thread_{[this](const std::stop_token& over) { run(over); }};
+};
+
+void check_exclusion_and_order(const stress::history& past, const stress::audit::findings& found) {
+    const auto regressions = token_regressions(past);
+    const auto clock = overlaps(past);
+    const auto beliefs = overlapping_beliefs(past);
+    CHECK_MESSAGE(clock.empty(), told(clock));
+    CHECK_MESSAGE(beliefs.empty(), told(beliefs));
+    CHECK_MESSAGE(regressions.empty(), told(regressions));
+    CHECK_MESSAGE(found.regressions.empty(), told(found.regressions));
+    CHECK_MESSAGE(found.unfair.empty(), told(found.unfair));
+}
+
+bool nothing_left(support::lock_database& database) {
+    return support::eventually([&] {
+        const auto left = stress::left_in(database);
+        return left.tickets == 0 && left.holds == 0;
+    });
+}
+
+std::string words(const stress::audit::findings& found) {
+    return std::to_string(found.grants) + " grants, " + std::to_string(found.queued_grants) +
+           " through the queue, " + std::to_string(found.overlapping) +
+           " pairs of overlapping enqueues";
+}
+
+// --- hand-offs -------------------------------------------------------------------------------
+
+constexpr int hand_off_processes = 5;
+constexpr int hand_off_names = 3;
+constexpr milliseconds poll = 1s;  // the default
+
+void pass_on_under_fire(support::lock_database& database) {
+    const int wanted = chosen().full ? 100'000 : 2'000;
+    stress::audit audit{database};
+    stress::crew crew{database};
+    for (int i = 0; i < hand_off_processes; ++i) {
+        crew.add({.names = hand_off_names,
+                  .threads = hand_off_names,
+                  .count = wanted / hand_off_processes / hand_off_names,
+                  .seed = chosen().seed});
+    }
+    std::atomic<int> killed{0};
+    {
+        crew.begin();
+        pest killer{[&](std::mt19937& random) {
+                        if (stress::kill_a_listener(database, static_cast<unsigned>(random())))
+                            ++killed;
+                    },
+                    20ms, chosen().full ? 1'000ms : 200ms};
+        for (const auto& each : crew.members()) {
+            const bool done = each->done(chosen().full ? 40min : 60s);
+            CHECK(done);
+        }
+    }
+    const auto left = stress::left_in(database);
+    CHECK(left.tickets == 0);
+    CHECK(left.holds == 0);
+    crew.stop();
+
+    const auto past = crew.past();
+    const auto passed = hand_offs(past);
+    const auto found = audit.check();
+    const auto placed = std::count_if(past.attempts.begin(), past.attempts.end(),
+                                      [](const auto& each) { return each.waiting != 0; });
+    CHECK(placed > static_cast<long>(past.holds.size()) / 2);
+    MESSAGE(name_of(database), ": ", summary(passed), "; ", killed.load(), " listeners killed; ",
+            words(found));
+    CHECK(static_cast<int>(past.holds.size()) ==
+          wanted / hand_off_processes / hand_off_names * hand_off_names * hand_off_processes);
+    if (database.which() != support::backend::sqlite) CHECK(killed.load() > 0);
+    check_exclusion_and_order(past, found);
+    const auto unfair = unfair_calls(past);
+    CHECK_MESSAGE(unfair.empty(), told(unfair));
+    const auto late =
+        late_grants(past, {}, {.usual = in_micros(poll + tolerance), .after_fault = 0});
+    CHECK_MESSAGE(late.empty(), told(late));
+    // A listener that was killed is back at once, and has looked at what it missed.
+    CHECK(percentile(passed, 0.99) < in_micros(poll / 2));
+    const auto odd = unexpected_results(past, {"granted", "ok"});
+    CHECK_MESSAGE(odd.empty(), told(odd));
+}
+
+/// A ticket, and a grant, that no client made.
+void stand_by_hand(support::lock_database& database, int grant_id) {
+    database.run(
+        "insert into rowlock_waiter (name, session, grant_id, enqueued_at) values ('a', 1, " +
+        std::to_string(grant_id) + ", " +
+        (database.speaks() == dialect::postgresql ? "clock_timestamp())" : "0)"));
+}
+
+void grant_by_hand(support::lock_database& database, int token, int grant_id) {
+    const std::string now = database.speaks() == dialect::postgresql ? "clock_timestamp()" : "0";
+    if (database.number("select count(*) from rowlock_lease") == 0) {
+        database.run("insert into rowlock_lease (name, token, changed_at) values ('a', 1, " + now +
+                     ")");
+    }
+    database.run("update rowlock_lease set session = 1, token = " + std::to_string(token) +
+                 ", grant_id = " + std::to_string(grant_id));
+}
+
+// --- cancel or grant -------------------------------------------------------------------------
+
+void change_minds(support::lock_database& database) {
+    const int wanted = chosen().full ? 100'000 : 3'000;
+    constexpr int processes = 3;
+    constexpr int threads = 4;
+    stress::audit audit{database};
+    stress::crew crew{database};
+    for (int i = 0; i < processes; ++i) {
+        crew.add({.mode = "cancel",
+                  .names = 3,
+                  .threads = threads,
+                  .count = wanted / processes / threads,
+                  .hold_us = 2'000,
+                  .seed = chosen().seed});
+    }
+    crew.begin();
+    for (const auto& each : crew.members()) {
+        const bool done = each->done(chosen().full ? 40min : 60s);
+        CHECK(done);
+    }
+    // While the clients live: what they close is cleaned up in any case.
+    CHECK(nothing_left(database));
+    crew.stop();
+    const auto past = crew.past();
+    const auto found = audit.check();
+    MESSAGE(name_of(database), ": ", past.attempts.size(), " races, ", past.holds.size(), " won; ",
+            found.tickets, " tickets, ", words(found));
+    check_exclusion_and_order(past, found);
+    const auto odd = unexpected_results(past, {"granted", "none", "ok"});
+    CHECK_MESSAGE(odd.empty(), told(odd));
+}
+
+// --- killed waiters --------------------------------------------------------------------------
+
+void stand_in_line(support::lock_database& database, std::int64_t place) {
+    const bool stands = support::eventually(
+        [&] { return database.number("select count(*) from rowlock_waiter") >= place; });
+    CHECK(stands);
+}
+
+void lose_waiters(support::lock_database& database) {
+    constexpr auto ttl = 2s;
+    constexpr int waiters = 20;
+    const std::vector<std::size_t> killed{0, 6, 7, 12, 19};  // head, middle, tail
+    rowlock::client holder{database.source(), database.options({.ttl = 10s})};
+    auto held = holder.acquire("lock-0");
+    stress::crew crew{database};
+    for (int i = 0; i < waiters; ++i) {
+        crew.add({.count = 1, .ttl_ms = static_cast<int>(milliseconds{ttl}.count())});
+    }
+    std::int64_t place = 0;
+    for (const auto& each : crew.members()) {
+        each->begin();
+        stand_in_line(database, ++place);
+    }
+    for (const auto each : killed) crew.members()[each]->kill();
+    const micros from = stress::boot_time();
+    held.release();
+    for (const auto& each : crew.members()) {
+        if (each->killed()) continue;
+        const bool done = each->done(30s);
+        CHECK(done);
+    }
+    const auto past = crew.past();
+    REQUIRE(past.holds.size() == waiters - killed.size());
+    auto holds = past.holds;
+    std::sort(holds.begin(), holds.end(),
+              [](const auto& a, const auto& b) { return a.token < b.token; });
+    const bool ordered =
+        std::is_sorted(holds.begin(), holds.end(),
+                       [](const auto& a, const auto& b) { return a.process < b.process; });
+    CHECK(ordered);
+    const auto took = holds.back().acquired - from;
+    MESSAGE(name_of(database), ": the last was served after ", took / 1000, " ms, the ttl being ",
+            milliseconds{ttl}.count(), " ms");
+    CHECK(took < in_micros(ttl + poll + tolerance));
+    crew.stop();
+}
+
+// --- a long line -----------------------------------------------------------------------------
+
+struct served {
+    std::mutex mutex;
+    std::vector<int> order;
+    std::vector<std::string> failures;
+};
+
+void wait_in_line(rowlock::client& locks, int place, rowlock::queueing queueing, served& all) {
+    std::string failure = "timed out";
+    try {
+        auto lease = locks.try_acquire_for("line", 120s, {.queueing = queueing});
+        if (lease) {
+            {
+                const std::lock_guard lock{all.mutex};
+                all.order.push_back(place);
+            }
+            lease->release();
+            return;
+        }
+    } catch (const std::exception& error) {
+        failure = error.what();
+    }
+    const std::lock_guard lock{all.mutex};
+    all.failures.push_back(failure);
+}
+
+/// The order in which `clients` times `threads` were served, who came one after the other.
+void form_a_line(support::lock_database& database, int clients, int threads,
+                 rowlock::queueing queueing, served& all) {
+    std::vector<std::unique_ptr<rowlock::client>> locks;
+    for (int i = 0; i < clients; ++i) {
+        locks.push_back(std::make_unique<rowlock::client>(database.source(), database.options()));
+    }
+    rowlock::client first{database.source(), database.options()};
+    auto held = first.acquire("line");
+    std::vector<std::thread> line;
+    for (int place = 0; place < clients * threads; ++place) {
+        auto& client = *locks[static_cast<std::size_t>(place % clients)];
+        line.emplace_back([&, place] { wait_in_line(client, place, queueing, all); });
+        if (queueing == rowlock::queueing::fair) {
+            stand_in_line(database, place + 1);
+        } else {
+            std::this_thread::sleep_for(1ms);
+        }
+    }
+    const auto from = steady_clock::now();
+    held.release();
+    for (auto& each : line) each.join();
+    const auto took = std::chrono::duration_cast<milliseconds>(steady_clock::now() - from);
+    MESSAGE(name_of(database), ": ", line.size(), " served within ", took.count(), " ms");
+}
+
+void serve_a_long_line(support::lock_database& database) {
+    served all;
+    if (chosen().full) {
+        form_a_line(database, 10, 50, rowlock::queueing::fair, all);
+        CHECK(all.order.size() == 500);
+    } else {
+        form_a_line(database, 5, 20, rowlock::queueing::fair, all);
+        CHECK(all.order.size() == 100);
+    }
+    CHECK_MESSAGE(all.failures.empty(), told(all.failures));
+    CHECK(std::is_sorted(all.order.begin(), all.order.end()));
+    const auto left = stress::left_in(database);
+    CHECK(left.tickets == 0);
+    CHECK(left.holds == 0);
+}
+
+// --- a thousand threads ----------------------------------------------------------------------
+
+int open_sockets() {
+    int count = 0;
+    for (const auto& each : std::filesystem::directory_iterator{"/proc/self/fd"}) {
+        std::error_code gone;
+        const auto target = std::filesystem::read_symlink(each.path(), gone).string();
+        count += target.starts_with("socket:") ? 1 : 0;
+    }
+    return count;
+}
+
+int tasks() {
+    const std::filesystem::directory_iterator all{"/proc/self/task"};
+    return static_cast<int>(std::distance(begin(all), end(all)));
+}
+
+void wait_by_the_thousand(support::lock_database& database) {
+    constexpr int waiters = 1'000;
+    rowlock::client other{database.source(), database.options()};
+    auto held = other.acquire("line");
+    std::stop_source stop;
+    std::atomic<int> granted{0};
+    std::atomic<int> refused{0};
+    std::atomic<int> failed{0};
+    const int sockets_before = open_sockets();
+    const int tasks_before = tasks();
+    rowlock::client locks{database.source(), database.options()};
+    std::vector<std::thread> line;
+    for (int i = 0; i < waiters; ++i) {
+        line.emplace_back([&] {
+            try {
+                if (auto lease = locks.acquire("line", stop.get_token())) {
+                    ++granted;
+                    lease->release();
+                } else {
+                    ++refused;
+                }
+            } catch (const std::exception& failure) {
+                if (++failed == 1) MESSAGE(std::string{failure.what()});
+            }
+        });
+    }
+    stand_in_line(database, waiters);
+    const auto connections = locks.stats().connections;
+    const int sockets = open_sockets() - sockets_before;
+    const int own_tasks = tasks() - tasks_before - waiters;
+    CHECK(connections <= 8);
+    CHECK(sockets <= 8);
+    CHECK(own_tasks <= 12);
+    held.release();
+    const bool moving = support::eventually([&] { return granted >= waiters / 10; }, 30s);
+    CHECK(moving);
+    const auto from = steady_clock::now();
+    stop.request_stop();
+    for (auto& each : line) each.join();
+    const auto took = std::chrono::duration_cast<milliseconds>(steady_clock::now() - from);
+    MESSAGE(name_of(database), ": ", connections, " connections, ", sockets, " sockets, ",
+            own_tasks, " threads of the library; ", granted.load(),
+            " granted, the rest stopped within ", took.count(), " ms");
+    CHECK(failed.load() == 0);
+    CHECK(granted.load() + refused.load() == waiters);
+    CHECK(nothing_left(database));
+}
+
+// --- anything at once ------------------------------------------------------------------------
+
+struct soak_bounds {
+    milliseconds ttl;
+    milliseconds poll;
+};
+
+/// Kills, pauses, breaks and reaps at random, and remembers when.
+class trouble {
+public:
+    trouble(support::lock_database& database, stress::crew& crew, const stress::role& part,
+            soak_bounds bounds)
+        : database_{database}, crew_{crew}, part_{part}, bounds_{bounds} {}
+
+    void make(std::mt19937& random) {
+        const auto at = stress::boot_time();
+        const auto what = one(random);
+        faults.push_back({at, stress::boot_time(), what});
+    }
+
+    std::vector<stress::fault> faults;
+
+private:
+    stress::member* any_alive(std::mt19937& random) {
+        std::vector<stress::member*> alive;
+        for (const auto& each : crew_.members()) {
+            if (!each->killed()) alive.push_back(each.get());
+        }
+        return alive[random() % alive.size()];
+    }
+
+    std::string one(std::mt19937& random) {
+        switch (random() % 5) {
+            case 0:
+                any_alive(random)->kill();
+                crew_.add(part_).begin();
+                return "kill";
+            case 1: {
+                // A process stopped amid a write to a SQLite file stops everybody.
+                const bool sqlite = database_.which() == support::backend::sqlite;
+                const auto longest = sqlite ? bounds_.ttl / 4 : bounds_.ttl * 3 / 2;
+                auto* stopped = any_alive(random);
+                stopped->pause();
+                std::this_thread::sleep_for(longest * static_cast<int>(random() % 100) / 100);
+                stopped->resume();
+                return "pause";
+            }
+            case 2:
+                breaker_.force_release("lock-" + std::to_string(random() % 4));
+                return "break";
+            case 3:
+                return reap_once();
+            default:
+                stress::kill_a_connection(database_, static_cast<unsigned>(random()));
+                return "cut";
+        }
+    }
+
+    /// With short bounds, so that rows are deleted within the run.
+    std::string reap_once() {
+        try {
+            reap(database_.source(), database_.reaping(5s, 1s));
+        } catch (const rowlock::error& failure) {
+            if (!failure.retryable()) throw;
+            return "reap, in vain";
+        }
+        return "reap";
+    }
+
+    support::lock_database& database_;
+    stress::crew& crew_;
+    stress::role part_;
+    soak_bounds bounds_;
+    rowlock::client breaker_{database_.source(), database_.options()};
+};
+
+void do_anything(support::lock_database& database) {
+    const soak_bounds bounds{1500ms, 500ms};
+    stress::role part;
+    part.mode = "soak";
+    part.names = 4;
+    part.threads = 3;
+    part.hold_us = 3'000;
+    part.ttl_ms = static_cast<int>(bounds.ttl.count());
+    part.poll_ms = static_cast<int>(bounds.poll.count());
+    part.seed = chosen().seed;
+    stress::audit audit{database};
+    stress::crew crew{database};
+    for (int i = 0; i < 4; ++i) crew.add(part);
+    crew.begin();
+    trouble faults{database, crew, part, bounds};
+    {
+        std::mt19937 random{chosen().seed};
+        const auto end = steady_clock::now() + std::chrono::seconds{chosen().seconds};
+        while (steady_clock::now() < end) {
+            faults.make(random);
+            std::this_thread::sleep_for(milliseconds{random() % 400});
+        }
+    }
+    // All that was broken heals within a ttl and a poll.
+    std::this_thread::sleep_for(bounds.ttl + bounds.poll);
+    crew.stop();
+    reap(database.source(), database.reaping(60s, 10s));
+    CHECK(nothing_left(database));
+
+    const auto past = crew.past();
+    const auto found = audit.check();
+    MESSAGE(name_of(database), ", seed ", chosen().seed, ": ", past.attempts.size(), " calls, ",
+            past.holds.size(), " holds, ", faults.faults.size(), " faults; ",
+            summary(hand_offs(past)), "; ", words(found));
+    check_exclusion_and_order(past, found);
+    const auto late = late_grants(past, faults.faults,
+                                  {.usual = in_micros(bounds.poll + tolerance),
+                                   .after_fault = in_micros(bounds.ttl + bounds.poll + tolerance)});
+    CHECK_MESSAGE(late.empty(), told(late));
+    const auto odd = unexpected_results(past, {"granted", "none", "ok", "the_lock_was_lost"});
+    CHECK_MESSAGE(odd.empty(), told(odd));
+}
+
+}  // namespace
+
+TEST_CASE("hand-offs: none is lost or late while the listening connections are killed") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        pass_on_under_fire(database);
+    }
+}
+
+TEST_CASE("hand-offs: control: a grant out of ticket order, or a token granted again, is found") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        stress::audit audit{database};
+        stand_by_hand(database, 1);
+        // Much later by the clock, which is all that MariaDB tells.
+        if (database.speaks() == dialect::mysql) std::this_thread::sleep_for(1'100ms);
+        stand_by_hand(database, 2);
+        grant_by_hand(database, 10, 2);
+        grant_by_hand(database, 11, 1);
+        CHECK(audit.check().unfair.size() == 1);
+        CHECK(audit.check().regressions.empty());
+        grant_by_hand(database, 11, 3);
+        CHECK(audit.check().regressions.size() == 1);
+        CHECK(audit.check().queued_grants == 2);
+    }
+}
+
+TEST_CASE("cancels: those that race with grants leave neither a hold nor a ticket") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        change_minds(database);
+    }
+}
+
+TEST_CASE("killed waiters: the rest keep their order and lose one ttl in all") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        lose_waiters(database);
+    }
+}
+
+TEST_CASE("line: everybody in a long one is served in order") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        serve_a_long_line(database);
+    }
+}
+
+TEST_CASE("line: control: those who barge are not served in order") {
+    support::lock_database database{support::backend::sqlite};
+    served all;
+    form_a_line(database, 5, 10, rowlock::queueing::barging, all);
+    CHECK_MESSAGE(all.failures.empty(), told(all.failures));
+    CHECK(all.order.size() == 50);
+    CHECK_FALSE(std::is_sorted(all.order.begin(), all.order.end()));
+}
+
+TEST_CASE("thousand: so many threads wait on one name over a few connections") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        wait_by_the_thousand(database);
+    }
+}
+
+TEST_CASE("soak: whatever happens, locks exclude, keep their order and go on") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        do_anything(database);
+    }
+}
+
+int main(int argc, char** argv) {
+    for (int i = 1; i < argc; ++i) {
+        const std::string word = argv[i];
+        if (word == "--full") chosen().full = true;
+        if (word.starts_with("--seconds=")) chosen().seconds = std::stoi(word.substr(10));
+        if (word.starts_with("--seed=")) {
+            chosen().seed = static_cast<unsigned>(std::stoul(word.substr(7)));
+        }
+    }
+    std::cout << "seed " << chosen().seed << '\n';
+    constexpr int skipped = 77;  // ctest's SKIP_RETURN_CODE
+    const int status = doctest::Context{argc, argv}.run();
+    return status == 0 && support::missed_a_server() ? skipped : status;
+}

@@ -1,0 +1,376 @@
+// A process of the queue's stress tests: a client whose threads acquire and release, and which
+// writes down what happens. Started by crew.cpp.
+//
+//   stress_queue_worker KEY=VALUE…     the URL in the environment, ROWLOCK_STRESS_URL
+//
+// Says "ready", begins with the first line of its standard input, and stops when that is closed: a
+// process that the test forgets ends by itself.
+
+#include "stress/history.hpp"
+#include <rowlock/client.hpp>
+#include <rowlock/error.hpp>
+#include <rowlock/open.hpp>
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <random>
+#include <stop_token>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+namespace {
+
+using namespace std::chrono_literals;
+using rowlock::errc;
+using stress::boot_time;
+using stress::micros;
+
+constexpr auto patience = 10s;
+
+class settings {
+public:
+    settings(int count, char** words) {
+        for (int i = 1; i < count; ++i) {
+            const std::string word = words[i];
+            const auto at = word.find('=');
+            values_[word.substr(0, at)] = word.substr(at + 1);
+        }
+    }
+    [[nodiscard]] const std::string& text(const std::string& key) const { return values_.at(key); }
+    [[nodiscard]] int number(const std::string& key) const { return std::stoi(values_.at(key)); }
+
+private:
+    std::map<std::string, std::string> values_;
+};
+
+/// One write for each line: a process that is killed leaves whole lines only.
+class log_file {
+public:
+    explicit log_file(const std::string& path)
+        : file_{open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644)} {
+        if (file_ < 0) throw std::runtime_error{"cannot write " + path};
+    }
+    log_file(const log_file&) = delete;
+    log_file& operator=(const log_file&) = delete;
+    ~log_file() { close(file_); }
+
+    template <typename... Parts>
+    void line(const Parts&... parts) {
+        std::string text;
+        (append(text, parts), ...);
+        text.back() = '\n';
+        if (write(file_, text.data(), text.size()) < 0) std::abort();
+    }
+
+private:
+    static void append(std::string& text, const std::string& part) { text += part + ' '; }
+    static void append(std::string& text, const char* part) { text += std::string{part} + ' '; }
+    template <typename Integer>
+    static void append(std::string& text, Integer part) {
+        text += std::to_string(part) + ' ';
+    }
+
+    int file_;
+};
+
+/// The database's clock, read on a connection that the client knows nothing of.
+class database_clock {
+public:
+    explicit database_clock(rowlock::sql::connection_source source) : source_{std::move(source)} {}
+
+    micros now() {
+        if (source_.speaks() == rowlock::sql::dialect::sqlite) {  // this host's
+            timespec now{};
+            clock_gettime(CLOCK_REALTIME, &now);
+            return static_cast<micros>(now.tv_sec) * 1'000'000 + now.tv_nsec / 1000;
+        }
+        const std::lock_guard lock{mutex_};
+        for (int left = 20;; --left) {  // tests kill connections
+            try {
+                if (!connection_) connection_ = source_.connect(until());
+                return connection_->execute(statement_, {}, until()).integer(0, 0);
+            } catch (const rowlock::error&) {
+                connection_.reset();
+                if (left == 0) throw;
+                std::this_thread::sleep_for(5ms);
+            }
+        }
+    }
+
+private:
+    static rowlock::sql::deadline until() { return std::chrono::steady_clock::now() + patience; }
+
+    rowlock::sql::connection_source source_;
+    rowlock::sql::statement statement_{
+        source_.speaks() == rowlock::sql::dialect::postgresql
+            ? "select (extract(epoch from clock_timestamp()) * 1000000)::bigint"
+            : "select cast(unix_timestamp(sysdate(6)) * 1000000 as signed)"};
+    std::mutex mutex_;
+    std::unique_ptr<rowlock::sql::connection> connection_;
+};
+
+/// Requests a stop after a while, for many calls, on one thread.
+class stopper {
+public:
+    void request(std::stop_source stop, micros at) {
+        const std::lock_guard lock{mutex_};
+        waiting_.emplace(at, std::move(stop));
+    }
+
+private:
+    void run(const std::stop_token& over) {
+        while (!over.stop_requested()) {
+            std::vector<std::stop_source> due;
+            {
+                const std::lock_guard lock{mutex_};
+                const auto end = waiting_.upper_bound(boot_time());
+                for (auto each = waiting_.begin(); each != end; ++each) {
+                    due.push_back(each->second);
+                }
+                waiting_.erase(waiting_.begin(), end);
+            }
+            for (auto& each : due) each.request_stop();
+            std::this_thread::sleep_for(100us);
+        }
+    }
+
+    std::mutex mutex_;
+    std::multimap<micros, std::stop_source> waiting_;
+    std::jthread thread_{[this](const std::stop_token& over) { run(over); }};
+};
+
+std::string word_for(const rowlock::error& failure) {
+    std::string word = rowlock::make_error_code(failure.kind()).message();
+    for (char& each : word) each = each == ' ' ? '_' : each;
+    return word;
+}
+
+class worker {
+public:
+    explicit worker(const settings& with)
+        : mode_{with.text("mode")},
+          names_{with.number("names")},
+          threads_{with.number("threads")},
+          count_{with.number("count")},
+          hold_us_{with.number("hold_us")},
+          seed_{static_cast<unsigned>(std::stoul(with.text("seed")))},
+          barging_{with.number("barging") != 0},
+          log_{with.text("log")},
+          source_{rowlock::open(std::getenv("ROWLOCK_STRESS_URL"))},
+          clock_{source_},
+          client_{source_, options(with)} {}
+
+    int run() {
+        [[maybe_unused]] const auto there = client_.inspect("warm");  // connected
+        std::puts("ready");
+        std::fflush(stdout);
+        char byte = 0;
+        if (read(STDIN_FILENO, &byte, 1) != 1) return 0;
+        std::thread input{[this] { await_end_of_input(); }};
+        std::vector<std::thread> threads;
+        for (int i = 0; i < threads_; ++i) threads.emplace_back([this, i] { guarded(i); });
+        for (auto& each : threads) each.join();
+        std::puts("done");
+        std::fflush(stdout);
+        input.join();
+        const auto counted = client_.stats();
+        log_.line("# stats: acquired", counted.acquired, "lost", counted.lost, "held", counted.held,
+                  "unresolved", counted.unresolved, "connections", counted.connections,
+                  "unknown outcomes", counted.unknown_outcomes);
+        return failed_ ? 1 : 0;
+    }
+
+private:
+    rowlock::client_options options(const settings& with) {
+        rowlock::client_options options;
+        options.ttl = std::chrono::milliseconds{with.number("ttl_ms")};
+        options.poll_interval = std::chrono::milliseconds{with.number("poll_ms")};
+        options.prefix = with.text("prefix");
+        options.wake_ups =
+            with.number("polling") != 0 ? rowlock::wake_ups::polling : rowlock::wake_ups::automatic;
+        options.on_event = [this](const rowlock::event& what) { on_event(what); };
+        return options;
+    }
+
+    void on_event(const rowlock::event& what) {
+        using enum rowlock::event_kind;
+        if (what.kind == waiting) {
+            log_.line("W", what.name, boot_time());
+        } else if (what.kind == lease_acquired) {
+            log_.line("A", what.name, what.token.value());
+        } else if (what.kind == lease_lost || what.kind == outcome_unknown) {
+            log_.line("#", std::string{to_string(what.kind)}, what.name, what.token.value(),
+                      std::string{to_string(what.reason)}, what.message);
+        }
+    }
+
+    void await_end_of_input() {
+        char byte = 0;
+        while (read(STDIN_FILENO, &byte, 1) > 0) {
+        }
+        stop_.request_stop();
+    }
+
+    void guarded(int thread) {
+        try {
+            if (mode_ == "handoff") hand_on(thread);
+            if (mode_ == "cancel") change_minds(thread);
+            if (mode_ == "soak") do_anything(thread);
+        } catch (const std::exception& failure) {
+            log_.line("# FAILED in thread", thread, failure.what());
+            failed_ = true;
+        }
+    }
+
+    /// Acquires, holds, releases, `count` times.
+    void hand_on(int thread) {
+        std::mt19937 random{seed_ + static_cast<unsigned>(thread)};
+        const auto name = name_of(thread % names_);
+        for (int i = 0; (count_ == 0 || i < count_) && !stop_.stop_requested(); ++i) {
+            attempt(thread, name, true, hold_us_,
+                    [&] { return client_.acquire(name, stop_.get_token(), how()); });
+        }
+    }
+
+    /// Gives up at random moments, the hold being about as long as the patience.
+    void change_minds(int thread) {
+        std::mt19937 random{seed_ + static_cast<unsigned>(thread)};
+        for (int i = 0; i < count_ && !stop_.stop_requested(); ++i) {
+            const auto name = name_of(pick(random, names_));
+            const auto time_out = std::chrono::microseconds{pick(random, 6 * hold_us_)};
+            const auto time = pick(random, hold_us_);
+            if (pick(random, 2) == 0) {
+                attempt(thread, name, time_out > 0us, time,
+                        [&] { return client_.try_acquire_for(name, time_out, how()); });
+            } else {
+                std::stop_source stop;
+                stopper_.request(stop, boot_time() + time_out.count());
+                attempt(thread, name, true, time,
+                        [&] { return client_.acquire(name, stop.get_token(), how()); });
+            }
+        }
+    }
+
+    /// Whatever an application may do.
+    void do_anything(int thread) {
+        std::mt19937 random{seed_ + static_cast<unsigned>(thread)};
+        while (!stop_.stop_requested()) {
+            const auto name = name_of(pick(random, names_));
+            const auto time = pick(random, 2 * hold_us_);
+            switch (pick(random, 6)) {
+                case 0:
+                    attempt(thread, name, false, time, [&] { return client_.try_acquire(name); });
+                    break;
+                case 1: {
+                    const auto time_out = std::chrono::microseconds{1 + pick(random, 50'000)};
+                    attempt(thread, name, true, time, [&] {
+                        return client_.try_acquire_for(name, time_out, stop_.get_token());
+                    });
+                    break;
+                }
+                case 2: {
+                    std::stop_source stop;
+                    stopper_.request(stop, boot_time() + pick(random, 50'000));
+                    attempt(thread, name, true, time,
+                            [&] { return client_.acquire(name, stop.get_token()); });
+                    break;
+                }
+                case 3:
+                    attempt(thread, name, true, time, [&] {
+                        return client_.acquire(
+                            name, stop_.get_token(),
+                            {.note = "with a deadline", .deadline = std::chrono::seconds{20}});
+                    });
+                    break;
+                default:
+                    attempt(thread, name, true, time,
+                            [&] { return client_.acquire(name, stop_.get_token()); });
+            }
+        }
+    }
+
+    template <typename Call>
+    void attempt(int thread, const std::string& name, bool queues, int time, Call call) {
+        const auto called = boot_time();
+        log_.line("C", name, thread, called, queues ? 1 : 0);
+        std::string result = "none";
+        std::optional<rowlock::lease> lease;
+        try {
+            lease = call();
+        } catch (const rowlock::error& failure) {
+            result = word_for(failure);
+            log_.line("# acquire:", failure.what());
+        }
+        const auto returned = boot_time();
+        if (!lease) {
+            log_.line("N", thread, returned, result);
+            return;
+        }
+        const auto begin = clock_.now();
+        log_.line("G", name, thread, lease->token().value(), lease->session_id(), lease->grant_id(),
+                  called, returned, lease->held() ? begin : 0);
+        work(thread, *lease, begin, returned, time);
+    }
+
+    void work(int thread, rowlock::lease& lease, micros db_begin, micros believed, int time) {
+        if (time > 0) std::this_thread::sleep_for(std::chrono::microseconds{time});
+        auto db_end = db_begin;
+        const auto read = clock_.now();
+        const auto now = boot_time();
+        if (lease.held()) {
+            db_end = read;
+            believed = now;
+        }
+        log_.line("E", thread, believed, db_end, boot_time());
+        std::string result = "ok";
+        try {
+            lease.release();
+        } catch (const rowlock::error& failure) {
+            result = word_for(failure);
+        }
+        log_.line("R", thread, boot_time(), result);
+    }
+
+    [[nodiscard]] rowlock::acquire_options how() const {
+        rowlock::acquire_options options;
+        if (barging_) options.queueing = rowlock::queueing::barging;
+        return options;
+    }
+    static std::string name_of(int number) { return "lock-" + std::to_string(number); }
+    static int pick(std::mt19937& random, int below) {
+        return below <= 0 ? 0 : std::uniform_int_distribution{0, below - 1}(random);
+    }
+
+    std::string mode_;
+    int names_, threads_, count_, hold_us_;
+    unsigned seed_;
+    bool barging_;
+    std::atomic<bool> failed_{false};
+    std::stop_source stop_;
+    stopper stopper_;
+    log_file log_;
+    rowlock::sql::connection_source source_;
+    database_clock clock_;
+    rowlock::client client_;
+};
+
+}  // namespace
+
+int main(int count, char** words) {
+    try {
+        return worker{settings{count, words}}.run();
+    } catch (const std::exception& failure) {
+        std::fprintf(stderr, "stress_queue_worker: %s\n", failure.what());
+        return 2;
+    }
+}
