@@ -47,8 +47,16 @@ struct attempt {
     std::string result;      ///< "granted", "none", "stopped", or the kind of error
 };
 
+/// Somebody took a lock from its holder, who learns of it later.
+struct forced_release {
+    std::string name;
+    micros at = 0;
+    micros over = 0;
+};
+
 struct history {
     std::vector<hold> holds;
+    std::vector<forced_release> forced;
     std::vector<attempt> attempts;
     std::vector<std::string> notes;  ///< what processes said in plain words
 

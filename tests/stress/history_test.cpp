@@ -49,6 +49,16 @@ TEST_CASE("holds one after the other break no rule") {
     CHECK(late_grants(all, {}, {.usual = 11, .after_fault = 11}).empty());
 }
 
+TEST_CASE("a hold that was ended by force overlaps nobody, the others do") {
+    auto all = of({held(1, 10, 40), held(3, 20, 30), held(4, 25, 50)});
+    CHECK(overlapping_beliefs(all).size() == 2);
+    all.forced = {{"a", 15, 18}};
+    CHECK(overlapping_beliefs(all).size() == 1);  // 3 and 4: no force took the lock from 3
+    CHECK(overlaps(all).size() == 1);
+    all.forced = {{"b", 15, 18}};
+    CHECK(overlapping_beliefs(all).size() == 2);
+}
+
 TEST_CASE("an overlap is found, also with one that is not the neighbour") {
     CHECK(overlaps(of({held(1, 10, 21), held(2, 20, 30)})).size() == 1);
     CHECK(overlapping_beliefs(of({held(1, 10, 100), held(2, 20, 30), held(3, 40, 50)})).size() ==

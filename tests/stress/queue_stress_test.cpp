@@ -419,8 +419,16 @@ public:
     }
 
     std::vector<stress::fault> faults;
+    std::vector<stress::forced_release> forced;
 
 private:
+    std::string break_one(const std::string& name) {
+        const auto at = stress::boot_time();
+        breaker_.force_release(name);
+        forced.push_back({name, at, stress::boot_time()});
+        return "break";
+    }
+
     stress::member* any_alive(std::mt19937& random) {
         std::vector<stress::member*> alive;
         for (const auto& each : crew_.members()) {
@@ -446,8 +454,7 @@ private:
                 return "pause";
             }
             case 2:
-                breaker_.force_release("lock-" + std::to_string(random() % 4));
-                return "break";
+                return break_one("lock-" + std::to_string(random() % 4));
             case 3:
                 return reap_once();
             default:
@@ -503,7 +510,8 @@ void do_anything(support::lock_database& database) {
     reap(database.source(), database.reaping(60s, 10s));
     CHECK(nothing_left(database));
 
-    const auto past = crew.past();
+    auto past = crew.past();
+    past.forced = faults.forced;
     const auto found = audit.check();
     MESSAGE(name_of(database), ", seed ", chosen().seed, ": ", past.attempts.size(), " calls, ",
             past.holds.size(), " holds, ", faults.faults.size(), " faults; ",
