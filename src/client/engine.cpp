@@ -22,6 +22,9 @@ using std::chrono::microseconds;
 using std::chrono::milliseconds;
 using steady = std::chrono::steady_clock;
 
+/// What an owner begins with that was not chosen, so that nobody can come back as it.
+constexpr std::string_view no_owner = "random:";
+
 /// 62 bits from the kernel: two processes never share a sequence, also after fork().
 std::int64_t random_id() {
     std::uint64_t bits = 0;
@@ -76,7 +79,7 @@ engine::engine(sql::connection_source source, client_options options)
              .on_broken = [this] { connection_broke(); }}},
       last_id_{random_id() / 2},
       events_{options_.on_event} {
-    if (options_.owner.empty()) options_.owner = "random:" + std::to_string(random_id());
+    if (options_.owner.empty()) options_.owner = std::string{no_owner} + std::to_string(random_id());
 }
 
 engine::~engine() = default;
@@ -370,7 +373,7 @@ bool engine::has_workers() const {
 
 std::vector<std::shared_ptr<grant>> engine::reclaim() {
     fork_.require_same_process();
-    if (options_.owner.starts_with("random:")) {
+    if (options_.owner.starts_with(no_owner)) {
         throw error{errc::invalid_options,
                     "reclaim() needs client_options::owner: a stable name of this process"};
     }
@@ -463,8 +466,11 @@ bool engine::send_release(grant& held, bool& unknown) {
         with_retries(steady::now() + options_.statement_deadline, std::stop_token{},
                      [&](sql::connection& db, sql::deadline until) {
                          try {
-                             auto released = queue_.release(db, held.name, held.session_id,
-                                                            held.grant_id, contended, until);
+                             strategy::release_outcome released{true, pass_on(db, held, until)};
+                             if (!released.next) {
+                                 released = queue_.release(db, held.name, held.session_id,
+                                                           held.grant_id, contended, until);
+                             }
                              if (released.freed) after_release(db, held.name, released, until);
                              return released;
                          } catch (const error& failure) {
@@ -474,6 +480,20 @@ bool engine::send_release(grant& held, bool& unknown) {
                      });
     if (unknown) look_for_waiters(held.name, true);
     return done && done->freed;
+}
+
+/// To the waiter who was seen behind it, if one was; once. After a lost reply the release tells.
+std::optional<strategy::handed_over> engine::pass_on(sql::connection& db, grant& held,
+                                                     sql::deadline until) {
+    std::optional<strategy::next_in_line> next;
+    {
+        const std::lock_guard lock{held.mutex};
+        next.swap(held.next);
+        if (!next || clock_.now() >= held.next_until) return std::nullopt;
+    }
+    const bool reclaimable = !options_.owner.starts_with(no_owner);
+    return queue_.pass_on(db, held.name, held.session_id, held.grant_id, *next, !reclaimable,
+                          until);
 }
 
 /// The database confirmed that the grant is over.

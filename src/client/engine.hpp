@@ -129,6 +129,8 @@ private:
     bool pause(std::chrono::nanoseconds time, const std::stop_token& stop);
     void forget(const grant& ended);
     bool send_release(grant& held, bool& unknown);
+    std::optional<strategy::handed_over> pass_on(sql::connection& db, grant& held,
+                                                 sql::deadline until);
     void give_up_release(grant& held, const char* why);
     std::int64_t next_id() noexcept;
     [[nodiscard]] std::shared_ptr<session> current() const;

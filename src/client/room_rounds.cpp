@@ -32,6 +32,13 @@ bool read(std::string_view text, Number& number) {
     return failure == std::errc{} && stopped == end;
 }
 
+/// Takes it off the text.
+std::string_view first_word(std::string_view& text) {
+    const auto word = text.substr(0, text.find(' '));
+    text.remove_prefix(std::min(text.size(), word.size() + 1));
+    return word;
+}
+
 }  // namespace
 
 void waiting_room::run() noexcept {
@@ -147,6 +154,7 @@ void waiting_room::connect() {
 void waiting_room::disconnect() noexcept {
     notifications_ = nullptr;
     listening_for_ = 0;
+    hears_ = false;
     db_.reset();  // opens the gate
     gate_ = 0;
     connected_ = false;
@@ -186,6 +194,7 @@ void waiting_room::listen(std::int64_t session) {
     }
     notifications_ = capability;
     listening_for_ = session;
+    hears_ = db_->speaks() == sql::dialect::postgresql;
     const guard lock{mutex_};
     poll_wanted_ = true;  // what was said before we listened
 }
@@ -295,11 +304,11 @@ void waiting_room::heard(std::string_view payload) {
         poll_at_ = std::min(poll_at_, last_poll_ + rest);
         return;
     }
-    const auto space = std::min(payload.find(' '), payload.size() - 1);
     std::int64_t grant_id = 0;
     std::int64_t token = 0;
-    if (!read(payload.substr(0, space), grant_id)) return;
-    if (!read(payload.substr(space + 1), token)) return;
+    int asynchronous = 0;
+    if (!read(first_word(payload), grant_id) || !read(first_word(payload), token)) return;
+    if (!payload.empty() && !read(first_word(payload), asynchronous)) return;
     std::shared_ptr<turn> which;
     {
         const guard lock{mutex_};
@@ -308,11 +317,12 @@ void waiting_room::heard(std::string_view payload) {
         which = found->second;
     }
     engine_.count(engine::counter::wake_ups);
-    // Sent by the transaction that wrote the grant, and delivered after its durable commit: so it
-    // is believed, and then verified. Of a deadline it tells nothing: there we ask first.
+    // Sent by the transaction that wrote the grant, and delivered after its commit, which is durable
+    // or keeps a promise that was: so it is believed, and then verified. Of a deadline it tells nothing: there we ask first.
     if (!which->has_deadline) serve(which, token, engine_.clock().now(), std::nullopt);
     const guard lock{mutex_};
-    told_.push_back({which, which->granted, token, which->granted ? now() + rush : now()});
+    told_.push_back({which, which->granted, token, which->granted ? now() + rush : now(),
+                     asynchronous != 0});
 }
 
 void waiting_room::cancel_places() {
@@ -473,13 +483,17 @@ void waiting_room::verify_told() {
 
 void waiting_room::verify(const told& one) {
     const nanoseconds sent = engine_.clock().now();
-    const auto found =
-        queue_.served(*db_, one.which->name, one.which->ours->id(), one.which->grant_id, soon());
+    const auto found = queue_.settle(*db_, one.which->name, one.which->ours->id(),
+                                     one.which->grant_id, one.durably, soon());
     if (!one.granted) {
-        if (found) serve(one.which, found->token, sent, found->deadline_us);
+        if (found) serve(one.which, found->granted.token, sent, found->granted.deadline_us);
         return;
     }
-    if (!found || found->token != one.token) engine_.refuted(*one.granted);
+    if (!found || found->granted.token != one.token) return engine_.refuted(*one.granted);
+    if (!found->next) return;
+    const std::lock_guard lock{one.granted->mutex};
+    one.granted->next = found->next;
+    one.granted->next_until = sent + found->next->alive;
 }
 
 /// One look at all queues we stand in.

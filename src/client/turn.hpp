@@ -44,7 +44,8 @@ struct turn {
     const bool has_deadline;   ///< the lease will have one of its own
     std::chrono::steady_clock::time_point since = std::chrono::steady_clock::now();
 
-    bool contended = false;  ///< the lease was just handed to another: there is no hurry
+    bool contended = false;     ///< the lease was just handed to another: there is no hurry
+    bool holds_others = false;  ///< its thread may be part of a circle
 
     state now = state::asked;
     bool giving_up = false;

@@ -15,6 +15,8 @@ using namespace std::chrono_literals;
 
 /// A release costs its caller nothing for this: the looks of one moment share a statement.
 constexpr nanoseconds together = 1ms;
+/// Of a place in a line that moves.
+constexpr nanoseconds first_look = 250ms;
 
 }  // namespace
 
@@ -79,7 +81,9 @@ bool waiting_room::wait(const std::shared_ptr<turn>& which, steady::time_point u
     guard lock{mutex_};
     const auto end = std::min(until, steady::now() + very_long);
     if (which->contended) {
-        const auto over_soon = std::min<steady::time_point>(end, steady::now() + rush);
+        // Whoever is told need not look, but for what nobody tells: a dead holder, a circle.
+        const nanoseconds pause = hears_ && !which->holds_others ? first_look : rush;
+        const auto over_soon = std::min<steady::time_point>(end, steady::now() + pause);
         if (which->changed.wait_until(lock, stop, over_soon, over)) return true;
         poll_wanted_ = true;
         poke();
@@ -107,6 +111,11 @@ void waiting_room::handed_over(const strategy::handed_over& next) {
         }
     }
     serve(which, next.token, engine_.clock().now(), std::nullopt);
+    if (!hears_) return;
+    const guard lock{mutex_};
+    if (!which->granted) return;
+    told_.push_back({which, which->granted, next.token, now() + rush, true});
+    poke();
 }
 
 void waiting_room::look(std::string_view name) {

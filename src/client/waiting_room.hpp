@@ -107,7 +107,8 @@ private:
         std::shared_ptr<turn> which;
         std::shared_ptr<grant> granted;  ///< null: it is not believed before it is verified
         std::int64_t token = 0;
-        nanoseconds at;  ///< when to verify it
+        nanoseconds at;        ///< when to verify it
+        bool durably = false;  ///< its commit may not have reached the disk
     };
 
     // --- waiting_room.cpp
@@ -182,6 +183,7 @@ private:
 
     std::atomic<bool> stopping_{false};
     std::atomic<bool> connected_{false};
+    std::atomic<bool> hears_{false};  ///< a grant is told, it need not be looked for
 
     // Of the thread alone.
     std::unique_ptr<sql::connection> db_;

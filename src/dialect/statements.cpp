@@ -122,6 +122,8 @@ statements::statements(sql::dialect dialect, const loader& load)
       served_of{load.maybe("served_of")},
       grant_next{load.maybe("grant_next")},
       hand_over{load.maybe("hand_over")},
+      pass_on{load.maybe("pass_on")},
+      settle{load.maybe("settle")},
       places_at{load.maybe("places_at")},
       rewind{load.maybe("rewind")},
       next_waiter{load.maybe("next_waiter")},

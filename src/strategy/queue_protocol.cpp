@@ -7,7 +7,10 @@
 
 #include <algorithm>
 #include <array>
+#include <iterator>
+#include <map>
 #include <set>
+#include <utility>
 
 namespace rowlock::strategy {
 namespace {
@@ -74,6 +77,39 @@ std::optional<handed_over> read_handed_over(const sql::result& row, std::size_t 
     if (row.is_null(0, column)) return std::nullopt;
     return handed_over{row.integer(0, column), row.integer(0, column + 1),
                        row.integer(0, column + 2)};
+}
+
+/// The rows of settle: one of them may be promised the next token, and comes first.
+std::optional<next_in_line> read_next_in_line(const sql::result& rows) {
+    std::map<std::pair<bool, std::int64_t>, std::size_t> line;
+    const auto promised = rows.maybe_integer(0, 3);
+    for (std::size_t row = 0; row < rows.rows(); ++row) {
+        if (rows.is_null(row, 4)) continue;
+        line.try_emplace({rows.integer(row, 6) != promised, rows.integer(row, 4)}, row);
+    }
+    if (line.empty()) return std::nullopt;
+    const std::size_t row = line.begin()->second;
+    const auto text = [&](std::size_t column) {
+        return rows.is_null(row, column) ? std::string{} : std::string{rows.text(row, column)};
+    };
+    next_in_line next{.ticket = rows.integer(row, 4),
+                      .session = rows.integer(row, 5),
+                      .grant_id = rows.integer(row, 6),
+                      .thread = text(7),
+                      .note = text(8),
+                      .deadline_us = rows.maybe_integer(row, 9),
+                      .alive = microseconds{rows.integer(row, 10)},
+                      .promised = rows.integer(row, 6) == promised,
+                      .after = {},
+                      .looks_from = rows.maybe_integer(row, 2)};
+    if (line.size() > 1) next.after = rows.integer(std::next(line.begin())->second, 6);
+    return next;
+}
+
+/// The ticket was cancelled while pass_on waited for it, which rolled all of it back.
+bool has_gone(const error& failure) {
+    return failure.sqlstate() == "22P02" &&
+           failure.server_message().find("rowlock: the waiter has gone") != std::string::npos;
 }
 
 /// Those who lose a race look again; each time somebody else got on. The deadline bounds it.
@@ -269,6 +305,39 @@ release_outcome queue_protocol::release(sql::connection& db, std::string_view na
         if (auto next = seen.give(db, sql, name, until)) return {true, next};
     }
     return {leases_.release(db, name, session, grant_id, until), std::nullopt};
+}
+
+std::optional<settled_grant> queue_protocol::settle(sql::connection& db, std::string_view name,
+                                                    std::int64_t session, std::int64_t grant_id,
+                                                    bool durably, sql::deadline until) const {
+    const auto& sql = leases_.sql();
+    if (!sql.settle) {
+        const auto granted = served(db, name, session, grant_id, until);
+        if (!granted) return std::nullopt;
+        return settled_grant{*granted, std::nullopt};
+    }
+    const auto rows = run(db, *sql.settle, until, name, session, grant_id, durably ? 1 : 0);
+    if (rows.empty()) return std::nullopt;
+    return settled_grant{{rows.integer(0, 0), rows.maybe_integer(0, 1)}, read_next_in_line(rows)};
+}
+
+std::optional<handed_over> queue_protocol::pass_on(sql::connection& db, std::string_view name,
+                                                   std::int64_t session, std::int64_t grant_id,
+                                                   const next_in_line& next,
+                                                   bool may_be_asynchronous,
+                                                   sql::deadline until) const {
+    const bool asynchronous = next.promised && may_be_asynchronous && db.keeps_session_state();
+    try {
+        const auto row =
+            run(db, *leases_.sql().pass_on, until, name, session, grant_id, next.ticket,
+                next.session, next.grant_id, text_or_null(next.thread), text_or_null(next.note),
+                next.deadline_us, asynchronous ? 1 : 0, next.after, next.looks_from);
+        if (row.empty()) return std::nullopt;
+        return handed_over{next.session, next.grant_id, row.integer(0, 0)};
+    } catch (const error& failure) {
+        if (!has_gone(failure)) throw;
+        return std::nullopt;
+    }
 }
 
 std::vector<std::string> queue_protocol::waited_for(sql::connection& db,

@@ -20,6 +20,12 @@ clock_timestamp()
 w.name = $1::text
   and w.ticket > (select coalesce(max(b.served), 0) - 256 from rowlock_lease b where b.name = $1::text)
 
+-- fragment heir
+-- The grant id of the waiter to whom lease l promises the next token, if that can be served: it goes
+-- before all others (docs/adr/0023). NULL if there is none.
+(select h.grant_id from rowlock_waiter h join rowlock_session m on m.id = h.session
+  where h.grant_id = l.successor and {live})
+
 -- fragment waited
 -- Whether somebody live waits for the name $1. A ticket whose session has expired is in nobody's way:
 -- it can never be served.
