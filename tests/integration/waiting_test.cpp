@@ -6,6 +6,7 @@
 #include "support/failure.hpp"
 #include "support/interception.hpp"
 #include "support/lock_database.hpp"
+#include "support/queues.hpp"
 #include "support/this_process.hpp"
 #include <rowlock/open.hpp>
 #include <rowlock/rowlock.hpp>
@@ -36,22 +37,12 @@ using std::chrono::milliseconds;
 using support::eventually;
 using support::interception;
 using support::kind_of;
+using support::nobody_holds;
+using support::places;
 using support::threads_of_this_process;
 using steady = std::chrono::steady_clock;
 
 namespace {
-
-/// Until so many tickets stand.
-bool places(support::lock_database& database, std::int64_t count) {
-    return eventually(
-        [&] { return database.number("select count(*) from rowlock_waiter") == count; });
-}
-
-bool nobody_holds(support::lock_database& database) {
-    return eventually([&] {
-        return database.number("select count(*) from rowlock_lease where session is not null") == 0;
-    });
-}
 
 /// Whether waiters of this client are woken, rather than look.
 bool is_woken(const support::lock_database& database) {
