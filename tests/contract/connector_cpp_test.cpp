@@ -3,6 +3,7 @@
 #include "support/servers.hpp"
 #include "support/tcp_listener.hpp"
 #include "support/this_process.hpp"
+#include "support/waits.hpp"
 #include <rowlock/driver/mysql.hpp>
 #include <rowlock/error.hpp>
 
@@ -33,10 +34,7 @@ using rowlock::sql::connection;
 using rowlock::sql::statement;
 using rowlock::sql::value;
 using clock = std::chrono::steady_clock;
-
-rowlock::sql::deadline soon() {
-    return clock::now() + 20s;
-}
+using support::soon;
 
 bool available() {
     return support::url_of(support::server::mariadb).has_value();
