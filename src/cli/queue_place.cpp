@@ -1,15 +1,14 @@
 #include "cli/queue_place.hpp"
 
+#include "service/identity.hpp"
+#include "service/jitter.hpp"
 #include "strategy/wake_up.hpp"
 #include <rowlock/error.hpp>
 
-#include <sys/random.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
-#include <random>
 
 namespace rowlock::cli {
 namespace {
@@ -27,18 +26,6 @@ constexpr milliseconds longest_blind_pause = 250ms;
 constexpr milliseconds longest_pause = 1s;
 // SQLite has no time limit of its own for locks. Who holds the file now will not for ever.
 constexpr milliseconds longest_lock_wait = 250ms;
-
-std::string host_name() {
-    char name[256] = {};
-    return gethostname(name, sizeof name - 1) == 0 ? std::string{name} : std::string{"unknown"};
-}
-
-// So that many who wait do not look all at once.
-milliseconds shortened(milliseconds pause) {
-    static thread_local std::minstd_rand generator{std::random_device{}()};
-    const double part = std::uniform_real_distribution<double>{0.5, 1.0}(generator);
-    return milliseconds{static_cast<std::int64_t>(static_cast<double>(pause.count()) * part)};
-}
 
 sql::deadline soon_for_a_row(const sql::connection& db, sql::deadline until) {
     if (db.speaks() != sql::dialect::sqlite) return until;
@@ -58,19 +45,11 @@ void wake(sql::connection& db, const strategy::handed_over& next, sql::deadline 
 
 }  // namespace
 
-std::int64_t random_id() {
-    std::uint64_t bits = 0;
-    if (getrandom(&bits, sizeof bits, 0) != static_cast<ssize_t>(sizeof bits)) {
-        throw system_call_failed("no random numbers", errno);
-    }
-    return static_cast<std::int64_t>(bits >> 11) + 1;
-}
-
 std::int64_t open_session_for(sql::connection& db, const strategy::lease_protocol& protocol,
                               std::int64_t grant_id, milliseconds ttl, sql::deadline until) {
     const strategy::session_row row{.id = random_id(),
                                     .owner = owner_of(grant_id),
-                                    .host = host_name(),
+                                    .host = service::host_name(),
                                     .program = "rowlock acquire",
                                     .pid = getpid(),
                                     .ttl = ttl};
@@ -248,7 +227,7 @@ void queue_place::next_pause(const strategy::place& seen) {
     pause_ = moved || pause_ == 0ms
                  ? first_pause
                  : std::min(told ? longest_pause : longest_blind_pause, pause_ * 3 / 2);
-    wait_ = shortened(pause_);
+    wait_ = service::shortened(pause_);
     if (seen.remaining > 0us) {
         wait_ = std::min(wait_, std::chrono::ceil<milliseconds>(seen.remaining) + 1ms);
     }
