@@ -11,6 +11,7 @@
 #include <rowlock/open.hpp>
 #include <rowlock/rowlock.hpp>
 #include <rowlock/testing.hpp>
+#include <rowlock/transaction.hpp>
 
 #include <doctest/doctest.h>
 #include <sys/wait.h>
@@ -406,4 +407,119 @@ TEST_CASE("who got a lease in line releases it to the line at once, and else to 
             releases.front() == "hand_over" || releases.front() == "next_waiter";
         CHECK(looked_first == in_line);
     }
+}
+
+// --- strangers who shout ------------------------------------------------------------------------
+
+namespace {
+
+/// Tells the waiters of this case's tables something, as anybody with a connection can.
+void shout(support::lock_database& database, const std::string& payload) {
+    const auto sessions = database.run("select id from rowlock_session");
+    for (std::size_t row = 0; row < sessions.rows(); ++row) {
+        database.run("select pg_notify('" +
+                     strategy::notification_channel(sessions.integer(row, 0)) + "', '" + payload +
+                     "')");
+    }
+}
+
+}  // namespace
+
+TEST_CASE("notifications that make no sense are not heard, and the line goes on") {
+    support::lock_database database{support::backend::postgresql};
+    if (!database.there()) return;
+    client holder{database.source(), database.options()};
+    client waiter{database.source(), database.options({.poll_interval = 10s})};
+    auto held = holder.acquire("job");
+    auto waiting = std::async(std::launch::async, [&] { return waiter.acquire("job"); });
+    REQUIRE(places(database, 1));
+    REQUIRE(eventually([&] { return waiter.stats().polls > 0; }));
+    const auto grant = std::to_string(database.number("select grant_id from rowlock_waiter"));
+    for (const std::string& payload :
+         {std::string{" "}, std::string{"x"}, std::string{"1"}, grant, grant + " ", grant + " x",
+          grant + " 1x", grant + "  1", " " + grant + " 1", grant + "x 1",
+          grant + " 99999999999999999999", std::string{"99999999999999999999 1"},
+          std::string{"7 1"}, std::string(7000, '9')}) {
+        CAPTURE(payload);
+        shout(database, payload);
+        CHECK(waiting.wait_for(20ms) == std::future_status::timeout);
+    }
+    shout(database, "");  // somebody says: look
+    CHECK(waiting.wait_for(50ms) == std::future_status::timeout);
+    CHECK(waiter.stats().wake_ups == 0);
+    CHECK(held.held());
+    const auto start = steady::now();
+    held.release();
+    CHECK(waiting.get().held());
+    CHECK(steady::now() - start < at_once);
+}
+
+TEST_CASE("a forged grant is not believed beyond its verification, and costs nobody his turn") {
+    support::lock_database database{support::backend::postgresql};
+    if (!database.there()) return;
+    client holder{database.source(), database.options()};
+    client waiter{database.source(), database.options({.poll_interval = 10s})};
+    client next{database.source(), database.options({.poll_interval = 10s})};
+    auto held = holder.acquire("job");
+    std::optional<std::chrono::milliseconds> deadline;
+    SUBCASE("of a lease without an end") {}
+    SUBCASE("of one with a deadline, which no notification can tell") {
+        deadline = 20s;
+    }
+    auto waiting = std::async(std::launch::async,
+                              [&] { return waiter.acquire("job", {.deadline = deadline}); });
+    REQUIRE(places(database, 1));
+    REQUIRE(eventually([&] { return waiter.stats().polls > 0; }));
+    const auto forged = database.number("select grant_id from rowlock_waiter");
+    auto behind = std::async(std::launch::async, [&] { return next.acquire("job"); });
+    REQUIRE(places(database, 2));
+
+    shout(database, std::to_string(forged) + " " + std::to_string(held.token().value() + 1));
+    if (deadline) {
+        CHECK(waiting.wait_for(200ms) == std::future_status::timeout);
+    } else {
+        auto believed = waiting.get();
+        CHECK(eventually([&] { return !believed.held(); }, at_once));
+        CHECK(eventually([&] { return believed.lost().stop_requested(); }, at_once));
+        CHECK(kind_of([&] { believed.release(); }) == errc::lock_lost);
+        // Nobody stands at this place any more: it is given up.
+        CHECK(places(database, 1));
+        CHECK(waiter.stats().held == 0);
+    }
+    CHECK(held.held());
+    CHECK(behind.wait_for(0s) == std::future_status::timeout);
+    held.release();
+    if (deadline) {
+        auto got = waiting.get();
+        CHECK(got.held());
+        got.release();
+    }
+    REQUIRE(behind.wait_for(2 * at_once) == std::future_status::ready);
+    CHECK(behind.get().held());
+    CHECK(places(database, 0));
+}
+
+TEST_CASE("a notification with a wrong token is found out, though the grant is real") {
+    support::lock_database database{support::backend::postgresql};
+    if (!database.there()) return;
+    client holder{database.source(), database.options()};
+    client waiter{database.source(), database.options({.poll_interval = 10s})};
+    auto held = holder.acquire("job");
+    auto waiting = std::async(std::launch::async, [&] { return waiter.acquire("job"); });
+    REQUIRE(places(database, 1));
+    REQUIRE(eventually([&] { return waiter.stats().polls > 0; }));
+    const auto grant = std::to_string(database.number("select grant_id from rowlock_waiter"));
+    // In one transaction with the release: a token that would pass every fence there will ever be.
+    const auto db = database.connect();
+    db->query("begin", soon());
+    release_in(*db, held);
+    shout(database, grant + " 4000000000000000000");
+    auto believed = waiting.get();
+    CHECK(eventually([&] { return !believed.held(); }, at_once));
+    db->query("commit", soon());
+    CHECK(nobody_holds(database));
+    CHECK(places(database, 0));
+    auto got = waiter.try_acquire_for("job", 2 * at_once);
+    REQUIRE(got);
+    CHECK(got->token().value() < 100);
 }
