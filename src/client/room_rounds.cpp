@@ -4,6 +4,7 @@
 #include "client/engine.hpp"
 #include "client/waiting_room.hpp"
 #include "sql/pooler.hpp"
+#include "strategy/brief_wait.hpp"
 #include "strategy/wake_up.hpp"
 #include <rowlock/sql/notifications.hpp>
 
@@ -19,9 +20,6 @@ using namespace std::chrono_literals;
 using service::alarm;
 using std::chrono::milliseconds;
 
-/// A fenced transaction may hold a lease's row for long. Who waits for it holds up the other names.
-constexpr auto lock_wait = 100ms;
-constexpr auto sqlite_lock_wait = 250ms;
 /// A sleep in the server has most often begun by then.
 constexpr auto first_look = 3ms;
 
@@ -173,11 +171,8 @@ void waiting_room::set_up(sql::deadline until) {
         if (seen == sql::pooling::transaction) may_listen_ = false;
         pooler_known_ = true;
     }
-    if (postgresql && (may_listen_ || !pooler_known_)) {
-        db_->query("set lock_timeout = " + std::to_string(milliseconds{lock_wait}.count()), until);
-    }
-    if (db_->speaks() == sql::dialect::mysql) {
-        db_->query("set session innodb_lock_wait_timeout = 1", until);  // the least it knows
+    if (!postgresql || may_listen_ || !pooler_known_) {
+        strategy::wait_briefly_for_rows(*db_, until);
     }
 }
 
@@ -703,10 +698,8 @@ sql::deadline waiting_room::soon() const {
     return steady::now() + options_.statement_deadline;
 }
 
-/// SQLite has no time limit of its own for locks: a busy file is one for the next round.
 sql::deadline waiting_room::soon_for_a_write() const {
-    if (db_->speaks() != sql::dialect::sqlite) return soon();
-    return steady::now() + std::min<nanoseconds>(sqlite_lock_wait, options_.statement_deadline);
+    return strategy::soon_for_a_row(*db_, soon());
 }
 
 }  // namespace rowlock::detail

@@ -95,6 +95,7 @@ ending sleep_until_woken(sql::connection& db, std::int64_t session, std::int64_t
 
 // If nobody holds the lock this is KILL QUERY NULL, which is refused: there is no connection 0.
 bool wake(sql::connection& db, std::int64_t session, sql::deadline until) {
+    if (db.speaks() != sql::dialect::mysql) return false;
     return allowed(db, "kill query is_used_lock(" + lock_of_session(session) + ")", until);
 }
 

@@ -56,7 +56,7 @@ enum class ending : unsigned char { woken, slept, gate_open };
 
 /// Wakes a session, after what it shall see was committed: one round trip. True: the session has a
 /// connection to sleep on, and if it slept its sleep was ended. False: it has none, or the server
-/// did not allow it.
+/// did not allow it, or it notifies of itself and there is nothing to do.
 /// @throws error if the connection broke
 bool wake(sql::connection& db, std::int64_t session, sql::deadline until);
 
