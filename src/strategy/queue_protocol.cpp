@@ -1,5 +1,6 @@
 #include "strategy/queue_protocol.hpp"
 
+#include "sql/connection_memory.hpp"
 #include "strategy/run_statement.hpp"
 #include "strategy/transaction_scope.hpp"
 #include "strategy/wait_graph.hpp"
@@ -84,13 +85,16 @@ void check_time(sql::deadline until) {
                 "and again"};
 }
 
+error no_token_floor() {
+    return {errc::schema_outdated,
+            "the token floor's row is missing: restore it with `rowlock migrate`'s SQL"};
+}
+
 /// The row of the statement next_waiter.
 class queue_look {
 public:
     explicit queue_look(sql::result row) : row_{std::move(row)} {
-        if (!row_.empty()) return;
-        throw error{errc::schema_outdated,
-                    "the token floor's row is missing: restore it with `rowlock migrate`'s SQL"};
+        if (row_.empty()) throw no_token_floor();
     }
 
     [[nodiscard]] bool present() const { return row_.integer(0, 1) != 0; }
@@ -126,6 +130,64 @@ private:
 
     sql::result row_;
 };
+
+/// Errors of MariaDB to a compound statement.
+constexpr int syntax_error = 1064;
+constexpr int not_to_be_prepared = 1295;
+constexpr int query_interrupted = 1317;
+constexpr int statement_timeout = 1969;
+
+bool may_run_compounds(sql::connection& db, sql::deadline until) {
+    return db.runs_compounds() && !sql::memory_of(db).refuses_compounds &&
+           sql::facts_of(db, until).mariadb;
+}
+
+/// Whether a server before 10.6, which cannot prepare them, has refused a compound statement: then
+/// it has done nothing.
+bool refused_compound(sql::connection& db, const error& failure) {
+    const int code = failure.native_code();
+    if (!db.alive() || (code != syntax_error && code != not_to_be_prepared)) return false;
+    sql::memory_of(db).refuses_compounds = true;
+    return true;
+}
+
+/// Runs a compound statement that has a transaction in it, of which an error leaves nothing.
+template <typename... Values>
+sql::result run_compound(sql::connection& db, const sql::statement& what, sql::deadline until,
+                         const Values&... values) {
+    try {
+        return run(db, what, until, values...);
+    } catch (const error& failure) {
+        roll_back(db);
+        const int code = failure.native_code();
+        if (code != query_interrupted && code != statement_timeout) throw;
+        // After the COMMIT, perhaps.
+        throw error{errc::outcome_unknown,
+                    std::string{"a statement was interrupted and may have been committed: "} +
+                        failure.what()};
+    }
+}
+
+/// Nothing: the server knows no compound statements.
+std::optional<release_outcome> hand_over_at_once(sql::connection& db,
+                                                 const dialect::statements& sql,
+                                                 std::string_view name, std::int64_t session,
+                                                 std::int64_t grant_id, sql::deadline until) {
+    for (;; check_time(until)) {
+        try {
+            const auto row =
+                run_compound(db, *sql.hand_over_compound, until, name, session, grant_id);
+            if (row.is_null(0, 0)) throw no_token_floor();
+            if (row.integer(0, 0) == 0) continue;  // lost a race
+            auto next = read_handed_over(row, 2);
+            if (next) next->woken = row.integer(0, 5) != 0;
+            return release_outcome{row.integer(0, 1) != 0, next};
+        } catch (const error& failure) {
+            if (!refused_compound(db, failure)) throw;
+            return std::nullopt;
+        }
+    }
+}
 
 void restore_lease(sql::connection& db, const dialect::statements& sql, std::string_view name,
                    sql::deadline until) {
@@ -262,6 +324,11 @@ release_outcome queue_protocol::release(sql::connection& db, std::string_view na
             return {true, std::nullopt};
         }
         contended = true;
+    }
+    if (contended && sql.hand_over_compound && may_run_compounds(db, until)) {
+        if (const auto done = hand_over_at_once(db, sql, name, session, grant_id, until)) {
+            return *done;
+        }
     }
     for (; contended; check_time(until)) {
         const queue_look seen{run(db, *sql.next_waiter, until, name)};
