@@ -1,6 +1,6 @@
 #include "strategy/queue_protocol.hpp"
 
-#include "sql/connection_memory.hpp"
+#include "sql/server_facts.hpp"
 #include "strategy/run_statement.hpp"
 #include "strategy/transaction_scope.hpp"
 #include "strategy/wait_graph.hpp"
@@ -131,41 +131,20 @@ private:
     sql::result row_;
 };
 
-/// Errors of MariaDB to a compound statement.
-constexpr int syntax_error = 1064;
-constexpr int not_to_be_prepared = 1295;
-constexpr int query_interrupted = 1317;
-constexpr int statement_timeout = 1969;
-
-bool may_run_compounds(sql::connection& db, sql::deadline until) {
-    return db.runs_compounds() && !sql::memory_of(db).refuses_compounds &&
-           sql::facts_of(db, until).mariadb;
-}
-
-/// Whether a server before 10.6, which cannot prepare them, has refused a compound statement: then
-/// it has done nothing.
-bool refused_compound(sql::connection& db, const error& failure) {
+/// An error in a compound statement that has a transaction in it, of which it leaves nothing.
+/// @throws failure, or errc::outcome_unknown if it may have come after the COMMIT
+[[noreturn]] void end_compound(sql::connection& db, const error& failure) {
+    constexpr int query_interrupted = 1317;
+    constexpr int statement_timeout = 1969;
+    roll_back(db);
+    // These come while it waits for the lease's row. Others may leave a user-level lock behind.
+    const bool waited = failure.kind() == errc::deadlock || failure.native_code() == 1205;
+    if (!waited) db.discard();
     const int code = failure.native_code();
-    if (!db.alive() || (code != syntax_error && code != not_to_be_prepared)) return false;
-    sql::memory_of(db).refuses_compounds = true;
-    return true;
-}
-
-/// Runs a compound statement that has a transaction in it, of which an error leaves nothing.
-template <typename... Values>
-sql::result run_compound(sql::connection& db, const sql::statement& what, sql::deadline until,
-                         const Values&... values) {
-    try {
-        return run(db, what, until, values...);
-    } catch (const error& failure) {
-        roll_back(db);
-        const int code = failure.native_code();
-        if (code != query_interrupted && code != statement_timeout) throw;
-        // After the COMMIT, perhaps.
-        throw error{errc::outcome_unknown,
-                    std::string{"a statement was interrupted and may have been committed: "} +
-                        failure.what()};
-    }
+    if (code != query_interrupted && code != statement_timeout) throw failure;
+    throw error{errc::outcome_unknown,
+                std::string{"a hand-over was interrupted and may have been committed: "} +
+                    failure.what()};
 }
 
 /// Nothing: the server knows no compound statements.
@@ -173,19 +152,20 @@ std::optional<release_outcome> hand_over_at_once(sql::connection& db,
                                                  const dialect::statements& sql,
                                                  std::string_view name, std::int64_t session,
                                                  std::int64_t grant_id, sql::deadline until) {
+    const int may_wake = sql::facts_of(db, until).galera ? 0 : 1;
     for (;; check_time(until)) {
+        sql::result row;
         try {
-            const auto row =
-                run_compound(db, *sql.hand_over_compound, until, name, session, grant_id);
-            if (row.is_null(0, 0)) throw no_token_floor();
-            if (row.integer(0, 0) == 0) continue;  // lost a race
-            auto next = read_handed_over(row, 2);
-            if (next) next->woken = row.integer(0, 5) != 0;
-            return release_outcome{row.integer(0, 1) != 0, next};
+            row = run(db, *sql.hand_over_compound, until, name, session, grant_id, may_wake);
         } catch (const error& failure) {
-            if (!refused_compound(db, failure)) throw;
-            return std::nullopt;
+            if (sql::refused_compound(db, failure)) return std::nullopt;
+            end_compound(db, failure);
         }
+        if (row.is_null(0, 0)) throw no_token_floor();
+        if (row.integer(0, 0) == 0) continue;  // that waiter has given up
+        auto next = read_handed_over(row, 2);
+        if (next) next->woken = row.integer(0, 5) != 0;
+        return release_outcome{row.integer(0, 1) != 0, next};
     }
 }
 
@@ -272,15 +252,25 @@ std::optional<queue_grant> queue_protocol::served(sql::connection& db, std::stri
 std::vector<served_place> queue_protocol::served_of(sql::connection& db, std::int64_t session,
                                                     std::span<const std::string> names,
                                                     sql::deadline until) const {
-    std::vector<served_place> found;
+    const auto& sql = leases_.sql();
     const std::array first{value{session}};
-    for_each_list(db, *leases_.sql().served_of, first, names, until, [&](const sql::result& rows) {
-        for (std::size_t row = 0; row < rows.rows(); ++row) {
-            found.push_back(
-                {rows.integer(row, 0), {rows.integer(row, 1), rows.maybe_integer(row, 2)}});
-        }
-    });
-    return found;
+    const auto look = [&](const sql::statement& what) {
+        std::vector<served_place> found;
+        for_each_list(db, what, first, names, until, [&](const sql::result& rows) {
+            for (std::size_t row = 0; row < rows.rows(); ++row) {
+                found.push_back(
+                    {rows.integer(row, 0), {rows.integer(row, 1), rows.maybe_integer(row, 2)}});
+            }
+        });
+        return found;
+    };
+    if (!sql::runs_compounds(db, until)) return look(*sql.served_of);
+    try {
+        return look(*sql.served_of_compound);
+    } catch (const error& failure) {
+        if (!sql::refused_compound(db, failure)) throw;
+        return look(*sql.served_of);
+    }
 }
 
 std::optional<handed_over> queue_protocol::grant_next(sql::connection& db, std::string_view name,
@@ -325,7 +315,7 @@ release_outcome queue_protocol::release(sql::connection& db, std::string_view na
         }
         contended = true;
     }
-    if (contended && sql.hand_over_compound && may_run_compounds(db, until)) {
+    if (contended && sql.hand_over_compound && sql::runs_compounds(db, until)) {
         if (const auto done = hand_over_at_once(db, sql, name, session, grant_id, until)) {
             return *done;
         }

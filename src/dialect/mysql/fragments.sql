@@ -70,10 +70,8 @@ l.name = $1 and l.session = $2 and l.token = $3 and s.id = l.session and s.ended
    and coalesce(l.deadline > {now_in_any_zone}, 1)
 
 -- fragment first_waiter
--- The first live ticket of the queue of $1, as w.
+-- The first live ticket w of the queue of the name $1.
 -- FORCE INDEX: for ORDER BY … LIMIT 1 the optimizer is fond of the primary key, past every other queue.
-(select o.ticket, o.session, o.grant_id, o.thread, o.note, o.deadline_us
-   from rowlock_waiter o force index (rowlock_waiter_name_ticket)
-        straight_join rowlock_session m
-  where o.name = $1 and m.id = o.session and {live}
-  order by o.ticket limit 1) w
+from rowlock_waiter w force index (rowlock_waiter_name_ticket) straight_join rowlock_session m
+where w.name = $1 and m.id = w.session and {live}
+order by w.ticket limit 1

@@ -9,5 +9,6 @@ select greatest(coalesce(l.token, 0), f.floor) + 1,
   from rowlock_token_floor f
        left join rowlock_lease l on l.name = $1
        left join rowlock_session s on s.id = l.session
-       left join {first_waiter} on 1 = 1
+       left join (select w.ticket, w.session, w.grant_id, w.thread, w.note, w.deadline_us
+                    {first_waiter}) w on 1 = 1
  where f.id = 1
