@@ -142,9 +142,9 @@ private:
     if (!waited) db.discard();
     const int code = failure.native_code();
     if (code != query_interrupted && code != statement_timeout) throw failure;
-    throw error{errc::outcome_unknown,
-                std::string{"a hand-over was interrupted and may have been committed: "} +
-                    failure.what()};
+    throw error{
+        errc::outcome_unknown,
+        std::string{"a hand-over was interrupted and may have been committed: "} + failure.what()};
 }
 
 /// Nothing: the server knows no compound statements.

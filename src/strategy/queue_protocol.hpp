@@ -117,9 +117,9 @@ public:
     /// was seen the caller looks again afterwards (waited_for), since a ticket may have been
     /// committed meanwhile.
     /// @param contended whether waiters are to be expected. If so PostgreSQL and MariaDB hand over
-    /// in one round trip and MySQL in five; MariaDB wakes the session that was served, too. If not, all free the lease in one if nobody waits; should
-    /// somebody, PostgreSQL (a second) and SQLite hand over all the same, MySQL does not look and
-    /// frees it.
+    /// in one round trip and MySQL in five; MariaDB wakes the session that was served, too. If not,
+    /// all free the lease in one if nobody waits; should somebody, PostgreSQL (a second) and SQLite
+    /// hand over all the same, MySQL does not look and frees it.
     release_outcome release(sql::connection& db, std::string_view name, std::int64_t session,
                             std::int64_t grant_id, bool contended, sql::deadline until) const;
 

@@ -21,9 +21,10 @@
 /// numbers of its own cannot mistake one for another.
 ///
 /// On MariaDB whoever hands over wakes before its COMMIT, and holds a third lock of the sleeper's
-/// session until that has returned: the woken one reads behind this lock (queue_protocol::served_of),
-/// so it finds what it was woken for, and nothing that a crash of the server could take back. One
-/// whose driver cannot do that in one round trip holds this lock itself, and is woken afterwards.
+/// session until that has returned: the woken one reads behind this lock
+/// (queue_protocol::served_of), so it finds what it was woken for, and nothing that a crash of the
+/// server could take back. One whose driver cannot do that in one round trip holds this lock
+/// itself, and is woken afterwards.
 ///
 /// A wake-up is a hint, and it may fail to come: the sleeper was between two sleeps (the server
 /// forgets a KILL that comes then), works as another database user, on another node or behind a
