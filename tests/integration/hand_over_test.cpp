@@ -280,22 +280,29 @@ TEST_CASE("a lost reply to a hand-over in one statement loses nobody's turn") {
     network.compounds = true;
     client holder{network.wrap(database.source()), database.options()};
     client waiter{network.wrap(database.source()), database.options({.poll_interval = 5s})};
-    for (const std::string lost : {"hand_over_compound", "served_of_compound"}) {
-        CAPTURE(lost);
-        auto lease = holder.acquire("job");
-        std::atomic<int> seen{0};
-        auto waiting = in_background([&] { return waiter.acquire("job"); });
+    const auto queued = [&](client& of) {
+        auto waiting = in_background([&of] { return of.acquire("job"); });
         REQUIRE(eventually(
             [&] { return database.number("select count(*) from rowlock_waiter") == 1; }));
+        return waiting;
+    };
+    for (const std::string lost : {"hand_over_compound", "served_of_compound"}) {
+        CAPTURE(lost);
+        auto first = holder.acquire("job");
+        auto waiting = queued(waiter);
+        first.release();
+        auto second = waiting.get();  // who waited expects others to wait
+        waiting = queued(holder);
+        std::atomic<int> seen{0};
         network.after([&](std::string_view what) {
             if (what == lost && seen++ == 0) interception::lose_reply();
         });
-        lease.release();
-        auto granted = waiting.get();
+        second.release();
+        auto third = waiting.get();
         CHECK(seen > 0);
-        CHECK(granted.held());
+        CHECK(third.held());
         CHECK(database.number("select count(*) from rowlock_lease where session is not null") == 1);
-        granted.release();
+        third.release();
         network.after({});
         CHECK(database.number("select count(*) from rowlock_lease where session is not null") == 0);
     }
