@@ -34,7 +34,8 @@ namespace rowlock::strategy::wake_up {
 
 /// Makes a connection of our own the one on which this session sleeps, to be closed afterwards: it
 /// is discard()ed, so that no pool gives it to anybody else. Without the limit on a statement's
-/// time that the others have. Two round trips, one more if sql::facts_of() was not asked before;
+/// time that the others have. Two round trips (three if it has to keep the lock for reading), one
+/// more if sql::facts_of() was not asked before;
 /// one or two more if the server has not noticed yet that the session's last one is gone: it is
 /// ended.
 /// @throws error errc::unsupported if the server has no user-level locks
