@@ -1,5 +1,6 @@
 #include "strategy/lease_protocol.hpp"
 
+#include "sql/server_facts.hpp"
 #include "strategy/run_statement.hpp"
 #include "strategy/transaction_scope.hpp"
 #include <rowlock/error.hpp>
@@ -69,8 +70,7 @@ void set_up_mysql(sql::connection& db, milliseconds statement_deadline, sql::dea
         return std::to_string(
             std::max<std::int64_t>(1, std::chrono::ceil<std::chrono::seconds>(time).count()));
     };
-    const auto version = db.query("select version()", until);
-    const bool mariadb = version.text(0, 0).find("MariaDB") != std::string_view::npos;
+    const bool mariadb = sql::facts_of(db, until).mariadb;
     // Isolation as the protocol is proved; time zone for SYSDATE; strict mode so that nothing is
     // cut off in silence. max_execution_time bounds only SELECT on MySQL, there lock waits are
     // bounded.

@@ -1,5 +1,6 @@
 #include "strategy/queue_protocol.hpp"
 
+#include "sql/server_facts.hpp"
 #include "strategy/run_statement.hpp"
 #include "strategy/transaction_scope.hpp"
 #include "strategy/wait_graph.hpp"
@@ -120,13 +121,16 @@ void check_time(sql::deadline until) {
                 "and again"};
 }
 
+error no_token_floor() {
+    return {errc::schema_outdated,
+            "the token floor's row is missing: restore it with `rowlock migrate`'s SQL"};
+}
+
 /// The row of the statement next_waiter.
 class queue_look {
 public:
     explicit queue_look(sql::result row) : row_{std::move(row)} {
-        if (!row_.empty()) return;
-        throw error{errc::schema_outdated,
-                    "the token floor's row is missing: restore it with `rowlock migrate`'s SQL"};
+        if (row_.empty()) throw no_token_floor();
     }
 
     [[nodiscard]] bool present() const { return row_.integer(0, 1) != 0; }
@@ -162,6 +166,44 @@ private:
 
     sql::result row_;
 };
+
+/// An error in a compound statement that has a transaction in it, of which it leaves nothing.
+/// @throws failure, or errc::outcome_unknown if it may have come after the COMMIT
+[[noreturn]] void end_compound(sql::connection& db, const error& failure) {
+    constexpr int query_interrupted = 1317;
+    constexpr int statement_timeout = 1969;
+    roll_back(db);
+    // These come while it waits for the lease's row. Others may leave a user-level lock behind.
+    const bool waited = failure.kind() == errc::deadlock || failure.native_code() == 1205;
+    if (!waited) db.discard();
+    const int code = failure.native_code();
+    if (code != query_interrupted && code != statement_timeout) throw failure;
+    throw error{
+        errc::outcome_unknown,
+        std::string{"a hand-over was interrupted and may have been committed: "} + failure.what()};
+}
+
+/// Nothing: the server knows no compound statements.
+std::optional<release_outcome> hand_over_at_once(sql::connection& db,
+                                                 const dialect::statements& sql,
+                                                 std::string_view name, std::int64_t session,
+                                                 std::int64_t grant_id, sql::deadline until) {
+    const int may_wake = sql::facts_of(db, until).galera ? 0 : 1;
+    for (;; check_time(until)) {
+        sql::result row;
+        try {
+            row = run(db, *sql.hand_over_compound, until, name, session, grant_id, may_wake);
+        } catch (const error& failure) {
+            if (sql::refused_compound(db, failure)) return std::nullopt;
+            end_compound(db, failure);
+        }
+        if (row.is_null(0, 0)) throw no_token_floor();
+        if (row.integer(0, 0) == 0) continue;  // that waiter has given up
+        auto next = read_handed_over(row, 2);
+        if (next) next->woken = row.integer(0, 5) != 0;
+        return release_outcome{row.integer(0, 1) != 0, next};
+    }
+}
 
 void restore_lease(sql::connection& db, const dialect::statements& sql, std::string_view name,
                    sql::deadline until) {
@@ -246,15 +288,25 @@ std::optional<queue_grant> queue_protocol::served(sql::connection& db, std::stri
 std::vector<served_place> queue_protocol::served_of(sql::connection& db, std::int64_t session,
                                                     std::span<const std::string> names,
                                                     sql::deadline until) const {
-    std::vector<served_place> found;
+    const auto& sql = leases_.sql();
     const std::array first{value{session}};
-    for_each_list(db, *leases_.sql().served_of, first, names, until, [&](const sql::result& rows) {
-        for (std::size_t row = 0; row < rows.rows(); ++row) {
-            found.push_back(
-                {rows.integer(row, 0), {rows.integer(row, 1), rows.maybe_integer(row, 2)}});
-        }
-    });
-    return found;
+    const auto look = [&](const sql::statement& what) {
+        std::vector<served_place> found;
+        for_each_list(db, what, first, names, until, [&](const sql::result& rows) {
+            for (std::size_t row = 0; row < rows.rows(); ++row) {
+                found.push_back(
+                    {rows.integer(row, 0), {rows.integer(row, 1), rows.maybe_integer(row, 2)}});
+            }
+        });
+        return found;
+    };
+    if (!sql::runs_compounds(db, until)) return look(*sql.served_of);
+    try {
+        return look(*sql.served_of_compound);
+    } catch (const error& failure) {
+        if (!sql::refused_compound(db, failure)) throw;
+        return look(*sql.served_of);
+    }
 }
 
 std::optional<handed_over> queue_protocol::grant_next(sql::connection& db, std::string_view name,
@@ -298,6 +350,11 @@ release_outcome queue_protocol::release(sql::connection& db, std::string_view na
             return {true, std::nullopt};
         }
         contended = true;
+    }
+    if (contended && sql.hand_over_compound && sql::runs_compounds(db, until)) {
+        if (const auto done = hand_over_at_once(db, sql, name, session, grant_id, until)) {
+            return *done;
+        }
     }
     for (; contended; check_time(until)) {
         const queue_look seen{run(db, *sql.next_waiter, until, name)};

@@ -23,6 +23,7 @@ struct handed_over {
     std::int64_t session;
     std::int64_t grant_id;
     std::int64_t token;
+    bool woken = false;  ///< the statement itself has ended this session's sleep (MariaDB)
 };
 
 /// What one of our places in a queue looks like.
@@ -133,10 +134,10 @@ public:
     /// Frees a lease, or gives it straight to the first waiter that the statement sees. If nobody
     /// was seen the caller looks again afterwards (waited_for), since a ticket may have been
     /// committed meanwhile.
-    /// @param contended whether waiters are to be expected. If so PostgreSQL hands over in one
-    /// round trip and MySQL in five. If not, all free the lease in one if nobody waits; should
-    /// somebody, PostgreSQL (a second) and SQLite hand over all the same, MySQL does not look and
-    /// frees it.
+    /// @param contended whether waiters are to be expected. If so PostgreSQL and MariaDB hand over
+    /// in one round trip and MySQL in five; MariaDB wakes the session that was served, too. If not,
+    /// all free the lease in one if nobody waits; should somebody, PostgreSQL (a second) and SQLite
+    /// hand over all the same, MySQL does not look and frees it.
     release_outcome release(sql::connection& db, std::string_view name, std::int64_t session,
                             std::int64_t grant_id, bool contended, sql::deadline until) const;
 
