@@ -52,6 +52,7 @@ bool is_locked(const sql::connection& db, const error& failure) {
 
 /// Where the statement that served it did not. A hint: else its own poll finds the grant.
 void wake(sql::connection& db, const strategy::handed_over& next, sql::deadline until) {
+    if (db.speaks() == sql::dialect::sqlite) strategy::tell_served(db, next);
     if (db.speaks() != sql::dialect::mysql) return;
     strategy::wake_up::wake(db, next.session, until);
 }

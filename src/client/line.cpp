@@ -193,8 +193,9 @@ void engine::look_for_waiters_after(std::int64_t ended_session) noexcept {
 /// Where the statement that gave it did not. A hint: if it does not arrive, a poll finds the grant.
 void engine::wake(sql::connection& db, const strategy::handed_over& next,
                   sql::deadline until) noexcept {
-    if (db.speaks() != sql::dialect::mysql) return;
+    if (db.speaks() == sql::dialect::postgresql) return;
     if (const auto ours = current(); ours && ours->id() == next.session) return;
+    if (db.speaks() == sql::dialect::sqlite) return strategy::tell_served(db, next);
     try {
         strategy::wake_up::wake(db, next.session, until);
     } catch (...) {

@@ -152,6 +152,9 @@ private:
     void give_way(const strategy::deadlock_found& circle, session& ours);
     [[nodiscard]] nanoseconds poll_due() const;
     void pace();
+    void look_away();
+    [[nodiscard]] bool watch_closely(bool wanted);
+    void reckon(turn& which, std::int64_t position) const;
     [[nodiscard]] bool is_asleep() const;
     void let_sleep();
     [[nodiscard]] bool shut_gate_for(std::int64_t session);

@@ -70,6 +70,40 @@ file_watch::~file_watch() {
     close_all();
 }
 
+void file_watch::also(int other) const noexcept {
+    epoll_event wanted{.events = EPOLLIN, .data = {}};
+    (void)::epoll_ctl(epoll_, EPOLL_CTL_ADD, other, &wanted);
+}
+
+void file_watch::rest() noexcept {
+    if (resting_) return;
+    resting_ = true;
+    listen_to_writers(false);
+    wake_at({});
+    for (int* const watch : {&log_, &file_}) {
+        if (*watch >= 0) (void)::inotify_rm_watch(inotify_, *watch);
+        *watch = -1;
+    }
+}
+
+void file_watch::resume(const std::string& where) {
+    if (!resting_) return;
+    (void)watch_files();
+    if (file_ < 0 || log_failure_ != 0) {
+        const int number = log_failure_ != 0 ? log_failure_ : errno;
+        for (int* const watch : {&log_, &file_}) {
+            if (*watch >= 0) (void)::inotify_rm_watch(inotify_, *watch);
+            *watch = -1;
+        }
+        throw no_watch(where, number);
+    }
+    resting_ = false;
+    pending_since_.reset();
+    deaf_until_ = {};
+    listen_to_writers(true);
+    wake_at(std::chrono::steady_clock::now());  // to be looked at once
+}
+
 bool file_watch::was_written() {
     alignas(inotify_event) std::array<char, 4096> buffer{};
     bool any = false;

@@ -4,6 +4,7 @@
 #include "strategy/transaction_scope.hpp"
 #include "strategy/wait_graph.hpp"
 #include <rowlock/error.hpp>
+#include <rowlock/sql/notifications.hpp>
 
 #include <algorithm>
 #include <array>
@@ -297,6 +298,17 @@ std::vector<deadlock_found> queue_protocol::deadlocks(sql::connection& db, std::
 
 std::string notification_channel(std::int64_t session) {
     return "rowlock_" + std::to_string(session);
+}
+
+void tell_served(sql::connection& db, const handed_over& next) noexcept {
+    auto* const capability = db.notifications();
+    if (capability == nullptr) return;
+    try {
+        capability->tell(notification_channel(next.session),
+                         std::to_string(next.grant_id) + ' ' + std::to_string(next.token));
+    } catch (...) {
+        // No memory: he looks.
+    }
 }
 
 }  // namespace rowlock::strategy

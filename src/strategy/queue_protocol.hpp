@@ -144,4 +144,8 @@ private:
 /// "<grant id> <token>".
 [[nodiscard]] std::string notification_channel(std::int64_t session);
 
+/// SQLite: tells who was served, past all others who watch the file. A hint: it says nothing that
+/// is not in the tables, and is read there before it is believed.
+void tell_served(sql::connection& db, const handed_over& next) noexcept;
+
 }  // namespace rowlock::strategy
