@@ -313,6 +313,7 @@ void waiting_room::heard(std::string_view payload) {
         which = found->second;
     }
     engine_.count(engine::counter::wake_ups);
+    told_by_name_ = true;
     // Sent by the transaction that wrote the grant, and delivered after its durable commit: so it
     // is believed, and then verified. Of a deadline it tells nothing: there we ask first. On SQLite
     // the kernel brings it, and the database has not vouched for it.
@@ -625,6 +626,7 @@ void waiting_room::ask_after(const std::shared_ptr<turn>& missing) {
     const auto granted =
         queue_.served(*db_, missing->name, missing->ours->id(), missing->grant_id, soon());
     round_.changed = true;
+    if (granted) told_by_name_ = false;
     if (granted) return serve(missing, granted->token, sent, granted->deadline_us);
     const guard lock{mutex_};
     if (missing->over()) return;
@@ -705,17 +707,20 @@ void waiting_room::reckon(turn& which, std::int64_t position) const {
 /// Each commit to an SQLite file wakes all who watch it. With many in line they would spend the
 /// machine on looking at each other's hand-overs. So only the first of a line watches; the others
 /// look again when most of those before them may have had their turn. Who is served before that is
-/// told by name, or looks after a poll interval.
+/// told by name, or finds it then, after a poll interval at the latest. Where nobody tells us by
+/// name (another network namespace, a driver that cannot) more than one must watch, or the next is
+/// asleep when his turn comes.
 void waiting_room::look_away() {
     if (notifications_ == nullptr || db_->speaks() != sql::dialect::sqlite) return;
     if (waiting() == 0) return;
-    if (watch_closely(round_.first <= 1)) return;
+    if (watch_closely(round_.first <= (told_by_name_ ? 1 : 3))) return;
     const guard lock{mutex_};
     nanoseconds rest = options_.poll_interval;
     for (const auto& [grant_id, each] : turns_) {
         if (each->position == 0) continue;  // not seen yet
         const auto before_us = std::max<std::int64_t>(each->position - 1, 1);
-        rest = std::min<nanoseconds>(rest, std::max(least_rest, before_us * each->step * 3 / 4));
+        rest = std::min<nanoseconds>(
+            rest, std::max(least_rest, before_us * each->step / (told_by_name_ ? 1 : 2)));
     }
     poll_at_ = std::min(poll_at_, last_poll_ + rest);
 }

@@ -195,6 +195,7 @@ private:
     std::int64_t gate_session_ = 0;  ///< … for a sleep of this session
     bool pooler_known_ = false;
     std::int64_t listening_for_ = 0;
+    bool told_by_name_ = false;  ///< of our latest turn, rather than finding it
     nanoseconds last_poll_{0};
     nanoseconds poll_cost_{0};
     nanoseconds pause_{0};

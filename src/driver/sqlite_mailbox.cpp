@@ -49,9 +49,9 @@ int datagram_socket() noexcept {
 }
 
 // -1: the kernel did not tell, so it is nobody whom we trust.
-uid_t sender_of(const msghdr& message) noexcept {
-    for (const cmsghdr* part = CMSG_FIRSTHDR(&message); part != nullptr;
-         part = CMSG_NXTHDR(const_cast<msghdr*>(&message), const_cast<cmsghdr*>(part))) {
+uid_t sender_of(msghdr& message) noexcept {
+    for (cmsghdr* part = CMSG_FIRSTHDR(&message); part != nullptr;
+         part = CMSG_NXTHDR(&message, part)) {
         if (part->cmsg_level != SOL_SOCKET || part->cmsg_type != SCM_CREDENTIALS) continue;
         ucred who{};
         std::memcpy(&who, CMSG_DATA(part), sizeof who);
