@@ -194,7 +194,14 @@ TEST_CASE("who has come to the head of the line watches the file, whoever tells 
     std::this_thread::sleep_for(300ms);
     first.release();
     auto second = between.get();
-    std::this_thread::sleep_for(500ms);  // what he takes a hand-over to last has passed
+    // What he takes a hand-over to last has passed, and looks by the clock have become rare.
+    std::this_thread::sleep_for(1s);
+    database.run("create table noise (n)");
+    for (int n = 0; n < 3; ++n) {
+        const auto looks = waiter.stats().polls;
+        database.run("insert into noise values (1)");
+        CHECK(eventually([&] { return waiter.stats().polls > looks; }, 300ms));
+    }
     const auto start = steady::now();
     second.release();
     CHECK(last.get().held());
