@@ -626,8 +626,10 @@ void waiting_room::ask_after(const std::shared_ptr<turn>& missing) {
     const auto granted =
         queue_.served(*db_, missing->name, missing->ours->id(), missing->grant_id, soon());
     round_.changed = true;
-    if (granted) told_by_name_ = false;
-    if (granted) return serve(missing, granted->token, sent, granted->deadline_us);
+    if (granted) {
+        told_by_name_ = false;
+        return serve(missing, granted->token, sent, granted->deadline_us);
+    }
     const guard lock{mutex_};
     if (missing->over()) return;
     // Should it turn up after all, on a server that lags behind, nobody waits there any more.

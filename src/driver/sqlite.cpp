@@ -260,6 +260,7 @@ public:
         begin_call(until);
         if (!watch_) watch_file(until);
         if (mailbox_ && mailbox_->channel() == channel) return;
+        if (mailbox_) watch_->no_longer(mailbox_->descriptor());
         mailbox_.reset();
         struct stat file = {};
         if (channel.empty() || ::stat(path_of_file(), &file) != 0) return;

@@ -75,15 +75,16 @@ void file_watch::also(int other) const noexcept {
     (void)::epoll_ctl(epoll_, EPOLL_CTL_ADD, other, &wanted);
 }
 
+void file_watch::no_longer(int other) const noexcept {
+    (void)::epoll_ctl(epoll_, EPOLL_CTL_DEL, other, nullptr);
+}
+
 void file_watch::rest() noexcept {
     if (resting_) return;
     resting_ = true;
     listen_to_writers(false);
     wake_at({});
-    for (int* const watch : {&log_, &file_}) {
-        if (*watch >= 0) (void)::inotify_rm_watch(inotify_, *watch);
-        *watch = -1;
-    }
+    drop_watches();
 }
 
 void file_watch::resume(const std::string& where) {
@@ -91,10 +92,7 @@ void file_watch::resume(const std::string& where) {
     (void)watch_files();
     if (file_ < 0 || log_failure_ != 0) {
         const int number = log_failure_ != 0 ? log_failure_ : errno;
-        for (int* const watch : {&log_, &file_}) {
-            if (*watch >= 0) (void)::inotify_rm_watch(inotify_, *watch);
-            *watch = -1;
-        }
+        drop_watches();
         throw no_watch(where, number);
     }
     resting_ = false;
@@ -164,6 +162,13 @@ bool file_watch::watch_files() {
     log_ = log;
     file_ = file;
     return fresh;
+}
+
+void file_watch::drop_watches() noexcept {
+    for (int* const watch : {&log_, &file_}) {
+        if (*watch >= 0) (void)::inotify_rm_watch(inotify_, *watch);
+        *watch = -1;
+    }
 }
 
 void file_watch::listen_to_writers(bool listen) {

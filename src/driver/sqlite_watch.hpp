@@ -29,8 +29,11 @@ public:
 
     [[nodiscard]] int descriptor() const noexcept { return epoll_; }
 
-    /// The descriptor turns readable if this one is, too, as long as it is open.
+    /// The descriptor turns readable if this one is, too.
     void also(int other) const noexcept;
+    /// To be called before that one is closed: a forked child may have it open as well, and then
+    /// closing it here would end nothing.
+    void no_longer(int other) const noexcept;
     /// Ends the watch, so that a commit costs nobody anything: whoever writes does work for each
     /// watch, at each write. The descriptor stays.
     void rest() noexcept;
@@ -50,6 +53,7 @@ public:
 
 private:
     bool watch_files();
+    void drop_watches() noexcept;
     void listen_to_writers(bool listen);
     void wake_at(std::optional<time_point> when) const;
     void close_all() noexcept;

@@ -911,6 +911,24 @@ TEST_CASE("mail of a user who is neither we, the file's owner nor root is droppe
     CHECK(await(woken, quiet).empty());
 }
 
+TEST_CASE("a mailbox that is given up while a forked child has it open does not make us spin") {
+    const std::string path = fresh_file();
+    const auto db = sqlite(path);
+    const auto other = sqlite(path);
+    auto& woken = capability(*db);
+    woken.listen("a", soon());
+    woken.want_changes(false);
+    const other_process child{[](int orders, int) {
+        char order = 0;
+        (void)!::read(orders, &order, 1);  // until its parent is done
+    }};
+    CHECK(capability(*other).tell("a", "x"));
+    woken.listen("b", soon());
+    CHECK_FALSE(readable(woken, quiet));
+    CHECK(capability(*other).tell("b", "x"));
+    CHECK(payloads(await(woken)) == std::vector<std::string>{"x"});
+}
+
 TEST_CASE("changes that are not wanted wake nobody, and are found when they are wanted again") {
     const std::string path = fresh_file();
     const auto db = sqlite(path);
