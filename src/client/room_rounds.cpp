@@ -720,11 +720,20 @@ void waiting_room::look_away() {
     nanoseconds rest = options_.poll_interval;
     for (const auto& [grant_id, each] : turns_) {
         if (each->position == 0) continue;  // not seen yet
-        const auto before_us = std::max<std::int64_t>(each->position - 1, 1);
-        rest = std::min<nanoseconds>(
-            rest, std::max(least_rest, before_us * each->step / (told_by_name_ ? 1 : 2)));
+        rest = std::min(rest, std::max(least_rest, till_our_turn(*each)));
     }
     poll_at_ = std::min(poll_at_, last_poll_ + rest);
+}
+
+/// How long to look away. Who is told by name loses nothing by coming late. Who is not keeps the
+/// whole line waiting: the longer a line has stood still, the longer he may.
+nanoseconds waiting_room::till_our_turn(const turn& which) const {
+    constexpr nanoseconds slow_hand_over = 5ms;
+    const auto before_us = std::max<std::int64_t>(which.position - 1, 1);
+    const nanoseconds expected = before_us * which.step;
+    if (told_by_name_) return expected;
+    const nanoseconds still = last_poll_ - which.moved_at;
+    return std::min(expected / 2, std::max(before_us * slow_hand_over, still / 8));
 }
 
 /// Whether we watch now.

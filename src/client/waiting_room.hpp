@@ -153,6 +153,7 @@ private:
     [[nodiscard]] nanoseconds poll_due() const;
     void pace();
     void look_away();
+    [[nodiscard]] nanoseconds till_our_turn(const turn& which) const;
     [[nodiscard]] bool watch_closely(bool wanted);
     void reckon(turn& which, std::int64_t position) const;
     [[nodiscard]] bool is_asleep() const;
