@@ -52,8 +52,7 @@ std::string owner_of(std::int64_t grant_id) {
 bool serve_next(sql::connection& db, const strategy::lease_protocol& protocol,
                 const std::string& name, sql::deadline until) {
     const auto next = strategy::queue_protocol{protocol}.grant_next(db, name, until);
-    // A hint: else its own poll finds the grant.
-    if (next) strategy::wake_up::wake(db, next->session, until);
+    if (next) strategy::tell_served(db, *next, until);
     return next.has_value();
 }
 
@@ -72,7 +71,7 @@ bool give_back(sql::connection& db, const strategy::lease_protocol& protocol,
     const auto done = queue.release(db, name, session, grant_id, true, until);
     // Who came too late to be seen by the release is seen now.
     if (done.next) {
-        strategy::wake_up::wake(db, done.next->session, until);
+        strategy::tell_served(db, *done.next, until);
     } else {
         serve_next(db, protocol, name, until);
     }

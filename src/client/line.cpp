@@ -195,13 +195,8 @@ void engine::look_for_waiters_after(std::int64_t ended_session) noexcept {
 /// Where the statement that gave it did not. A hint: if it does not arrive, a poll finds the grant.
 void engine::wake(sql::connection& db, const strategy::handed_over& next,
                   sql::deadline until) noexcept {
-    if (next.woken) return;
     if (const auto ours = current(); ours && ours->id() == next.session) return;
-    try {
-        strategy::wake_up::wake(db, next.session, until);
-    } catch (...) {
-        // The connection broke. What was given is committed.
-    }
+    strategy::tell_served(db, next, until);
 }
 
 void engine::note_contended(const std::string& name) {

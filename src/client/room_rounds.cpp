@@ -22,6 +22,11 @@ using std::chrono::milliseconds;
 
 /// A sleep in the server has most often begun by then.
 constexpr auto first_look = 3ms;
+constexpr nanoseconds quickest_hand_over = 300us;
+/// Between two looks at a line in which we are not the first.
+constexpr nanoseconds least_rest = 1ms;
+/// Who has not waited for so long is not interested in what others commit.
+constexpr nanoseconds idle = 50ms;
 
 template <typename Number>
 bool read(std::string_view text, Number& number) {
@@ -287,9 +292,9 @@ void waiting_room::hear() {
 
 void waiting_room::heard(std::string_view payload) {
     if (payload.empty()) {
+        if (waiting() == 0 && now() - last_poll_ > idle) return notifications_->want_changes(false);
         // Others may commit thousands of times a second, and most of it is not about us: who stands
         // far behind need not look at each hand-over.
-        constexpr nanoseconds quickest_hand_over = 300us;
         constexpr std::int64_t far = 64;
         const auto before_us = std::min(round_.first, far) - 1;
         const nanoseconds rest =
@@ -312,9 +317,13 @@ void waiting_room::heard(std::string_view payload) {
         which = found->second;
     }
     engine_.count(engine::counter::wake_ups);
+    told_by_name_ = true;
     // Sent by the transaction that wrote the grant, and delivered after its commit, which is durable
-    // or keeps a promise that was: so it is believed, and then verified. Of a deadline it tells nothing: there we ask first.
-    if (!which->has_deadline) serve(which, token, engine_.clock().now(), std::nullopt);
+    // or keeps a promise that was: so it is believed, and then verified. Of a deadline it tells
+    // nothing: there we ask first. On SQLite the kernel brings it, and the database has not vouched
+    // for it.
+    const bool vouched = db_->speaks() == sql::dialect::postgresql;
+    if (vouched && !which->has_deadline) serve(which, token, engine_.clock().now(), std::nullopt);
     const guard lock{mutex_};
     told_.push_back({which, which->granted, token, which->granted ? now() + rush : now(),
                      asynchronous != 0});
@@ -527,6 +536,7 @@ void waiting_room::poll() {
     }
     poll_cost_ = now() - last_poll_;
     pace();
+    look_away();
 }
 
 void waiting_room::poll(const std::shared_ptr<session>& ours,
@@ -599,6 +609,7 @@ void waiting_room::rewind(const strategy::place& at) {
 
 void waiting_room::see(const std::shared_ptr<turn>& which, const strategy::place& at) {
     round_.first = std::min(round_.first, at.position);
+    reckon(*which, at.position);
     {
         const guard lock{mutex_};
         if (which->over() || which->position == at.position) return;
@@ -625,7 +636,10 @@ void waiting_room::ask_after(const std::shared_ptr<turn>& missing) {
     const auto granted =
         queue_.served(*db_, missing->name, missing->ours->id(), missing->grant_id, soon());
     round_.changed = true;
-    if (granted) return serve(missing, granted->token, sent, granted->deadline_us);
+    if (granted) {
+        told_by_name_ = false;
+        return serve(missing, granted->token, sent, granted->deadline_us);
+    }
     const guard lock{mutex_};
     if (missing->over()) return;
     // Should it turn up after all, on a server that lags behind, nobody waits there any more.
@@ -686,6 +700,61 @@ void waiting_room::pace() {
     }
     const guard lock{mutex_};
     poll_at_ = std::min({poll_at_, last_poll_ + pause_, round_.expiry});
+}
+
+/// How fast the line moves. With nothing known yet: as fast as it can.
+void waiting_room::reckon(turn& which, std::int64_t position) const {
+    const nanoseconds since = last_poll_ - which.moved_at;
+    if (which.step == 0ns) {
+        which.step = quickest_hand_over;
+        which.moved_at = last_poll_;
+    } else if (position < which.position) {
+        which.step = std::max<nanoseconds>(since / (which.position - position), quickest_hand_over);
+        which.moved_at = last_poll_;
+    } else {
+        which.step = std::max(which.step, since);
+    }
+}
+
+/// Each commit to an SQLite file wakes all who watch it. With many in line they would spend the
+/// machine on looking at each other's hand-overs. So only the first of a line watches; the others
+/// look again when most of those before them may have had their turn. Who is served before that is
+/// told by name, or finds it then, after a poll interval at the latest. Where nobody tells us by
+/// name (another network namespace, a driver that cannot) more than one must watch, or the next is
+/// asleep when his turn comes.
+void waiting_room::look_away() {
+    if (notifications_ == nullptr || db_->speaks() != sql::dialect::sqlite) return;
+    if (waiting() == 0) return;
+    if (watch_closely(round_.first <= (told_by_name_ ? 1 : 3))) return;
+    const guard lock{mutex_};
+    nanoseconds rest = options_.poll_interval;
+    for (const auto& [grant_id, each] : turns_) {
+        if (each->position == 0) continue;  // not seen yet
+        rest = std::min(rest, std::max(least_rest, till_our_turn(*each)));
+    }
+    poll_at_ = std::min(poll_at_, last_poll_ + rest);
+}
+
+/// How long to look away. Who is told by name loses nothing by coming late. Who is not keeps the
+/// whole line waiting: the longer a line has stood still, the longer he may.
+nanoseconds waiting_room::till_our_turn(const turn& which) const {
+    constexpr nanoseconds slow_hand_over = 5ms;
+    const auto before_us = std::max<std::int64_t>(which.position - 1, 1);
+    const nanoseconds expected = before_us * which.step;
+    if (told_by_name_) return expected;
+    const nanoseconds still = last_poll_ - which.moved_at;
+    return std::min(expected / 2, std::max(before_us * slow_hand_over, still / 8));
+}
+
+/// Whether we watch now.
+bool waiting_room::watch_closely(bool wanted) {
+    try {
+        notifications_->want_changes(wanted);
+        return wanted;
+    } catch (const error& failure) {
+        if (failure.kind() != errc::unsupported) throw;
+        return false;  // the watches of this machine are used up
+    }
 }
 
 /// Whether our session sleeps in the server and can be woken there.

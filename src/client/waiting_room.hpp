@@ -153,6 +153,10 @@ private:
     void give_way(const strategy::deadlock_found& circle, session& ours);
     [[nodiscard]] nanoseconds poll_due() const;
     void pace();
+    void look_away();
+    [[nodiscard]] nanoseconds till_our_turn(const turn& which) const;
+    [[nodiscard]] bool watch_closely(bool wanted);
+    void reckon(turn& which, std::int64_t position) const;
     [[nodiscard]] bool is_asleep() const;
     void let_sleep();
     [[nodiscard]] bool shut_gate_for(std::int64_t session);
@@ -194,6 +198,7 @@ private:
     std::int64_t gate_session_ = 0;  ///< … for a sleep of this session
     bool pooler_known_ = false;
     std::int64_t listening_for_ = 0;
+    bool told_by_name_ = false;  ///< of our latest turn, rather than finding it
     nanoseconds last_poll_{0};
     nanoseconds poll_cost_{0};
     nanoseconds pause_{0};

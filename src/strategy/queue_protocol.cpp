@@ -5,6 +5,7 @@
 #include "strategy/transaction_scope.hpp"
 #include "strategy/wait_graph.hpp"
 #include <rowlock/error.hpp>
+#include <rowlock/sql/notifications.hpp>
 
 #include <algorithm>
 #include <array>
@@ -423,6 +424,21 @@ std::vector<deadlock_found> queue_protocol::deadlocks(sql::connection& db, std::
 
 std::string notification_channel(std::int64_t session) {
     return "rowlock_" + std::to_string(session);
+}
+
+void tell_served(sql::connection& db, const handed_over& next, sql::deadline until) noexcept {
+    if (next.woken) return;
+    try {
+        if (db.speaks() == sql::dialect::mysql) {
+            wake_up::wake(db, next.session, until);
+        } else if (db.speaks() == sql::dialect::sqlite && db.notifications() != nullptr) {
+            db.notifications()->tell(notification_channel(next.session),
+                                     std::to_string(next.grant_id) + ' ' +
+                                         std::to_string(next.token));
+        }
+    } catch (...) {
+        // The connection broke, or there is no memory. What was given is committed.
+    }
 }
 
 }  // namespace rowlock::strategy

@@ -175,8 +175,13 @@ private:
     const lease_protocol& leases_;
 };
 
-/// PostgreSQL: the channel on which grant_next and release notify a session; the payload is
-/// "<grant id> <token>".
+/// The channel on which PostgreSQL's statements notify a session, and tell_served does on SQLite. The
+/// payload is "<grant id> <token>", with a third word 1 if the commit may not be on disk yet.
 [[nodiscard]] std::string notification_channel(std::int64_t session);
+
+/// Tells who was served, where the statement that served it did not: by mail past all others who
+/// watch the file (SQLite), by wake_up::wake (MySQL; one round trip). A hint: it says nothing that is
+/// not in the tables, and is read there before it is believed.
+void tell_served(sql::connection& db, const handed_over& next, sql::deadline until) noexcept;
 
 }  // namespace rowlock::strategy
