@@ -86,10 +86,10 @@ pace run_round(contestant& who, std::chrono::milliseconds duration) {
 
 std::vector<pace> take_turns(std::vector<contestant>& contestants, const round_options& options) {
     std::vector<std::vector<pace>> rounds(contestants.size());
-    for (int round = -1; round < options.rounds; ++round) {
+    for (contestant& each : contestants) (void)run_round(each, options.warm_up);
+    for (int round = 0; round < options.rounds; ++round) {
         for (std::size_t i = 0; i < contestants.size(); ++i) {
-            const pace seen = run_round(contestants[i], options.each);
-            if (round >= 0) rounds[i].push_back(seen);
+            rounds[i].push_back(run_round(contestants[i], options.each));
         }
     }
     std::vector<pace> medians;

@@ -37,10 +37,12 @@ struct pace {
 struct round_options {
     int rounds = 9;
     std::chrono::milliseconds each{300};
+    /// Of each contestant, before the first round. Servers that compile themselves while they run
+    /// (Java) need seconds until they are at their best.
+    std::chrono::milliseconds warm_up{1000};
 };
 
-/// Each contestant in turn, round after round: A B A B. A round before the first is the warm-up and
-/// does not count.
+/// Each contestant in turn, round after round: A B A B. The warm-up does not count.
 /// @throws what a worker threw
 [[nodiscard]] std::vector<pace> take_turns(std::vector<contestant>& contestants,
                                            const round_options& options);

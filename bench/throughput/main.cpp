@@ -158,6 +158,7 @@ void measure(const program_options& common, throughput_options options, findings
     }
     round_options rounds{.rounds = common.quick ? 5 : 11};
     rounds.each = std::chrono::milliseconds{common.quick ? 200 : 500};
+    rounds.warm_up = std::chrono::milliseconds{common.quick ? 1000 : 3000};
     if (options.rounds != 0) rounds.rounds = options.rounds;
     if (options.milliseconds != 0) rounds.each = std::chrono::milliseconds{options.milliseconds};
     for (const std::string& each : options.only) {
