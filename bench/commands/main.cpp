@@ -53,8 +53,8 @@ std::vector<double> medians_of(const std::vector<command>& commands, int rounds)
 }
 
 command rowlock_run(const tables& where) {
-    return {ROWLOCK_TOOL_PATH, "--url", where.url(), "--prefix", where.prefix(), "run",
-            "bench",           "--",    "true"};
+    return {ROWLOCK_TOOL_PATH, "run",   "--url", where.url(), "--prefix",
+            where.prefix(),    "bench", "--",    "true"};
 }
 
 void measure(const program_options& options, findings& found) {
