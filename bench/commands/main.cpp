@@ -57,8 +57,8 @@ command rowlock_run(const tables& where) {
             where.prefix(),    "bench", "--",    "true"};
 }
 
-void measure(const program_options& options, findings& found) {
-    const int rounds = options.quick ? 50 : 300;
+void measure(const program_options& common, int rounds, findings& found) {
+    if (rounds == 0) rounds = common.quick ? 50 : 300;
     const temporary_folder folder;
     const tables file{"sqlite:" + (folder.path() / "locks.db").string()};
     const command flock{"flock", (folder.path() / "flock").string(), "true"};
@@ -85,5 +85,14 @@ void measure(const program_options& options, findings& found) {
 }  // namespace bench
 
 int main(int argc, char** argv) {
-    return bench::run_program(argc, argv, "Measures whole commands.", bench::measure);
+    int rounds = 0;
+    return bench::run_program(
+        argc, argv, "Measures whole commands.",
+        [&](const bench::program_options& common, bench::findings& found) {
+            bench::measure(common, rounds, found);
+        },
+        [&](CLI::App& app) {
+            app.add_option("--rounds", rounds, "How often each is run")
+                ->check(CLI::Range(1, 100'000));
+        });
 }

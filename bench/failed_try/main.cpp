@@ -21,6 +21,12 @@ using namespace std::chrono_literals;
 
 const rowlock::lock_name held{"held by another"};
 
+struct failed_try_options {
+    int rounds = 0;  // these three, if not given: as --quick says
+    int milliseconds = 0;
+    int tries = 0;
+};
+
 class failed_try final : public worker {
 public:
     explicit failed_try(std::shared_ptr<rowlock::client> locks) : locks_{std::move(locks)} {}
@@ -161,13 +167,17 @@ void measure_log(scene& on, int tries, findings& found) {
                .target = 1.1});
 }
 
-void measure(const program_options& options, findings& found) {
+void measure(const program_options& common, failed_try_options options, findings& found) {
+    if (options.rounds == 0) options.rounds = common.quick ? 5 : 11;
+    if (options.milliseconds == 0) options.milliseconds = common.quick ? 200 : 500;
+    if (options.tries == 0) options.tries = common.quick ? 20'000 : 100'000;
     scene on{need(postgresql_url(), "PostgreSQL")};
-    round_options rounds{.rounds = options.quick ? 5 : 11};
-    rounds.each = options.quick ? 200ms : 500ms;
+    round_options rounds{.rounds = options.rounds};
+    rounds.each = std::chrono::milliseconds{options.milliseconds};
+    rounds.warm_up = 5 * rounds.each;
     measure_time(on, 1, "T5/1-thread", rounds, found);
     measure_time(on, 16, "T5/16-threads", rounds, found);
-    measure_log(on, options.quick ? 20'000 : 100'000, found);
+    measure_log(on, options.tries, found);
     on.lease.release();
 }
 
@@ -175,6 +185,17 @@ void measure(const program_options& options, findings& found) {
 }  // namespace bench
 
 int main(int argc, char** argv) {
-    return bench::run_program(argc, argv, "Measures tries for a lock that another holds.",
-                              bench::measure);
+    bench::failed_try_options options;
+    return bench::run_program(
+        argc, argv, "Measures tries for a lock that another holds.",
+        [&](const bench::program_options& common, bench::findings& found) {
+            bench::measure(common, options, found);
+        },
+        [&](CLI::App& app) {
+            app.add_option("--rounds", options.rounds, "How many")->check(CLI::Range(1, 1000));
+            app.add_option("--milliseconds", options.milliseconds, "How long a round lasts")
+                ->check(CLI::Range(1, 60'000));
+            app.add_option("--tries", options.tries, "Whose log is measured; 100000 if not given")
+                ->check(CLI::Range(10, 100'000'000));
+        });
 }

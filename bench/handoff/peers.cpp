@@ -10,8 +10,10 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <exception>
 #include <map>
 #include <stdexcept>
+#include <utility>
 
 namespace handoff {
 namespace {
@@ -68,6 +70,33 @@ void add_rows(bench::findings& found, const std::vector<contest>& contests,
     }
 }
 
+/// The tables of ours, for as long as this lives; processes of their own use the database.
+class prepared_tables {
+public:
+    explicit prepared_tables(const lease_options& options) : options_{options} {
+        in_child([this] { prepare_leases(options_); });
+    }
+    /// @throws std::runtime_error if something is still held or waited for
+    void clear() {
+        cleared_ = true;
+        in_child([this] { clear_leases(options_); });
+    }
+    ~prepared_tables() {
+        if (cleared_) return;
+        try {
+            clear();
+        } catch (const std::exception& failure) {
+            fmt::print(stderr, "handoff_peers: {}\n", failure.what());
+        }
+    }
+    prepared_tables(const prepared_tables&) = delete;
+    prepared_tables& operator=(const prepared_tables&) = delete;
+
+private:
+    lease_options options_;
+    bool cleared_ = false;
+};
+
 void run(const bench::program_options& common, peers_options options, bench::findings& found) {
     constexpr int judged = 16;
     if (options.clients.empty()) {
@@ -75,11 +104,12 @@ void run(const bench::program_options& common, peers_options options, bench::fin
     }
     if (options.seconds == 0) options.seconds = common.quick ? 1.5 : 3;
     const std::string tag = fmt::format("rowlock_bench_{}", ::getpid());
-    const lease_options ours{.url = bench::need(bench::postgresql_url(), "PostgreSQL"),
-                             .prefix = tag + "_"};
+    lease_options ours;
+    ours.url = bench::need(bench::postgresql_url(), "PostgreSQL");
+    ours.prefix = tag + "_";
     const auto contests = contests_of(ours, tag);
     std::map<std::string, std::vector<std::pair<double, double>>> lines;
-    in_child([&] { prepare_leases(ours); });
+    prepared_tables tables{ours};
     print_heading();
     for (const int clients : options.clients) {
         const auto seen = measure(contests, clients, options);
@@ -88,7 +118,7 @@ void run(const bench::program_options& common, peers_options options, bench::fin
         }
         if (clients == judged) add_rows(found, contests, seen);
     }
-    in_child([&] { clear_leases(ours); });
+    tables.clear();
     for (auto& [title, points] : lines) found.add_line("waiters", title, std::move(points));
 }
 

@@ -166,13 +166,19 @@ private:
     std::uint64_t beats_before_ = 0;
 };
 
-void measure(const program_options& options, findings& found) {
-    constexpr int counts[] = {1, 10, 100, 1000, 10'000};
+struct heartbeat_options {
+    std::vector<int> leases{1, 10, 100, 1000, 10'000};
+    double seconds = 0;
+};
+
+void measure(const program_options& common, heartbeat_options options, findings& found) {
+    if (options.seconds == 0) options.seconds = common.quick ? 3 : 15;
+    const auto& counts = options.leases;
     const tables where{need(postgresql_url(), "PostgreSQL")};
     std::vector<std::unique_ptr<patient>> all;
     for (const int leases : counts) all.push_back(std::make_unique<patient>(where, leases));
     for (const auto& each : all) each->begin();
-    std::this_thread::sleep_for(options.quick ? 3s : 15s);
+    std::this_thread::sleep_for(std::chrono::duration<double>{options.seconds});
     std::vector<patient::diagnosis> seen;
     std::vector<std::pair<double, double>> line;
     for (std::size_t i = 0; i < all.size(); ++i) {
@@ -202,6 +208,18 @@ void measure(const program_options& options, findings& found) {
 }  // namespace bench
 
 int main(int argc, char** argv) {
-    return bench::run_program(argc, argv, "Measures the heartbeats of clients with many leases.",
-                              bench::measure);
+    bench::heartbeat_options options;
+    return bench::run_program(
+        argc, argv, "Measures the heartbeats of clients with many leases.",
+        [&](const bench::program_options& common, bench::findings& found) {
+            bench::measure(common, options, found);
+        },
+        [&](CLI::App& app) {
+            app.add_option("--leases", options.leases, "Of each client; the last by the first")
+                ->delimiter(',')
+                ->check(CLI::Range(1, 1'000'000))
+                ->capture_default_str();
+            app.add_option("--seconds", options.seconds, "How long they are listened to")
+                ->check(CLI::Range(0.1, 3600.0));
+        });
 }
