@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <limits>
+#include <set>
 
 namespace bench {
 namespace {
@@ -26,9 +28,16 @@ public:
     }
     /// To whole powers of ten, so that there are always ticks.
     void round_off() {
+        spread();
         low_ = std::pow(10, std::floor(std::log10(low_)));
         high_ = std::pow(10, std::ceil(std::log10(high_)));
         if (low_ == high_) high_ *= 10;
+    }
+    /// One value, or none, has no distance that could be drawn.
+    void spread() {
+        if (low_ < high_) return;
+        low_ = std::isfinite(low_) ? low_ / 2 : 1;
+        high_ = low_ * 4;
     }
     [[nodiscard]] double at(double value) const {
         const double part = std::log(value / low_) / std::log(high_ / low_);
@@ -76,17 +85,28 @@ std::string text_at(double x, double y, const char* anchor, const std::string& t
                        anchor, more, escaped(text));
 }
 
+/// Where something was measured: few enough to be named each.
+std::set<double> places_of(const plot& what) {
+    std::set<double> result;
+    for (const plot_line& line : what.lines) {
+        for (const auto& point : line.points) {
+            if (is_drawable(point)) result.insert(point.first);
+        }
+    }
+    return result;
+}
+
 std::string drawn_frame(const plot& what, const axis& x, const axis& y) {
     std::string svg = text_at(left, top - 16, "start", what.title, " font-size=\"15\"");
-    for (const double tick : x.ticks()) {
+    for (const double tick : places_of(what)) {
         svg += fmt::format("<path d=\"M{0:.1f} {1} V{2}\" stroke=\"#ddd\"/>\n", x.at(tick), top,
                            height - bottom);
-        svg += text_at(x.at(tick), height - bottom + 18, "middle", fmt::format("{:g}", tick));
+        svg += text_at(x.at(tick), height - bottom + 18, "middle", fmt::format("{}", tick));
     }
     for (const double tick : y.ticks()) {
         svg += fmt::format("<path d=\"M{1} {0:.1f} H{2}\" stroke=\"#ddd\"/>\n", y.at(tick), left,
                            width - right);
-        svg += text_at(left - 8, y.at(tick) + 4, "end", fmt::format("{:g}", tick));
+        svg += text_at(left - 8, y.at(tick) + 4, "end", fmt::format("{}", tick));
     }
     svg += text_at((left + width - right) / 2, height - 14, "middle", what.x_title);
     svg += text_at(
@@ -128,7 +148,7 @@ std::string drawn(const plot& what) {
             y.include(point.second);
         }
     }
-    x.round_off();
+    x.spread();
     y.round_off();
     std::string svg = fmt::format(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {0} {1}\" width=\"{0}\" "
