@@ -88,7 +88,8 @@ void gather(const std::string& path, gathered& into) {
 json not_measured(const goal& wish) {
     json row;
     row["id"] = wish.id;
-    row["ours"] = row["theirs"] = nullptr;
+    row["ours"] = nullptr;
+    row["theirs"] = nullptr;
     row["unit"] = "";
     row["ratio"] = nullptr;
     row["target"] = wish.target;
