@@ -1,9 +1,9 @@
-#include "handoff/counting_connection.hpp"
+#include "common/counting_connection.hpp"
 
 #include <memory>
 #include <utility>
 
-namespace handoff {
+namespace bench {
 namespace {
 
 namespace sql = rowlock::sql;
@@ -61,4 +61,4 @@ sql::connection_source counted(sql::connection_source inner,
             std::move(description)};
 }
 
-}  // namespace handoff
+}  // namespace bench
