@@ -3,7 +3,6 @@
 #include "service/identity.hpp"
 #include "service/jitter.hpp"
 #include "strategy/brief_wait.hpp"
-#include "strategy/wake_up.hpp"
 #include <rowlock/error.hpp>
 
 #include <unistd.h>

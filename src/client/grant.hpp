@@ -67,8 +67,8 @@ struct grant {
     /// latest of them says nothing about it.
     std::mutex mutex;
     unsigned releases_in = 0;
-    /// Who waits behind it, once its first look has found out, and until when that is to be relied on.
-    /// Guarded by the mutex above.
+    /// Who waits behind it, once its first look has found out, and until when that is to be relied
+    /// on. Guarded by the mutex above.
     std::optional<strategy::next_in_line> next{};
     nanoseconds next_until{0};
     std::atomic<bool> watched{false};  ///< somebody took lost(): callbacks may be waiting

@@ -2,7 +2,6 @@
 
 #include "client/acquisition.hpp"
 #include "client/waiting_room.hpp"
-#include "strategy/wake_up.hpp"
 #include <rowlock/error.hpp>
 
 #include <unistd.h>
@@ -65,8 +64,8 @@ std::shared_ptr<turn> engine::take_place(acquisition& call, waiting_room& at, sq
     auto place = at.expect(call.name.str(), call.grant_id, call.ours, call.thread,
                            call.options.deadline.has_value());
     place->contended = call.contended;
-    place->holds_others = options_.deadlock_detection != deadlock_detection::off &&
-                          call.ours->holds_for(call.thread);
+    place->holds_others =
+        options_.deadlock_detection != deadlock_detection::off && call.ours->holds_for(call.thread);
     const auto abandon = [&](bool sent) {
         if (!at.withdraw(place)) return false;
         if (sent) {

@@ -318,15 +318,15 @@ void waiting_room::heard(std::string_view payload) {
     }
     engine_.count(engine::counter::wake_ups);
     told_by_name_ = true;
-    // Sent by the transaction that wrote the grant, and delivered after its commit, which is durable
-    // or keeps a promise that was: so it is believed, and then verified. Of a deadline it tells
-    // nothing: there we ask first. On SQLite the kernel brings it, and the database has not vouched
-    // for it.
+    // Sent by the transaction that wrote the grant, and delivered after its commit, which is
+    // durable or keeps a promise that was: so it is believed, and then verified. Of a deadline it
+    // tells nothing: there we ask first. On SQLite the kernel brings it, and the database has not
+    // vouched for it.
     const bool vouched = db_->speaks() == sql::dialect::postgresql;
     if (vouched && !which->has_deadline) serve(which, token, engine_.clock().now(), std::nullopt);
     const guard lock{mutex_};
-    told_.push_back({which, which->granted, token, which->granted ? now() + rush : now(),
-                     asynchronous != 0});
+    told_.push_back(
+        {which, which->granted, token, which->granted ? now() + rush : now(), asynchronous != 0});
 }
 
 void waiting_room::cancel_places() {
@@ -487,8 +487,11 @@ void waiting_room::verify_told() {
 
 void waiting_room::verify(const told& one) {
     const nanoseconds sent = engine_.clock().now();
-    const auto found = queue_.settle(*db_, one.which->name, one.which->ours->id(),
-                                     one.which->grant_id, one.durably, soon());
+    // On the connection that will most likely send the release, too, and has then got all at hand.
+    const auto calling = engine_.pool_.take_idle();
+    const auto found =
+        queue_.settle(calling ? **calling : *db_, one.which->name, one.which->ours->id(),
+                      one.which->grant_id, one.durably, soon());
     if (!one.granted) {
         if (found) serve(one.which, found->granted.token, sent, found->granted.deadline_us);
         return;

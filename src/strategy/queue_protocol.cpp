@@ -4,6 +4,7 @@
 #include "strategy/run_statement.hpp"
 #include "strategy/transaction_scope.hpp"
 #include "strategy/wait_graph.hpp"
+#include "strategy/wake_up.hpp"
 #include <rowlock/error.hpp>
 #include <rowlock/sql/notifications.hpp>
 
@@ -432,9 +433,9 @@ void tell_served(sql::connection& db, const handed_over& next, sql::deadline unt
         if (db.speaks() == sql::dialect::mysql) {
             wake_up::wake(db, next.session, until);
         } else if (db.speaks() == sql::dialect::sqlite && db.notifications() != nullptr) {
-            db.notifications()->tell(notification_channel(next.session),
-                                     std::to_string(next.grant_id) + ' ' +
-                                         std::to_string(next.token));
+            db.notifications()->tell(
+                notification_channel(next.session),
+                std::to_string(next.grant_id) + ' ' + std::to_string(next.token));
         }
     } catch (...) {
         // The connection broke, or there is no memory. What was given is committed.

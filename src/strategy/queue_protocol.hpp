@@ -141,15 +141,15 @@ public:
     release_outcome release(sql::connection& db, std::string_view name, std::int64_t session,
                             std::int64_t grant_id, bool contended, sql::deadline until) const;
 
-    /// Whether a grant that we were told of is ours by the table; on PostgreSQL also who is next, and
-    /// what the release will build on becomes durable. One round trip; waits for the disk if the
-    /// grant was told before it was there (`durably`), or if its row promises the next token.
+    /// Whether a grant that we were told of is ours by the table; on PostgreSQL also who is next,
+    /// and what the release will build on becomes durable. One round trip; waits for the disk if
+    /// the grant was told before it was there (`durably`), or if its row promises the next token.
     std::optional<settled_grant> settle(sql::connection& db, std::string_view name,
                                         std::int64_t session, std::int64_t grant_id, bool durably,
                                         sql::deadline until) const;
 
-    /// PostgreSQL: gives our lease to the one whom settle() has seen, sooner than release() finds it. Nothing: it has gone or the lease is not ours; release() is the
-    /// answer to both.
+    /// PostgreSQL: gives our lease to the one whom settle() has seen, sooner than release() finds
+    /// it. Nothing: it has gone or the lease is not ours; release() is the answer to both.
     /// @param may_be_asynchronous whether we would see a crash of the server that loses the commit,
     /// and repeat it: not behind a pooler, nor where another process may reclaim our leases
     std::optional<handed_over> pass_on(sql::connection& db, std::string_view name,
@@ -175,13 +175,13 @@ private:
     const lease_protocol& leases_;
 };
 
-/// The channel on which PostgreSQL's statements notify a session, and tell_served does on SQLite. The
-/// payload is "<grant id> <token>", with a third word 1 if the commit may not be on disk yet.
+/// The channel on which PostgreSQL's statements notify a session, and tell_served does on SQLite.
+/// The payload is "<grant id> <token>", with a third word 1 if the commit may not be on disk yet.
 [[nodiscard]] std::string notification_channel(std::int64_t session);
 
 /// Tells who was served, where the statement that served it did not: by mail past all others who
-/// watch the file (SQLite), by wake_up::wake (MySQL; one round trip). A hint: it says nothing that is
-/// not in the tables, and is read there before it is believed.
+/// watch the file (SQLite), by wake_up::wake (MySQL; one round trip). A hint: it says nothing that
+/// is not in the tables, and is read there before it is believed.
 void tell_served(sql::connection& db, const handed_over& next, sql::deadline until) noexcept;
 
 }  // namespace rowlock::strategy
