@@ -619,13 +619,7 @@ void waiting_room::see(const std::shared_ptr<turn>& which, const strategy::place
         which->position = at.position;
     }
     round_.changed = true;
-    if (!options_.on_event) return;
-    engine_.report(
-        {.kind = event_kind::waiting,
-         .name = which->name,
-         .session = which->ours->id(),
-         .position = at.position,
-         .waited = std::chrono::duration_cast<microseconds>(steady::now() - which->since)});
+    report_place(*which, at.position);
 }
 
 /// Our ticket is not there: it was served, or the server lost it in a crash, or somebody deleted

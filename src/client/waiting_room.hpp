@@ -115,6 +115,7 @@ private:
     void plan(agenda& list, std::string name, due when);
     void serve(const std::shared_ptr<turn>& which, std::int64_t token, nanoseconds sent,
                std::optional<std::int64_t> deadline_us);
+    void report_place(const turn& which, std::int64_t position);
     void end(turn& which, turn::state how, std::optional<error> why = {});
     void poke() const noexcept { alarm_.poke(); }
     [[nodiscard]] nanoseconds now() const noexcept { return clock_.now(); }
