@@ -15,8 +15,9 @@ enum class loss_reason : unsigned char {
     none,
     trust_window_passed,  ///< no heartbeat was confirmed in time; the database may agree or not
     session_ended,        ///< another client found our session expired and ended it
-    forced_release,       ///< the row is not ours any more: an operator broke the lock, or a server
-                          ///< without durable commits lost the grant in a crash
+    forced_release,       ///< the row is not ours any more: an operator broke the lock, or a crash
+                          ///< of the server lost the grant (a moment after a hand-over, or without
+                          ///< durable commits)
     deadline_passed,      ///< the lease's own fixed deadline
     client_closed,        ///< the client object was destroyed
     connection_lost,      ///< the connection that held an advisory lock broke, or its server is no
