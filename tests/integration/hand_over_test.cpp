@@ -16,6 +16,7 @@
 #include <atomic>
 #include <future>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -423,4 +424,46 @@ TEST_CASE("a name, a note and a thread of any characters go through the one stat
     // Nothing of it stays in the variables for the next.
     REQUIRE(at.queue.release(*at.db, name, at.second, 72, true, soon()).next.has_value());
     CHECK(at.leases.inspect(*at.other, name, soon())->holder->note.empty());
+}
+
+TEST_CASE("a table that is changed in the middle of a hand-over leaves no half of it") {
+    support::lock_database database{backend::mariadb};
+    if (!database.there()) return;
+    const line at{database};
+    (void)at.queue.release(*at.db, "nothing", at.first, 11, true, soon());  // is prepared
+    at.block();
+    auto releasing = in_background([&]() -> std::optional<strategy::release_outcome> {
+        try {
+            return at.release();
+        } catch (const error& failure) {
+            MESSAGE(failure.what());
+            return std::nullopt;
+        }
+    });
+    REQUIRE(support::somebody_waits_for_a_row(database));
+    SUBCASE("the tickets") { database.run("alter table rowlock_waiter add column more int"); }
+    SUBCASE("control: nothing") {}
+    at.unblock();
+    const auto done = releasing.get();
+    CHECK_FALSE(line::in_transaction(*at.db));
+    if (done && done->next) {
+        CHECK(database.number("select grant_id from rowlock_lease") == 22);
+        CHECK(database.number("select count(*) from rowlock_waiter") == 1);
+    } else {
+        CHECK(at.untouched());
+    }
+    CHECK(at.queue.release(*at.db, "job", at.first, 11, true, soon()).freed !=
+          (done && done->freed));
+}
+
+TEST_CASE("a server whose transactions are chained gets statements that are committed") {
+    support::lock_database database{backend::mariadb};
+    if (!database.there()) return;
+    const line at{database};
+    at.db->query("set session completion_type = 'CHAIN'", soon());
+    at.leases.set_up(*at.db, 10s, soon());
+    REQUIRE(at.release().next.has_value());
+    CHECK_FALSE(line::in_transaction(*at.db));
+    REQUIRE(at.queue.release(*at.db, "job", at.second, 22, true, soon()).next.has_value());
+    CHECK(database.number("select grant_id from rowlock_lease") == 33);
 }
