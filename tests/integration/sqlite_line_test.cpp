@@ -164,14 +164,14 @@ TEST_CASE("who is far back is told by name when he is served") {
     REQUIRE(next);
     SUBCASE("told") {
         const auto start = steady::now();
-        strategy::tell_served(others.db(), *next);
+        strategy::tell_served(others.db(), *next, soon());
         CHECK(waiting.get().held());
         CHECK(steady::now() - start < at_once);
         CHECK(waiter.stats().wake_ups == told + 1);
     }
     SUBCASE("control: not told") {
         CHECK(waiting.wait_for(500ms) == std::future_status::timeout);
-        strategy::tell_served(others.db(), *next);
+        strategy::tell_served(others.db(), *next, soon());
         CHECK(waiting.get().held());
     }
 }
