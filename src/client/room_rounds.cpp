@@ -268,8 +268,13 @@ void waiting_room::woken(sql::connection& db, sql::deadline until) {
     }
     std::ranges::sort(names);
     names.erase(std::unique(names.begin(), names.end()), names.end());
-    // One look at all places costs less than to ask for so many.
-    if (names.size() > many) return look_at_all();
+    if (names.size() > many) {
+        // One look at all places costs less than to ask for so many. We may have been woken before
+        // the commit: a look comes after it if we have read behind it first.
+        names.resize(1);
+        (void)queue_.served_of(db, session, names, until);
+        return look_at_all();
+    }
     const nanoseconds sent = engine_.clock().now();
     for (const auto& [grant_id, granted] : queue_.served_of(db, session, names, until)) {
         std::shared_ptr<turn> which;

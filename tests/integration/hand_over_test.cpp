@@ -426,6 +426,48 @@ TEST_CASE("a name, a note and a thread of any characters go through the one stat
     CHECK(at.leases.inspect(*at.other, name, soon())->holder->note.empty());
 }
 
+TEST_CASE("who waits for many names and is woken early looks after the commit, too") {
+    support::lock_database database{backend::mariadb};
+    if (!database.there()) return;
+    constexpr int many = 70;
+    client holder{database.source(), database.options()};
+    client waiter{database.source(), database.options({.poll_interval = 10s})};
+    std::vector<lease> held;
+    std::vector<std::future<void>> waiting;
+    for (int i = 0; i < many; ++i) {
+        const auto name = "job " + std::to_string(i);
+        held.push_back(holder.acquire(name));
+        waiting.push_back(in_background([&waiter, name] { waiter.acquire(name).release(); }));
+    }
+    REQUIRE(
+        eventually([&] { return database.number("select count(*) from rowlock_waiter") == many; }));
+    const auto session = std::to_string(database.number("select max(session) from rowlock_waiter"));
+    const auto asleep = [&] {
+        return waits_for_a_user_lock(database, "as rowlock_wake_" + session);
+    };
+    REQUIRE(asleep());
+    std::this_thread::sleep_for(1500ms);  // the looks that follow the beginning of a sleep
+    REQUIRE(asleep());
+    // A hand-over by hand, with a slow disk.
+    const auto other = database.connect();
+    REQUIRE(
+        other->query("select get_lock('rowlock_serve_" + session + "', 0)", soon()).integer(0, 0) ==
+        1);
+    other->query("begin", soon());
+    other->query("update " + database.prefix() + "lease l, " + database.prefix() +
+                     "waiter w set l.token = l.token + 1, l.grant_id = w.grant_id, "
+                     "l.session = w.session where l.name = 'job 7' and w.name = 'job 7'",
+                 soon());
+    other->query("delete from " + database.prefix() + "waiter where name = 'job 7'", soon());
+    other->query("kill query is_used_lock('rowlock_wake_" + session + "')", soon());
+    std::this_thread::sleep_for(400ms);
+    other->query("commit", soon());
+    other->query("do release_lock('rowlock_serve_" + session + "')", soon());
+    CHECK(waiting[7].wait_for(350ms) == std::future_status::ready);
+    held.clear();
+    for (auto& each : waiting) each.get();
+}
+
 TEST_CASE("a table that is changed in the middle of a hand-over leaves no half of it") {
     support::lock_database database{backend::mariadb};
     if (!database.there()) return;
@@ -441,7 +483,9 @@ TEST_CASE("a table that is changed in the middle of a hand-over leaves no half o
         }
     });
     REQUIRE(support::somebody_waits_for_a_row(database));
-    SUBCASE("the tickets") { database.run("alter table rowlock_waiter add column more int"); }
+    SUBCASE("the tickets") {
+        database.run("alter table rowlock_waiter add column more int");
+    }
     SUBCASE("control: nothing") {}
     at.unblock();
     const auto done = releasing.get();
