@@ -143,7 +143,7 @@ void waiting_room::tell_all(const error& failure) {
 }
 
 void waiting_room::connect() {
-    if (db_ && !db_->alive()) disconnect();
+    if (db_ && (!db_->alive() || db_->discarded())) disconnect();
     const auto until = soon();
     if (!db_) {
         db_ = engine_.pool_.make(until);

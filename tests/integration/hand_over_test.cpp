@@ -468,6 +468,40 @@ TEST_CASE("who waits for many names and is woken early looks after the commit, t
     for (auto& each : waiting) each.get();
 }
 
+TEST_CASE("the heartbeat's connection is another one after a hand-over on it was interrupted") {
+    support::lock_database database{backend::mariadb};
+    if (!database.there()) return;
+    interception network;
+    network.compounds = true;
+    std::atomic<int> interrupted{0};
+    std::atomic<bool> armed{false};
+    network.before([&](std::string_view what) {
+        if (what != "hand_over_compound" || !armed.exchange(false)) return;
+        ++interrupted;
+        throw error{errc::timed_out,
+                    "interrupted",
+                    {.sqlstate = "70100", .native_code = 1317, .message = ""}};
+    });
+    client holder{network.wrap(database.source()), database.options({.heartbeat = 100ms})};
+    const auto other = holder.acquire("other");
+    // A grant that nobody knows, which the heartbeat gives back once it compares.
+    database.write_late_grant("job", database.number("select session from rowlock_lease"), 4711);
+    SUBCASE("interrupted") {
+        armed = true;
+    }
+    SUBCASE("control: not interrupted") {}
+    const bool expected = armed;
+    database.run("update rowlock_session set revision = revision + 1");
+    REQUIRE(eventually([&] {
+        return database.number(
+                   "select count(*) from rowlock_lease where name = 'job' and session is null") ==
+               1;
+    }));
+    CHECK((interrupted == 1) == expected);
+    CHECK((holder.stats().reconnects == 1) == expected);
+    CHECK(other.held());
+}
+
 TEST_CASE("a table that is changed in the middle of a hand-over leaves no half of it") {
     support::lock_database database{backend::mariadb};
     if (!database.there()) return;
