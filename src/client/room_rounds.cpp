@@ -159,7 +159,7 @@ void waiting_room::disconnect() noexcept {
     listening_for_ = 0;
     hears_ = false;
     told_by_name_ = false;  // the next may have no mailbox
-    db_.reset();  // opens the gate
+    db_.reset();            // opens the gate
     gate_ = 0;
     connected_ = false;
 }
