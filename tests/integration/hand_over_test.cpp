@@ -534,6 +534,22 @@ TEST_CASE("a table that is changed in the middle of a hand-over leaves no half o
           (done && done->freed));
 }
 
+TEST_CASE("a hand-over that a driver sends again begins with nothing of the first attempt") {
+    support::lock_database database{backend::mariadb};
+    if (!database.there()) return;
+    const line at{database};
+    // As far as the first had come when the server wanted its statement prepared anew.
+    at.db->query("begin", soon());
+    at.db->query("update " + database.prefix() + "lease set token = token + 50, grant_id = 22, " +
+                     "session = " + std::to_string(at.second),
+                 soon());
+    const auto done = at.release();
+    CHECK(done.freed);
+    REQUIRE(done.next.has_value());
+    CHECK(done.next->token == at.token + 1);
+    CHECK(database.number("select count(*) from rowlock_waiter") == 1);
+}
+
 TEST_CASE("a server whose transactions are chained gets statements that are committed") {
     support::lock_database database{backend::mariadb};
     if (!database.there()) return;
