@@ -46,7 +46,7 @@ int link::descriptor() const noexcept {
 }
 
 sql::connection& link::connected(sql::deadline until) {
-    if (!db_ || !db_->alive()) {
+    if (!db_ || !db_->alive() || db_->discarded()) {
         heard_.clear();
         ears_ = nullptr;
         impatient_ = false;

@@ -143,7 +143,7 @@ void waiting_room::tell_all(const error& failure) {
 }
 
 void waiting_room::connect() {
-    if (db_ && !db_->alive()) disconnect();
+    if (db_ && (!db_->alive() || db_->discarded())) disconnect();
     const auto until = soon();
     if (!db_) {
         db_ = engine_.pool_.make(until);
@@ -158,7 +158,8 @@ void waiting_room::disconnect() noexcept {
     notifications_ = nullptr;
     listening_for_ = 0;
     hears_ = false;
-    db_.reset();  // opens the gate
+    told_by_name_ = false;  // the next may have no mailbox
+    db_.reset();            // opens the gate
     gate_ = 0;
     connected_ = false;
 }
@@ -267,8 +268,13 @@ void waiting_room::woken(sql::connection& db, sql::deadline until) {
     }
     std::ranges::sort(names);
     names.erase(std::unique(names.begin(), names.end()), names.end());
-    // One look at all places costs less than to ask for so many.
-    if (names.size() > many) return look_at_all();
+    if (names.size() > many) {
+        // One look at all places costs less than to ask for so many. We may have been woken before
+        // the commit: a look comes after it if we have read behind it first.
+        names.resize(1);
+        (void)queue_.served_of(db, session, names, until);
+        return look_at_all();
+    }
     const nanoseconds sent = engine_.clock().now();
     for (const auto& [grant_id, granted] : queue_.served_of(db, session, names, until)) {
         std::shared_ptr<turn> which;

@@ -97,7 +97,7 @@ sql::deadline engine::heartbeat_deadline(const session& ours) const {
 }
 
 sql::connection& engine::heartbeat_connection(sql::deadline until) {
-    if (heartbeat_db_ && !heartbeat_db_->alive()) {
+    if (heartbeat_db_ && (!heartbeat_db_->alive() || heartbeat_db_->discarded())) {
         heartbeat_db_.reset();
         heartbeat_connected_ = false;
     }

@@ -107,7 +107,7 @@ private:
         std::shared_ptr<turn> which;
         std::shared_ptr<grant> granted;  ///< null: it is not believed before it is verified
         std::int64_t token = 0;
-        nanoseconds at;        ///< when to verify it
+        nanoseconds at{0};     ///< when to verify it
         bool durably = false;  ///< its commit may not have reached the disk
     };
 
@@ -174,7 +174,6 @@ private:
     std::shared_ptr<void> subscription_;  ///< to the hand-moved clock
 
     mutable std::mutex mutex_;
-    bool closing_ = false;
     std::unordered_map<std::int64_t, std::shared_ptr<turn>> turns_;  ///< by grant id
     std::vector<std::shared_ptr<turn>> cancels_;
     agenda hand_on_;  ///< names to run grant_next for
@@ -184,6 +183,7 @@ private:
     std::unique_ptr<sleeper> sleeper_;  ///< where one is needed, from the first wait on
     bool sleep_began_ = false;          ///< and what was said meanwhile was not heard
     bool poll_wanted_ = false;
+    bool closing_ = false;
     nanoseconds poll_at_ = service::alarm::never;
 
     std::atomic<bool> stopping_{false};
@@ -195,11 +195,11 @@ private:
     sql::notifications* notifications_ = nullptr;
     bool may_listen_;
     bool may_sleep_;
+    bool pooler_known_ = false;
+    bool told_by_name_ = false;      ///< of our latest turn, rather than finding it
     std::int64_t gate_ = 0;          ///< that this connection holds shut, 0: none …
     std::int64_t gate_session_ = 0;  ///< … for a sleep of this session
-    bool pooler_known_ = false;
     std::int64_t listening_for_ = 0;
-    bool told_by_name_ = false;  ///< of our latest turn, rather than finding it
     nanoseconds last_poll_{0};
     nanoseconds poll_cost_{0};
     nanoseconds pause_{0};

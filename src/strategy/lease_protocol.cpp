@@ -72,12 +72,12 @@ void set_up_mysql(sql::connection& db, milliseconds statement_deadline, sql::dea
     };
     const bool mariadb = sql::facts_of(db, until).mariadb;
     // Isolation as the protocol is proved; time zone for SYSDATE; strict mode so that nothing is
-    // cut off in silence. max_execution_time bounds only SELECT on MySQL, there lock waits are
-    // bounded.
+    // cut off in silence; no chained transactions, or what follows a COMMIT would never be
+    // committed. max_execution_time bounds only SELECT on MySQL, there lock waits are bounded.
     db.query("set session transaction isolation level read committed", until);
     db.query(
         "set session time_zone = '+00:00', sql_mode = 'STRICT_ALL_TABLES', autocommit = 1, "
-        "innodb_lock_wait_timeout = " +
+        "completion_type = 0, innodb_lock_wait_timeout = " +
             whole_seconds(statement_deadline) +
             (mariadb ? ", max_statement_time = " + whole_seconds(statement_deadline) +
                            ", idle_transaction_timeout = " + whole_seconds(statement_deadline)

@@ -75,7 +75,7 @@ struct settled_grant {
 };
 
 struct served_place {
-    std::int64_t grant_id;
+    std::int64_t grant_id = 0;
     queue_grant granted;
 };
 

@@ -16,6 +16,7 @@
 #include <atomic>
 #include <future>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -423,4 +424,140 @@ TEST_CASE("a name, a note and a thread of any characters go through the one stat
     // Nothing of it stays in the variables for the next.
     REQUIRE(at.queue.release(*at.db, name, at.second, 72, true, soon()).next.has_value());
     CHECK(at.leases.inspect(*at.other, name, soon())->holder->note.empty());
+}
+
+TEST_CASE("who waits for many names and is woken early looks after the commit, too") {
+    support::lock_database database{backend::mariadb};
+    if (!database.there()) return;
+    constexpr int many = 70;
+    client holder{database.source(), database.options()};
+    client waiter{database.source(), database.options({.poll_interval = 10s})};
+    std::vector<lease> held;
+    std::vector<std::future<void>> waiting;
+    for (int i = 0; i < many; ++i) {
+        const auto name = "job " + std::to_string(i);
+        held.push_back(holder.acquire(name));
+        waiting.push_back(in_background([&waiter, name] { waiter.acquire(name).release(); }));
+    }
+    REQUIRE(
+        eventually([&] { return database.number("select count(*) from rowlock_waiter") == many; }));
+    const auto session = std::to_string(database.number("select max(session) from rowlock_waiter"));
+    const auto asleep = [&] {
+        return waits_for_a_user_lock(database, "as rowlock_wake_" + session);
+    };
+    REQUIRE(asleep());
+    std::this_thread::sleep_for(1500ms);  // the looks that follow the beginning of a sleep
+    REQUIRE(asleep());
+    // A hand-over by hand, with a slow disk.
+    const auto other = database.connect();
+    REQUIRE(
+        other->query("select get_lock('rowlock_serve_" + session + "', 0)", soon()).integer(0, 0) ==
+        1);
+    other->query("begin", soon());
+    other->query("update " + database.prefix() + "lease l, " + database.prefix() +
+                     "waiter w set l.token = l.token + 1, l.grant_id = w.grant_id, "
+                     "l.session = w.session where l.name = 'job 7' and w.name = 'job 7'",
+                 soon());
+    other->query("delete from " + database.prefix() + "waiter where name = 'job 7'", soon());
+    other->query("kill query is_used_lock('rowlock_wake_" + session + "')", soon());
+    std::this_thread::sleep_for(400ms);
+    other->query("commit", soon());
+    other->query("do release_lock('rowlock_serve_" + session + "')", soon());
+    CHECK(waiting[7].wait_for(350ms) == std::future_status::ready);
+    held.clear();
+    for (auto& each : waiting) each.get();
+}
+
+TEST_CASE("the heartbeat's connection is another one after a hand-over on it was interrupted") {
+    support::lock_database database{backend::mariadb};
+    if (!database.there()) return;
+    interception network;
+    network.compounds = true;
+    std::atomic<int> interrupted{0};
+    std::atomic<bool> armed{false};
+    network.before([&](std::string_view what) {
+        if (what != "hand_over_compound" || !armed.exchange(false)) return;
+        ++interrupted;
+        throw error{errc::timed_out,
+                    "interrupted",
+                    {.sqlstate = "70100", .native_code = 1317, .message = ""}};
+    });
+    client holder{network.wrap(database.source()), database.options({.heartbeat = 100ms})};
+    const auto other = holder.acquire("other");
+    // A grant that nobody knows, which the heartbeat gives back once it compares.
+    database.write_late_grant("job", database.number("select session from rowlock_lease"), 4711);
+    SUBCASE("interrupted") {
+        armed = true;
+    }
+    SUBCASE("control: not interrupted") {}
+    const bool expected = armed;
+    database.run("update rowlock_session set revision = revision + 1");
+    REQUIRE(eventually([&] {
+        return database.number(
+                   "select count(*) from rowlock_lease where name = 'job' and session is null") ==
+               1;
+    }));
+    CHECK((interrupted == 1) == expected);
+    CHECK((holder.stats().reconnects == 1) == expected);
+    CHECK(other.held());
+}
+
+TEST_CASE("a table that is changed in the middle of a hand-over leaves no half of it") {
+    support::lock_database database{backend::mariadb};
+    if (!database.there()) return;
+    const line at{database};
+    (void)at.queue.release(*at.db, "nothing", at.first, 11, true, soon());  // is prepared
+    at.block();
+    auto releasing = in_background([&]() -> std::optional<strategy::release_outcome> {
+        try {
+            return at.release();
+        } catch (const error& failure) {
+            MESSAGE(failure.what());
+            return std::nullopt;
+        }
+    });
+    REQUIRE(support::somebody_waits_for_a_row(database));
+    SUBCASE("the tickets") {
+        database.run("alter table rowlock_waiter add column more int");
+    }
+    SUBCASE("control: nothing") {}
+    at.unblock();
+    const auto done = releasing.get();
+    CHECK_FALSE(line::in_transaction(*at.db));
+    if (done && done->next) {
+        CHECK(database.number("select grant_id from rowlock_lease") == 22);
+        CHECK(database.number("select count(*) from rowlock_waiter") == 1);
+    } else {
+        CHECK(at.untouched());
+    }
+    CHECK(at.queue.release(*at.db, "job", at.first, 11, true, soon()).freed !=
+          (done && done->freed));
+}
+
+TEST_CASE("a hand-over that a driver sends again begins with nothing of the first attempt") {
+    support::lock_database database{backend::mariadb};
+    if (!database.there()) return;
+    const line at{database};
+    // As far as the first had come when the server wanted its statement prepared anew.
+    at.db->query("begin", soon());
+    at.db->query("update " + database.prefix() + "lease set token = token + 50, grant_id = 22, " +
+                     "session = " + std::to_string(at.second),
+                 soon());
+    const auto done = at.release();
+    CHECK(done.freed);
+    REQUIRE(done.next.has_value());
+    CHECK(done.next->token == at.token + 1);
+    CHECK(database.number("select count(*) from rowlock_waiter") == 1);
+}
+
+TEST_CASE("a server whose transactions are chained gets statements that are committed") {
+    support::lock_database database{backend::mariadb};
+    if (!database.there()) return;
+    const line at{database};
+    at.db->query("set session completion_type = 'CHAIN'", soon());
+    at.leases.set_up(*at.db, 10s, soon());
+    REQUIRE(at.release().next.has_value());
+    CHECK_FALSE(line::in_transaction(*at.db));
+    REQUIRE(at.queue.release(*at.db, "job", at.second, 22, true, soon()).next.has_value());
+    CHECK(database.number("select grant_id from rowlock_lease") == 33);
 }

@@ -16,6 +16,8 @@
 --
 -- There is no handler that rolls back: it would not run for a statement that is killed or out of time.
 -- After any error the client ends the transaction; if it is gone the server does it.
+-- The first ROLLBACK is for a driver that sends this again after an error (the server wants statements
+-- prepared anew): START TRANSACTION would commit what the first attempt had begun.
 -- What is written comes from variables: in the binary log a placeholder would have no value.
 -- $1 name  $2 my session  $3 grant id  $4 whether sleepers can be woken here: 1, or 0 on Galera
 -- → 1 = done, 0 = the ticket was cancelled meanwhile: again, NULL = the floor's row is missing; whether
@@ -31,6 +33,7 @@ begin not atomic
     declare v_thread varchar(255) character set utf8mb4 collate utf8mb4_bin;
     declare v_note varchar(1000) character set utf8mb4 collate utf8mb4_bin;
 
+    rollback;
     select f.floor into v_floor from rowlock_token_floor f where f.id = 1;
     select w.ticket, w.session, w.grant_id, w.thread, w.note, w.deadline_us
       into v_ticket, v_served, v_served_grant, v_thread, v_note, v_deadline
