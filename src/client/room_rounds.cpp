@@ -25,6 +25,8 @@ constexpr auto first_look = 3ms;
 constexpr nanoseconds quickest_hand_over = 300us;
 /// Between two looks at a line in which we are not the first.
 constexpr nanoseconds least_rest = 1ms;
+/// For a statement on a connection that was idle.
+constexpr auto idle_deadline = 1s;
 /// Who has not waited for so long is not interested in what others commit.
 constexpr nanoseconds idle = 50ms;
 
@@ -493,11 +495,18 @@ void waiting_room::verify_told() {
 
 void waiting_room::verify(const told& one) {
     const nanoseconds sent = engine_.clock().now();
-    // On the connection that will most likely send the release, too, and has then got all at hand.
-    const auto calling = engine_.pool_.take_idle();
+    const auto settle = [&](sql::connection& db, sql::deadline until) {
+        return queue_.settle(db, one.which->name, one.which->ours->id(), one.which->grant_id,
+                             one.durably, until);
+    };
+    // On the connection that will most likely send the release, too, whose server process has then
+    // got all at hand. It may have died while it was idle: the room does not wait long to find out.
+    std::optional<sql::connection_pool::borrowed> calling;
+    if (hears_) calling = engine_.pool_.take_idle();
     const auto found =
-        queue_.settle(calling ? **calling : *db_, one.which->name, one.which->ours->id(),
-                      one.which->grant_id, one.durably, soon());
+        calling ? settle(**calling, std::min<sql::deadline>(soon(), steady::now() + idle_deadline))
+                : settle(*db_, soon());
+    calling.reset();
     if (!one.granted) {
         if (found) serve(one.which, found->granted.token, sent, found->granted.deadline_us);
         return;
