@@ -501,12 +501,15 @@ void waiting_room::verify(const told& one) {
     };
     // On the connection that will most likely send the release, too, whose server process has then
     // got all at hand. It may have died while it was idle: the room does not wait long to find out.
-    std::optional<sql::connection_pool::borrowed> calling;
-    if (hears_) calling = engine_.pool_.take_idle();
-    const auto found =
-        calling ? settle(**calling, std::min<sql::deadline>(soon(), steady::now() + idle_deadline))
-                : settle(*db_, soon());
-    calling.reset();
+    const auto found = [&] {
+        if (hears_) {
+            if (const auto calling = engine_.pool_.take_idle()) {
+                return settle(**calling,
+                              std::min<sql::deadline>(soon(), steady::now() + idle_deadline));
+            }
+        }
+        return settle(*db_, soon());
+    }();
     if (!one.granted) {
         if (found) serve(one.which, found->granted.token, sent, found->granted.deadline_us);
         return;
