@@ -134,9 +134,11 @@ TEST_CASE("who lost the answer to his ticket stands in line again, in a new sess
         CHECK(was_over);
         CHECK(eventually([&] { return waiter.stats().queued == 1; }));
         CHECK(waiter.stats().sessions == 2);
+        // The place of the old session may stand before it: in nobody's way, and the reaper's.
+        const auto start = steady::now();
         held.release();
         CHECK(waiting.get().held());
-        CHECK(places(database, 0));
+        CHECK(steady::now() - start < at_once);
     }
 }
 
