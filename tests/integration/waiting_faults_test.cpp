@@ -106,7 +106,7 @@ TEST_CASE("who lost the answer to his ticket stands in line again, in a new sess
         client holder{database.source(), database.options({.ttl = 60s})};
         std::atomic<bool> over{false};
         client waiter{network.wrap(database.source()),
-                      database.options({.ttl = 2s,
+                      database.options({.ttl = 1s,
                                         .on_event =
                                             [&](const event& what) {
                                                 if (what.kind == event_kind::session_ended) {
