@@ -26,10 +26,12 @@
 
 using namespace rowlock;
 using namespace std::chrono_literals;
+using support::acquire_soon;
 using support::eventually;
 using support::interception;
 using support::kind_of;
 using support::nobody_holds;
+using support::patience;
 using support::places;
 using support::soon;
 using steady = std::chrono::steady_clock;
@@ -71,7 +73,8 @@ TEST_CASE("a server that restarts, or crashes, keeps the line: who waits is serv
         for (const bool crash : {false, true}) {
             CAPTURE(crash);
             auto held = holder.acquire("job");
-            auto waiting = std::async(std::launch::async, [&] { return waiter.acquire("job"); });
+            auto waiting =
+                std::async(std::launch::async, [&] { return acquire_soon(waiter, "job"); });
             REQUIRE(places(source, 1));
             const auto polls = waiter.stats().polls;
             if (crash) {
@@ -97,6 +100,48 @@ TEST_CASE("a server that restarts, or crashes, keeps the line: who waits is serv
     }
 }
 
+TEST_CASE("who lost the answer to his ticket stands in line again, in a new session if need be") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        interception network;
+        client holder{database.source(), database.options({.ttl = 60s})};
+        std::atomic<bool> over{false};
+        client waiter{network.wrap(database.source()),
+                      database.options({.ttl = 1s,
+                                        .on_event =
+                                            [&](const event& what) {
+                                                if (what.kind == event_kind::session_ended) {
+                                                    over = true;
+                                                }
+                                            },
+                                        .retry = {.attempts = 100, .max_backoff = 100ms}})};
+        waiter.try_acquire("other")->release();
+        auto held = holder.acquire("job");
+        // The server is away from the moment in which it had the ticket, beyond the ttl.
+        std::atomic<bool> away{false};
+        network.before([&](std::string_view) {
+            if (away) interception::refuse_to_send();
+        });
+        network.after([&](std::string_view what) {
+            if (what != "enqueue" || waiter.stats().unknown_outcomes > 0) return;
+            away = true;
+            interception::lose_reply();
+        });
+        auto waiting = std::async(std::launch::async, [&] { return acquire_soon(waiter, "job"); });
+        REQUIRE(eventually([&] { return waiter.stats().unknown_outcomes == 1; }));
+        CHECK(places(database, 1));
+        const bool was_over = eventually([&] { return over.load(); });
+        away = false;
+        CHECK(was_over);
+        CHECK(eventually([&] { return waiter.stats().queued == 1; }));
+        CHECK(waiter.stats().sessions == 2);
+        // The place of the old session may stand before it: in nobody's way, and the reaper's.
+        const auto start = steady::now();
+        held.release();
+        CHECK(waiting.get().held());
+        CHECK(steady::now() - start < at_once);
+    }
+}
+
 TEST_CASE("a server that stays away beyond the ttl: who waits is told that his session is over") {
     ROWLOCK_FOR_EACH_SERVER(server) {
         const auto source = open(server->url());
@@ -105,9 +150,11 @@ TEST_CASE("a server that stays away beyond the ttl: who waits is told that his s
         client waiter{source, {.ttl = 2s}};
         auto held = holder.acquire("job");
         auto waiting = std::async(std::launch::async, [&] {
-            return kind_of([&] { static_cast<void>(waiter.acquire("job")); });
+            return kind_of([&] { static_cast<void>(acquire_soon(waiter, "job")); });
         });
         REQUIRE(places(source, 1));
+        // We see the ticket before its thread has the answer, and who lost that has no place.
+        REQUIRE(eventually([&] { return waiter.stats().queued == 1; }));
         server->stop();
         // While the server is away, by our own clock.
         CHECK(waiting.wait_for(2s + at_once) == std::future_status::ready);
@@ -128,7 +175,7 @@ TEST_CASE("a fork while threads wait: the child may not use the client, the pare
         std::optional<client> waiter{std::in_place, database.source(),
                                      database.options({.poll_interval = 5ms})};
         auto held = holder.acquire("job");
-        auto waiting = std::async(std::launch::async, [&] { return waiter->acquire("job"); });
+        auto waiting = std::async(std::launch::async, [&] { return acquire_soon(*waiter, "job"); });
         REQUIRE(places(database, 1));
         // The waiting room is at work, and may have its mutex when the child is made.
         for (int i = 0; i < 25; ++i) {
@@ -203,7 +250,7 @@ void stop_before_return(const sql::connection_source& source, client_options opt
     auto waiting = std::async(std::launch::async, [&] {
         thread = std::this_thread::get_id();
         try {
-            return waiter.acquire("job").held() ? 'h' : 'n';
+            return acquire_soon(waiter, "job").held() ? 'h' : 'n';
         } catch (const error& failure) {
             words = failure.what();
             return failure.kind() == errc::lock_lost ? 'l' : 'e';
@@ -296,7 +343,7 @@ TEST_CASE("an owner that comes back takes its leases past those who wait, who ar
                     .acquire(*database.connect(), {"kept", 7, 70, "", "", std::nullopt}, soon())
                     .what == strategy::attempt::outcome::granted);
         client other{database.source(), database.options({.poll_interval = 10s})};
-        auto waiting = std::async(std::launch::async, [&] { return other.acquire("kept"); });
+        auto waiting = std::async(std::launch::async, [&] { return acquire_soon(other, "kept"); });
         REQUIRE(places(database, 1));
         REQUIRE(eventually([&] { return other.stats().polls > 0; }));
 
@@ -328,13 +375,13 @@ TEST_CASE(
         strategy::queue_protocol{protocol}.enqueue(*database.connect(),
                                                    {"job", 7, 70, "", "", std::nullopt}, soon());
         client other{database.source(), database.options({.poll_interval = 10s})};
-        auto behind = std::async(std::launch::async, [&] { return other.acquire("job"); });
+        auto behind = std::async(std::launch::async, [&] { return acquire_soon(other, "job"); });
         REQUIRE(places(database, 2));
 
         client back{database.source(), database.options({.owner = "worker 1"})};
         CHECK(back.reclaim().empty());
         // In line again, behind those who came meanwhile: the old place was the old session's.
-        auto again = std::async(std::launch::async, [&] { return back.acquire("job"); });
+        auto again = std::async(std::launch::async, [&] { return acquire_soon(back, "job"); });
         REQUIRE(eventually([&] { return back.stats().queued == 1; }));
         const auto start = steady::now();
         held.release();
@@ -370,7 +417,8 @@ TEST_CASE("who got a lease in line releases it to the line at once, and else to 
         SUBCASE("got in line") {
             in_line = true;
             auto theirs = other.acquire("job");
-            auto waiting = std::async(std::launch::async, [&] { mine = releaser.acquire("job"); });
+            auto waiting =
+                std::async(std::launch::async, [&] { mine = acquire_soon(releaser, "job"); });
             REQUIRE(places(database, 1));
             theirs.release();
             waiting.get();
@@ -380,9 +428,8 @@ TEST_CASE("who got a lease in line releases it to the line at once, and else to 
         }
         // Longer than a client remembers what else it has learnt of the crowd at a name.
         std::this_thread::sleep_for(1100ms);
-        std::stop_source stop;
         auto behind =
-            std::async(std::launch::async, [&] { return other.acquire("job", stop.get_token()); });
+            std::async(std::launch::async, [&] { return other.try_acquire_for("job", patience); });
         REQUIRE(places(database, 1));
         {
             const std::lock_guard lock{guard};

@@ -16,7 +16,7 @@ namespace support {
 /// Waits until `condition` holds, looking often; false after `limit`. For what another thread or
 /// process must bring about: the wait ends with the event, the limit only ends a failed test.
 template <typename Condition>
-bool eventually(Condition condition, std::chrono::milliseconds limit = std::chrono::seconds{10}) {
+bool eventually(Condition condition, std::chrono::milliseconds limit = std::chrono::seconds{20}) {
     const auto end = std::chrono::steady_clock::now() + limit;
     while (!condition()) {
         if (std::chrono::steady_clock::now() > end) return false;
