@@ -585,11 +585,17 @@ public:
     [[nodiscard]] std::unique_ptr<by_hand> hand() const {
         return std::make_unique<by_hand>(*source_, "rowlock_");
     }
+    /// Nobody holds anything, nobody waits.
+    void reset() const {
+        const auto db = source_->connect(soon());
+        for (const std::string table : {"waiter", "lease", "session"}) {
+            db->query("delete from rowlock_" + table, soon());
+        }
+    }
     void crash_and_start() const {
         server_->crash();
         server_->start_again();
     }
-    [[nodiscard]] support::own_server& server() const { return *server_; }
 
 private:
     std::unique_ptr<support::own_server> server_;
@@ -601,113 +607,100 @@ private:
 TEST_CASE("a crash that loses a hand-over: nobody but the heir gets the lease, nobody his token") {
     const late_server server;
     if (!server.there()) return;
-    std::optional<handed_over> told;
-    std::int64_t token = 0;
-    next_in_line after;
-    {
-        const auto hand = server.hand();
-        const promise at{*hand};
-        at.let_44_come_first();
-        token = at.token;
-        // As if it had waited: all of it so far is on disk.
-        hand->run("insert into rowlock_lease (name, token, changed_at) values ('x', 1, now())");
-        told = hand->pass_on(2, 22, at.next);
-        REQUIRE(told);
-        CHECK(told->token == token + 1);
-    }
-    server.crash_and_start();
-    const auto hand = server.hand();
-    // It was lost indeed: the holder before has it, and the place is back.
-    REQUIRE(hand->of_lease("grant_id") == 22);
-    REQUIRE(hand->number("select count(*) from rowlock_waiter where grant_id = 33") == 1);
-    SUBCASE("the client of the last holder releases again") {
-        const auto again = hand->release(2, 22).value();
-        CHECK(again.grant_id == told->grant_id);
-        CHECK(again.token == told->token);
-    }
-    SUBCASE("the last holder is dead") {
-        hand->end(2);
-        for (const bool barging : {false, true}) {
-            CHECK(hand->acquire(5, 55, barging).what == attempt::outcome::held);
+    for (const auto* then :
+         {"the client of the last holder releases again", "the last holder is dead",
+          "the heir is dead", "by force", "control: as if nothing had been promised"}) {
+        CAPTURE(then);
+        const std::string_view what{then};
+        server.reset();
+        handed_over told{};
+        {
+            const auto hand = server.hand();
+            const promise at{*hand};
+            at.let_44_come_first();
+            // A commit that waits: all of it so far is on disk.
+            hand->run("insert into rowlock_lease (name, token, changed_at) values ('x', 1, now())");
+            told = hand->pass_on(2, 22, at.next).value();
+            CHECK(told.token == at.token + 1);
         }
-        const auto again = hand->grant_next().value();
-        CHECK(again.grant_id == told->grant_id);
-        CHECK(again.token == told->token);
-    }
-    SUBCASE("the heir is dead: his token is not given again") {
-        hand->end(3);
-        const auto other = hand->release(2, 22).value();
-        CHECK(other.grant_id == 44);
-        CHECK(other.token == told->token + 1);
-    }
-    SUBCASE("by force") {
-        REQUIRE(hand->force());
-        CHECK(hand->acquire(5, 55, true).what == attempt::outcome::held);
-        CHECK(hand->grant_next().value().grant_id == told->grant_id);
-    }
-    SUBCASE("control: without the promise another gets the lease, and the same token") {
-        hand->forget_promise();
-        const auto other = hand->release(2, 22).value();
-        CHECK(other.grant_id == 44);
-        CHECK(other.token == told->token);
+        server.crash_and_start();
+        const auto hand = server.hand();
+        // It was lost indeed: the holder before has it, and the place is back.
+        REQUIRE(hand->of_lease("grant_id") == 22);
+        REQUIRE(hand->number("select count(*) from rowlock_waiter where grant_id = 33") == 1);
+        if (what == "the client of the last holder releases again") {
+            const auto again = hand->release(2, 22).value();
+            CHECK(again.grant_id == told.grant_id);
+            CHECK(again.token == told.token);
+        } else if (what == "the last holder is dead") {
+            hand->end(2);
+            for (const bool barging : {false, true}) {
+                CHECK(hand->acquire(5, 55, barging).what == attempt::outcome::held);
+            }
+            const auto again = hand->grant_next().value();
+            CHECK(again.grant_id == told.grant_id);
+            CHECK(again.token == told.token);
+        } else if (what == "the heir is dead") {  // and his token is not given again
+            hand->end(3);
+            const auto other = hand->release(2, 22).value();
+            CHECK(other.grant_id == 44);
+            CHECK(other.token == told.token + 1);
+        } else if (what == "by force") {
+            REQUIRE(hand->force());
+            CHECK(hand->acquire(5, 55, true).what == attempt::outcome::held);
+            CHECK(hand->grant_next().value().grant_id == told.grant_id);
+        } else {  // another gets the lease, and the same token
+            hand->forget_promise();
+            const auto other = hand->release(2, 22).value();
+            CHECK(other.grant_id == 44);
+            CHECK(other.token == told.token);
+        }
     }
 }
 
 TEST_CASE("what was not settled waits for the disk; control: a promise that did not is lost") {
     const late_server server;
     if (!server.there()) return;
-    std::int64_t token = 0;
-    bool settles = true;
-    bool believes = false;
-    SUBCASE("no promise: the hand-over survives") {
-        settles = false;
-    }
-    SUBCASE("settled: the promise survives, and what it rests on") {}
-    SUBCASE("control: a promise that was not settled is lost, and its token given again") {
-        settles = false;
-        believes = true;
-    }
-    next_in_line seen;
-    {
+    enum class variant : unsigned char { settled, not_promised, control_believed };
+    for (const auto which : {variant::settled, variant::not_promised, variant::control_believed}) {
+        CAPTURE(which);
+        server.reset();
+        std::int64_t token = 0;
+        {
+            const auto hand = server.hand();
+            const promise at{*hand};
+            token = at.token;
+            REQUIRE(hand->pass_on(2, 22, at.next));  // not on disk: to 33, with a promise to 44
+            next_in_line seen{.ticket = at.next.ticket + 1,
+                              .session = 4,
+                              .grant_id = 44,
+                              .alive = 60s,
+                              .promised = which == variant::control_believed};
+            if (which == variant::settled) {
+                seen = hand->settle(3, 33).value().next.value();
+                REQUIRE(seen.grant_id == 44);
+                REQUIRE(seen.promised);
+            }
+            CHECK(hand->pass_on(3, 33, seen).value().token == token + 2);
+        }
+        server.crash_and_start();
         const auto hand = server.hand();
-        const promise at{*hand};
-        token = at.token;
-        REQUIRE(hand->pass_on(2, 22, at.next));  // asynchronously, to 33, with a promise to 44
-        hand->enqueue(5, 55);
-        seen = {.ticket = at.next.ticket + 1,
-                .session = 4,
-                .grant_id = 44,
-                .alive = 60s,
-                .promised = believes};
-        if (settles) {
-            seen = hand->settle(3, 33).value().next.value();
-            REQUIRE(seen.grant_id == 44);
-            REQUIRE(seen.promised);
-        }
-        const auto told = hand->pass_on(3, 33, seen);
-        REQUIRE(told);
-        CHECK(told->token == token + 2);
-    }
-    server.crash_and_start();
-    const auto hand = server.hand();
-    if (settles) {
-        CHECK(hand->of_lease("grant_id") == 33);
-        CHECK(hand->of_lease("successor") == 44);
-        hand->end(4);
-        CHECK(hand->release(3, 33).value().token == token + 3);
-    } else if (believes) {
-        REQUIRE(hand->of_lease("grant_id") == 22);
-        hand->end(3);
-        // Its place may be gone with the log; whoever is next gets the token that 44 was told.
-        if (hand->number("select count(*) from rowlock_waiter where grant_id = 44") == 1) {
+        if (which == variant::settled) {  // the promise is there, and kept
+            CHECK(hand->of_lease("grant_id") == 33);
+            CHECK(hand->of_lease("successor") == 44);
             hand->end(4);
+            hand->enqueue(5, 55);
+            CHECK(hand->release(3, 33).value().token == token + 3);
+        } else if (which == variant::not_promised) {  // the hand-over is there
+            CHECK(hand->of_lease("grant_id") == 44);
+            CHECK(hand->of_lease("token") == token + 2);
+        } else {  // all is lost: the token that 44 was told is given to another
+            REQUIRE(hand->of_lease("grant_id") == 22);
+            hand->end(3);
+            hand->end(4);
+            hand->enqueue(5, 55);
+            CHECK(hand->release(2, 22).value().token == token + 2);
         }
-        hand->open(9);
-        hand->enqueue(9, 99);
-        CHECK(hand->release(2, 22).value().token == token + 2);
-    } else {
-        CHECK(hand->of_lease("grant_id") == 44);
-        CHECK(hand->of_lease("token") == token + 2);
     }
 }
 
