@@ -112,7 +112,8 @@ std::optional<next_in_line> read_next_in_line(const sql::result& rows) {
                       .looks_from = rows.maybe_integer(row, 2)};
     if (line.size() > 1) {
         const std::size_t behind = std::next(line.begin())->second;
-        if (rows.integer(behind, 4) > next.ticket - looks_back) next.after = rows.integer(behind, 6);
+        if (rows.integer(behind, 4) > next.ticket - looks_back)
+            next.after = rows.integer(behind, 6);
     }
     return next;
 }

@@ -8,7 +8,8 @@
 -- in DO UPDATE, after the row's lock was waited for.
 -- Nobody passes a live waiter, who was there when this statement began: a ticket that commits later was
 -- asked for at the same time as we. The uncontended path looks for one index entry more.
--- Nobody takes a promised token, and nobody at all passes the waiter it is promised to (hand_over.sql).
+-- Nobody takes a promised token, and nobody at all passes the waiter it is promised to (waited = 2),
+-- not even who barges: it may have been told already, before a crash (docs/adr/0023).
 -- If the reply is lost: the grant id finds the row again.
 -- $1 name  $2 my session  $3 grant id  $4 thread  $5 note  $6 own deadline in µs, or NULL
 -- $7 1 = also past waiters
