@@ -142,7 +142,7 @@ strategy::attempt engine::attempt_once(acquisition& call, sql::connection& db,
     if (call.look_first) {
         const auto seen = protocol_.probe(db, call.name.str(), call.ours->id(), until);
         if (!seen.session_live) return {outcome::session_dead, 0, seen};
-        if (!seen.free || (seen.waited && !call.barging())) {
+        if (!seen.takeable(call.barging())) {
             if (seen.holder_expired) end_expired(db, seen.session, until);
             return {seen.holder_expired ? outcome::contested : outcome::held, 0, seen};
         }
@@ -436,6 +436,7 @@ void engine::release(grant& held) {
         throw;
     }
     lose(held, loss_reason::forced_release, grant::state::releasing);
+    if (const auto ours = current(); ours && ours->id() == held.session_id) give_up(*ours, held);
     throw lost_error(held);
 }
 

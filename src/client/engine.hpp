@@ -149,6 +149,7 @@ private:
     std::shared_ptr<grant> grant_to(const turn& served, std::int64_t token, nanoseconds sent,
                                     std::optional<std::int64_t> deadline_us);
     void give_back(grant& unwanted) noexcept;
+    void give_up(session& ours, const grant& lost) noexcept;
     void give_back(session& ours, const std::string& name, std::int64_t grant_id) noexcept;
     void refuted(grant& believed) noexcept;
     void after_release(sql::connection& db, const std::string& name,

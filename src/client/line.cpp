@@ -147,8 +147,9 @@ void engine::give_back(session& ours, const std::string& name, std::int64_t gran
 void engine::refuted(grant& believed) noexcept {
     if (!lose(believed, loss_reason::forced_release)) return;
     forget(believed);
-    compare_wanted_ = true;
-    poke_heartbeat();
+    if (const auto ours = current(); ours && ours->id() == believed.session_id) {
+        give_up(*ours, believed);
+    }
 }
 
 /// Whoever was served by the release is told; if nobody was, a ticket may have been committed

@@ -25,12 +25,13 @@ look read_look(const sql::result& row) {
     seen.holder_expired = row.integer(0, 7) != 0;
     seen.remaining = microseconds{row.maybe_integer(0, 8).value_or(0)};
     seen.waited = row.integer(0, 9) != 0;
+    seen.promised = row.integer(0, 9) == 2;
     return seen;
 }
 
 attempt judge(const look& seen, bool barging) {
     if (!seen.session_live) return {attempt::outcome::session_dead, 0, seen};
-    if (!seen.free || (seen.waited && !barging)) return {attempt::outcome::held, 0, seen};
+    if (!seen.takeable(barging)) return {attempt::outcome::held, 0, seen};
     return {attempt::outcome::contested, 0, seen};
 }
 

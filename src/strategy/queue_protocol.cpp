@@ -82,7 +82,12 @@ std::optional<handed_over> read_handed_over(const sql::result& row, std::size_t 
                        row.integer(0, column + 2)};
 }
 
-/// The rows of settle: one of them may be promised the next token, and comes first.
+/// How many tickets before the one served last a look into a queue begins: fragment in_line.
+constexpr std::int64_t looks_back = 256;
+
+/// The rows of settle: one of them may be promised the next token, and comes first. If the one
+/// behind it was overtaken by it so far that no look would find it, it is promised nothing: a
+/// promise to whom nobody finds would keep all others waiting, and nobody would serve it.
 std::optional<next_in_line> read_next_in_line(const sql::result& rows) {
     std::map<std::pair<bool, std::int64_t>, std::size_t> line;
     const auto promised = rows.maybe_integer(0, 3);
@@ -105,7 +110,11 @@ std::optional<next_in_line> read_next_in_line(const sql::result& rows) {
                       .promised = rows.integer(row, 6) == promised,
                       .after = {},
                       .looks_from = rows.maybe_integer(row, 2)};
-    if (line.size() > 1) next.after = rows.integer(std::next(line.begin())->second, 6);
+    if (line.size() > 1) {
+        const std::size_t behind = std::next(line.begin())->second;
+        if (rows.integer(behind, 4) > next.ticket - looks_back)
+            next.after = rows.integer(behind, 6);
+    }
     return next;
 }
 

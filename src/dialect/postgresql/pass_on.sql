@@ -11,6 +11,8 @@
 -- else gets the lease, and never anybody else this token, as every other grant leaves it out. Two things
 -- follow: the waiter, told before the crash, can hold no token that another was given; and its own
 -- transactions are behind this one in the log, so none of them survives without it.
+-- Whoever comes after ($11) must be found by looks that begin where this leaves them (fragment in_line): a
+-- promise to a place that nobody finds would stop the queue.
 -- $1 name  $2 my session  $3 grant id  $4 ticket  $5 its session  $6 its grant id  $7 thread  $8 note
 -- $9 own deadline in µs, or NULL  $10 1 = asynchronously  $11 grant id of whoever comes after, or NULL
 -- $12 where looks into the queue began: a mark that was set back since then stays (rewind.sql)
