@@ -1,8 +1,7 @@
-#include "driver/url.hpp"
+#include "common/mysql.hpp"
 #include "handoff/contests.hpp"
 
 #include <cppconn/connection.h>
-#include <cppconn/driver.h>
 #include <cppconn/prepared_statement.h>
 #include <cppconn/resultset.h>
 
@@ -11,23 +10,10 @@
 namespace handoff {
 namespace {
 
-std::unique_ptr<::sql::Connection> connect(const std::string& text) {
-    const auto url = rowlock::driver::parse_url(text);
-    ::sql::ConnectOptionsMap options;
-    options["hostName"] = "tcp://" + url.host + ":" + std::to_string(url.port ? url.port : 3306);
-    for (const auto& parameter : url.parameters) {
-        if (parameter.name == "socket") options["hostName"] = "unix://" + parameter.value;
-    }
-    options["userName"] = url.user;
-    options["password"] = url.password;
-    options["schema"] = url.database;
-    return std::unique_ptr<::sql::Connection>{::get_driver_instance()->connect(options)};
-}
-
 class get_lock_contender final : public contender {
 public:
     get_lock_contender(const std::string& url, const std::string& name, const entrant& who)
-        : connection_{connect(url)},
+        : connection_{bench::connect_mysql(url)},
           lock_{connection_->prepareStatement("select get_lock(?, 60)")},
           unlock_{connection_->prepareStatement("select release_lock(?)")},
           statements_{who.statements} {
@@ -46,7 +32,7 @@ private:
         }
     }
 
-    std::unique_ptr<::sql::Connection> connection_;
+    std::shared_ptr<::sql::Connection> connection_;
     std::unique_ptr<::sql::PreparedStatement> lock_;
     std::unique_ptr<::sql::PreparedStatement> unlock_;
     std::atomic<std::uint64_t>& statements_;

@@ -1,5 +1,5 @@
+#include "common/counting_connection.hpp"
 #include "handoff/contests.hpp"
-#include "handoff/counting_connection.hpp"
 #include <rowlock/client.hpp>
 #include <rowlock/migrations.hpp>
 #include <rowlock/open.hpp>
@@ -25,7 +25,7 @@ rowlock::client_options options_of(const lease_options& options) {
 class lease_contender final : public contender {
 public:
     lease_contender(const lease_options& options, std::atomic<std::uint64_t>& statements)
-        : locks_{counted(rowlock::open(options.url), statements), options_of(options)} {
+        : locks_{bench::counted(rowlock::open(options.url), statements), options_of(options)} {
         taking_.queueing = options.queueing;
         // Opens the session and prepares statements before the clock starts.
         auto own = locks_.try_acquire("warm-up of " + std::to_string(::getpid()));

@@ -1,4 +1,5 @@
 // How fast a lock goes from one process to the next, and whether everybody gets their turn.
+#include "common/program.hpp"
 #include "handoff/contests.hpp"
 #include "handoff/race.hpp"
 #include "handoff/report.hpp"
@@ -8,9 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <unistd.h>
 
-#include <cstdlib>
 #include <exception>
-#include <filesystem>
 #include <map>
 #include <optional>
 #include <stdexcept>
@@ -51,44 +50,13 @@ struct line_up {
     std::vector<contest> contests;
 };
 
-class temporary_folder {
-public:
-    temporary_folder() {
-        std::string pattern = std::filesystem::temp_directory_path() / "rowlock-handoff.XXXXXX";
-        if (::mkdtemp(pattern.data()) == nullptr) {
-            throw std::runtime_error{"cannot make a folder in the temporary folder"};
-        }
-        path_ = pattern;
-    }
-    ~temporary_folder() {
-        std::error_code ignored;
-        std::filesystem::remove_all(path_, ignored);
-    }
-    temporary_folder(const temporary_folder&) = delete;
-    temporary_folder& operator=(const temporary_folder&) = delete;
-    [[nodiscard]] const std::filesystem::path& path() const { return path_; }
-
-private:
-    std::filesystem::path path_;
-};
-
-std::string first_of(std::initializer_list<const char*> variables) {
-    for (const char* const each : variables) {
-        const char* const value = std::getenv(each);
-        if (value != nullptr && *value != '\0') return value;
-    }
-    return {};
-}
-
-std::string url_of(const std::string& database, const temporary_folder& folder) {
+std::string url_of(const std::string& database, const bench::temporary_folder& folder) {
     if (database == "sqlite") return "sqlite:" + (folder.path() / "locks.db").string();
-    if (database == "postgresql") {
-        return first_of({"ROWLOCK_TEST_POSTGRESQL_SOCKET_URL", "ROWLOCK_TEST_POSTGRESQL_URL"});
-    }
-    return first_of({"ROWLOCK_TEST_MARIADB_SOCKET_URL", "ROWLOCK_TEST_MARIADB_URL"});
+    return database == "postgresql" ? bench::postgresql_url() : bench::mariadb_url();
 }
 
-std::optional<line_up> line_up_of(const std::string& database, const temporary_folder& folder,
+std::optional<line_up> line_up_of(const std::string& database,
+                                  const bench::temporary_folder& folder,
                                   const bench_options& options) {
     const std::string url = url_of(database, folder);
     if (url.empty()) {
@@ -158,7 +126,7 @@ void measure_database(const line_up& what, const bench_options& options,
 }
 
 void run(const bench_options& options) {
-    const temporary_folder folder;
+    const bench::temporary_folder folder;
     auto report = nlohmann::ordered_json::array();
     print_heading();
     for (const std::string& database : options.databases) {
@@ -167,7 +135,7 @@ void run(const bench_options& options) {
         }
     }
     if (report.empty()) throw std::runtime_error{"nothing was measured"};
-    if (!options.json.empty()) write_file(options.json, report);
+    if (!options.json.empty()) bench::write_file(options.json, report);
 }
 
 void add_options(CLI::App& app, bench_options& options) {

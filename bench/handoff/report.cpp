@@ -6,9 +6,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdio>
-#include <fstream>
 #include <iterator>
-#include <stdexcept>
 
 namespace handoff {
 namespace {
@@ -91,13 +89,6 @@ nlohmann::ordered_json as_json(const std::string& database, int clients, const r
     row["statements_per_grant"] = rounded(ours.statements_per_grant, 1000);
     row["fairness"] = rounded(ours.fairness(), 10000);
     return row;
-}
-
-void write_file(const std::string& path, const nlohmann::ordered_json& value) {
-    std::ofstream file{path};
-    file << value.dump(2) << '\n';
-    file.close();
-    if (!file) throw std::runtime_error{"cannot write " + path};
 }
 
 }  // namespace handoff

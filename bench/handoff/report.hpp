@@ -23,7 +23,4 @@ void print_row(const std::string& database, int clients, const std::string& titl
                                              const race_result& ours,
                                              const std::optional<race_result>& floor);
 
-/// @throws std::runtime_error if the file cannot be written
-void write_file(const std::string& path, const nlohmann::ordered_json& value);
-
 }  // namespace handoff

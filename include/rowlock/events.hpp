@@ -15,8 +15,9 @@ enum class loss_reason : unsigned char {
     none,
     trust_window_passed,  ///< no heartbeat was confirmed in time; the database may agree or not
     session_ended,        ///< another client found our session expired and ended it
-    forced_release,       ///< the row is not ours any more: an operator broke the lock, or a server
-                          ///< without durable commits lost the grant in a crash
+    forced_release,       ///< the row is not ours any more: an operator broke the lock, or a crash
+                          ///< of the server lost the grant (a moment after a hand-over, or without
+                          ///< durable commits)
     deadline_passed,      ///< the lease's own fixed deadline
     client_closed,        ///< the client object was destroyed
     connection_lost,      ///< the connection that held an advisory lock broke, or its server is no
@@ -53,7 +54,7 @@ struct event {
     fencing_token token{};  ///< of the lease concerned, or 0
     loss_reason reason = loss_reason::none;
     std::int64_t session = 0;             ///< id of our session, or 0
-    std::int64_t position = 0;            ///< in the queue, 1 = next; 0: not in a queue
+    std::int64_t position = 0;            ///< in the queue, 1 = next; 0: none, or not known yet
     std::chrono::microseconds waited{0};  ///< since the call began, for lease_acquired and waiting
     std::string message{};                ///< for people; never credentials
 };

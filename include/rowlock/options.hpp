@@ -96,7 +96,7 @@ struct client_options {
     std::chrono::milliseconds margin{0};
     /// The longest pause between two looks at the queues we wait in (one statement for all waiters
     /// of the client). The holder's expiry is looked at exactly. 1 s bounds what a lost wake-up
-    /// costs and is no load.
+    /// costs and is no load. Up to one day.
     std::chrono::milliseconds poll_interval{std::chrono::seconds{1}};
     /// See wake_ups.
     rowlock::wake_ups wake_ups = wake_ups::automatic;

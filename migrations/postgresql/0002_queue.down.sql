@@ -4,4 +4,4 @@ alter table rowlock_waiter drop column thread, drop column note, drop column dea
 alter table rowlock_waiter drop column ticket;  -- and with it the key
 alter table rowlock_waiter add column ticket bigint generated always as identity primary key;
 create index on rowlock_waiter (name, ticket);
-alter table rowlock_lease drop column if exists served;
+alter table rowlock_lease drop column if exists served, drop column if exists successor;

@@ -26,3 +26,8 @@ create index on rowlock_waiter (session, thread);
 -- index keeps an entry for every ticket served before, and a look for the lowest would step over all of
 -- them: thousands, where a lock goes round fast. With this it begins where the queue does.
 alter table rowlock_lease add column served bigint;
+
+-- The grant_id of the waiter to whom the token after this row's is promised; null = to nobody. It goes
+-- before all others as long as it waits, and nobody else ever gets that token. So once the promise is on
+-- disk the grant that fulfils it need not wait for the disk.
+alter table rowlock_lease add column successor bigint;

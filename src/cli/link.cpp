@@ -1,6 +1,7 @@
 #include "cli/link.hpp"
 
 #include "sql/listening.hpp"
+#include "strategy/brief_wait.hpp"
 #include <rowlock/error.hpp>
 
 namespace rowlock::cli {
@@ -35,11 +36,8 @@ bool link::was_told() {
 }
 
 void link::do_not_wait_for_rows(sql::connection& db, sql::deadline until) {
-    if (impatient_ || !db.keeps_session_state()) return;
-    if (db.speaks() == sql::dialect::postgresql) db.query("set lock_timeout = 100", until);
-    if (db.speaks() == sql::dialect::mysql) {
-        db.query("set session innodb_lock_wait_timeout = 1", until);  // the least it knows
-    }
+    if (impatient_) return;
+    strategy::wait_briefly_for_rows(db, until);
     impatient_ = true;
 }
 
@@ -48,7 +46,7 @@ int link::descriptor() const noexcept {
 }
 
 sql::connection& link::connected(sql::deadline until) {
-    if (!db_ || !db_->alive()) {
+    if (!db_ || !db_->alive() || db_->discarded()) {
         heard_.clear();
         ears_ = nullptr;
         impatient_ = false;

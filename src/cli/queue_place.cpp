@@ -1,15 +1,14 @@
 #include "cli/queue_place.hpp"
 
-#include "strategy/wake_up.hpp"
+#include "service/identity.hpp"
+#include "service/jitter.hpp"
+#include "strategy/brief_wait.hpp"
 #include <rowlock/error.hpp>
 
-#include <sys/random.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
-#include <random>
 
 namespace rowlock::cli {
 namespace {
@@ -25,52 +24,19 @@ constexpr milliseconds first_pause = 20ms;
 // Between two looks, where nobody tells us and where the database does.
 constexpr milliseconds longest_blind_pause = 250ms;
 constexpr milliseconds longest_pause = 1s;
-// SQLite has no time limit of its own for locks. Who holds the file now will not for ever.
-constexpr milliseconds longest_lock_wait = 250ms;
-
-std::string host_name() {
-    char name[256] = {};
-    return gethostname(name, sizeof name - 1) == 0 ? std::string{name} : std::string{"unknown"};
-}
-
-// So that many who wait do not look all at once.
-milliseconds shortened(milliseconds pause) {
-    static thread_local std::minstd_rand generator{std::random_device{}()};
-    const double part = std::uniform_real_distribution<double>{0.5, 1.0}(generator);
-    return milliseconds{static_cast<std::int64_t>(static_cast<double>(pause.count()) * part)};
-}
-
-sql::deadline soon_for_a_row(const sql::connection& db, sql::deadline until) {
-    if (db.speaks() != sql::dialect::sqlite) return until;
-    return std::min<sql::deadline>(until, steady_clock::now() + longest_lock_wait);
-}
 
 /// A fenced transaction may hold a lease's row for long, also after the lease has expired.
 bool is_locked(const sql::connection& db, const error& failure) {
     return failure.retryable() && db.alive();
 }
 
-/// Where the statement that served it did not. A hint: else its own poll finds the grant.
-void wake(sql::connection& db, const strategy::handed_over& next, sql::deadline until) {
-    if (db.speaks() != sql::dialect::mysql) return;
-    strategy::wake_up::wake(db, next.session, until);
-}
-
 }  // namespace
-
-std::int64_t random_id() {
-    std::uint64_t bits = 0;
-    if (getrandom(&bits, sizeof bits, 0) != static_cast<ssize_t>(sizeof bits)) {
-        throw system_call_failed("no random numbers", errno);
-    }
-    return static_cast<std::int64_t>(bits >> 11) + 1;
-}
 
 std::int64_t open_session_for(sql::connection& db, const strategy::lease_protocol& protocol,
                               std::int64_t grant_id, milliseconds ttl, sql::deadline until) {
     const strategy::session_row row{.id = random_id(),
                                     .owner = owner_of(grant_id),
-                                    .host = host_name(),
+                                    .host = service::host_name(),
                                     .program = "rowlock acquire",
                                     .pid = getpid(),
                                     .ttl = ttl};
@@ -85,7 +51,7 @@ std::string owner_of(std::int64_t grant_id) {
 bool serve_next(sql::connection& db, const strategy::lease_protocol& protocol,
                 const std::string& name, sql::deadline until) {
     const auto next = strategy::queue_protocol{protocol}.grant_next(db, name, until);
-    if (next) wake(db, *next, until);
+    if (next) strategy::tell_served(db, *next, until);
     return next.has_value();
 }
 
@@ -104,7 +70,7 @@ bool give_back(sql::connection& db, const strategy::lease_protocol& protocol,
     const auto done = queue.release(db, name, session, grant_id, true, until);
     // Who came too late to be seen by the release is seen now.
     if (done.next) {
-        wake(db, *done.next, until);
+        strategy::tell_served(db, *done.next, until);
     } else {
         serve_next(db, protocol, name, until);
     }
@@ -136,7 +102,7 @@ std::optional<grant_of_script> queue_place::leave() {
         end_session(db, until);
         keeping_ = false;
         try {
-            serve_next(db, link_.protocol(), wish_.name, soon_for_a_row(db, until));
+            serve_next(db, link_.protocol(), wish_.name, strategy::soon_for_a_row(db, until));
         } catch (const error& failure) {
             if (!is_locked(db, failure)) throw;  // else those who wait look themselves
         }
@@ -179,7 +145,7 @@ void queue_place::start_anew(sql::connection& db, sql::deadline until) {
 bool queue_place::see_to_the_first(sql::connection& db, const strategy::place& seen,
                                    sql::deadline until) {
     try {
-        return serve_first(db, seen, soon_for_a_row(db, until));
+        return serve_first(db, seen, strategy::soon_for_a_row(db, until));
     } catch (const error& failure) {
         if (!is_locked(db, failure)) throw;
         return false;
@@ -248,7 +214,7 @@ void queue_place::next_pause(const strategy::place& seen) {
     pause_ = moved || pause_ == 0ms
                  ? first_pause
                  : std::min(told ? longest_pause : longest_blind_pause, pause_ * 3 / 2);
-    wait_ = shortened(pause_);
+    wait_ = service::shortened(pause_);
     if (seen.remaining > 0us) {
         wait_ = std::min(wait_, std::chrono::ceil<milliseconds>(seen.remaining) + 1ms);
     }

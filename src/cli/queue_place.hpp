@@ -1,6 +1,7 @@
 #pragma once
 
 #include "cli/link.hpp"
+#include "service/identity.hpp"
 #include "strategy/queue_protocol.hpp"
 
 #include <chrono>
@@ -29,7 +30,9 @@ struct grant_of_script {
 constexpr std::chrono::milliseconds session_slack = std::chrono::minutes{2};
 
 /// 53 random bits, above 0: what reads our JSON may keep numbers as doubles, as jq does.
-[[nodiscard]] std::int64_t random_id();
+[[nodiscard]] inline std::int64_t random_id() {
+    return service::random_id(53);
+}
 /// Opens a session for one grant; the owner's name tells that no process stands behind the lease.
 std::int64_t open_session_for(sql::connection& db, const strategy::lease_protocol& protocol,
                               std::int64_t grant_id, std::chrono::milliseconds ttl,

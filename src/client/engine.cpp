@@ -3,16 +3,15 @@
 #include "client/acquisition.hpp"
 #include "client/validation.hpp"
 #include "client/waiting_room.hpp"
+#include "service/identity.hpp"
+#include "service/jitter.hpp"
 #include "strategy/reaping.hpp"
 #include <rowlock/error.hpp>
 #include <rowlock/migrations.hpp>
 
-#include <sys/random.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <random>
 
 namespace rowlock::detail {
 namespace {
@@ -22,14 +21,8 @@ using std::chrono::microseconds;
 using std::chrono::milliseconds;
 using steady = std::chrono::steady_clock;
 
-/// 62 bits from the kernel: two processes never share a sequence, also after fork().
-std::int64_t random_id() {
-    std::uint64_t bits = 0;
-    if (getrandom(&bits, sizeof bits, 0) != static_cast<ssize_t>(sizeof bits)) {
-        bits = std::uint64_t{std::random_device{}()} << 32 | std::random_device{}();
-    }
-    return static_cast<std::int64_t>(bits >> 2) + 1;
-}
+/// What an owner begins with that was not chosen, so that nobody can come back as it.
+constexpr std::string_view no_owner = "random:";
 
 /// A SQLite file has one writer. More connections of ours would only compete for it, by a lock that
 /// is not fair; our threads wait for a connection instead.
@@ -37,18 +30,6 @@ std::size_t connection_budget(const client_options& options, sql::dialect speaks
     const int wanted = speaks == sql::dialect::sqlite ? std::min(options.max_connections, 2)
                                                       : options.max_connections;
     return static_cast<std::size_t>(wanted);
-}
-
-/// Between half of it and all of it.
-nanoseconds jittered(nanoseconds time) {
-    thread_local std::minstd_rand generator{std::random_device{}()};
-    const double part = 1.0 - 0.5 * std::uniform_real_distribution<double>{}(generator);
-    return nanoseconds{static_cast<std::int64_t>(static_cast<double>(time.count()) * part)};
-}
-
-std::string host_name() {
-    char name[256] = {};
-    return gethostname(name, sizeof name - 1) == 0 ? std::string{name} : std::string{"unknown"};
 }
 
 }  // namespace
@@ -74,9 +55,11 @@ engine::engine(sql::connection_source source, client_options options)
       pool_{{.connect = [this](sql::deadline until) { return make_connection(until); },
              .when_full = "all connections of this client are busy: raise max_connections",
              .on_broken = [this] { connection_broke(); }}},
-      last_id_{random_id() / 2},
+      last_id_{service::random_id() / 2},
       events_{options_.on_event} {
-    if (options_.owner.empty()) options_.owner = "random:" + std::to_string(random_id());
+    if (options_.owner.empty()) {
+        options_.owner = std::string{no_owner} + std::to_string(service::random_id());
+    }
 }
 
 engine::~engine() = default;
@@ -159,7 +142,7 @@ strategy::attempt engine::attempt_once(acquisition& call, sql::connection& db,
     if (call.look_first) {
         const auto seen = protocol_.probe(db, call.name.str(), call.ours->id(), until);
         if (!seen.session_live) return {outcome::session_dead, 0, seen};
-        if (!seen.free || (seen.waited && !call.barging())) {
+        if (!seen.takeable(call.barging())) {
             if (seen.holder_expired) end_expired(db, seen.session, until);
             return {seen.holder_expired ? outcome::contested : outcome::held, 0, seen};
         }
@@ -213,7 +196,7 @@ bool engine::try_again_in_vain(acquisition& call) {
                     "than ttl - margin (raise the ttl), or the row of the token floor is missing "
                     "(see `rowlock doctor`)"};
     }
-    return pause(jittered(call.in_vain * 2ms), call.stop);
+    return pause(service::shortened(call.in_vain * 2ms), call.stop);
 }
 
 /// The grant as an object, or null if it came too late: after a pause our session may have expired,
@@ -269,7 +252,7 @@ std::shared_ptr<grant> engine::make_grant(session& ours, std::string name, std::
 bool engine::wait_and_see(acquisition& call, const strategy::look& seen) {
     const auto now = steady::now();
     if (now >= call.until) return false;
-    nanoseconds time = jittered(call.poll);
+    nanoseconds time = service::shortened(call.poll);
     if (seen.remaining > 0us) time = std::min<nanoseconds>(time, seen.remaining + 1ms);
     time = std::min<nanoseconds>(time, call.until - now);
     call.poll = std::min(options_.poll_interval, call.poll + call.poll / 2);
@@ -314,9 +297,9 @@ std::shared_ptr<session> engine::open_session(sql::connection& db, sql::deadline
         require_current_schema(db, {.schema = options_.schema, .prefix = options_.prefix}, until);
         schema_checked_ = true;
     }
-    const strategy::session_row row{.id = random_id(),
+    const strategy::session_row row{.id = service::random_id(),
                                     .owner = options_.owner,
-                                    .host = host_name(),
+                                    .host = service::host_name(),
                                     .program = options_.program,
                                     .pid = getpid(),
                                     .ttl = options_.ttl};
@@ -370,7 +353,7 @@ bool engine::has_workers() const {
 
 std::vector<std::shared_ptr<grant>> engine::reclaim() {
     fork_.require_same_process();
-    if (options_.owner.starts_with("random:")) {
+    if (options_.owner.starts_with(no_owner)) {
         throw error{errc::invalid_options,
                     "reclaim() needs client_options::owner: a stable name of this process"};
     }
@@ -453,6 +436,7 @@ void engine::release(grant& held) {
         throw;
     }
     lose(held, loss_reason::forced_release, grant::state::releasing);
+    if (const auto ours = current(); ours && ours->id() == held.session_id) give_up(*ours, held);
     throw lost_error(held);
 }
 
@@ -463,8 +447,11 @@ bool engine::send_release(grant& held, bool& unknown) {
         with_retries(steady::now() + options_.statement_deadline, std::stop_token{},
                      [&](sql::connection& db, sql::deadline until) {
                          try {
-                             auto released = queue_.release(db, held.name, held.session_id,
-                                                            held.grant_id, contended, until);
+                             strategy::release_outcome released{true, pass_on(db, held, until)};
+                             if (!released.next) {
+                                 released = queue_.release(db, held.name, held.session_id,
+                                                           held.grant_id, contended, until);
+                             }
                              if (released.freed) after_release(db, held.name, released, until);
                              return released;
                          } catch (const error& failure) {
@@ -474,6 +461,20 @@ bool engine::send_release(grant& held, bool& unknown) {
                      });
     if (unknown) look_for_waiters(held.name, true);
     return done && done->freed;
+}
+
+/// To the waiter who was seen behind it, if one was; once. After a lost reply the release tells.
+std::optional<strategy::handed_over> engine::pass_on(sql::connection& db, grant& held,
+                                                     sql::deadline until) {
+    std::optional<strategy::next_in_line> next;
+    {
+        const std::lock_guard lock{held.mutex};
+        next.swap(held.next);
+        if (!next || clock_.now() >= held.next_until) return std::nullopt;
+    }
+    const bool reclaimable = !options_.owner.starts_with(no_owner);
+    return queue_.pass_on(db, held.name, held.session_id, held.grant_id, *next, !reclaimable,
+                          until);
 }
 
 /// The database confirmed that the grant is over.

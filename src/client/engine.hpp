@@ -129,6 +129,8 @@ private:
     bool pause(std::chrono::nanoseconds time, const std::stop_token& stop);
     void forget(const grant& ended);
     bool send_release(grant& held, bool& unknown);
+    std::optional<strategy::handed_over> pass_on(sql::connection& db, grant& held,
+                                                 sql::deadline until);
     void give_up_release(grant& held, const char* why);
     std::int64_t next_id() noexcept;
     [[nodiscard]] std::shared_ptr<session> current() const;
@@ -147,6 +149,7 @@ private:
     std::shared_ptr<grant> grant_to(const turn& served, std::int64_t token, nanoseconds sent,
                                     std::optional<std::int64_t> deadline_us);
     void give_back(grant& unwanted) noexcept;
+    void give_up(session& ours, const grant& lost) noexcept;
     void give_back(session& ours, const std::string& name, std::int64_t grant_id) noexcept;
     void refuted(grant& believed) noexcept;
     void after_release(sql::connection& db, const std::string& name,

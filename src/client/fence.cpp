@@ -51,7 +51,7 @@ error with_advice(const error& failure) {
 
 void engine::fence(sql::connection& db, grant& held, const fence_options& options) {
     const unsigned releases_before = [&] {
-        const std::lock_guard lock{held.released_in_mutex};
+        const std::lock_guard lock{held.mutex};
         return held.releases_in;
     }();
     in_transaction(db, held, options, &strategy::fencing::fence);
@@ -60,7 +60,7 @@ void engine::fence(sql::connection& db, grant& held, const fence_options& option
 
 void engine::release_in(sql::connection& db, grant& held, const fence_options& options) {
     in_transaction(db, held, options, &strategy::fencing::release_in);
-    const std::lock_guard lock{held.released_in_mutex};
+    const std::lock_guard lock{held.mutex};
     ++held.releases_in;
     // Unless it was declared lost meanwhile: the transaction frees the row all the same.
     auto expected = grant::state::held;
@@ -179,7 +179,7 @@ void engine::refuse(sql::connection& db, grant& held, verdict seen, sql::deadlin
 /// its answer: the transaction may have died meanwhile.
 void engine::hold_again(grant& fenced, unsigned releases_before) {
     {
-        const std::lock_guard lock{fenced.released_in_mutex};
+        const std::lock_guard lock{fenced.mutex};
         if (fenced.releases_in != releases_before) return;
         auto expected = grant::state::released_in;
         if (!fenced.now.compare_exchange_strong(expected, grant::state::held)) return;

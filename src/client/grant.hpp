@@ -2,6 +2,7 @@
 
 #include "service/clock.hpp"
 #include "service/fork_guard.hpp"
+#include "strategy/queue_protocol.hpp"
 #include <rowlock/error.hpp>
 #include <rowlock/events.hpp>
 #include <rowlock/fencing_token.hpp>
@@ -11,6 +12,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <stop_token>
 #include <string>
 
@@ -63,8 +65,12 @@ struct grant {
     std::atomic<loss_reason> reason{loss_reason::none};
     /// What transactions of the caller's have released so far: a fence that was sent before the
     /// latest of them says nothing about it.
-    std::mutex released_in_mutex;
+    std::mutex mutex;
     unsigned releases_in = 0;
+    /// Who waits behind it, once its first look has found out, and until when that is to be relied
+    /// on. Guarded by the mutex above.
+    std::optional<strategy::next_in_line> next{};
+    nanoseconds next_until{0};
     std::atomic<bool> watched{false};  ///< somebody took lost(): callbacks may be waiting
     std::stop_source lost_signal{};
 

@@ -2,7 +2,6 @@
 
 #include "client/acquisition.hpp"
 #include "client/waiting_room.hpp"
-#include "strategy/wake_up.hpp"
 #include <rowlock/error.hpp>
 
 #include <unistd.h>
@@ -65,6 +64,8 @@ std::shared_ptr<turn> engine::take_place(acquisition& call, waiting_room& at, sq
     auto place = at.expect(call.name.str(), call.grant_id, call.ours, call.thread,
                            call.options.deadline.has_value());
     place->contended = call.contended;
+    place->holds_others =
+        options_.deadlock_detection != deadlock_detection::off && call.ours->holds_for(call.thread);
     const auto abandon = [&](bool sent) {
         if (!at.withdraw(place)) return false;
         if (sent) {
@@ -146,8 +147,9 @@ void engine::give_back(session& ours, const std::string& name, std::int64_t gran
 void engine::refuted(grant& believed) noexcept {
     if (!lose(believed, loss_reason::forced_release)) return;
     forget(believed);
-    compare_wanted_ = true;
-    poke_heartbeat();
+    if (const auto ours = current(); ours && ours->id() == believed.session_id) {
+        give_up(*ours, believed);
+    }
 }
 
 /// Whoever was served by the release is told; if nobody was, a ticket may have been committed
@@ -193,13 +195,8 @@ void engine::look_for_waiters_after(std::int64_t ended_session) noexcept {
 /// Where the statement that gave it did not. A hint: if it does not arrive, a poll finds the grant.
 void engine::wake(sql::connection& db, const strategy::handed_over& next,
                   sql::deadline until) noexcept {
-    if (db.speaks() != sql::dialect::mysql) return;
     if (const auto ours = current(); ours && ours->id() == next.session) return;
-    try {
-        strategy::wake_up::wake(db, next.session, until);
-    } catch (...) {
-        // The connection broke. What was given is committed.
-    }
+    strategy::tell_served(db, next, until);
 }
 
 void engine::note_contended(const std::string& name) {

@@ -4,6 +4,7 @@
 #include "client/engine.hpp"
 #include "client/waiting_room.hpp"
 #include "sql/pooler.hpp"
+#include "strategy/brief_wait.hpp"
 #include "strategy/wake_up.hpp"
 #include <rowlock/sql/notifications.hpp>
 
@@ -19,17 +20,28 @@ using namespace std::chrono_literals;
 using service::alarm;
 using std::chrono::milliseconds;
 
-/// A fenced transaction may hold a lease's row for long. Who waits for it holds up the other names.
-constexpr auto lock_wait = 100ms;
-constexpr auto sqlite_lock_wait = 250ms;
 /// A sleep in the server has most often begun by then.
 constexpr auto first_look = 3ms;
+constexpr nanoseconds quickest_hand_over = 300us;
+/// Between two looks at a line in which we are not the first.
+constexpr nanoseconds least_rest = 1ms;
+/// For a statement on a connection that was idle.
+constexpr auto idle_deadline = 1s;
+/// Who has not waited for so long is not interested in what others commit.
+constexpr nanoseconds idle = 50ms;
 
 template <typename Number>
 bool read(std::string_view text, Number& number) {
     const auto end = text.data() + text.size();
     const auto [stopped, failure] = std::from_chars(text.data(), end, number);
     return failure == std::errc{} && stopped == end;
+}
+
+/// Takes it off the text.
+std::string_view first_word(std::string_view& text) {
+    const auto word = text.substr(0, text.find(' '));
+    text.remove_prefix(std::min(text.size(), word.size() + 1));
+    return word;
 }
 
 }  // namespace
@@ -133,7 +145,7 @@ void waiting_room::tell_all(const error& failure) {
 }
 
 void waiting_room::connect() {
-    if (db_ && !db_->alive()) disconnect();
+    if (db_ && (!db_->alive() || db_->discarded())) disconnect();
     const auto until = soon();
     if (!db_) {
         db_ = engine_.pool_.make(until);
@@ -147,7 +159,9 @@ void waiting_room::connect() {
 void waiting_room::disconnect() noexcept {
     notifications_ = nullptr;
     listening_for_ = 0;
-    db_.reset();  // opens the gate
+    hears_ = false;
+    told_by_name_ = false;  // the next may have no mailbox
+    db_.reset();            // opens the gate
     gate_ = 0;
     connected_ = false;
 }
@@ -165,11 +179,8 @@ void waiting_room::set_up(sql::deadline until) {
         if (seen == sql::pooling::transaction) may_listen_ = false;
         pooler_known_ = true;
     }
-    if (postgresql && (may_listen_ || !pooler_known_)) {
-        db_->query("set lock_timeout = " + std::to_string(milliseconds{lock_wait}.count()), until);
-    }
-    if (db_->speaks() == sql::dialect::mysql) {
-        db_->query("set session innodb_lock_wait_timeout = 1", until);  // the least it knows
+    if (!postgresql || may_listen_ || !pooler_known_) {
+        strategy::wait_briefly_for_rows(*db_, until);
     }
 }
 
@@ -186,6 +197,7 @@ void waiting_room::listen(std::int64_t session) {
     }
     notifications_ = capability;
     listening_for_ = session;
+    hears_ = db_->speaks() == sql::dialect::postgresql;
     const guard lock{mutex_};
     poll_wanted_ = true;  // what was said before we listened
 }
@@ -258,8 +270,13 @@ void waiting_room::woken(sql::connection& db, sql::deadline until) {
     }
     std::ranges::sort(names);
     names.erase(std::unique(names.begin(), names.end()), names.end());
-    // One look at all places costs less than to ask for so many.
-    if (names.size() > many) return look_at_all();
+    if (names.size() > many) {
+        // One look at all places costs less than to ask for so many. We may have been woken before
+        // the commit: a look comes after it if we have read behind it first.
+        names.resize(1);
+        (void)queue_.served_of(db, session, names, until);
+        return look_at_all();
+    }
     const nanoseconds sent = engine_.clock().now();
     for (const auto& [grant_id, granted] : queue_.served_of(db, session, names, until)) {
         std::shared_ptr<turn> which;
@@ -283,9 +300,9 @@ void waiting_room::hear() {
 
 void waiting_room::heard(std::string_view payload) {
     if (payload.empty()) {
+        if (waiting() == 0 && now() - last_poll_ > idle) return notifications_->want_changes(false);
         // Others may commit thousands of times a second, and most of it is not about us: who stands
         // far behind need not look at each hand-over.
-        constexpr nanoseconds quickest_hand_over = 300us;
         constexpr std::int64_t far = 64;
         const auto before_us = std::min(round_.first, far) - 1;
         const nanoseconds rest =
@@ -295,11 +312,11 @@ void waiting_room::heard(std::string_view payload) {
         poll_at_ = std::min(poll_at_, last_poll_ + rest);
         return;
     }
-    const auto space = std::min(payload.find(' '), payload.size() - 1);
     std::int64_t grant_id = 0;
     std::int64_t token = 0;
-    if (!read(payload.substr(0, space), grant_id)) return;
-    if (!read(payload.substr(space + 1), token)) return;
+    int asynchronous = 0;
+    if (!read(first_word(payload), grant_id) || !read(first_word(payload), token)) return;
+    if (!payload.empty() && !read(first_word(payload), asynchronous)) return;
     std::shared_ptr<turn> which;
     {
         const guard lock{mutex_};
@@ -308,11 +325,16 @@ void waiting_room::heard(std::string_view payload) {
         which = found->second;
     }
     engine_.count(engine::counter::wake_ups);
-    // Sent by the transaction that wrote the grant, and delivered after its durable commit: so it
-    // is believed, and then verified. Of a deadline it tells nothing: there we ask first.
-    if (!which->has_deadline) serve(which, token, engine_.clock().now(), std::nullopt);
+    told_by_name_ = true;
+    // Sent by the transaction that wrote the grant, and delivered after its commit, which is
+    // durable or keeps a promise that was: so it is believed, and then verified. Of a deadline it
+    // tells nothing: there we ask first. On SQLite the kernel brings it, and the database has not
+    // vouched for it.
+    const bool vouched = db_->speaks() == sql::dialect::postgresql;
+    if (vouched && !which->has_deadline) serve(which, token, engine_.clock().now(), std::nullopt);
     const guard lock{mutex_};
-    told_.push_back({which, which->granted, token, which->granted ? now() + rush : now()});
+    told_.push_back(
+        {which, which->granted, token, which->granted ? now() + rush : now(), asynchronous != 0});
 }
 
 void waiting_room::cancel_places() {
@@ -473,13 +495,30 @@ void waiting_room::verify_told() {
 
 void waiting_room::verify(const told& one) {
     const nanoseconds sent = engine_.clock().now();
-    const auto found =
-        queue_.served(*db_, one.which->name, one.which->ours->id(), one.which->grant_id, soon());
+    const auto settle = [&](sql::connection& db, sql::deadline until) {
+        return queue_.settle(db, one.which->name, one.which->ours->id(), one.which->grant_id,
+                             one.durably, until);
+    };
+    // On the connection that will most likely send the release, too, whose server process has then
+    // got all at hand. It may have died while it was idle: the room does not wait long to find out.
+    const auto found = [&] {
+        if (hears_) {
+            if (const auto calling = engine_.pool_.take_idle()) {
+                return settle(**calling,
+                              std::min<sql::deadline>(soon(), steady::now() + idle_deadline));
+            }
+        }
+        return settle(*db_, soon());
+    }();
     if (!one.granted) {
-        if (found) serve(one.which, found->token, sent, found->deadline_us);
+        if (found) serve(one.which, found->granted.token, sent, found->granted.deadline_us);
         return;
     }
-    if (!found || found->token != one.token) engine_.refuted(*one.granted);
+    if (!found || found->granted.token != one.token) return engine_.refuted(*one.granted);
+    if (!found->next) return;
+    const std::lock_guard lock{one.granted->mutex};
+    one.granted->next = found->next;
+    one.granted->next_until = sent + found->next->alive;
 }
 
 /// One look at all queues we stand in.
@@ -518,6 +557,7 @@ void waiting_room::poll() {
     }
     poll_cost_ = now() - last_poll_;
     pace();
+    look_away();
 }
 
 void waiting_room::poll(const std::shared_ptr<session>& ours,
@@ -590,19 +630,14 @@ void waiting_room::rewind(const strategy::place& at) {
 
 void waiting_room::see(const std::shared_ptr<turn>& which, const strategy::place& at) {
     round_.first = std::min(round_.first, at.position);
+    reckon(*which, at.position);
     {
         const guard lock{mutex_};
         if (which->over() || which->position == at.position) return;
         which->position = at.position;
     }
     round_.changed = true;
-    if (!options_.on_event) return;
-    engine_.report(
-        {.kind = event_kind::waiting,
-         .name = which->name,
-         .session = which->ours->id(),
-         .position = at.position,
-         .waited = std::chrono::duration_cast<microseconds>(steady::now() - which->since)});
+    report_place(*which, at.position);
 }
 
 /// Our ticket is not there: it was served, or the server lost it in a crash, or somebody deleted
@@ -616,7 +651,10 @@ void waiting_room::ask_after(const std::shared_ptr<turn>& missing) {
     const auto granted =
         queue_.served(*db_, missing->name, missing->ours->id(), missing->grant_id, soon());
     round_.changed = true;
-    if (granted) return serve(missing, granted->token, sent, granted->deadline_us);
+    if (granted) {
+        told_by_name_ = false;
+        return serve(missing, granted->token, sent, granted->deadline_us);
+    }
     const guard lock{mutex_};
     if (missing->over()) return;
     // Should it turn up after all, on a server that lags behind, nobody waits there any more.
@@ -679,6 +717,61 @@ void waiting_room::pace() {
     poll_at_ = std::min({poll_at_, last_poll_ + pause_, round_.expiry});
 }
 
+/// How fast the line moves. With nothing known yet: as fast as it can.
+void waiting_room::reckon(turn& which, std::int64_t position) const {
+    const nanoseconds since = last_poll_ - which.moved_at;
+    if (which.step == 0ns) {
+        which.step = quickest_hand_over;
+        which.moved_at = last_poll_;
+    } else if (position < which.position) {
+        which.step = std::max<nanoseconds>(since / (which.position - position), quickest_hand_over);
+        which.moved_at = last_poll_;
+    } else {
+        which.step = std::max(which.step, since);
+    }
+}
+
+/// Each commit to an SQLite file wakes all who watch it. With many in line they would spend the
+/// machine on looking at each other's hand-overs. So only the first of a line watches; the others
+/// look again when most of those before them may have had their turn. Who is served before that is
+/// told by name, or finds it then, after a poll interval at the latest. Where nobody tells us by
+/// name (another network namespace, a driver that cannot) more than one must watch, or the next is
+/// asleep when his turn comes.
+void waiting_room::look_away() {
+    if (notifications_ == nullptr || db_->speaks() != sql::dialect::sqlite) return;
+    if (waiting() == 0) return;
+    if (watch_closely(round_.first <= (told_by_name_ ? 1 : 3))) return;
+    const guard lock{mutex_};
+    nanoseconds rest = options_.poll_interval;
+    for (const auto& [grant_id, each] : turns_) {
+        if (each->position == 0) continue;  // not seen yet
+        rest = std::min(rest, std::max(least_rest, till_our_turn(*each)));
+    }
+    poll_at_ = std::min(poll_at_, last_poll_ + rest);
+}
+
+/// How long to look away. Who is told by name loses nothing by coming late. Who is not keeps the
+/// whole line waiting: the longer a line has stood still, the longer he may.
+nanoseconds waiting_room::till_our_turn(const turn& which) const {
+    constexpr nanoseconds slow_hand_over = 5ms;
+    const auto before_us = std::max<std::int64_t>(which.position - 1, 1);
+    const nanoseconds expected = before_us * which.step;
+    if (told_by_name_) return expected;
+    const nanoseconds still = last_poll_ - which.moved_at;
+    return std::min(expected / 2, std::max(before_us * slow_hand_over, still / 8));
+}
+
+/// Whether we watch now.
+bool waiting_room::watch_closely(bool wanted) {
+    try {
+        notifications_->want_changes(wanted);
+        return wanted;
+    } catch (const error& failure) {
+        if (failure.kind() != errc::unsupported) throw;
+        return false;  // the watches of this machine are used up
+    }
+}
+
 /// Whether our session sleeps in the server and can be woken there.
 bool waiting_room::is_asleep() const {
     const auto ours = engine_.current();
@@ -689,10 +782,8 @@ sql::deadline waiting_room::soon() const {
     return steady::now() + options_.statement_deadline;
 }
 
-/// SQLite has no time limit of its own for locks: a busy file is one for the next round.
 sql::deadline waiting_room::soon_for_a_write() const {
-    if (db_->speaks() != sql::dialect::sqlite) return soon();
-    return steady::now() + std::min<nanoseconds>(sqlite_lock_wait, options_.statement_deadline);
+    return strategy::soon_for_a_row(*db_, soon());
 }
 
 }  // namespace rowlock::detail

@@ -44,12 +44,17 @@ struct turn {
     const bool has_deadline;   ///< the lease will have one of its own
     std::chrono::steady_clock::time_point since = std::chrono::steady_clock::now();
 
-    bool contended = false;  ///< the lease was just handed to another: there is no hurry
+    bool contended = false;     ///< the lease was just handed to another: there is no hurry
+    bool holds_others = false;  ///< its thread may be part of a circle
 
     state now = state::asked;
     bool giving_up = false;
     bool left = false;
     std::int64_t position = 0;  ///< as last seen; 0: not yet
+    /// When it had last moved, by the room's clock, and how long each step of the line took since
+    /// the look before: of the room's thread alone.
+    std::chrono::nanoseconds moved_at{0};
+    std::chrono::nanoseconds step{0};
     std::shared_ptr<grant> granted{};
     std::optional<error> failure{};
     std::condition_variable_any changed{};

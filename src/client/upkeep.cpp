@@ -97,7 +97,7 @@ sql::deadline engine::heartbeat_deadline(const session& ours) const {
 }
 
 sql::connection& engine::heartbeat_connection(sql::deadline until) {
-    if (heartbeat_db_ && !heartbeat_db_->alive()) {
+    if (heartbeat_db_ && (!heartbeat_db_->alive() || heartbeat_db_->discarded())) {
         heartbeat_db_.reset();
         heartbeat_connected_ = false;
     }
@@ -139,6 +139,8 @@ void engine::compare_with_database(session& ours, sql::deadline until) {
     // Taken before the rows are read: a grant that is newer than the read is not judged by it.
     const auto held = ours.held();
     auto& db = *heartbeat_db_;
+    // Places first: one that is served before it is given up is among the leases then.
+    give_up_strays(ours, until);
     const auto rows = protocol_.leases_of(db, ours.id(), until);
     for (const auto& row : rows) {
         if (ours.knows(row.grant_id)) continue;
@@ -155,27 +157,37 @@ void engine::compare_with_database(session& ours, sql::deadline until) {
     for (const auto& granted : held) {
         const bool there = std::ranges::any_of(
             rows, [&](const auto& row) { return row.grant_id == granted->grant_id; });
-        if (!there && lose(*granted, loss_reason::forced_release)) ours.forget(granted->grant_id);
+        if (!there && lose(*granted, loss_reason::forced_release)) give_up(ours, *granted);
     }
-    give_up_strays(ours, until);
 }
 
-/// Places at which nobody waits any more, put there by a statement that came late. One that was
-/// merely over between the read and the look at what we know is not there the second time.
+/// A grant that the table denies. If a crash lost the hand-over the place is back that it came
+/// from, and would be served to nobody: one of the two is there, and one look finds it.
+void engine::give_up(session& ours, const grant& lost) noexcept {
+    try {
+        if (!lost.queued) return ours.forget(lost.grant_id);
+        ours.remember({lost.name, lost.grant_id, clock_.now(), true, true});
+        poke_heartbeat();
+    } catch (...) {
+        // No memory. A comparison with the database finds it.
+        ours.forget(lost.grant_id);
+        compare_wanted_ = true;
+    }
+}
+
+/// Places at which nobody waits any more: put there by a statement that came late, or back there
+/// because a crash lost the hand-over that had served them. One that was merely over between the
+/// read and the look at what we know is not there to be given up.
 void engine::give_up_strays(session& ours, sql::deadline until) {
-    const auto unknown = [&] {
-        auto places = queue_.places_of(*heartbeat_db_, ours.id(), until).waiting;
-        std::erase_if(places, [&](const auto& each) {
-            return ours.knows(each.grant_id) || ours.is_unresolved(each.grant_id);
-        });
-        return places;
-    };
-    const auto before = unknown();
-    if (before.empty()) return;
-    for (const auto& place : unknown()) {
-        const bool again = std::ranges::any_of(
-            before, [&](const auto& each) { return each.grant_id == place.grant_id; });
-        if (again) give_back(ours, place.name, place.grant_id);
+    for (const auto& place : queue_.places_of(*heartbeat_db_, ours.id(), until).waiting) {
+        if (ours.knows(place.grant_id) || ours.is_unresolved(place.grant_id)) continue;
+        const std::array<std::int64_t, 1> id{place.grant_id};
+        if (queue_.cancel(*heartbeat_db_, id, until).empty()) continue;
+        look_for_waiters(place.name);
+        events_.post({.kind = event_kind::resolved,
+                      .name = place.name,
+                      .session = ours.id(),
+                      .message = "a place at which nobody waited was given up"});
     }
 }
 

@@ -8,6 +8,8 @@
 
 #include <errno.h>
 
+#include <algorithm>
+
 namespace rowlock::detail {
 namespace {
 
@@ -26,9 +28,10 @@ client_options validated(client_options options) {
             "heartbeat and margin may not be negative; 0 means ttl/3 and ttl/6");
     if (options.heartbeat == 0ms) options.heartbeat = options.ttl / 3;
     if (options.margin == 0ms) options.margin = options.ttl / 6;
-    require(options.heartbeat + options.margin < options.ttl,
+    require(options.heartbeat < options.ttl && options.margin < options.ttl - options.heartbeat,
             "heartbeat + margin must be less than ttl");
-    require(options.poll_interval > 0ms, "poll_interval must be positive");
+    require(options.poll_interval > 0ms && options.poll_interval <= 24h,
+            "poll_interval must be positive and at most one day");
     require(options.wake_ups <= wake_ups::polling, "wake_ups must be automatic or polling");
     require(options.deadlock_detection <= deadlock_detection::by_client,
             "deadlock_detection must be off, by_thread or by_client");
@@ -44,6 +47,8 @@ client_options validated(client_options options) {
                 options.retry.max_backoff >= 0ms && options.retry.total >= 0ms &&
                 options.retry.jitter >= 0 && options.retry.jitter <= 1,
             "retry: attempts must be at least 1, times not negative, jitter from 0 to 1");
+    // For ever is more than a clock can be put forward by.
+    options.retry.max_backoff = std::min<std::chrono::milliseconds>(options.retry.max_backoff, 24h);
     if (options.program.empty()) options.program = program_invocation_short_name;
     if (options.reaper) {
         options.reaper->schema = options.schema;

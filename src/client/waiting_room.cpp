@@ -15,6 +15,8 @@ using namespace std::chrono_literals;
 
 /// A release costs its caller nothing for this: the looks of one moment share a statement.
 constexpr nanoseconds together = 1ms;
+/// Of a place in a line that moves.
+constexpr nanoseconds first_look = 250ms;
 
 }  // namespace
 
@@ -76,10 +78,14 @@ bool waiting_room::wait(const std::shared_ptr<turn>& which, steady::time_point u
     constexpr auto patience = 40ms;
     constexpr auto very_long = std::chrono::hours{24 * 365 * 10};
     const auto over = [&] { return which->over(); };
+    // Whoever is told need not look, but for what nobody tells: a dead holder, a circle.
+    const bool later = which->contended && hears_ && !which->holds_others;
+    if (later) report_place(*which, 0);
     guard lock{mutex_};
     const auto end = std::min(until, steady::now() + very_long);
     if (which->contended) {
-        const auto over_soon = std::min<steady::time_point>(end, steady::now() + rush);
+        const auto over_soon =
+            std::min<steady::time_point>(end, steady::now() + (later ? first_look : rush));
         if (which->changed.wait_until(lock, stop, over_soon, over)) return true;
         poll_wanted_ = true;
         poke();
@@ -91,6 +97,16 @@ bool waiting_room::wait(const std::shared_ptr<turn>& which, steady::time_point u
     if (which->changed.wait_for(lock, patience, over)) return true;
     which->left = true;
     return false;
+}
+
+void waiting_room::report_place(const turn& which, std::int64_t position) {
+    if (!options_.on_event) return;
+    engine_.report(
+        {.kind = event_kind::waiting,
+         .name = which.name,
+         .session = which.ours->id(),
+         .position = position,
+         .waited = std::chrono::duration_cast<microseconds>(steady::now() - which.since)});
 }
 
 void waiting_room::handed_over(const strategy::handed_over& next) {
@@ -107,6 +123,11 @@ void waiting_room::handed_over(const strategy::handed_over& next) {
         }
     }
     serve(which, next.token, engine_.clock().now(), std::nullopt);
+    if (!hears_) return;
+    const guard lock{mutex_};
+    if (!which->granted) return;
+    told_.push_back({which, which->granted, next.token, now() + rush, true});
+    poke();
 }
 
 void waiting_room::look(std::string_view name) {

@@ -107,13 +107,15 @@ private:
         std::shared_ptr<turn> which;
         std::shared_ptr<grant> granted;  ///< null: it is not believed before it is verified
         std::int64_t token = 0;
-        nanoseconds at;  ///< when to verify it
+        nanoseconds at{0};     ///< when to verify it
+        bool durably = false;  ///< its commit may not have reached the disk
     };
 
     // --- waiting_room.cpp
     void plan(agenda& list, std::string name, due when);
     void serve(const std::shared_ptr<turn>& which, std::int64_t token, nanoseconds sent,
                std::optional<std::int64_t> deadline_us);
+    void report_place(const turn& which, std::int64_t position);
     void end(turn& which, turn::state how, std::optional<error> why = {});
     void poke() const noexcept { alarm_.poke(); }
     [[nodiscard]] nanoseconds now() const noexcept { return clock_.now(); }
@@ -152,6 +154,10 @@ private:
     void give_way(const strategy::deadlock_found& circle, session& ours);
     [[nodiscard]] nanoseconds poll_due() const;
     void pace();
+    void look_away();
+    [[nodiscard]] nanoseconds till_our_turn(const turn& which) const;
+    [[nodiscard]] bool watch_closely(bool wanted);
+    void reckon(turn& which, std::int64_t position) const;
     [[nodiscard]] bool is_asleep() const;
     void let_sleep();
     [[nodiscard]] bool shut_gate_for(std::int64_t session);
@@ -168,7 +174,6 @@ private:
     std::shared_ptr<void> subscription_;  ///< to the hand-moved clock
 
     mutable std::mutex mutex_;
-    bool closing_ = false;
     std::unordered_map<std::int64_t, std::shared_ptr<turn>> turns_;  ///< by grant id
     std::vector<std::shared_ptr<turn>> cancels_;
     agenda hand_on_;  ///< names to run grant_next for
@@ -178,19 +183,22 @@ private:
     std::unique_ptr<sleeper> sleeper_;  ///< where one is needed, from the first wait on
     bool sleep_began_ = false;          ///< and what was said meanwhile was not heard
     bool poll_wanted_ = false;
+    bool closing_ = false;
     nanoseconds poll_at_ = service::alarm::never;
 
     std::atomic<bool> stopping_{false};
     std::atomic<bool> connected_{false};
+    std::atomic<bool> hears_{false};  ///< a grant is told, it need not be looked for
 
     // Of the thread alone.
     std::unique_ptr<sql::connection> db_;
     sql::notifications* notifications_ = nullptr;
     bool may_listen_;
     bool may_sleep_;
+    bool pooler_known_ = false;
+    bool told_by_name_ = false;      ///< of our latest turn, rather than finding it
     std::int64_t gate_ = 0;          ///< that this connection holds shut, 0: none …
     std::int64_t gate_session_ = 0;  ///< … for a sleep of this session
-    bool pooler_known_ = false;
     std::int64_t listening_for_ = 0;
     nanoseconds last_poll_{0};
     nanoseconds poll_cost_{0};

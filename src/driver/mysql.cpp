@@ -198,7 +198,14 @@ private:
         bind(statement, what);
         ++round_trips_;
         const int affected = statement.executeUpdate();
-        if (affected == answers_rows) return table_of(statement);
+        if (affected == answers_rows) {
+            sql::result table = table_of(statement);
+            // Behind the rows of a compound statement comes its own end, or its error.
+            while (statement.getMoreResults()) {
+                const std::unique_ptr<::sql::ResultSet> rest{statement.getResultSet()};
+            }
+            return table;
+        }
         sql::result none;
         none.set_affected(affected);
         return none;
@@ -599,6 +606,7 @@ public:
     }
 
     [[nodiscard]] bool alive() const noexcept override { return worker_->alive(); }
+    [[nodiscard]] bool runs_compounds() const noexcept override { return true; }
     [[nodiscard]] std::uint64_t round_trips() const noexcept override {
         return worker_->round_trips();
     }

@@ -1,6 +1,7 @@
 #include "driver/lock_pause.hpp"
 #include "driver/placeholders.hpp"
 #include "driver/refusal.hpp"
+#include "driver/sqlite_mailbox.hpp"
 #include "driver/sqlite_watch.hpp"
 #include "driver/url.hpp"
 #include <rowlock/driver/sqlite.hpp>
@@ -255,25 +256,34 @@ public:
         return run(prepared.get());
     }
 
-    // Watches the file, whatever the channel.
-    void listen(std::string_view, sql::deadline until) override {
+    void listen(std::string_view channel, sql::deadline until) override {
         begin_call(until);
-        if (watch_) return;
-        const char* const path = sqlite3_db_filename(handle_, "main");
-        if (path == nullptr || *path == '\0') {
-            throw error{errc::unsupported, "a database in memory cannot be watched for changes"};
+        if (!watch_) watch_file(until);
+        if (mailbox_ && mailbox_->channel() == channel) return;
+        if (mailbox_) watch_->no_longer(mailbox_->descriptor());
+        mailbox_.reset();
+        struct stat file = {};
+        if (channel.empty() || ::stat(path_of_file(), &file) != 0) return;
+        try {
+            mailbox_ = std::make_unique<mailbox>(file, channel);
+            watch_->also(mailbox_->descriptor());
+        } catch (const error&) {
+            // The watch does without.
         }
-        struct statfs found = {};
-        if (::statfs(path, &found) == 0 && is_network(static_cast<std::uint32_t>(found.f_type))) {
-            throw error{errc::unsupported,
-                        where_ +
-                            " is on a network file system, which does not tell what other "
-                            "hosts change"};
-        }
-        (void)data_version(until);  // opens the log, and makes it if there is none
-        auto made = std::make_unique<file_watch>(path, where_);
-        seen_ = data_version(until);
-        watch_ = std::move(made);
+    }
+
+    bool tell(std::string_view channel, std::string_view payload) noexcept override {
+        const char* const path = path_of_file();
+        struct stat file = {};
+        if (path == nullptr || ::stat(path, &file) != 0) return false;
+        return post(file, channel, payload);
+    }
+
+    void want_changes(bool wanted) override {
+        if (!watch_ || in_other_process() || wanted != watch_->resting()) return;
+        if (!wanted) return watch_->rest();
+        watch_->resume(where_);
+        blind_ = true;  // a commit that was being written shows only later
     }
 
     [[nodiscard]] int descriptor() const noexcept override {
@@ -286,6 +296,14 @@ public:
             return {};
         }
         require_usable();
+        std::vector<sql::notification> said;
+        if (mailbox_) {
+            for (auto& text : mailbox_->take()) {
+                said.push_back({std::string{mailbox_->channel()}, std::move(text)});
+            }
+        }
+        // What was said is about what was just committed: no need to look for that commit first.
+        if (!said.empty() || watch_->resting()) return said;
         const auto now = steady_clock::now();
         if (!watch_->may_look(now)) return {};
         // What a look that failed might have shown counts as not looked for yet.
@@ -338,6 +356,28 @@ private:
         if (in_other_process()) throw in_a_child();
         if (!alive_) throw driver::already_dead();
         require_same_file();
+    }
+
+    [[nodiscard]] const char* path_of_file() const noexcept {
+        return sqlite3_db_filename(handle_, "main");
+    }
+
+    void watch_file(sql::deadline until) {
+        const char* const path = path_of_file();
+        if (path == nullptr || *path == '\0') {
+            throw error{errc::unsupported, "a database in memory cannot be watched for changes"};
+        }
+        struct statfs found = {};
+        if (::statfs(path, &found) == 0 && is_network(static_cast<std::uint32_t>(found.f_type))) {
+            throw error{errc::unsupported,
+                        where_ +
+                            " is on a network file system, which does not tell what other "
+                            "hosts change"};
+        }
+        (void)data_version(until);  // opens the log, and makes it if there is none
+        auto made = std::make_unique<file_watch>(path, where_);
+        seen_ = data_version(until);
+        watch_ = std::move(made);
     }
 
     // Whether somebody else has committed since the last look. In rollback mode (a borrowed handle)
@@ -518,8 +558,9 @@ private:
     bool alive_ = true;
     std::uint64_t round_trips_ = 0;
     std::unique_ptr<file_watch> watch_;
-    std::int64_t seen_ = 0;  // data_version() at the last look
-    bool blind_ = false;     // the last look has failed
+    std::unique_ptr<mailbox> mailbox_;  // closed before the watch it is a part of
+    std::int64_t seen_ = 0;             // data_version() at the last look
+    bool blind_ = false;                // the last look has failed
     std::unordered_map<std::uint64_t, statement_handle> kept_;
 };
 

@@ -70,6 +70,38 @@ file_watch::~file_watch() {
     close_all();
 }
 
+void file_watch::also(int other) const noexcept {
+    epoll_event wanted{.events = EPOLLIN, .data = {}};
+    (void)::epoll_ctl(epoll_, EPOLL_CTL_ADD, other, &wanted);
+}
+
+void file_watch::no_longer(int other) const noexcept {
+    (void)::epoll_ctl(epoll_, EPOLL_CTL_DEL, other, nullptr);
+}
+
+void file_watch::rest() noexcept {
+    if (resting_) return;
+    resting_ = true;
+    listen_to_writers(false);
+    wake_at({});
+    drop_watches();
+}
+
+void file_watch::resume(const std::string& where) {
+    if (!resting_) return;
+    (void)watch_files();
+    if (file_ < 0 || log_failure_ != 0) {
+        const int number = log_failure_ != 0 ? log_failure_ : errno;
+        drop_watches();
+        throw no_watch(where, number);
+    }
+    resting_ = false;
+    pending_since_.reset();
+    deaf_until_ = {};
+    listen_to_writers(true);
+    wake_at(std::chrono::steady_clock::now());  // to be looked at once
+}
+
 bool file_watch::was_written() {
     alignas(inotify_event) std::array<char, 4096> buffer{};
     bool any = false;
@@ -130,6 +162,13 @@ bool file_watch::watch_files() {
     log_ = log;
     file_ = file;
     return fresh;
+}
+
+void file_watch::drop_watches() noexcept {
+    for (int* const watch : {&log_, &file_}) {
+        if (*watch >= 0) (void)::inotify_rm_watch(inotify_, *watch);
+        *watch = -1;
+    }
 }
 
 void file_watch::listen_to_writers(bool listen) {

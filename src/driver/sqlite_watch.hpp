@@ -29,6 +29,19 @@ public:
 
     [[nodiscard]] int descriptor() const noexcept { return epoll_; }
 
+    /// The descriptor turns readable if this one is, too.
+    void also(int other) const noexcept;
+    /// To be called before that one is closed: a forked child may have it open as well, and then
+    /// closing it here would end nothing.
+    void no_longer(int other) const noexcept;
+    /// Ends the watch, so that a commit costs nobody anything: whoever writes does work for each
+    /// watch, at each write. The descriptor stays.
+    void rest() noexcept;
+    /// Begins it again. What was written meanwhile is to be looked for.
+    /// @throws error errc::unsupported if no watch is left
+    void resume(const std::string& where);
+    [[nodiscard]] bool resting() const noexcept { return resting_; }
+
     /// Whether the file may be looked at now. If not, the descriptor says when.
     [[nodiscard]] bool may_look(time_point now) const noexcept { return now >= deaf_until_; }
     /// To be called before a look: whether something was written since the last call.
@@ -40,6 +53,7 @@ public:
 
 private:
     bool watch_files();
+    void drop_watches() noexcept;
     void listen_to_writers(bool listen);
     void wake_at(std::optional<time_point> when) const;
     void close_all() noexcept;
@@ -53,6 +67,7 @@ private:
     int log_ = -1;
     int log_failure_ = 0;  ///< why there is none, other than that there is no log
     bool listening_ = true;
+    bool resting_ = false;
     /// The first write that no look has shown; the latest write.
     std::optional<time_point> pending_since_;
     time_point last_written_{};

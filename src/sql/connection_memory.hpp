@@ -16,6 +16,7 @@ namespace rowlock::sql {
 /// What is learnt of a connection when it is first needed, and known as long as it lives.
 struct connection_memory {
     std::optional<server_facts> facts;         ///< facts_of()
+    bool refuses_compounds = false;            ///< MariaDB before 10.6
     changed_settings settings;                 ///< limit_idle_time()
     std::shared_ptr<strategy::row_keys> keys;  ///< strategy::row_keys::of()
 };

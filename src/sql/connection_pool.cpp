@@ -7,9 +7,17 @@
 #include <utility>
 
 namespace rowlock::sql {
+namespace {
+
+/// A statement that reads takes less.
+constexpr std::chrono::milliseconds brief{5};
+
+}  // namespace
 
 connection_pool::borrowed::~borrowed() {
-    if (db_) pool_->give_back(std::move(db_), std::move(mark_), keep_);
+    if (!db_) return;
+    if (brief_) pool_->returned_briefly_lent();
+    pool_->give_back(std::move(db_), std::move(mark_), keep_);
 }
 
 void connection_pool::borrowed::reconnect(deadline until) {
@@ -33,6 +41,10 @@ connection_pool::borrowed connection_pool::take(std::size_t budget, deadline pla
         if (!freed_.wait_until(lock, place_until, [&] { return in_use_ < budget; })) {
             throw error{errc::timed_out, how_.when_full};
         }
+        if (idle_.empty() && lent_briefly_ > 0) {
+            // It is back sooner than another would be connected, and it knows our statements.
+            freed_.wait_for(lock, brief, [&] { return !idle_.empty() || lent_briefly_ == 0; });
+        }
         waited = std::chrono::steady_clock::now() - start;
         idle_.reserve(in_use_ + idle_.size() + 1);  // so that give_back() cannot fail
         expired = stale();
@@ -51,6 +63,16 @@ connection_pool::borrowed connection_pool::take(std::size_t budget, deadline pla
         freed_.notify_all();
         throw;
     }
+}
+
+std::optional<connection_pool::borrowed> connection_pool::take_idle() {
+    const std::lock_guard lock{mutex_};
+    if (idle_.empty()) return std::nullopt;
+    idle found = std::move(idle_.back());
+    idle_.pop_back();
+    ++in_use_;
+    ++lent_briefly_;
+    return borrowed{*this, std::move(found.db), std::move(found.mark), true, {}, true};
 }
 
 std::unique_ptr<connection> connection_pool::make(deadline until) const {
@@ -84,6 +106,11 @@ void connection_pool::give_back(std::unique_ptr<connection> db, std::string mark
         freed_.notify_all();
     }
     if (broken && how_.on_broken) how_.on_broken();
+}
+
+void connection_pool::returned_briefly_lent() noexcept {
+    const std::lock_guard lock{mutex_};
+    --lent_briefly_;
 }
 
 std::vector<connection_pool::idle> connection_pool::stale() {

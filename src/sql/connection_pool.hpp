@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -35,12 +36,13 @@ public:
     class borrowed {
     public:
         borrowed(connection_pool& pool, std::unique_ptr<connection> db, std::string mark,
-                 bool reused, std::chrono::steady_clock::duration waited)
+                 bool reused, std::chrono::steady_clock::duration waited, bool brief = false)
             : pool_{&pool},
               db_{std::move(db)},
               mark_{std::move(mark)},
               reused_{reused},
-              waited_{waited} {}
+              waited_{waited},
+              brief_{brief} {}
         borrowed(borrowed&&) noexcept = default;
         borrowed& operator=(borrowed&&) = delete;
         ~borrowed();
@@ -73,11 +75,14 @@ public:
         bool reused_;
         bool keep_ = true;
         std::chrono::steady_clock::duration waited_;
+        bool brief_;
     };
 
     /// Waits for one of `budget` places until `place_until`, then connects if none is idle.
     /// @throws error errc::timed_out if none came free; those of connecting
     [[nodiscard]] borrowed take(std::size_t budget, deadline place_until, deadline until);
+    /// One that is idle, for a statement that is soon over, or nothing: no waiting, no connecting.
+    [[nodiscard]] std::optional<borrowed> take_idle();
     /// A connection outside the budget.
     [[nodiscard]] std::unique_ptr<connection> make(deadline until) const;
 
@@ -92,6 +97,7 @@ private:
         std::chrono::steady_clock::time_point since;
     };
 
+    void returned_briefly_lent() noexcept;
     void give_back(std::unique_ptr<connection> db, std::string mark, bool keep) noexcept;
     /// Those idle for too long, to be destroyed without the mutex.
     [[nodiscard]] std::vector<idle> stale();
@@ -101,6 +107,7 @@ private:
     std::condition_variable freed_;
     std::vector<idle> idle_;  ///< the last one was used last
     std::size_t in_use_ = 0;
+    std::size_t lent_briefly_ = 0;  ///< of those in use
 };
 
 }  // namespace rowlock::sql

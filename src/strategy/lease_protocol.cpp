@@ -1,5 +1,6 @@
 #include "strategy/lease_protocol.hpp"
 
+#include "sql/server_facts.hpp"
 #include "strategy/run_statement.hpp"
 #include "strategy/transaction_scope.hpp"
 #include <rowlock/error.hpp>
@@ -24,12 +25,13 @@ look read_look(const sql::result& row) {
     seen.holder_expired = row.integer(0, 7) != 0;
     seen.remaining = microseconds{row.maybe_integer(0, 8).value_or(0)};
     seen.waited = row.integer(0, 9) != 0;
+    seen.promised = row.integer(0, 9) == 2;
     return seen;
 }
 
 attempt judge(const look& seen, bool barging) {
     if (!seen.session_live) return {attempt::outcome::session_dead, 0, seen};
-    if (!seen.free || (seen.waited && !barging)) return {attempt::outcome::held, 0, seen};
+    if (!seen.takeable(barging)) return {attempt::outcome::held, 0, seen};
     return {attempt::outcome::contested, 0, seen};
 }
 
@@ -69,15 +71,14 @@ void set_up_mysql(sql::connection& db, milliseconds statement_deadline, sql::dea
         return std::to_string(
             std::max<std::int64_t>(1, std::chrono::ceil<std::chrono::seconds>(time).count()));
     };
-    const auto version = db.query("select version()", until);
-    const bool mariadb = version.text(0, 0).find("MariaDB") != std::string_view::npos;
+    const bool mariadb = sql::facts_of(db, until).mariadb;
     // Isolation as the protocol is proved; time zone for SYSDATE; strict mode so that nothing is
-    // cut off in silence. max_execution_time bounds only SELECT on MySQL, there lock waits are
-    // bounded.
+    // cut off in silence; no chained transactions, or what follows a COMMIT would never be
+    // committed. max_execution_time bounds only SELECT on MySQL, there lock waits are bounded.
     db.query("set session transaction isolation level read committed", until);
     db.query(
         "set session time_zone = '+00:00', sql_mode = 'STRICT_ALL_TABLES', autocommit = 1, "
-        "innodb_lock_wait_timeout = " +
+        "completion_type = 0, innodb_lock_wait_timeout = " +
             whole_seconds(statement_deadline) +
             (mariadb ? ", max_statement_time = " + whole_seconds(statement_deadline) +
                            ", idle_transaction_timeout = " + whole_seconds(statement_deadline)

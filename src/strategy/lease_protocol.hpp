@@ -44,6 +44,11 @@ struct look {
     bool holder_expired = false;             ///< but not ended: end it, then take the lease
     std::chrono::microseconds remaining{0};  ///< until the holder expires
     bool waited = false;                     ///< free, but somebody live stands in its queue
+    bool promised = false;                   ///< to whom the next token is promised: nobody passes
+    /// Whether an acquire would have a chance.
+    [[nodiscard]] bool takeable(bool barging) const {
+        return free && !promised && (barging || !waited);
+    }
 };
 
 struct attempt {

@@ -1,13 +1,19 @@
 #include "strategy/queue_protocol.hpp"
 
+#include "sql/server_facts.hpp"
 #include "strategy/run_statement.hpp"
 #include "strategy/transaction_scope.hpp"
 #include "strategy/wait_graph.hpp"
+#include "strategy/wake_up.hpp"
 #include <rowlock/error.hpp>
+#include <rowlock/sql/notifications.hpp>
 
 #include <algorithm>
 #include <array>
+#include <iterator>
+#include <map>
 #include <set>
+#include <utility>
 
 namespace rowlock::strategy {
 namespace {
@@ -76,6 +82,48 @@ std::optional<handed_over> read_handed_over(const sql::result& row, std::size_t 
                        row.integer(0, column + 2)};
 }
 
+/// How many tickets before the one served last a look into a queue begins: fragment in_line.
+constexpr std::int64_t looks_back = 256;
+
+/// The rows of settle: one of them may be promised the next token, and comes first. If the one
+/// behind it was overtaken by it so far that no look would find it, it is promised nothing: a
+/// promise to whom nobody finds would keep all others waiting, and nobody would serve it.
+std::optional<next_in_line> read_next_in_line(const sql::result& rows) {
+    std::map<std::pair<bool, std::int64_t>, std::size_t> line;
+    const auto promised = rows.maybe_integer(0, 3);
+    for (std::size_t row = 0; row < rows.rows(); ++row) {
+        if (rows.is_null(row, 4)) continue;
+        line.try_emplace({rows.integer(row, 6) != promised, rows.integer(row, 4)}, row);
+    }
+    if (line.empty()) return std::nullopt;
+    const std::size_t row = line.begin()->second;
+    const auto text = [&](std::size_t column) {
+        return rows.is_null(row, column) ? std::string{} : std::string{rows.text(row, column)};
+    };
+    next_in_line next{.ticket = rows.integer(row, 4),
+                      .session = rows.integer(row, 5),
+                      .grant_id = rows.integer(row, 6),
+                      .thread = text(7),
+                      .note = text(8),
+                      .deadline_us = rows.maybe_integer(row, 9),
+                      .alive = microseconds{rows.integer(row, 10)},
+                      .promised = rows.integer(row, 6) == promised,
+                      .after = {},
+                      .looks_from = rows.maybe_integer(row, 2)};
+    if (line.size() > 1) {
+        const std::size_t behind = std::next(line.begin())->second;
+        if (rows.integer(behind, 4) > next.ticket - looks_back)
+            next.after = rows.integer(behind, 6);
+    }
+    return next;
+}
+
+/// The ticket was cancelled while pass_on waited for it, which rolled all of it back.
+bool has_gone(const error& failure) {
+    return failure.sqlstate() == "22P02" &&
+           failure.server_message().find("rowlock: the waiter has gone") != std::string::npos;
+}
+
 /// Those who lose a race look again; each time somebody else got on. The deadline bounds it.
 void check_time(sql::deadline until) {
     if (std::chrono::steady_clock::now() < until) return;
@@ -84,13 +132,16 @@ void check_time(sql::deadline until) {
                 "and again"};
 }
 
+error no_token_floor() {
+    return {errc::schema_outdated,
+            "the token floor's row is missing: restore it with `rowlock migrate`'s SQL"};
+}
+
 /// The row of the statement next_waiter.
 class queue_look {
 public:
     explicit queue_look(sql::result row) : row_{std::move(row)} {
-        if (!row_.empty()) return;
-        throw error{errc::schema_outdated,
-                    "the token floor's row is missing: restore it with `rowlock migrate`'s SQL"};
+        if (row_.empty()) throw no_token_floor();
     }
 
     [[nodiscard]] bool present() const { return row_.integer(0, 1) != 0; }
@@ -126,6 +177,44 @@ private:
 
     sql::result row_;
 };
+
+/// An error in a compound statement that has a transaction in it, of which it leaves nothing.
+/// @throws failure, or errc::outcome_unknown if it may have come after the COMMIT
+[[noreturn]] void end_compound(sql::connection& db, const error& failure) {
+    constexpr int query_interrupted = 1317;
+    constexpr int statement_timeout = 1969;
+    roll_back(db);
+    // These come while it waits for the lease's row. Others may leave a user-level lock behind.
+    const bool waited = failure.kind() == errc::deadlock || failure.native_code() == 1205;
+    if (!waited) db.discard();
+    const int code = failure.native_code();
+    if (code != query_interrupted && code != statement_timeout) throw failure;
+    throw error{
+        errc::outcome_unknown,
+        std::string{"a hand-over was interrupted and may have been committed: "} + failure.what()};
+}
+
+/// Nothing: the server knows no compound statements.
+std::optional<release_outcome> hand_over_at_once(sql::connection& db,
+                                                 const dialect::statements& sql,
+                                                 std::string_view name, std::int64_t session,
+                                                 std::int64_t grant_id, sql::deadline until) {
+    const int may_wake = sql::facts_of(db, until).galera ? 0 : 1;
+    for (;; check_time(until)) {
+        sql::result row;
+        try {
+            row = run(db, *sql.hand_over_compound, until, name, session, grant_id, may_wake);
+        } catch (const error& failure) {
+            if (sql::refused_compound(db, failure)) return std::nullopt;
+            end_compound(db, failure);
+        }
+        if (row.is_null(0, 0)) throw no_token_floor();
+        if (row.integer(0, 0) == 0) continue;  // that waiter has given up
+        auto next = read_handed_over(row, 2);
+        if (next) next->woken = row.integer(0, 5) != 0;
+        return release_outcome{row.integer(0, 1) != 0, next};
+    }
+}
 
 void restore_lease(sql::connection& db, const dialect::statements& sql, std::string_view name,
                    sql::deadline until) {
@@ -210,15 +299,25 @@ std::optional<queue_grant> queue_protocol::served(sql::connection& db, std::stri
 std::vector<served_place> queue_protocol::served_of(sql::connection& db, std::int64_t session,
                                                     std::span<const std::string> names,
                                                     sql::deadline until) const {
-    std::vector<served_place> found;
+    const auto& sql = leases_.sql();
     const std::array first{value{session}};
-    for_each_list(db, *leases_.sql().served_of, first, names, until, [&](const sql::result& rows) {
-        for (std::size_t row = 0; row < rows.rows(); ++row) {
-            found.push_back(
-                {rows.integer(row, 0), {rows.integer(row, 1), rows.maybe_integer(row, 2)}});
-        }
-    });
-    return found;
+    const auto look = [&](const sql::statement& what) {
+        std::vector<served_place> found;
+        for_each_list(db, what, first, names, until, [&](const sql::result& rows) {
+            for (std::size_t row = 0; row < rows.rows(); ++row) {
+                found.push_back(
+                    {rows.integer(row, 0), {rows.integer(row, 1), rows.maybe_integer(row, 2)}});
+            }
+        });
+        return found;
+    };
+    if (!sql::runs_compounds(db, until)) return look(*sql.served_of);
+    try {
+        return look(*sql.served_of_compound);
+    } catch (const error& failure) {
+        if (!sql::refused_compound(db, failure)) throw;
+        return look(*sql.served_of);
+    }
 }
 
 std::optional<handed_over> queue_protocol::grant_next(sql::connection& db, std::string_view name,
@@ -263,12 +362,50 @@ release_outcome queue_protocol::release(sql::connection& db, std::string_view na
         }
         contended = true;
     }
+    if (contended && sql.hand_over_compound && sql::runs_compounds(db, until)) {
+        if (const auto done = hand_over_at_once(db, sql, name, session, grant_id, until)) {
+            return *done;
+        }
+    }
     for (; contended; check_time(until)) {
         const queue_look seen{run(db, *sql.next_waiter, until, name)};
         if (!seen.is_grant(session, grant_id) || !seen.waited()) break;
         if (auto next = seen.give(db, sql, name, until)) return {true, next};
     }
     return {leases_.release(db, name, session, grant_id, until), std::nullopt};
+}
+
+std::optional<settled_grant> queue_protocol::settle(sql::connection& db, std::string_view name,
+                                                    std::int64_t session, std::int64_t grant_id,
+                                                    bool durably, sql::deadline until) const {
+    const auto& sql = leases_.sql();
+    if (!sql.settle) {
+        const auto granted = served(db, name, session, grant_id, until);
+        if (!granted) return std::nullopt;
+        return settled_grant{*granted, std::nullopt};
+    }
+    const auto rows = run(db, *sql.settle, until, name, session, grant_id, durably ? 1 : 0);
+    if (rows.empty()) return std::nullopt;
+    return settled_grant{{rows.integer(0, 0), rows.maybe_integer(0, 1)}, read_next_in_line(rows)};
+}
+
+std::optional<handed_over> queue_protocol::pass_on(sql::connection& db, std::string_view name,
+                                                   std::int64_t session, std::int64_t grant_id,
+                                                   const next_in_line& next,
+                                                   bool may_be_asynchronous,
+                                                   sql::deadline until) const {
+    const bool asynchronous = next.promised && may_be_asynchronous && db.keeps_session_state();
+    try {
+        const auto row =
+            run(db, *leases_.sql().pass_on, until, name, session, grant_id, next.ticket,
+                next.session, next.grant_id, text_or_null(next.thread), text_or_null(next.note),
+                next.deadline_us, asynchronous ? 1 : 0, next.after, next.looks_from);
+        if (row.empty()) return std::nullopt;
+        return handed_over{next.session, next.grant_id, row.integer(0, 0)};
+    } catch (const error& failure) {
+        if (!has_gone(failure)) throw;
+        return std::nullopt;
+    }
 }
 
 std::vector<std::string> queue_protocol::waited_for(sql::connection& db,
@@ -297,6 +434,21 @@ std::vector<deadlock_found> queue_protocol::deadlocks(sql::connection& db, std::
 
 std::string notification_channel(std::int64_t session) {
     return "rowlock_" + std::to_string(session);
+}
+
+void tell_served(sql::connection& db, const handed_over& next, sql::deadline until) noexcept {
+    if (next.woken) return;
+    try {
+        if (db.speaks() == sql::dialect::mysql) {
+            wake_up::wake(db, next.session, until);
+        } else if (db.speaks() == sql::dialect::sqlite && db.notifications() != nullptr) {
+            db.notifications()->tell(
+                notification_channel(next.session),
+                std::to_string(next.grant_id) + ' ' + std::to_string(next.token));
+        }
+    } catch (...) {
+        // The connection broke, or there is no memory. What was given is committed.
+    }
 }
 
 }  // namespace rowlock::strategy

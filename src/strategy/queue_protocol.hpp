@@ -23,6 +23,7 @@ struct handed_over {
     std::int64_t session;
     std::int64_t grant_id;
     std::int64_t token;
+    bool woken = false;  ///< the statement itself has ended this session's sleep (MariaDB)
 };
 
 /// What one of our places in a queue looks like.
@@ -55,8 +56,26 @@ struct release_outcome {
     std::optional<handed_over> next;  ///< given on in the same commit
 };
 
+/// The waiter whom a holder has seen behind it, and what giving it the lease takes.
+struct next_in_line {
+    std::int64_t ticket = 0;
+    std::int64_t session = 0;
+    std::int64_t grant_id = 0;
+    std::string thread{}, note{};
+    std::optional<std::int64_t> deadline_us{};
+    std::chrono::microseconds alive{0};   ///< what was left of its session
+    bool promised = false;                ///< the next token, durably: it may be told at once
+    std::optional<std::int64_t> after{};  ///< the grant id of the one behind it
+    std::optional<std::int64_t> looks_from{};
+};
+
+struct settled_grant {
+    queue_grant granted;
+    std::optional<next_in_line> next;
+};
+
 struct served_place {
-    std::int64_t grant_id;
+    std::int64_t grant_id = 0;
     queue_grant granted;
 };
 
@@ -115,12 +134,28 @@ public:
     /// Frees a lease, or gives it straight to the first waiter that the statement sees. If nobody
     /// was seen the caller looks again afterwards (waited_for), since a ticket may have been
     /// committed meanwhile.
-    /// @param contended whether waiters are to be expected. If so PostgreSQL hands over in one
-    /// round trip and MySQL in five. If not, all free the lease in one if nobody waits; should
-    /// somebody, PostgreSQL (a second) and SQLite hand over all the same, MySQL does not look and
-    /// frees it.
+    /// @param contended whether waiters are to be expected. If so PostgreSQL and MariaDB hand over
+    /// in one round trip and MySQL in five; MariaDB wakes the session that was served, too. If not,
+    /// all free the lease in one if nobody waits; should somebody, PostgreSQL (a second) and SQLite
+    /// hand over all the same, MySQL does not look and frees it.
     release_outcome release(sql::connection& db, std::string_view name, std::int64_t session,
                             std::int64_t grant_id, bool contended, sql::deadline until) const;
+
+    /// Whether a grant that we were told of is ours by the table; on PostgreSQL also who is next,
+    /// and what the release will build on becomes durable. One round trip; waits for the disk if
+    /// the grant was told before it was there (`durably`), or if its row promises the next token.
+    std::optional<settled_grant> settle(sql::connection& db, std::string_view name,
+                                        std::int64_t session, std::int64_t grant_id, bool durably,
+                                        sql::deadline until) const;
+
+    /// PostgreSQL: gives our lease to the one whom settle() has seen, sooner than release() finds
+    /// it. Nothing: it has gone or the lease is not ours; release() is the answer to both.
+    /// @param may_be_asynchronous whether we would see a crash of the server that loses the commit,
+    /// and repeat it: not behind a pooler, nor where another process may reclaim our leases
+    std::optional<handed_over> pass_on(sql::connection& db, std::string_view name,
+                                       std::int64_t session, std::int64_t grant_id,
+                                       const next_in_line& next, bool may_be_asynchronous,
+                                       sql::deadline until) const;
 
     /// Which of these names have a live waiter. Reads only, one round trip for each 16 names.
     std::vector<std::string> waited_for(sql::connection& db, std::span<const std::string> names,
@@ -140,8 +175,13 @@ private:
     const lease_protocol& leases_;
 };
 
-/// PostgreSQL: the channel on which grant_next and release notify a session; the payload is
-/// "<grant id> <token>".
+/// The channel on which PostgreSQL's statements notify a session, and tell_served does on SQLite.
+/// The payload is "<grant id> <token>", with a third word 1 if the commit may not be on disk yet.
 [[nodiscard]] std::string notification_channel(std::int64_t session);
+
+/// Tells who was served, where the statement that served it did not: by mail past all others who
+/// watch the file (SQLite), by wake_up::wake (MySQL; one round trip). A hint: it says nothing that
+/// is not in the tables, and is read there before it is believed.
+void tell_served(sql::connection& db, const handed_over& next, sql::deadline until) noexcept;
 
 }  // namespace rowlock::strategy

@@ -7,11 +7,20 @@
 
 namespace rowlock::strategy {
 
+/// Ends a transaction that may be open on a connection of our own. One that could not be rolled
+/// back is discarded: the next statement on it would seem to succeed and never be committed.
+inline void roll_back(sql::connection& db) noexcept {
+    if (!db.alive()) return;
+    try {
+        // Not the caller's deadline: that may be what ended the transaction.
+        db.query("rollback", std::chrono::steady_clock::now() + std::chrono::seconds{1});
+    } catch (...) {
+        db.discard();
+    }
+}
+
 /// A short transaction on a connection of our own: rolled back unless committed. On SQLite it takes
 /// the write lock at once, since a read that becomes a write later may fail with BUSY at any time.
-///
-/// A connection that could not be rolled back is discarded: the next statement on it would seem to
-/// succeed and never be committed.
 class transaction_scope {
 public:
     transaction_scope(sql::connection& db, sql::deadline until) : db_{db} {
@@ -20,13 +29,7 @@ public:
     transaction_scope(const transaction_scope&) = delete;
     transaction_scope& operator=(const transaction_scope&) = delete;
     ~transaction_scope() {
-        if (done_ || !db_.alive()) return;
-        try {
-            // Not the caller's deadline: that may be what ended the transaction.
-            db_.query("rollback", std::chrono::steady_clock::now() + std::chrono::seconds{1});
-        } catch (...) {
-            db_.discard();
-        }
+        if (!done_) roll_back(db_);
     }
 
     void commit(sql::deadline until) {

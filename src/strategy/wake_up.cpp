@@ -20,6 +20,10 @@ std::string lock_of_session(std::int64_t session) {
     return "'rowlock_wake_" + std::to_string(session) + "'";
 }
 
+std::string lock_of_serving(std::int64_t session) {
+    return "'rowlock_serve_" + std::to_string(session) + "'";
+}
+
 std::string lock_of_gate(std::int64_t gate) {
     return "'rowlock_gate_" + std::to_string(gate) + "'";
 }
@@ -48,6 +52,8 @@ void prepare_to_sleep(sql::connection& db, std::int64_t session, sql::deadline u
     db.query(sql::facts_of(db, until).mariadb ? "set session max_statement_time = 0"
                                               : "set session max_execution_time = 0",
              until);
+    // One that cannot read behind this lock is not to be woken early: it keeps the lock.
+    if (!sql::runs_compounds(db, until)) (void)take(db, lock_of_serving(session), 0, until);
     const auto lock = lock_of_session(session);
     if (take(db, lock, 0, until)) return;
     // Only a sleeper of this session ever has it, and there is one at a time: the server has not
@@ -95,6 +101,7 @@ ending sleep_until_woken(sql::connection& db, std::int64_t session, std::int64_t
 
 // If nobody holds the lock this is KILL QUERY NULL, which is refused: there is no connection 0.
 bool wake(sql::connection& db, std::int64_t session, sql::deadline until) {
+    if (db.speaks() != sql::dialect::mysql) return false;
     return allowed(db, "kill query is_used_lock(" + lock_of_session(session) + ")", until);
 }
 

@@ -20,6 +20,12 @@
 /// for, which may be read again. A KILL that is late meets one of these, or nobody. A proxy with
 /// numbers of its own cannot mistake one for another.
 ///
+/// On MariaDB whoever hands over wakes before its COMMIT, and holds a third lock of the sleeper's
+/// session until that has returned: the woken one reads behind this lock
+/// (queue_protocol::served_of), so it finds what it was woken for, and nothing that a crash of the
+/// server could take back. One whose driver cannot do that in one round trip holds this lock
+/// itself, and is woken afterwards.
+///
 /// A wake-up is a hint, and it may fail to come: the sleeper was between two sleeps (the server
 /// forgets a KILL that comes then), works as another database user, on another node or behind a
 /// proxy that keeps KILL to itself. So a sleeper reads what it was woken for, and somebody looks
@@ -28,7 +34,8 @@ namespace rowlock::strategy::wake_up {
 
 /// Makes a connection of our own the one on which this session sleeps, to be closed afterwards: it
 /// is discard()ed, so that no pool gives it to anybody else. Without the limit on a statement's
-/// time that the others have. Two round trips, one more if sql::facts_of() was not asked before;
+/// time that the others have. Two round trips (three if it has to keep the lock for reading), one
+/// more if sql::facts_of() was not asked before;
 /// one or two more if the server has not noticed yet that the session's last one is gone: it is
 /// ended.
 /// @throws error errc::unsupported if the server has no user-level locks
@@ -56,7 +63,7 @@ enum class ending : unsigned char { woken, slept, gate_open };
 
 /// Wakes a session, after what it shall see was committed: one round trip. True: the session has a
 /// connection to sleep on, and if it slept its sleep was ended. False: it has none, or the server
-/// did not allow it.
+/// did not allow it, or it notifies of itself and there is nothing to do.
 /// @throws error if the connection broke
 bool wake(sql::connection& db, std::int64_t session, sql::deadline until);
 

@@ -254,7 +254,8 @@ TEST_CASE_TEMPLATE_DEFINE("a wait in vain leaves the caller's transaction as it 
             return watching
                        ->query(
                            "select count(*) from pg_locks where locktype = 'advisory' and not "
-                           "granted",
+                           "granted and ((classid::bigint << 32) | objid::bigint) = " +
+                               std::to_string(rowlock::advisory_number(name)),
                            soon())
                        .integer(0, 0) > 0;
         }));

@@ -2,6 +2,8 @@
 #include "contract/server_address.hpp"
 #include "support/servers.hpp"
 #include "support/tcp_listener.hpp"
+#include "support/this_process.hpp"
+#include "support/waits.hpp"
 #include <rowlock/driver/mysql.hpp>
 #include <rowlock/error.hpp>
 
@@ -32,10 +34,7 @@ using rowlock::sql::connection;
 using rowlock::sql::statement;
 using rowlock::sql::value;
 using clock = std::chrono::steady_clock;
-
-rowlock::sql::deadline soon() {
-    return clock::now() + 20s;
-}
+using support::soon;
 
 bool available() {
     return support::url_of(support::server::mariadb).has_value();
@@ -84,11 +83,6 @@ int open_statements(connection& of) {
         return std::stoi(cell(of, "show session status like '" + name + "'", 1));
     };
     return count("Com_stmt_prepare") - count("Com_stmt_close");
-}
-
-std::size_t threads() {
-    const std::filesystem::directory_iterator all{"/proc/self/task"};
-    return static_cast<std::size_t>(std::distance(begin(all), end(all)));
 }
 
 // A row that nobody else can change while this object lives.
@@ -232,7 +226,7 @@ TEST_CASE("a statement that the server killed is a timeout, and the connection s
 
 TEST_CASE("a call that was given up leaves nothing behind once the server answers") {
     if (!available()) return;
-    const std::size_t before = threads();
+    const int before = support::threads_of_this_process();
     {
         const held_row row;
         const auto db = connect();
@@ -242,7 +236,7 @@ TEST_CASE("a call that was given up leaves nothing behind once the server answer
         CHECK(told.kind == errc::outcome_unknown);
         CHECK(told.after <= 1200ms);
     }
-    while (threads() > before) std::this_thread::yield();
+    while (support::threads_of_this_process() > before) std::this_thread::yield();
 }
 
 TEST_CASE("connecting is given up at the deadline, whatever the library waits for") {

@@ -2,6 +2,7 @@
 // each fixture of driver_fixtures.hpp.
 #include "contract/driver_fixtures.hpp"
 #include "support/tcp_listener.hpp"
+#include "support/waits.hpp"
 #include <rowlock/error.hpp>
 #include <rowlock/sql/connection.hpp>
 
@@ -30,11 +31,7 @@ using rowlock::sql::result;
 using rowlock::sql::statement;
 using rowlock::sql::value;
 using clock = std::chrono::steady_clock;
-
-// Long enough for the slowest machine; a call that hangs is caught by the test's own timeout.
-rowlock::sql::deadline soon() {
-    return clock::now() + 20s;
-}
+using support::soon;
 
 struct failure {
     errc kind{};

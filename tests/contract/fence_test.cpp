@@ -6,6 +6,7 @@
 #include "support/blocked.hpp"
 #include "support/failure.hpp"
 #include "support/interception.hpp"
+#include "support/waits.hpp"
 #include <rowlock/rowlock.hpp>
 
 #include <doctest/doctest.h>
@@ -24,10 +25,7 @@ using namespace rowlock;
 using namespace std::chrono_literals;
 using support::eventually;
 using support::kind_of;
-
-sql::deadline soon() {
-    return std::chrono::steady_clock::now() + 20s;
-}
+using support::soon;
 
 std::string fresh_prefix() {
     static std::atomic<int> count{0};

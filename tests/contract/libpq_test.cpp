@@ -2,6 +2,7 @@
 #include "contract/server_address.hpp"
 #include "support/servers.hpp"
 #include "support/tcp_listener.hpp"
+#include "support/waits.hpp"
 #include <rowlock/driver/postgresql.hpp>
 #include <rowlock/error.hpp>
 
@@ -31,10 +32,7 @@ using rowlock::sql::connection;
 using rowlock::sql::statement;
 using rowlock::sql::value;
 using clock = std::chrono::steady_clock;
-
-rowlock::sql::deadline soon() {
-    return clock::now() + 20s;
-}
+using support::soon;
 
 bool available() {
     return support::url_of(support::server::postgresql).has_value();

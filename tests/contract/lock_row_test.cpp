@@ -1,5 +1,6 @@
 #include "contract/driver_fixtures.hpp"
 #include "support/failure.hpp"
+#include "support/waits.hpp"
 #include <rowlock/error.hpp>
 #include <rowlock/transaction.hpp>
 
@@ -13,12 +14,9 @@
 using namespace rowlock;
 using namespace std::chrono_literals;
 using support::kind_of;
+using support::soon;
 
 namespace {
-
-sql::deadline soon() {
-    return std::chrono::steady_clock::now() + 20s;
-}
 
 constexpr bool is_sqlite(sql::dialect speaks) {
     return speaks == sql::dialect::sqlite;

@@ -3,6 +3,7 @@
 #include "contract/driver_fixtures.hpp"
 #include "contract/server_address.hpp"
 #include "contract/sqlite_path.hpp"
+#include "driver/sqlite_mailbox.hpp"
 #include "sql/listening.hpp"
 #include "support/failure.hpp"
 #include "support/lock_database.hpp"
@@ -19,6 +20,8 @@
 #include <poll.h>
 #include <sqlite3.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -104,6 +107,50 @@ std::string channel(const std::string& name) {
 
 void notify(connection& by, const std::string& on, const std::string& payload) {
     (void)by.query("select pg_notify('" + on + "', '" + payload + "')", soon());
+}
+
+// A disk whose flush takes as long as the test wants, for one thread.
+class flush_that_waits {
+public:
+    class here {
+    public:
+        explicit here(flush_that_waits& disk) { of_this_thread() = &disk; }
+        here(const here&) = delete;
+        here& operator=(const here&) = delete;
+        ~here() { of_this_thread() = nullptr; }
+    };
+
+    flush_that_waits() = default;
+    flush_that_waits(const flush_that_waits&) = delete;
+    flush_that_waits& operator=(const flush_that_waits&) = delete;
+    ~flush_that_waits() { go_on(); }
+
+    static flush_that_waits*& of_this_thread() {
+        thread_local flush_that_waits* disk = nullptr;
+        return disk;
+    }
+    void wait() {
+        reached_ = true;
+        reached_.notify_all();
+        gone_on_.wait(false);
+    }
+    bool reached() {
+        reached_.wait(false);
+        return true;
+    }
+    void go_on() {
+        gone_on_ = true;
+        gone_on_.notify_all();
+    }
+
+private:
+    std::atomic<bool> reached_{false};
+    std::atomic<bool> gone_on_{false};
+};
+
+int flush(long call, int file) {
+    if (auto* const disk = flush_that_waits::of_this_thread()) disk->wait();
+    return static_cast<int>(::syscall(call, file));
 }
 
 // A fresh file with a table t, which nobody has open.
@@ -729,11 +776,16 @@ TEST_CASE("what cannot be watched is told by its reason, and costs no descriptor
         for (const std::size_t left : {0U, 1U, 2U}) {
             CAPTURE(left);
             const few_descriptors tight{left};
-            CHECK(kind_of([&] { capability(*db).listen("", soon()); }) == errc::unsupported);
+            CHECK(kind_of([&] { capability(*db).listen("a", soon()); }) == errc::unsupported);
         }
         CHECK(descriptors() == used);
-        capability(*db).listen("", soon());
+        {
+            const few_descriptors tight{3};  // a watch, and no mailbox
+            capability(*db).listen("a", soon());
+        }
         CHECK(descriptors() == used + 3);
+        capability(*db).listen("a", soon());
+        CHECK(descriptors() == used + 4);
     }
     CHECK(descriptors() == open_files);
 }
@@ -753,14 +805,17 @@ TEST_CASE("a forked child cannot take from its parent's SQLite watch") {
     const std::string path = fresh_file();
     auto db = sqlite(path);
     auto& woken = capability(*db);
-    woken.listen("", soon());
+    woken.listen("a", soon());
     CHECK(in_child([&] {
         const bool refused = kind_of([&] { (void)woken.take(); }) == errc::wrong_process;
+        woken.want_changes(false);
         db.reset();
         return refused;
     }));
     (void)sqlite(path)->query("insert into t values (1)", soon());
     CHECK(await(woken).size() == 1);
+    CHECK(capability(*sqlite(path)).tell("a", "x"));
+    CHECK(payloads(await(woken)) == std::vector<std::string>{"x"});
 }
 
 TEST_CASE("the testing database wakes like any other SQLite file") {
@@ -770,6 +825,169 @@ TEST_CASE("the testing database wakes like any other SQLite file") {
     capability(*db).listen("", soon());
     (void)other->query("create table t (a)", soon());
     CHECK(await(capability(*db)).size() == 1);
+}
+
+TEST_CASE(
+    "what is told on an SQLite file's channel reaches him who listens there, and nobody else") {
+    const std::string path = fresh_file();
+    const std::string elsewhere = fresh_file();
+    const auto db = sqlite(path);
+    const auto other = sqlite(path);
+    const auto stranger = sqlite(elsewhere);
+    auto& woken = capability(*db);
+    CHECK_FALSE(capability(*other).tell("a", "too early"));
+    woken.listen("a", soon());
+    woken.listen("a", soon());
+    CHECK_FALSE(capability(*other).tell("b", "x"));
+    CHECK_FALSE(capability(*stranger).tell("a", "x"));
+    CHECK_FALSE(capability(*other).tell("a", ""));
+    CHECK_FALSE(capability(*other).tell("a", std::string(129, 'x')));
+    CHECK_FALSE(capability(*other).tell(std::string(200, 'a'), "x"));
+    CHECK(await(woken, quiet).empty());
+    const auto before = other->round_trips();
+    CHECK(capability(*other).tell("a", "1 2"));
+    CHECK(capability(*other).tell("a", std::string(128, 'x')));
+    CHECK(other->round_trips() == before);
+    CHECK(readable(woken, 5s));
+    const auto said = woken.take();
+    REQUIRE(said.size() == 2);
+    CHECK(said[0].channel == "a");
+    CHECK(said[0].payload == "1 2");
+    CHECK(said[1].payload.size() == 128);
+    CHECK(await(woken, quiet).empty());
+    // The latest channel is the one.
+    woken.listen("b", soon());
+    CHECK_FALSE(capability(*other).tell("a", "x"));
+    CHECK(capability(*other).tell("b", "x"));
+    CHECK(payloads(await(woken)) == std::vector<std::string>{"x"});
+}
+
+TEST_CASE("a mailbox that nobody empties takes what fits, and leaves nothing behind") {
+    const std::string path = fresh_file();
+    const auto other = sqlite(path);
+    {
+        const auto db = sqlite(path);
+        capability(*db).listen("a", soon());
+        int taken = 0;
+        const auto start = clock::now();
+        while (taken < 100'000 && capability(*other).tell("a", "x")) ++taken;
+        CHECK(taken < 100'000);
+        CHECK(clock::now() - start < 5s);
+        int arrived = 0;
+        for (auto all = await(capability(*db)); !all.empty(); all = capability(*db).take()) {
+            arrived += static_cast<int>(all.size());
+        }
+        CHECK(arrived == taken);
+        CHECK(capability(*other).tell("a", "x"));
+        // Somebody else has the name: the file is watched all the same.
+        const auto second = sqlite(path);
+        capability(*second).listen("a", soon());
+        (void)other->query("insert into t values (1)", soon());
+        CHECK(await(capability(*second)).size() == 1);
+    }
+    CHECK_FALSE(capability(*other).tell("a", "x"));
+}
+
+TEST_CASE("mail of a user who is neither we, the file's owner nor root is dropped") {
+    if (::geteuid() != 0) {
+        MESSAGE("skipped: only root can send as somebody else");
+        return;
+    }
+    const std::string path = fresh_file();
+    struct stat file = {};
+    REQUIRE(::stat(path.c_str(), &file) == 0);
+    const auto db = sqlite(path);
+    auto& woken = capability(*db);
+    woken.listen("a", soon());
+    const auto post_as = [&](uid_t user) {
+        return in_child([&] {
+            if (::setresuid(user, user, user) != 0) return false;
+            return rowlock::sqlite::post(file, "a", "1 2");
+        });
+    };
+    REQUIRE(post_as(0));
+    CHECK(await(woken).size() == 1);
+    REQUIRE(post_as(65'534));
+    CHECK(await(woken, quiet).empty());
+}
+
+TEST_CASE("a mailbox that is given up while a forked child has it open does not make us spin") {
+    const std::string path = fresh_file();
+    const auto db = sqlite(path);
+    const auto other = sqlite(path);
+    auto& woken = capability(*db);
+    woken.listen("a", soon());
+    woken.want_changes(false);
+    const other_process child{[](int orders, int) {
+        char order = 0;
+        (void)!::read(orders, &order, 1);  // until its parent is done
+    }};
+    CHECK(capability(*other).tell("a", "x"));
+    woken.listen("b", soon());
+    CHECK_FALSE(readable(woken, quiet));
+    CHECK(capability(*other).tell("b", "x"));
+    CHECK(payloads(await(woken)) == std::vector<std::string>{"x"});
+}
+
+TEST_CASE("changes that are not wanted wake nobody, and are found when they are wanted again") {
+    const std::string path = fresh_file();
+    const auto db = sqlite(path);
+    const auto other = sqlite(path);
+    auto& woken = capability(*db);
+    woken.want_changes(false);  // before the first listen(): nothing
+    woken.listen("a", soon());
+    (void)other->query("insert into t values (1)", soon());
+    CHECK(await(woken).size() == 1);
+    while (!await(woken, 20ms).empty()) {
+    }
+    woken.want_changes(false);
+    woken.want_changes(false);
+    for (int n = 0; n < 3; ++n) (void)other->query("insert into t values (1)", soon());
+    CHECK_FALSE(readable(woken, quiet));
+    CHECK(woken.take().empty());
+    CHECK(capability(*other).tell("a", "x"));
+    CHECK(payloads(await(woken)) == std::vector<std::string>{"x"});
+    woken.want_changes(true);
+    CHECK(await(woken).size() == 1);
+    while (!await(woken, 20ms).empty()) {
+    }
+    CHECK(await(woken, quiet).empty());
+    // The log may be another by then.
+    woken.want_changes(false);
+    (void)other->query("pragma wal_checkpoint(truncate)", soon());
+    (void)other->query("insert into t values (1)", soon());
+    woken.want_changes(true);
+    CHECK(await(woken).size() == 1);
+    while (!await(woken, 20ms).empty()) {
+    }
+    (void)other->query("insert into t values (1)", soon());
+    CHECK(await(woken).size() == 1);
+}
+
+// The commit is written before it can be seen. Who begins to watch in between sees no write any
+// more, and must look for what was written before.
+TEST_CASE("a commit that was written before the watch was resumed is found when it shows") {
+    const std::string path = fresh_file();
+    const auto db = sqlite(path);
+    auto& woken = capability(*db);
+    woken.listen("", soon());
+    (void)sqlite(path)->query("insert into t values (1)", soon());  // so that the log has a header
+    while (!await(woken, 20ms).empty()) {
+    }
+    woken.want_changes(false);
+    flush_that_waits disk;
+    std::jthread writer{[&] {
+        const auto other = rowlock::sqlite::open("sqlite:" + path).connect(soon());
+        const flush_that_waits::here armed{disk};
+        (void)other->query("insert into t values (1)", soon());
+    }};
+    REQUIRE(disk.reached());  // the frames are written
+    woken.want_changes(true);
+    CHECK(await(woken, quiet).empty());
+    disk.go_on();
+    writer.join();
+    CHECK(readable(woken, 500ms));  // take() alone would look in any case
+    CHECK(await(woken, 500ms).size() == 1);
 }
 
 // --- drivers that cannot -------------------------------------------------------------------------
@@ -788,3 +1006,11 @@ TEST_CASE("Connector/C++ and SOCI show no socket, and say that they cannot be wo
 }
 
 }  // namespace contract
+
+// SQLite's calls come here, as this program's come before the library's.
+extern "C" int fdatasync(int file) {
+    return contract::flush(SYS_fdatasync, file);
+}
+extern "C" int fsync(int file) {
+    return contract::flush(SYS_fsync, file);
+}

@@ -2,7 +2,9 @@
 #include "contract/server_address.hpp"
 #include "contract/soci_fixtures.hpp"
 #include "contract/sqlite_path.hpp"
+#include "support/failure.hpp"
 #include "support/tcp_listener.hpp"
+#include "support/waits.hpp"
 #include <rowlock/driver/soci.hpp>
 #include <rowlock/error.hpp>
 
@@ -28,20 +30,8 @@ using rowlock::sql::result;
 using rowlock::sql::statement;
 using rowlock::sql::value;
 using clock = std::chrono::steady_clock;
-
-rowlock::sql::deadline soon() {
-    return clock::now() + 20s;
-}
-
-errc kind_of(const std::function<void()>& call) {
-    try {
-        call();
-    } catch (const rowlock::error& e) {
-        return e.kind();
-    }
-    FAIL_CHECK("no error was thrown");
-    return errc{};
-}
+using support::kind_of;
+using support::soon;
 
 result run(connection& on, const std::string& text, std::vector<value> parameters = {}) {
     return on.execute(statement{text}, parameters, soon());

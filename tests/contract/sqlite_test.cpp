@@ -1,5 +1,7 @@
 // What the SQLite drivers promise beyond the contract of every driver.
 #include "contract/sqlite_path.hpp"
+#include "support/failure.hpp"
+#include "support/waits.hpp"
 #include <rowlock/driver/sqlite.hpp>
 #include <rowlock/error.hpp>
 #include <rowlock/sql/notifications.hpp>
@@ -49,10 +51,8 @@ using rowlock::sql::connection;
 using rowlock::sql::statement;
 using rowlock::sql::value;
 using clock = std::chrono::steady_clock;
-
-rowlock::sql::deadline soon() {
-    return clock::now() + 20s;
-}
+using support::kind_of;
+using support::soon;
 
 // A fresh file name in the private folder.
 std::string new_path() {
@@ -62,16 +62,6 @@ std::string new_path() {
 
 std::unique_ptr<connection> connect(const std::string& path, const std::string& parameters = "") {
     return rowlock::sqlite::open("sqlite:" + path + parameters).connect(soon());
-}
-
-errc kind_of(const std::function<void()>& call) {
-    try {
-        call();
-    } catch (const rowlock::error& e) {
-        return e.kind();
-    }
-    FAIL_CHECK("no error was thrown");
-    return errc{};
 }
 
 mode_t mode_of(const std::string& path) {

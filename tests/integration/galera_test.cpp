@@ -82,6 +82,38 @@ TEST_CASE("GET_LOCK is refused on a Galera node, which grants it for itself alon
     CHECK(locks.connections() == 0);
 }
 
+TEST_CASE("on a Galera node a lease is handed over in one statement, which wakes nobody") {
+    const auto* node = the_node();
+    if (node == nullptr) return;
+    const auto source = open(node->url());
+    migrate(source);
+    support::interception network;
+    network.compounds = true;
+    std::mutex mutex;
+    std::multiset<std::string> sent;
+    network.after([&](std::string_view statement) {  // that were answered without an error
+        const std::lock_guard lock{mutex};
+        sent.emplace(statement);
+    });
+    client here{network.wrap(source), {.ttl = 4s, .poll_interval = 20ms}};
+    client there{network.wrap(source), {.ttl = 4s, .poll_interval = 20ms}};
+    std::optional<lease> held = here.acquire("handed over");
+    for (int turn = 0; turn < 6; ++turn) {
+        client& next = turn % 2 == 0 ? there : here;
+        auto waiting = std::async(std::launch::async, [&] { return next.acquire("handed over"); });
+        REQUIRE(support::eventually([&] { return next.stats().waiting == 1; }));
+        held->release();
+        auto got = waiting.get();
+        CHECK(got.held());
+        CHECK(got.token().value() > held->token().value());
+        held.emplace(std::move(got));
+    }
+    held->release();
+    const std::lock_guard lock{mutex};
+    CHECK(sent.count("hand_over_compound") >= 3);  // by those who had waited themselves
+    CHECK(sent.count("served_of_compound") == 0);  // nobody sleeps
+}
+
 TEST_CASE("on a Galera node a fence writes, and nobody gets between it and the commit") {
     const auto* node = the_node();
     if (node == nullptr) return;

@@ -7,6 +7,7 @@
 #include "stress/crew.hpp"
 #include "stress/history.hpp"
 #include "support/lock_database.hpp"
+#include "support/this_process.hpp"
 #include <rowlock/client.hpp>
 #include <rowlock/error.hpp>
 #include <rowlock/reaper.hpp>
@@ -20,7 +21,6 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <filesystem>
 #include <functional>
 #include <iostream>
 #include <mutex>
@@ -335,21 +335,6 @@ void serve_a_long_line(support::lock_database& database) {
 
 // --- a thousand threads ----------------------------------------------------------------------
 
-int open_sockets() {
-    int count = 0;
-    for (const auto& each : std::filesystem::directory_iterator{"/proc/self/fd"}) {
-        std::error_code gone;
-        const auto target = std::filesystem::read_symlink(each.path(), gone).string();
-        count += target.starts_with("socket:") ? 1 : 0;
-    }
-    return count;
-}
-
-int tasks() {
-    const std::filesystem::directory_iterator all{"/proc/self/task"};
-    return static_cast<int>(std::distance(begin(all), end(all)));
-}
-
 void wait_by_the_thousand(support::lock_database& database) {
     constexpr int waiters = 1'000;
     rowlock::client other{database.source(), database.options()};
@@ -358,8 +343,8 @@ void wait_by_the_thousand(support::lock_database& database) {
     std::atomic<int> granted{0};
     std::atomic<int> refused{0};
     std::atomic<int> failed{0};
-    const int sockets_before = open_sockets();
-    const int tasks_before = tasks();
+    const int sockets_before = support::connections_of_this_process();
+    const int tasks_before = support::threads_of_this_process();
     rowlock::client locks{database.source(), database.options()};
     std::vector<std::thread> line;
     for (int i = 0; i < waiters; ++i) {
@@ -378,8 +363,8 @@ void wait_by_the_thousand(support::lock_database& database) {
     }
     stand_in_line(database, waiters);
     const auto connections = locks.stats().connections;
-    const int sockets = open_sockets() - sockets_before;
-    const int own_tasks = tasks() - tasks_before - waiters;
+    const int sockets = support::connections_of_this_process() - sockets_before;
+    const int own_tasks = support::threads_of_this_process() - tasks_before - waiters;
     CHECK(connections <= 8);
     CHECK(sockets <= 8);
     CHECK(own_tasks <= 12);

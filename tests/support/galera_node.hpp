@@ -1,5 +1,6 @@
 #pragma once
 
+#include "support/mariadb_home.hpp"
 #include "support/server_process.hpp"
 
 #include <memory>
@@ -21,7 +22,7 @@ public:
 private:
     galera_node() = default;
 
-    server_folder folder_;
+    std::unique_ptr<mariadb_home> home_;
     std::unique_ptr<server_process> process_;
     std::string url_;
 };

@@ -45,6 +45,9 @@ public:
     [[nodiscard]] std::int64_t announced_process() const noexcept override {
         return inner_->announced_process();
     }
+    [[nodiscard]] bool runs_compounds() const noexcept override {
+        return by_.compounds && inner_->runs_compounds();
+    }
     [[nodiscard]] bool keeps_session_state() const noexcept override {
         return inner_->keeps_session_state();
     }

@@ -23,6 +23,10 @@ public:
     /// Sent by the thread that made this object; a client's heartbeat does not count.
     std::atomic<int> statements{0};
 
+    /// Whether MariaDB may hand over in one statement. If not there is one statement for each step,
+    /// with room between them.
+    std::atomic<bool> compounds{false};
+
     /// Called before the statement is sent; may throw, then it is not sent.
     void before(hook action);
     /// Called after the answer came; may throw, then the client never sees the answer.

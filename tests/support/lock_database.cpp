@@ -153,8 +153,4 @@ void lock_database::write_late_grant(const std::string& name, std::int64_t sessi
     run(sql);
 }
 
-sql::deadline soon() {
-    return std::chrono::steady_clock::now() + 20s;
-}
-
 }  // namespace support

@@ -2,6 +2,7 @@
 
 #include "dialect/statements.hpp"
 #include "strategy/lease_protocol.hpp"
+#include "support/waits.hpp"
 #include <rowlock/client.hpp>
 #include <rowlock/migrations.hpp>
 #include <rowlock/sql/connection.hpp>
@@ -10,7 +11,6 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <thread>
 #include <vector>
 
 namespace support {
@@ -70,21 +70,6 @@ private:
     std::optional<rowlock::sql::connection_source> source_;
     std::unique_ptr<rowlock::sql::connection> admin_;
 };
-
-/// Now plus a generous bound for one statement.
-[[nodiscard]] rowlock::sql::deadline soon();
-
-/// Waits until `condition` holds, looking often; false after `limit`. For what another thread or
-/// process must bring about: the wait ends with the event, the limit only ends a failed test.
-template <typename Condition>
-bool eventually(Condition condition, std::chrono::milliseconds limit = std::chrono::seconds{10}) {
-    const auto end = std::chrono::steady_clock::now() + limit;
-    while (!condition()) {
-        if (std::chrono::steady_clock::now() > end) return false;
-        std::this_thread::sleep_for(std::chrono::milliseconds{2});
-    }
-    return true;
-}
 
 }  // namespace support
 

@@ -19,6 +19,7 @@
 #include <chrono>
 #include <filesystem>
 #include <fstream>
+#include <random>
 #include <sstream>
 #include <stdexcept>
 #include <thread>
@@ -99,17 +100,22 @@ server_process::server_process(const std::vector<std::string>& command, const se
     : id_{start(command, folder, log)}, stop_signal_{stop_signal} {}
 
 server_process::~server_process() {
-    if (!is_running()) return;
-    kill(id_, stop_signal_);
-    for (int i = 0; i < 1000 && is_running(); ++i) std::this_thread::sleep_for(10ms);
-    if (over_) return;
-    kill(id_, SIGKILL);
-    waitpid(id_, nullptr, 0);
+    stop(stop_signal_);
 }
 
 bool server_process::is_running() {
     if (!over_) over_ = waitpid(id_, nullptr, WNOHANG) == id_;
     return !over_;
+}
+
+void server_process::stop(int signal) {
+    if (!is_running()) return;
+    kill(id_, signal);
+    for (int i = 0; i < 1000 && is_running(); ++i) std::this_thread::sleep_for(10ms);
+    if (over_) return;
+    kill(id_, SIGKILL);
+    waitpid(id_, nullptr, 0);
+    over_ = true;
 }
 
 bool comes_up(server_process& server, const std::string& url, const sign_of_life& sign,
@@ -144,6 +150,13 @@ std::uint16_t free_port() {
     close(made);
     if (!bound) throw std::runtime_error{"no free port"};
     return ntohs(address.sin_port);
+}
+
+std::string random_password() {
+    std::random_device random;
+    std::string made;
+    for (int i = 0; i < 24; ++i) made += "0123456789abcdef"[random() % 16];
+    return made;
 }
 
 }  // namespace support

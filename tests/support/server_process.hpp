@@ -39,6 +39,8 @@ public:
     ~server_process();
 
     [[nodiscard]] bool is_running();
+    /// With another signal; insists after ten seconds, too.
+    void stop(int signal);
 
 private:
     pid_t id_;
@@ -63,5 +65,7 @@ int run_as_server(const std::vector<std::string>& command, const server_folder& 
 
 /// A port of 127.0.0.1 that was free a moment ago.
 [[nodiscard]] std::uint16_t free_port();
+
+[[nodiscard]] std::string random_password();
 
 }  // namespace support

@@ -30,22 +30,21 @@ socket_address address_in(const std::string& url) {
     return {std::regex_replace(found[1].str(), std::regex{"%2F"}, "/"), found[2]};
 }
 
-/// Programs of the primary's own version.
-std::string programs(rowlock::sql::connection& primary) {
+}  // namespace
+
+std::string programs_of(rowlock::sql::connection& server) {
     if (const char* folder = std::getenv("ROWLOCK_POSTGRESQL_BIN")) return folder;
     const auto version =
-        primary.query("select current_setting('server_version_num')::int / 10000", soon());
+        server.query("select current_setting('server_version_num')::int / 10000", soon());
     return "/usr/lib/postgresql/" + std::string{version.text(0, 0)} + "/bin";
 }
-
-}  // namespace
 
 std::unique_ptr<standby> standby::start() {
     const auto socket_url = socket_url_of(server::postgresql);
     const auto url = url_of(server::postgresql);
     if (!socket_url || !url) return nullptr;
     const auto primary = rowlock::postgresql::open(*url).connect(soon());
-    const std::string bin = programs(*primary);
+    const std::string bin = programs_of(*primary);
     if (access((bin + "/pg_basebackup").c_str(), X_OK) != 0) {
         miss_program("pg_basebackup", "postgresql-15");
         return nullptr;

@@ -1,11 +1,15 @@
 #pragma once
 
 #include "support/server_process.hpp"
+#include <rowlock/sql/connection.hpp>
 
 #include <memory>
 #include <string>
 
 namespace support {
+
+/// The folder of initdb and the like, of a PostgreSQL server's own version.
+[[nodiscard]] std::string programs_of(rowlock::sql::connection& server);
 
 /// A streaming standby of the test PostgreSQL, for one test case.
 class standby {

@@ -168,6 +168,10 @@ public:
     /// are another client's by the next.
     [[nodiscard]] virtual bool keeps_session_state() const noexcept { return true; }
 
+    /// True if execute() can run a compound statement of MariaDB (begin not atomic …) that answers
+    /// rows, with parameters in it. Whether the server is a MariaDB is another question.
+    [[nodiscard]] virtual bool runs_compounds() const noexcept { return false; }
+
     /// As far as the library knows. Sends nothing.
     [[nodiscard]] virtual transaction_state transaction() const noexcept {
         return transaction_state::unknown;

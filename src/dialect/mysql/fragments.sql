@@ -68,3 +68,10 @@ timestampdiff(microsecond, '1970-01-01', utc_timestamp(6))
 -- Whether lease l is the grant $1 name, $2 session, $3 token, and session s has not ended.
 l.name = $1 and l.session = $2 and l.token = $3 and s.id = l.session and s.ended = 0
    and coalesce(l.deadline > {now_in_any_zone}, 1)
+
+-- fragment first_waiter
+-- The first live ticket w of the queue of the name $1.
+-- FORCE INDEX: for ORDER BY … LIMIT 1 the optimizer is fond of the primary key, past every other queue.
+from rowlock_waiter w force index (rowlock_waiter_name_ticket) straight_join rowlock_session m
+where w.name = $1 and m.id = w.session and {live}
+order by w.ticket limit 1

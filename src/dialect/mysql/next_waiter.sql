@@ -1,6 +1,5 @@
 -- A look at a lease and at the first live ticket of its queue, in one snapshot: reads, locks nothing.
 -- What is given to that ticket is given by compare-and-set on the token seen here.
--- FORCE INDEX: for ORDER BY … LIMIT 1 the optimizer is fond of the primary key, past every other queue.
 -- $1 name
 -- → the token a grant would carry; whether the lease has a row, its token, whether it is free, its
 --   session, its grant id; the ticket, its session, grant id, thread, note and deadline in µs, or NULLs
@@ -10,9 +9,6 @@ select greatest(coalesce(l.token, 0), f.floor) + 1,
   from rowlock_token_floor f
        left join rowlock_lease l on l.name = $1
        left join rowlock_session s on s.id = l.session
-       left join (select o.ticket, o.session, o.grant_id, o.thread, o.note, o.deadline_us
-                    from rowlock_waiter o force index (rowlock_waiter_name_ticket)
-                         straight_join rowlock_session m
-                   where o.name = $1 and m.id = o.session and {live}
-                   order by o.ticket limit 1) w on 1 = 1
+       left join (select w.ticket, w.session, w.grant_id, w.thread, w.note, w.deadline_us
+                    {first_waiter}) w on 1 = 1
  where f.id = 1

@@ -3,7 +3,8 @@
 -- $1 batch  $2 retention in µs
 with k as materialized (
          select l.name from rowlock_lease l
-          where l.session is null and l.token <= (select f.settled from rowlock_token_floor f)
+          where l.session is null and l.token + (l.successor is not null)::int
+                <= (select f.settled from rowlock_token_floor f)
             and l.changed_at <= clock_timestamp() - $2::bigint * interval '1 microsecond'
             and not exists (select from rowlock_waiter w where w.name = l.name)
           order by l.name limit $1::bigint for update of l skip locked)

@@ -20,6 +20,12 @@ clock_timestamp()
 w.name = $1::text
   and w.ticket > (select coalesce(max(b.served), 0) - 256 from rowlock_lease b where b.name = $1::text)
 
+-- fragment heir
+-- The grant id of the waiter to whom lease l promises the next token, if that can be served: it goes
+-- before all others (docs/adr/0023). NULL if there is none.
+(select h.grant_id from rowlock_waiter h join rowlock_session m on m.id = h.session
+  where h.grant_id = l.successor and {live})
+
 -- fragment waited
 -- Whether somebody live waits for the name $1. A ticket whose session has expired is in nobody's way:
 -- it can never be served.
@@ -28,7 +34,8 @@ exists (select from rowlock_waiter w join rowlock_session m on m.id = w.session
 
 -- fragment look
 -- What a look at lease l, named $1, and its session s tells; the columns strategy::look reads. The
--- queue is looked at only if the lease is free.
+-- queue is looked at only if the lease is free. The last one: 1 = somebody waits, 2 = and is promised
+-- the next token, so that nobody may pass him.
 (l.name is not null)::int as present,
 l.token as token,
 {free}::int as free,
@@ -36,7 +43,7 @@ l.grant_id as grant_id,
 l.session as session,
 coalesce(s.expires_at <= clock_timestamp(), false)::int as expired,
 (extract(epoch from least(s.expires_at, l.deadline) - clock_timestamp()) * 1000000)::bigint as remaining,
-case when {free} then {waited}::int else 0 end as waited
+case when not {free} then 0 when {heir} is not null then 2 else {waited}::int end as waited
 
 -- fragment places
 -- What the places `mine` show, from a WITH on; the columns strategy::place reads: whether my session $1

@@ -14,6 +14,9 @@
 -- c sees the tickets of the snapshot: one whose enqueue was answered before another was sent is in it
 -- whenever the other is. The row's lock was waited for before acquired_at and the deadline are read.
 --
+-- A promise of the row's next token is kept: hand_over.sql. It changes with the token only, so what the
+-- snapshot says of it is true of the locked row.
+--
 -- Looks into the queue begin anew where this ticket stood, but if they were set back behind our snapshot,
 -- for a place that it did not show (rewind.sql): such a mark stays.
 --
@@ -24,13 +27,13 @@
 -- → 1 if the lease was free and waited for, else 0; 1 if it has no row; the waiter's session, grant id,
 --   token. The first without the last: somebody was faster, look again.
 with p as materialized (
-         select l.name, l.token, l.served
+         select l.name, l.token, l.served, {heir} as heir
            from (values (1)) as one
                 left join rowlock_lease l on l.name = $1::text
                 left join rowlock_session s on s.id = l.session
           where {free}),
      h as materialized (
-         select p.name, p.token, p.served from p
+         select p.name, p.token, p.served, p.heir from p
           where exists (select from rowlock_waiter w join rowlock_session m on m.id = w.session
                          where {in_line} and {live})),
      f as materialized (
@@ -42,12 +45,15 @@ with p as materialized (
                 (select f.rewound from f) as rewound
            from rowlock_waiter w join rowlock_session m on m.id = w.session
           where exists (select from f) and {in_line} and {live}
+            and w.grant_id = coalesce((select h.heir from h), w.grant_id)
           order by w.ticket limit 1 for update of w),
      d as (
          delete from rowlock_waiter w using c where w.name = c.name and w.ticket = c.ticket),
      u as (
          update rowlock_lease as l
-            set token = greatest(l.token, (select o.floor from rowlock_token_floor o)) + 1,
+            set token = greatest(l.token, (select o.floor from rowlock_token_floor o)) + 1
+                        + (coalesce(l.successor, c.grant_id) <> c.grant_id)::int,
+                successor = null,
                 session = c.session, grant_id = c.grant_id, thread = c.thread, note = c.note,
                 acquired_at = clock_timestamp(), changed_at = clock_timestamp(),
                 served = coalesce(c.rewound, c.ticket),

@@ -8,10 +8,13 @@
 -- durable, as every grant's, and notifies the waiter's session; nobody else is told.
 -- `seen` is of the snapshot, `served` of the locked row: a mark that was set back in between (rewind.sql)
 -- stays.
+-- If the row promises its next token to a waiter who can be served, that is the one; to any other waiter
+-- goes a token beyond (pass_on.sql tells why).
 -- $1 name  $2 my session  $3 grant id  $4 1 = may commit asynchronously when nobody is served
 -- → 1 if it was freed or given on; the waiter's session, grant id, token, or NULL
 with mine as materialized (
-         select (select b.served from rowlock_lease b where b.name = $1::text) as seen, l.served
+         select (select b.served from rowlock_lease b where b.name = $1::text) as seen, l.served,
+                {heir} as heir
            from rowlock_lease l
           where l.name = $1::text and l.session = $2::bigint and l.grant_id = $3::bigint
             for update of l),
@@ -19,7 +22,7 @@ with mine as materialized (
          select w.name, w.ticket, w.session, w.grant_id, w.thread, w.note, w.deadline_us
            from rowlock_waiter w join rowlock_session m on m.id = w.session
           where w.name = $1::text and w.ticket > (select coalesce(mine.seen, 0) - 256 from mine)
-            and {live}
+            and w.grant_id = coalesce((select mine.heir from mine), w.grant_id) and {live}
           order by w.ticket limit 1 for update of w),
      d as (
          delete from rowlock_waiter w using c where w.name = c.name and w.ticket = c.ticket),
@@ -27,7 +30,9 @@ with mine as materialized (
          update rowlock_lease as l
             set token = case when c.ticket is null then l.token
                              else greatest(l.token,
-                                           (select o.floor from rowlock_token_floor o)) + 1 end,
+                                           (select o.floor from rowlock_token_floor o)) + 1
+                                  + (coalesce(l.successor, c.grant_id) <> c.grant_id)::int end,
+                successor = case when c.ticket is null then l.successor end,
                 session = c.session, grant_id = c.grant_id, thread = c.thread, note = c.note,
                 acquired_at = case when c.ticket is not null then clock_timestamp() end,
                 changed_at = clock_timestamp(),

@@ -1,9 +1,9 @@
-#include "handoff/counting_connection.hpp"
+#include "common/counting_connection.hpp"
 
 #include <memory>
 #include <utility>
 
-namespace handoff {
+namespace bench {
 namespace {
 
 namespace sql = rowlock::sql;
@@ -25,6 +25,7 @@ public:
         return inner_->query(text, until);
     }
     [[nodiscard]] bool alive() const noexcept override { return inner_->alive(); }
+    [[nodiscard]] bool runs_compounds() const noexcept override { return inner_->runs_compounds(); }
     [[nodiscard]] bool keeps_session_state() const noexcept override {
         return inner_->keeps_session_state();
     }
@@ -60,4 +61,4 @@ sql::connection_source counted(sql::connection_source inner,
             std::move(description)};
 }
 
-}  // namespace handoff
+}  // namespace bench

@@ -1,0 +1,50 @@
+#pragma once
+
+#include <nlohmann/json.hpp>
+
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace bench {
+
+/// Which side of the target is good.
+enum class wanted { at_least, at_most };
+
+/// One row of the table of targets. A ratio is ours by theirs; where the target is a quantity of
+/// ours alone there is neither `theirs` nor a ratio.
+struct finding {
+    std::string id;
+    double ours = 0;
+    std::optional<double> theirs{};
+    std::string unit;
+    wanted side = wanted::at_least;
+    double target = 0;
+};
+
+/// What a program found out, for scripts/bench to put together: rows of the table, points of
+/// plots, and sentences. Printed at once, written at the end.
+class findings {
+public:
+    void add(const finding& row);
+    /// A line of the plot: `plot` is its file's name, x and y its points.
+    void add_line(const std::string& plot, const std::string& title,
+                  std::vector<std::pair<double, double>> points);
+    /// Something worth knowing that is no target.
+    void note(const std::string& sentence);
+
+    /// Does nothing without a path.
+    /// @throws std::runtime_error if the file cannot be written
+    void write(const std::string& path) const;
+
+private:
+    nlohmann::ordered_json rows_ = nlohmann::ordered_json::array();
+    nlohmann::ordered_json lines_ = nlohmann::ordered_json::array();
+    nlohmann::ordered_json notes_ = nlohmann::ordered_json::array();
+};
+
+/// @throws std::runtime_error if the file cannot be written
+void write_file(const std::string& path, const nlohmann::ordered_json& value);
+
+}  // namespace bench

@@ -1,0 +1,93 @@
+#include "common/program.hpp"
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <exception>
+#include <initializer_list>
+#include <stdexcept>
+
+namespace bench {
+namespace {
+
+constexpr const char* footer =
+    "\nThe servers are those of scripts/with-servers --peers; see there for their variables.\n";
+
+std::string first_of(std::initializer_list<const char*> variables) {
+    for (const char* const each : variables) {
+        const char* const value = std::getenv(each);
+        if (value != nullptr && *value != '\0') return value;
+    }
+    return {};
+}
+
+}  // namespace
+
+int run_program(int argc, char** argv, const std::string& description,
+                const std::function<void(const program_options&, findings&)>& body,
+                const std::function<void(CLI::App&)>& more) {
+    CLI::App app{description};
+    program_options options;
+    app.add_flag("--quick", options.quick, "Shorter, for a first look");
+    app.add_option("--json", options.json, "Write what was found there, too")->type_name("FILE");
+    if (more) more(app);
+    app.footer(footer);
+    CLI11_PARSE(app, argc, argv);
+    findings found;
+    try {
+        body(options, found);
+        found.write(options.json);
+        return 0;
+    } catch (const std::exception& failure) {
+        fmt::print(stderr, "{}: {}\n", std::filesystem::path{argv[0]}.filename().string(),
+                   failure.what());
+    }
+    try {
+        found.write(options.json);  // what was found before the failure
+    } catch (const std::exception& failure) {
+        fmt::print(stderr, "{}\n", failure.what());
+    }
+    return 1;
+}
+
+std::string postgresql_url() {
+    return first_of({"ROWLOCK_TEST_POSTGRESQL_SOCKET_URL", "ROWLOCK_TEST_POSTGRESQL_URL"});
+}
+
+std::string mariadb_url() {
+    return first_of({"ROWLOCK_TEST_MARIADB_SOCKET_URL", "ROWLOCK_TEST_MARIADB_URL"});
+}
+
+std::string redis_socket() {
+    return first_of({"ROWLOCK_BENCH_REDIS_SOCKET"});
+}
+
+std::string redis_always_socket() {
+    return first_of({"ROWLOCK_BENCH_REDIS_ALWAYS_SOCKET"});
+}
+
+std::string zookeeper_host() {
+    return first_of({"ROWLOCK_BENCH_ZOOKEEPER"});
+}
+
+const std::string& need(const std::string& url, const std::string& server) {
+    if (url.empty()) throw std::runtime_error{"there is no " + server + "; see --help"};
+    return url;
+}
+
+temporary_folder::temporary_folder() {
+    std::string pattern = std::filesystem::temp_directory_path() / "rowlock-bench.XXXXXX";
+    if (::mkdtemp(pattern.data()) == nullptr) {
+        throw std::runtime_error{"cannot make a folder in the temporary folder"};
+    }
+    path_ = pattern;
+}
+
+temporary_folder::~temporary_folder() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
+}
+
+}  // namespace bench

@@ -1,0 +1,51 @@
+#pragma once
+
+#include "common/findings.hpp"
+
+#include <filesystem>
+#include <functional>
+#include <string>
+
+namespace CLI {
+class App;
+}
+
+/// What the programs share: options, URLs, temporary files, main().
+namespace bench {
+
+struct program_options {
+    bool quick = false;
+    std::string json{};
+};
+
+/// Parses the command line, runs `body`, writes what it found. The result is main()'s.
+/// @param more adds options of this program's own
+int run_program(int argc, char** argv, const std::string& description,
+                const std::function<void(const program_options&, findings&)>& body,
+                const std::function<void(CLI::App&)>& more = {});
+
+/// Unix sockets where there are any: ROWLOCK_TEST_POSTGRESQL_SOCKET_URL and so on, as
+/// scripts/with-servers sets them. Empty if there is no such server.
+[[nodiscard]] std::string postgresql_url();
+[[nodiscard]] std::string mariadb_url();
+/// Of `--peers`; empty if there is none.
+[[nodiscard]] std::string redis_socket();
+[[nodiscard]] std::string redis_always_socket();
+[[nodiscard]] std::string zookeeper_host();
+
+/// @throws std::runtime_error that names the server, if `url` is empty
+const std::string& need(const std::string& url, const std::string& server);
+
+class temporary_folder {
+public:
+    temporary_folder();
+    ~temporary_folder();
+    temporary_folder(const temporary_folder&) = delete;
+    temporary_folder& operator=(const temporary_folder&) = delete;
+    [[nodiscard]] const std::filesystem::path& path() const { return path_; }
+
+private:
+    std::filesystem::path path_;
+};
+
+}  // namespace bench

@@ -1,0 +1,223 @@
+#include "peers/redis.hpp"
+
+#include <fmt/format.h>
+#include <hiredis/hiredis.h>
+#include <poll.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <optional>
+#include <stdexcept>
+#include <vector>
+
+namespace bench {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::steady_clock;
+
+// KEYS: the lock. ARGV: the mark of this grant.
+constexpr const char* compare_and_delete =
+    "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) end return 0";
+
+class redis_worker final : public worker {
+public:
+    redis_worker(const std::string& socket, const std::string& name)
+        : session_{socket}, release_{session_.load(compare_and_delete)}, name_{name} {}
+
+    void turn() override {
+        const std::string mark = fmt::format("{}:{}:{}", ::getpid(), name_, ++turns_);
+        const auto taken = session_.run({"SET", name_, mark, "NX", "PX", "30000"});
+        if (taken->type != REDIS_REPLY_STATUS) throw std::runtime_error{"Redis: not granted"};
+        const auto freed = session_.run({"EVALSHA", release_, "1", name_, mark});
+        if (freed->type != REDIS_REPLY_INTEGER || freed->integer != 1) {
+            throw std::runtime_error{"Redis: not released"};
+        }
+    }
+
+private:
+    redis_session session_;
+    std::string release_;
+    std::string name_;
+    std::uint64_t turns_ = 0;
+};
+
+// KEYS: lock (a hash of owner and depth), queue (a list), timeouts (a sorted set of the queue's
+// members). ARGV: owner, lease in ms, how long a waiter is waited for in ms, now in ms.
+// Returns nothing if granted, else after how many ms to ask again without having been called.
+constexpr const char* fair_acquire = R"(
+local now = tonumber(ARGV[4])
+while true do
+    local first = redis.call('lindex', KEYS[2], 0)
+    if not first then break end
+    local until_ = redis.call('zscore', KEYS[3], first)
+    if until_ and tonumber(until_) > now then break end
+    redis.call('zrem', KEYS[3], first)
+    redis.call('lpop', KEYS[2])
+end
+local first = redis.call('lindex', KEYS[2], 0)
+if redis.call('exists', KEYS[1]) == 0 and (not first or first == ARGV[1]) then
+    if first then
+        redis.call('lpop', KEYS[2])
+        redis.call('zrem', KEYS[3], ARGV[1])
+    end
+    redis.call('hset', KEYS[1], ARGV[1], 1)
+    redis.call('pexpire', KEYS[1], ARGV[2])
+    return nil
+end
+if redis.call('hexists', KEYS[1], ARGV[1]) == 1 then
+    redis.call('hincrby', KEYS[1], ARGV[1], 1)
+    redis.call('pexpire', KEYS[1], ARGV[2])
+    return nil
+end
+local mine = redis.call('zscore', KEYS[3], ARGV[1])
+if mine then return math.max(1, tonumber(mine) - tonumber(ARGV[3]) - now) end
+local last = redis.call('lindex', KEYS[2], -1)
+local left
+if last then
+    left = tonumber(redis.call('zscore', KEYS[3], last)) - now
+else
+    left = redis.call('pttl', KEYS[1])
+end
+redis.call('zadd', KEYS[3], left + tonumber(ARGV[3]) + now, ARGV[1])
+redis.call('rpush', KEYS[2], ARGV[1])
+return math.max(1, left)
+)";
+
+// KEYS: as above. ARGV: owner, now in ms, what the channels' names begin with.
+constexpr const char* fair_release = R"(
+if redis.call('hexists', KEYS[1], ARGV[1]) == 0 then return 0 end
+if redis.call('hincrby', KEYS[1], ARGV[1], -1) > 0 then return 1 end
+redis.call('del', KEYS[1])
+while true do
+    local first = redis.call('lindex', KEYS[2], 0)
+    if not first then break end
+    if tonumber(redis.call('zscore', KEYS[3], first)) > tonumber(ARGV[2]) then
+        redis.call('publish', ARGV[3] .. first, '')
+        break
+    end
+    redis.call('zrem', KEYS[3], first)
+    redis.call('lpop', KEYS[2])
+end
+return 1
+)";
+
+std::string now_ms() {
+    const auto since = std::chrono::system_clock::now().time_since_epoch();
+    return std::to_string(std::chrono::duration_cast<milliseconds>(since).count());
+}
+
+class fair_contender final : public handoff::contender {
+public:
+    fair_contender(const std::string& socket, const std::string& tag, const handoff::entrant& who)
+        : session_{socket},
+          calls_{socket},
+          acquire_{session_.load(fair_acquire)},
+          release_{session_.load(fair_release)},
+          lock_{"{" + tag + "}:lock"},
+          queue_{"{" + tag + "}:queue"},
+          timeouts_{"{" + tag + "}:timeouts"},
+          channels_{"{" + tag + "}:call:"},
+          owner_{fmt::format("{}:{}", ::getpid(), who.index)},
+          statements_{who.statements} {
+        calls_.run({"SUBSCRIBE", channels_ + owner_});
+    }
+
+    void acquire() override {
+        const auto last = steady_clock::now() + handoff::patience;
+        while (const auto left = try_once()) {
+            if (steady_clock::now() > last) throw std::runtime_error{"Redis: waited for a minute"};
+            (void)calls_.next_message(std::min<milliseconds>(*left, handoff::patience));
+        }
+    }
+
+    void release() override {
+        ++statements_;
+        const auto done = session_.run(
+            {"EVALSHA", release_, "3", lock_, queue_, timeouts_, owner_, now_ms(), channels_});
+        if (done->integer != 1) throw std::runtime_error{"Redis: it was not ours"};
+    }
+
+private:
+    std::optional<milliseconds> try_once() {
+        ++statements_;
+        const auto answer = session_.run({"EVALSHA", acquire_, "3", lock_, queue_, timeouts_,
+                                          owner_, "30000", "60000", now_ms()});
+        if (answer->type == REDIS_REPLY_NIL) return std::nullopt;
+        return milliseconds{answer->integer};
+    }
+
+    redis_session session_;
+    redis_session calls_;
+    std::string acquire_, release_;
+    std::string lock_, queue_, timeouts_, channels_, owner_;
+    std::atomic<std::uint64_t>& statements_;
+};
+
+}  // namespace
+
+void redis_session::close_context::operator()(redisContext* context) const {
+    ::redisFree(context);
+}
+
+void redis_session::free_reply::operator()(redisReply* reply) const {
+    ::freeReplyObject(reply);
+}
+
+redis_session::redis_session(const std::string& socket)
+    : context_{::redisConnectUnix(socket.c_str())} {
+    if (!context_ || context_->err != 0) fail();
+}
+
+redis_session::reply redis_session::run(std::initializer_list<std::string_view> words) {
+    std::vector<const char*> texts;
+    std::vector<std::size_t> sizes;
+    for (const std::string_view each : words) {
+        texts.push_back(each.data());
+        sizes.push_back(each.size());
+    }
+    reply answer{static_cast<redisReply*>(::redisCommandArgv(
+        context_.get(), static_cast<int>(texts.size()), texts.data(), sizes.data()))};
+    if (!answer) fail();
+    if (answer->type == REDIS_REPLY_ERROR) {
+        throw std::runtime_error{std::string{"Redis: "} + answer->str};
+    }
+    return answer;
+}
+
+std::string redis_session::load(std::string_view script) {
+    return run({"SCRIPT", "LOAD", script})->str;
+}
+
+redis_session::reply redis_session::next_message(milliseconds patience) {
+    const auto last = steady_clock::now() + patience;
+    for (;;) {
+        void* found = nullptr;
+        if (::redisGetReplyFromReader(context_.get(), &found) != REDIS_OK) fail();
+        if (found != nullptr) return reply{static_cast<redisReply*>(found)};
+        const auto left = std::chrono::ceil<milliseconds>(last - steady_clock::now());
+        if (left <= milliseconds{0}) return {};
+        pollfd watched{context_->fd, POLLIN, 0};
+        const int ready = ::poll(&watched, 1, static_cast<int>(left.count()));
+        if (ready < 0 && errno != EINTR) throw std::runtime_error{"Redis: cannot wait"};
+        if (ready > 0 && ::redisBufferRead(context_.get()) != REDIS_OK) fail();
+    }
+}
+
+void redis_session::fail() {
+    throw std::runtime_error{std::string{"Redis: "} +
+                             (context_ ? context_->errstr : "no memory for a connection")};
+}
+
+std::unique_ptr<worker> redis_lock(const std::string& socket, const std::string& name) {
+    return std::make_unique<redis_worker>(socket, name);
+}
+
+handoff::contest redis_fair_queue(const std::string& socket, const std::string& tag) {
+    return {"Redis, fair queue", [=](const handoff::entrant& who) {
+                return std::make_unique<fair_contender>(socket, tag, who);
+            }};
+}
+
+}  // namespace bench

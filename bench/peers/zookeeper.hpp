@@ -1,0 +1,45 @@
+#pragma once
+
+#include "common/measure.hpp"
+#include "handoff/race.hpp"
+
+#include <future>
+#include <memory>
+#include <string>
+
+struct _zhandle;
+
+/// Locks on ZooKeeper by its C client, one session a worker, after its recipe: an ephemeral node
+/// with a sequential name below the lock; whoever has the lowest holds it; the others watch the one
+/// before their own.
+namespace bench {
+
+class zookeeper_session {
+public:
+    struct close_handle {
+        void operator()(_zhandle* handle) const;
+    };
+
+    /// Connects and makes the node of the lock.
+    zookeeper_session(const std::string& host, const std::string& lock);
+
+    void acquire();
+    void release();
+
+private:
+    [[nodiscard]] std::string name_before_mine();
+    void await_end_of(const std::string& path);
+
+    // The client's own threads may write to these until the handle is closed.
+    std::promise<void> connected_;
+    std::promise<void> gone_;
+    std::unique_ptr<_zhandle, close_handle> handle_;
+    std::string lock_;
+    std::string mine_;
+};
+
+[[nodiscard]] std::unique_ptr<worker> zookeeper_lock(const std::string& host,
+                                                     const std::string& name);
+[[nodiscard]] handoff::contest zookeeper_queue(const std::string& host, const std::string& tag);
+
+}  // namespace bench

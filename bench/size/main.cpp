@@ -1,0 +1,127 @@
+// How large PostgreSQL's table of leases and its index become under many acquires and releases: on
+// one name, and on many.
+#include "common/measure.hpp"
+#include "common/ours.hpp"
+#include "common/postgresql.hpp"
+#include "common/program.hpp"
+#include "common/tables.hpp"
+#include <rowlock/open.hpp>
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+
+#include <exception>
+#include <stdexcept>
+#include <thread>
+
+namespace bench {
+namespace {
+
+struct size_options {
+    int pairs = 0;
+    int names = 10'000;
+    int threads = 8;
+};
+
+struct sizes {
+    std::int64_t table = 0;
+    std::int64_t index = 0;
+    std::int64_t dead_rows = 0;
+    std::int64_t vacuums = 0;
+};
+
+sizes sizes_of(postgresql_session& session, const std::string& table) {
+    const auto of_statistics = [&](const char* column) {
+        return session.integer_of(
+            fmt::format("select {} from pg_stat_user_tables where relname = '{}'", column, table));
+    };
+    return {session.integer_of(fmt::format("select pg_table_size('{}')", table)),
+            session.integer_of(fmt::format("select pg_indexes_size('{}')", table)),
+            of_statistics("n_dead_tup"), of_statistics("autovacuum_count")};
+}
+
+/// Every thread has names of its own and goes round them.
+class rounds_of_names final : public worker {
+public:
+    rounds_of_names(const std::shared_ptr<rowlock::client>& locks, int first, int step, int names) {
+        for (int i = first; i < names; i += step) {
+            leases_.push_back(our_lease(locks, fmt::format("name {}", i)));
+        }
+    }
+    void turn() override { leases_[next_++ % leases_.size()]->turn(); }
+
+private:
+    std::vector<std::unique_ptr<worker>> leases_;
+    std::size_t next_ = 0;
+};
+
+void run_pairs(const contestant& who, int pairs) {
+    const int each = pairs / static_cast<int>(who.workers.size());
+    std::vector<std::exception_ptr> failures(who.workers.size());
+    {
+        std::vector<std::jthread> threads;
+        for (std::size_t i = 0; i < who.workers.size(); ++i) {
+            threads.emplace_back([&, i] {
+                try {
+                    for (int turn = 0; turn < each; ++turn) who.workers[i]->turn();
+                } catch (...) {
+                    failures[i] = std::current_exception();
+                }
+            });
+        }
+    }
+    for (const auto& failure : failures) {
+        if (failure) std::rethrow_exception(failure);
+    }
+}
+
+void measure_size(int names, int threads, int pairs, findings& found) {
+    const tables where{need(postgresql_url(), "PostgreSQL")};
+    postgresql_session session{where.url()};
+    double us = 0;
+    {
+        // With its connections the server's processes end, and report what they counted.
+        const auto locks =
+            std::make_shared<rowlock::client>(rowlock::open(where.url()), where.options());
+        const auto who = line_up("rowlock", threads, [&](int i) {
+            return std::make_unique<rounds_of_names>(locks, i, threads, names);
+        });
+        us = duration_us([&] { run_pairs(who, pairs); });
+    }
+    const auto seen = sizes_of(session, where.prefix() + "lease");
+    found.note(
+        fmt::format("{} pairs on {} names in {:.0f} s: table {} KiB, index {} KiB, {} dead "
+                    "rows, {} autovacuums",
+                    pairs, names, us / 1e6, seen.table / 1024, seen.index / 1024, seen.dead_rows,
+                    seen.vacuums));
+}
+
+void measure(const program_options& common, size_options options, findings& found) {
+    if (options.pairs == 0) options.pairs = common.quick ? 20'000 : 1'000'000;
+    measure_size(1, 1, options.pairs, found);
+    measure_size(options.names, options.threads, options.pairs, found);
+}
+
+void add_options(CLI::App& app, size_options& options) {
+    app.add_option("--pairs", options.pairs, "Of acquire and release; 1000000 if not given")
+        ->check(CLI::Range(1, 1'000'000'000));
+    app.add_option("--names", options.names, "What `many` means")
+        ->check(CLI::Range(1, 10'000'000))
+        ->capture_default_str();
+    app.add_option("--threads", options.threads, "Over which many names are spread")
+        ->check(CLI::Range(1, 256))
+        ->capture_default_str();
+}
+
+}  // namespace
+}  // namespace bench
+
+int main(int argc, char** argv) {
+    bench::size_options options;
+    return bench::run_program(
+        argc, argv, "Measures what many acquires and releases leave in PostgreSQL's files.",
+        [&](const bench::program_options& common, bench::findings& found) {
+            bench::measure(common, options, found);
+        },
+        [&](CLI::App& app) { bench::add_options(app, options); });
+}

@@ -1,0 +1,174 @@
+// Puts together what the programs found: one table, one JSON file, plots.
+#include "common/findings.hpp"
+#include "summary/plot.hpp"
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include <exception>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace bench {
+namespace {
+
+using json = nlohmann::ordered_json;
+
+/// Every row that there is, in order, with its target: also those that nobody measured are shown.
+struct goal {
+    const char* id;
+    const char* measure;
+    const char* sign;
+    double target;
+};
+constexpr goal goals[] = {
+    {"T1/postgresql", "PostgreSQL, 1 thread, by the floor", "≥", 0.92},
+    {"T1/mariadb", "MariaDB, 1 thread, by the floor", "≥", 0.90},
+    {"T1/sqlite-full", "SQLite FULL, 1 thread, by the floor", "≥", 0.85},
+    {"T1/sqlite-normal", "SQLite NORMAL, 1 thread, by the floor", "≥", 0.5},
+    {"T2/1-thread", "PostgreSQL by Redis with fsync", "≥", 1.0},
+    {"T2/16-threads", "PostgreSQL by Redis with fsync", "≥", 1.5},
+    {"T3", "PostgreSQL by Redis in memory, 16 threads", "≥", 0.5},
+    {"T4/1-thread", "PostgreSQL by ZooKeeper", "≥", 4},
+    {"T4/16-threads", "PostgreSQL by ZooKeeper", "≥", 8},
+    {"T5/1-thread", "failed try by SELECT", "≥", 0.8},
+    {"T5/16-threads", "failed try by SELECT", "≥", 0.8},
+    {"T5/wal", "log of failed tries by that of SELECTs", "≤", 1.1},
+    {"T6/time", "heartbeat, 10 000 leases by 1", "≤", 1.2},
+    {"T6/statements", "statements of a heartbeat", "≤", 1},
+    {"T7/acquire-p50", "acquire, 1 000 000 rows by none", "≤", 1.2},
+    {"T7/acquire-p99-reaping", "acquire, beside a reaper by without", "≤", 2},
+    {"T7/reaped-per-second", "reaped rows a second", "≥", 50'000},
+    {"T8/redis", "hand-off, 16 processes, by Redis' fair queue", "≤", 1.2},
+    {"T8/zookeeper", "hand-off, 16 processes, by ZooKeeper", "≤", 0.4},
+    {"T9/re-entry", "locking again", "≤", 200},
+    {"T9/held", "held()", "≤", 50},
+    {"T10/sqlite", "rowlock run by flock", "≤", 8},
+    {"T10/postgresql", "rowlock run, added to the command", "≤", 25},
+};
+
+struct gathered {
+    std::map<std::string, json> rows;
+    std::map<std::string, plot> plots;
+};
+
+plot blank(const std::string& name) {
+    if (name == "throughput") {
+        return {"Free locks taken and given back", "threads", "a second", {}};
+    }
+    if (name == "rows") return {"Acquire among idle rows, PostgreSQL", "rows", "p50, µs", {}};
+    if (name == "leases") return {"Heartbeat, PostgreSQL", "leases of the client", "p50, µs", {}};
+    if (name == "waiters") {
+        return {"Hand-off of a lock held for 1 ms", "processes", "p50, µs", {}};
+    }
+    return {name, "", "", {}};
+}
+
+void gather(const std::string& path, gathered& into) {
+    std::ifstream file{path};
+    const auto all = json::parse(file, nullptr, false);
+    if (all.is_discarded()) throw std::runtime_error{"cannot read " + path};
+    for (const json& row : all.at("rows")) into.rows[row.at("id")] = row;
+    for (const json& line : all.at("lines")) {
+        const std::string name = line.at("plot");
+        plot& on = into.plots.try_emplace(name, blank(name)).first->second;
+        plot_line drawn_one{line.at("title"), line.at("points")};
+        // Ours first: it has the same colour everywhere.
+        const bool ours = drawn_one.title.starts_with("rowlock");
+        on.lines.insert(ours ? on.lines.begin() : on.lines.end(), std::move(drawn_one));
+    }
+}
+
+json not_measured(const goal& wish) {
+    json row;
+    row["id"] = wish.id;
+    row["ours"] = nullptr;
+    row["theirs"] = nullptr;
+    row["unit"] = "";
+    row["ratio"] = nullptr;
+    row["target"] = wish.target;
+    row["met"] = false;
+    return row;
+}
+
+std::string shown(const json& number) {
+    if (!number.is_number()) return "–";
+    const double value = number;
+    return value >= 1000 ? fmt::format("{:.0f}", value) : fmt::format("{:.3g}", value);
+}
+
+/// `only_measured`: some programs were run, and the rest is none of the reader's business.
+json rows_of(const gathered& all, bool only_measured) {
+    auto rows = json::array();
+    for (const goal& each : goals) {
+        const auto found = all.rows.find(each.id);
+        if (found != all.rows.end()) {
+            rows.push_back(found->second);
+        } else if (!only_measured) {
+            rows.push_back(not_measured(each));
+        }
+    }
+    return rows;
+}
+
+void print(const json& rows) {
+    fmt::print("\n{:<24} {:<45} {:>9} {:>9} {:>8} {:>9}  {:<7} {}\n", "target", "what", "ours",
+               "theirs", "ratio", "wanted", "", "unit");
+    for (const json& row : rows) {
+        const std::string id = row.at("id");
+        for (const goal& each : goals) {
+            if (id != each.id) continue;
+            const char* const verdict =
+                row.at("ours").is_null() ? "not run" : (row.at("met") ? "met" : "missed");
+            fmt::print("{:<24} {:<45} {:>9} {:>9} {:>8} {:>9}  {:<7} {}\n", id, each.measure,
+                       shown(row.at("ours")), shown(row.at("theirs")), shown(row.at("ratio")),
+                       fmt::format("{} {}", each.sign, each.target), verdict,
+                       row.at("unit").get<std::string>());
+        }
+    }
+}
+
+void draw(const gathered& all, const std::string& folder) {
+    std::filesystem::create_directories(folder);
+    for (const auto& [name, what] : all.plots) {
+        const auto path = std::filesystem::path{folder} / (name + ".svg");
+        std::ofstream file{path};
+        file << drawn(what);
+        file.close();
+        if (!file) throw std::runtime_error{"cannot write " + path.string()};
+    }
+}
+
+}  // namespace
+}  // namespace bench
+
+int main(int argc, char** argv) {
+    CLI::App app{"Puts together what the benchmarks found."};
+    std::vector<std::string> files;
+    std::string json_file;
+    std::string plots;
+    bool only_measured = false;
+    app.add_option("FILE", files, "What the programs wrote with --json")->required();
+    app.add_option("--json", json_file, "Write the rows there")->type_name("FILE");
+    app.add_option("--plots", plots, "Draw the plots there")->type_name("FOLDER");
+    app.add_flag("--only-measured", only_measured, "Leave out the rows that are missing");
+    CLI11_PARSE(app, argc, argv);
+    try {
+        bench::gathered all;
+        for (const std::string& each : files) bench::gather(each, all);
+        const auto rows = bench::rows_of(all, only_measured);
+        bench::print(rows);
+        if (!json_file.empty()) bench::write_file(json_file, rows);
+        if (!plots.empty()) bench::draw(all, plots);
+        return 0;
+    } catch (const std::exception& failure) {
+        fmt::print(stderr, "summary: {}\n", failure.what());
+        return 1;
+    }
+}

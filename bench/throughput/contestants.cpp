@@ -1,0 +1,58 @@
+#include "throughput/contestants.hpp"
+
+#include "common/ours.hpp"
+#include <rowlock/open.hpp>
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+
+namespace bench {
+
+void add_throughput_options(CLI::App& app, throughput_options& options) {
+    app.add_option("--connections", options.connections, "client_options::max_connections")
+        ->check(CLI::Range(1, 256))
+        ->capture_default_str();
+    app.add_option("--rounds", options.rounds, "How many")->check(CLI::Range(1, 1000));
+    app.add_option("--milliseconds", options.milliseconds, "How long a round lasts")
+        ->check(CLI::Range(1, 60'000));
+}
+
+round_options rounds_of(const program_options& common, const throughput_options& options) {
+    round_options rounds{.rounds = common.quick ? 5 : 11};
+    rounds.each = std::chrono::milliseconds{common.quick ? 200 : 500};
+    rounds.warm_up = std::chrono::milliseconds{common.quick ? 1000 : 3000};
+    if (options.rounds != 0) rounds.rounds = options.rounds;
+    if (options.milliseconds != 0) {
+        rounds.each = std::chrono::milliseconds{options.milliseconds};
+        rounds.warm_up = std::min(rounds.warm_up, 5 * rounds.each);
+    }
+    return rounds;
+}
+
+std::string name_of(int worker) {
+    return fmt::format("bench-{}-{}", ::getpid(), worker);
+}
+
+contestant ours(const tables& where, int threads, const throughput_options& options) {
+    auto own = where.options();
+    own.max_connections = options.connections;
+    const auto locks = std::make_shared<rowlock::client>(rowlock::open(where.url()), own);
+    return line_up("rowlock", threads, [&](int i) { return our_lease(locks, name_of(i)); });
+}
+
+contestant floor_of(floor_table& table, int threads) {
+    return line_up("floor", threads, [&](int i) { return table.lease(name_of(i)); });
+}
+
+void tell(findings& found, const std::string& where, const contestant& who, const pace& seen) {
+    found.note(fmt::format(
+        "{:<16} {:>2} threads  {:<22} {:>8.0f} a second, p50 {:>7.1f} µs, p99 "
+        "{:>8.1f} µs",
+        where, who.workers.size(), who.title, seen.per_second, seen.p50_us, seen.p99_us));
+}
+
+}  // namespace bench

@@ -1,0 +1,75 @@
+// Free locks, taken and given back by one thread, ours by the floor of each database (T1).
+#include "throughput/contestants.hpp"
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+
+#include <string>
+#include <vector>
+
+namespace bench {
+namespace {
+
+/// T1: one thread, ours and the floor in turns.
+void against_floor(findings& found, const std::string& id, double target, const std::string& url,
+                   floor_table& floor, const throughput_options& options,
+                   const round_options& rounds) {
+    const tables where{url};
+    std::vector<contestant> both;
+    both.push_back(ours(where, 1, options));
+    both.push_back(floor_of(floor, 1));
+    const auto seen = take_turns(both, rounds);
+    for (std::size_t i = 0; i < both.size(); ++i) tell(found, id, both[i], seen[i]);
+    found.add({.id = id,
+               .ours = seen[0].per_second,
+               .theirs = seen[1].per_second,
+               .unit = "turns/s",
+               .target = target});
+}
+
+void against_sqlite_floor(findings& found, const std::string& id, double target,
+                          const std::string& synchronous, const throughput_options& options,
+                          const round_options& rounds) {
+    const temporary_folder folder;
+    const auto floor = sqlite_floor(folder.path() / "floor.db", synchronous);
+    against_floor(
+        found, id, target,
+        fmt::format("sqlite:{}?synchronous={}", (folder.path() / "locks.db").string(), synchronous),
+        *floor, options, rounds);
+}
+
+void measure(const program_options& common, const std::vector<std::string>& databases,
+             const throughput_options& options, findings& found) {
+    const auto rounds = rounds_of(common, options);
+    for (const std::string& each : databases) {
+        if (each == "postgresql") {
+            const auto floor = postgresql_floor(need(postgresql_url(), "PostgreSQL"));
+            against_floor(found, "T1/postgresql", 0.92, postgresql_url(), *floor, options, rounds);
+        } else if (each == "mariadb") {
+            const auto floor = mariadb_floor(need(mariadb_url(), "MariaDB"));
+            against_floor(found, "T1/mariadb", 0.90, mariadb_url(), *floor, options, rounds);
+        } else {
+            against_sqlite_floor(found, "T1/sqlite-full", 0.85, "full", options, rounds);
+            against_sqlite_floor(found, "T1/sqlite-normal", 0.5, "normal", options, rounds);
+        }
+    }
+}
+
+}  // namespace
+}  // namespace bench
+
+int main(int argc, char** argv) {
+    std::vector<std::string> databases{"postgresql", "mariadb", "sqlite"};
+    bench::throughput_options options;
+    return bench::run_program(
+        argc, argv, "Measures how fast free locks are taken and given back, by the floor.",
+        [&](const bench::program_options& common, bench::findings& found) {
+            bench::measure(common, databases, options, found);
+        },
+        [&](CLI::App& app) {
+            app.add_option("--database", databases, "postgresql, mariadb, sqlite; all if not given")
+                ->delimiter(',')
+                ->transform(CLI::IsMember({"postgresql", "mariadb", "sqlite"}));
+            bench::add_throughput_options(app, options);
+        });
+}

@@ -1,0 +1,108 @@
+// Free locks on PostgreSQL, taken and given back by the threads of one client, by the peers (T2,
+// T3, T4): each thread has a lock of its own.
+#include "peers/redis.hpp"
+#include "peers/zookeeper.hpp"
+#include "throughput/contestants.hpp"
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace bench {
+namespace {
+
+using paces = std::map<std::string, pace>;  // by title
+
+/// All on PostgreSQL and the peers with so many threads; a client of ours for all of them.
+paces among_peers(findings& found, int threads, const tables& where, floor_table& floor,
+                  const throughput_options& options, const round_options& rounds) {
+    std::vector<contestant> all;
+    all.push_back(ours(where, threads, options));
+    all.push_back(floor_of(floor, threads));
+    const auto redis = [&](const std::string& title, const std::string& socket) {
+        if (socket.empty()) return;
+        all.push_back(
+            line_up(title, threads, [&](int i) { return redis_lock(socket, name_of(i)); }));
+    };
+    redis("Redis, fsync always", redis_always_socket());
+    redis("Redis, in memory", redis_socket());
+    if (!zookeeper_host().empty()) {
+        all.push_back(line_up("ZooKeeper", threads,
+                              [](int i) { return zookeeper_lock(zookeeper_host(), name_of(i)); }));
+    }
+    const auto seen = take_turns(all, rounds);
+    paces result;
+    for (std::size_t i = 0; i < all.size(); ++i) {
+        tell(found, "peers", all[i], seen[i]);
+        result[all[i].title] = seen[i];
+    }
+    return result;
+}
+
+void add_peer_rows(findings& found, const std::map<int, paces>& by_threads) {
+    struct wish {
+        const char* id;
+        int threads;
+        const char* peer;
+        double target;
+    };
+    constexpr wish wishes[] = {{"T2/1-thread", 1, "Redis, fsync always", 1.0},
+                               {"T2/16-threads", 16, "Redis, fsync always", 1.5},
+                               {"T3", 16, "Redis, in memory", 0.5},
+                               {"T4/1-thread", 1, "ZooKeeper", 4},
+                               {"T4/16-threads", 16, "ZooKeeper", 8}};
+    for (const wish& each : wishes) {
+        const auto seen = by_threads.find(each.threads);
+        if (seen == by_threads.end() || !seen->second.contains(each.peer)) continue;
+        found.add({.id = each.id,
+                   .ours = seen->second.at("rowlock").per_second,
+                   .theirs = seen->second.at(each.peer).per_second,
+                   .unit = "turns/s",
+                   .target = each.target});
+    }
+}
+
+void add_lines(findings& found, const std::map<int, paces>& by_threads) {
+    std::map<std::string, std::vector<std::pair<double, double>>> lines;
+    for (const auto& [threads, all] : by_threads) {
+        for (const auto& [title, seen] : all) lines[title].emplace_back(threads, seen.per_second);
+    }
+    for (auto& [title, points] : lines) found.add_line("throughput", title, std::move(points));
+}
+
+void measure(const program_options& common, std::vector<int> numbers,
+             const throughput_options& options, findings& found) {
+    if (numbers.empty()) numbers = common.quick ? std::vector{1, 16} : std::vector{1, 2, 4, 8, 16};
+    const auto rounds = rounds_of(common, options);
+    const tables where{need(postgresql_url(), "PostgreSQL")};
+    const auto floor = postgresql_floor(postgresql_url());
+    std::map<int, paces> by_threads;
+    for (const int threads : numbers) {
+        by_threads[threads] = among_peers(found, threads, where, *floor, options, rounds);
+    }
+    add_peer_rows(found, by_threads);
+    add_lines(found, by_threads);
+}
+
+}  // namespace
+}  // namespace bench
+
+int main(int argc, char** argv) {
+    std::vector<int> numbers;
+    bench::throughput_options options;
+    return bench::run_program(
+        argc, argv, "Measures how fast free locks are taken and given back, by the peers.",
+        [&](const bench::program_options& common, bench::findings& found) {
+            bench::measure(common, numbers, options, found);
+        },
+        [&](CLI::App& app) {
+            app.add_option("--threads", numbers, "1,2,4,8,16 if not given")
+                ->delimiter(',')
+                ->check(CLI::Range(1, 256));
+            bench::add_throughput_options(app, options);
+        });
+}

@@ -1,0 +1,204 @@
+#include "cli/tool.hpp"
+
+#include <doctest/doctest.h>
+#include <nlohmann/json.hpp>
+
+#include <cmath>
+#include <cstdlib>
+#include <fstream>
+#include <set>
+#include <string>
+
+namespace {
+
+using json = nlohmann::ordered_json;
+
+constexpr const char* variables[] = {"ROWLOCK_TEST_POSTGRESQL_SOCKET_URL",
+                                     "ROWLOCK_TEST_POSTGRESQL_URL",
+                                     "ROWLOCK_TEST_MARIADB_SOCKET_URL",
+                                     "ROWLOCK_TEST_MARIADB_URL",
+                                     "ROWLOCK_BENCH_REDIS_SOCKET",
+                                     "ROWLOCK_BENCH_REDIS_ALWAYS_SOCKET",
+                                     "ROWLOCK_BENCH_ZOOKEEPER"};
+
+tool::setting setting_in(const tool::scratch& folder) {
+    tool::setting with{.variables = {{"TMPDIR", folder.path()}}};
+    for (const char* const name : variables) {
+        if (const char* const value = std::getenv(name)) with.variables[name] = value;
+    }
+    return with;
+}
+
+/// Runs a program of the build's bench/ and reads what it found.
+json found_by(const std::string& program, const tool::arguments& options) {
+    const tool::scratch folder;
+    const std::string file = folder / "found.json";
+    tool::arguments command{ROWLOCK_BENCH_FOLDER + ("/" + program), "--json", file};
+    command.insert(command.end(), options.begin(), options.end());
+    tool::process running{command, setting_in(folder)};
+    const int code = running.wait(std::chrono::seconds{120});
+    CAPTURE(running.out());
+    CAPTURE(running.err());
+    REQUIRE(code == 0);
+    return json::parse(tool::contents(file));
+}
+
+/// The ids of the rows, each of which must be a whole one that agrees with itself.
+std::set<std::string> ids_of(const json& rows) {
+    std::set<std::string> ids;
+    for (const json& row : rows) {
+        CAPTURE(row.dump());
+        std::string keys;
+        for (const auto& [key, value] : row.items()) keys += key + " ";
+        CHECK(keys == "id ours theirs unit ratio target met ");
+        CHECK(row["target"].is_number());
+        CHECK(row["met"].is_boolean());
+        CHECK(ids.insert(row["id"]).second);
+        if (row["ratio"].is_null()) continue;
+        const double ratio = row["ours"].get<double>() / row["theirs"].get<double>();
+        CHECK(std::abs(row["ratio"].get<double>() / ratio - 1) < 0.01);
+    }
+    return ids;
+}
+
+using ids = std::set<std::string>;
+
+const ids every_row{"T1/postgresql",
+                    "T1/mariadb",
+                    "T1/sqlite-full",
+                    "T1/sqlite-normal",
+                    "T2/1-thread",
+                    "T2/16-threads",
+                    "T3",
+                    "T4/1-thread",
+                    "T4/16-threads",
+                    "T5/1-thread",
+                    "T5/16-threads",
+                    "T5/wal",
+                    "T6/time",
+                    "T6/statements",
+                    "T7/acquire-p50",
+                    "T7/acquire-p99-reaping",
+                    "T8/redis",
+                    "T7/reaped-per-second",
+                    "T8/zookeeper",
+                    "T9/re-entry",
+                    "T9/held",
+                    "T10/sqlite",
+                    "T10/postgresql"};
+
+bool has_postgresql() {
+    return support::url_of(support::server::postgresql).has_value();
+}
+
+}  // namespace
+
+TEST_CASE("free locks are measured by the floor of each database") {
+    const tool::arguments briefly{"--rounds", "1", "--milliseconds", "50"};
+    const auto of = [&](const std::string& database) {
+        tool::arguments options{"--database", database};
+        options.insert(options.end(), briefly.begin(), briefly.end());
+        return ids_of(found_by("throughput", options)["rows"]);
+    };
+    CHECK(of("sqlite") == ids{"T1/sqlite-full", "T1/sqlite-normal"});
+    if (has_postgresql()) CHECK(of("postgresql") == ids{"T1/postgresql"});
+    if (support::url_of(support::server::mariadb)) CHECK(of("mariadb") == ids{"T1/mariadb"});
+}
+
+TEST_CASE("failed tries are measured, and the log they make") {
+    if (!has_postgresql()) return;
+    const auto found =
+        found_by("failed_try", {"--rounds", "1", "--milliseconds", "50", "--tries", "1000"});
+    CHECK(ids_of(found["rows"]) == ids{"T5/1-thread", "T5/16-threads", "T5/wal"});
+}
+
+TEST_CASE("heartbeats are one statement, however many leases there are") {
+    if (!has_postgresql()) return;
+    const auto found = found_by("heartbeat", {"--leases", "1,50", "--seconds", "0.5"});
+    CHECK(ids_of(found["rows"]) == ids{"T6/time", "T6/statements"});
+    CHECK(found["rows"][1]["ours"] == 1);
+    CHECK(found["lines"][0]["points"].size() == 2);
+}
+
+TEST_CASE("acquiring among many rows and reaping them is measured") {
+    if (!has_postgresql()) return;
+    const auto found =
+        found_by("rows", {"--rows", "10000", "--rounds", "1", "--reap-seconds", "0.5"});
+    CHECK(ids_of(found["rows"]) ==
+          ids{"T7/acquire-p50", "T7/acquire-p99-reaping", "T7/reaped-per-second"});
+    CHECK(found["rows"][2]["ours"].get<double>() > 0);
+}
+
+TEST_CASE("what needs no database is measured") {
+    CHECK(ids_of(found_by("in_process", {"--quick"})["rows"]) == ids{"T9/re-entry", "T9/held"});
+}
+
+TEST_CASE("whole commands are measured") {
+    if (!has_postgresql()) return;
+    CHECK(ids_of(found_by("commands", {"--rounds", "1"})["rows"]) ==
+          ids{"T10/sqlite", "T10/postgresql"});
+}
+
+TEST_CASE("the files of many acquires and releases are measured") {
+    if (!has_postgresql()) return;
+    CHECK(found_by("size", {"--pairs", "80", "--names", "16"})["notes"].size() == 2);
+}
+
+#ifdef ROWLOCK_BENCH_PEERS
+TEST_CASE("free locks and hand-offs are measured beside the peers that there are") {
+    if (!has_postgresql()) return;
+    const bool redis = std::getenv("ROWLOCK_BENCH_REDIS_SOCKET") != nullptr;
+    const bool zookeeper = std::getenv("ROWLOCK_BENCH_ZOOKEEPER") != nullptr;
+    if (std::getenv("ROWLOCK_REQUIRE_PEERS") != nullptr) {
+        // The test of the label peers; scripts/test -L peers starts what it wants.
+        if (!redis) support::miss_program("redis-server", "redis-server");
+        if (!zookeeper) support::miss_program("zookeeper", "zookeeper");
+    } else {
+        if (!redis) MESSAGE("no Redis: the rows T2, T3 and T8/redis are not measured");
+        if (!zookeeper) MESSAGE("no ZooKeeper: the rows T4 and T8/zookeeper are not measured");
+    }
+    const auto locks = found_by("throughput_peers",
+                                {"--threads", "1,16", "--rounds", "1", "--milliseconds", "50"});
+    ids wanted;
+    if (redis) wanted.insert({"T2/1-thread", "T2/16-threads", "T3"});
+    if (zookeeper) wanted.insert({"T4/1-thread", "T4/16-threads"});
+    CHECK(ids_of(locks["rows"]) == wanted);
+
+    const auto queues =
+        found_by("handoff_peers", {"--clients", "16", "--rounds", "1", "--seconds", "0.5"});
+    wanted.clear();
+    if (redis) wanted.insert("T8/redis");
+    if (zookeeper) wanted.insert("T8/zookeeper");
+    CHECK(ids_of(queues["rows"]) == wanted);
+}
+#endif
+
+TEST_CASE("the summary has every row, also those that were not measured, and draws the plots") {
+    const tool::scratch folder;
+    const std::string one = folder / "one.json";
+    std::ofstream{one} << R"({"rows": [{"id": "T3", "ours": 1.0, "theirs": 2.0, "unit": "turns/s",
+        "ratio": 0.5, "target": 0.5, "met": true}], "notes": [],
+        "lines": [{"plot": "rows", "title": "a < b", "points": [[1, 10.0], [1000, 20.0], [0, 1]]}]})";
+    const std::string all = folder / "all.json";
+    tool::process running{
+        {ROWLOCK_BENCH_FOLDER "/summary", one, "--json", all, "--plots", folder / "plots"},
+        setting_in(folder)};
+    const int code = running.wait();
+    CAPTURE(running.err());
+    REQUIRE(code == 0);
+    const auto rows = json::parse(tool::contents(all));
+    CHECK(ids_of(rows) == every_row);
+    for (const json& row : rows) CHECK(row["met"] == (row["id"] == "T3"));
+    const std::string plot = tool::contents(folder / "plots/rows.svg");
+    CHECK(plot.find("a &lt; b") != std::string::npos);
+    CHECK(plot.find("nan") == std::string::npos);
+}
+
+TEST_CASE("a program without its server says which one it needs") {
+    const tool::scratch folder;
+    tool::setting without;
+    for (const char* const name : variables) without.variables[name] = "";
+    tool::process running{{ROWLOCK_BENCH_FOLDER "/failed_try"}, without};
+    CHECK(running.wait() == 1);
+    CHECK(running.err().find("there is no PostgreSQL") != std::string::npos);
+}

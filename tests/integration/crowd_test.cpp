@@ -1,0 +1,138 @@
+// Hundreds of threads in line at once: what they cost, and that none is forgotten.
+
+#include "support/lock_database.hpp"
+#include "support/queues.hpp"
+#include "support/this_process.hpp"
+#include <rowlock/rowlock.hpp>
+
+#include <doctest/doctest.h>
+
+#include <atomic>
+#include <cstdint>
+#include <future>
+#include <string>
+#include <thread>
+#include <vector>
+
+using namespace rowlock;
+using namespace std::chrono_literals;
+using support::at_best;
+using support::eventually;
+using support::nobody_holds;
+using support::places;
+using support::threads_of_this_process;
+using steady = std::chrono::steady_clock;
+
+TEST_CASE("500 threads are stopped at once, and leave no place behind") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        client holder{database.source(), database.options()};
+        client waiter{database.source(), database.options({.ttl = 60s, .statement_deadline = 20s})};
+        const auto lease = holder.acquire("job");
+        std::uint64_t stopped = 0;
+        const auto stop_all = [&] {
+            std::stop_source stop;
+            std::atomic<int> given_up{0};
+            std::vector<std::thread> threads;
+            for (int i = 0; i < 500; ++i) {
+                threads.emplace_back([&] {
+                    if (!waiter.acquire("job", stop.get_token())) ++given_up;
+                });
+            }
+            stopped += 500;
+            CHECK(places(database, 500));
+            CHECK(eventually([&] { return waiter.stats().queued == stopped; }));
+            const auto start = steady::now();
+            stop.request_stop();
+            CHECK(eventually([&] { return given_up == 500; }));
+            const auto took = steady::now() - start;
+            for (auto& each : threads) each.join();
+            return took;
+        };
+        // 500 threads are woken and counted on two processors.
+        CHECK(at_best(250ms, stop_all) < 250ms);
+        CHECK(places(database, 0));
+        CHECK(eventually([&] { return waiter.stats().cancelled == stopped; }));
+    }
+}
+
+TEST_CASE("2000 waits with random short limits leave no place and no lease") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        client locks{database.source(), database.options({.ttl = 60s, .poll_interval = 20ms})};
+        std::atomic<int> inside{0};
+        std::atomic<int> overlaps{0};
+        std::atomic<int> got{0};
+        std::vector<std::future<void>> threads;
+        for (unsigned i = 0; i < 20; ++i) {
+            threads.push_back(std::async(std::launch::async, [&, i] {
+                for (unsigned round = 0; round < 100; ++round) {
+                    const auto limit =
+                        std::chrono::microseconds{(i * 7919 + round * 104729) % 9000};
+                    const auto lease = locks.try_acquire_for("job", limit);
+                    if (!lease) continue;
+                    ++got;
+                    if (++inside != 1) ++overlaps;
+                    --inside;
+                }
+            }));
+        }
+        for (auto& each : threads) each.get();
+        CHECK(overlaps == 0);
+        CHECK(got > 0);
+        MESSAGE(got.load(), " of 2000 were granted");
+        CHECK(places(database, 0));
+        CHECK(nobody_holds(database));
+        CHECK(eventually([&] { return locks.stats().unresolved == 0; }));
+    }
+}
+
+TEST_CASE("a thousand waiting threads take a few connections and one look for all") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        const bool server = database.speaks() != sql::dialect::sqlite;
+        client holder{database.source(), database.options({.ttl = 60s, .statement_deadline = 20s})};
+        const auto options =
+            database.options({.ttl = 60s, .poll_interval = 200ms, .statement_deadline = 20s});
+        int names = 1;
+        SUBCASE("on one name") {}
+        if (database.which() == support::backend::postgresql) {
+            SUBCASE("on a thousand names") {
+                names = 1000;
+            }
+        }
+        constexpr int many = 1000;
+        std::vector<lease> held;
+        for (int i = 0; i < names; ++i) held.push_back(holder.acquire("job " + std::to_string(i)));
+        const int connections_before = support::connections_of_this_process();
+        {
+            client waiter{database.source(), options};
+            std::stop_source stop;
+            std::atomic<int> got{0};
+            const int threads_before = threads_of_this_process();
+            std::vector<std::thread> threads;
+            for (int i = 0; i < many; ++i) {
+                threads.emplace_back([&, i] {
+                    const auto name = "job " + std::to_string(i % names);
+                    try {
+                        if (waiter.acquire(name, stop.get_token())) ++got;
+                    } catch (const error& failure) {
+                        FAIL_CHECK(std::string{failure.what()});
+                    }
+                });
+            }
+            CHECK(eventually([&] { return waiter.stats().queued == many; }, 30s));
+            // Heartbeat, watchdog, room, sleeper, events; the MySQL driver has one a connection.
+            CHECK(threads_of_this_process() - threads_before - many <= 6 + 8);
+            const int connections = support::connections_of_this_process() - connections_before;
+            CHECK(connections <= 8);
+            CHECK(connections >= (server ? 2 : 0));  // they are counted
+            CHECK(waiter.stats().connections <= 8);
+            const auto polls = waiter.stats().polls;
+            std::this_thread::sleep_for(1s);
+            CHECK(waiter.stats().polls - polls <= 12);
+            held.pop_back();
+            CHECK(eventually([&] { return got >= (names == 1 ? 50 : 1); }, 30s));
+            stop.request_stop();
+            for (auto& each : threads) each.join();
+        }
+        CHECK(places(database, 0));
+    }
+}

@@ -1,0 +1,249 @@
+// A line on an SQLite file: the first of it watches the file, the others look away and are told by
+// name. Whether somebody is told is what the tests decide; where a wake-up is the point, the poll
+// interval is 10 s.
+
+#include "strategy/queue_protocol.hpp"
+#include "support/lock_database.hpp"
+#include <rowlock/rowlock.hpp>
+#include <rowlock/sql/notifications.hpp>
+
+#include <doctest/doctest.h>
+
+#include <array>
+#include <future>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+using namespace rowlock;
+using namespace std::chrono_literals;
+using std::chrono::milliseconds;
+using support::eventually;
+using support::soon;
+using steady = std::chrono::steady_clock;
+
+namespace {
+
+constexpr auto at_once = 1s;
+
+/// Tells nobody and hears nobody, as one in another network namespace or behind SOCI.
+class silent_connection final : public sql::connection {
+public:
+    explicit silent_connection(std::unique_ptr<sql::connection> inner) : inner_{std::move(inner)} {}
+
+    [[nodiscard]] sql::dialect speaks() const noexcept override { return inner_->speaks(); }
+    sql::result execute(const sql::statement& what, std::span<const sql::value> parameters,
+                        sql::deadline until) override {
+        return inner_->execute(what, parameters, until);
+    }
+    sql::result query(std::string_view text, sql::deadline until) override {
+        return inner_->query(text, until);
+    }
+    [[nodiscard]] bool alive() const noexcept override { return inner_->alive(); }
+    [[nodiscard]] sql::transaction_state transaction() const noexcept override {
+        return inner_->transaction();
+    }
+    [[nodiscard]] std::uint64_t round_trips() const noexcept override {
+        return inner_->round_trips();
+    }
+
+private:
+    std::unique_ptr<sql::connection> inner_;
+};
+
+sql::connection_source silent(const sql::connection_source& inner) {
+    return {sql::dialect::sqlite,
+            [inner](sql::deadline until) {
+                return std::make_unique<silent_connection>(inner.connect(until));
+            },
+            inner.description()};
+}
+
+/// Session 7, whom no client looks after: it holds "job" and stands in line for it.
+class crowd {
+public:
+    crowd(support::lock_database& database, int in_line)
+        : database_{database}, protocol_{database.protocol()}, db_{database.connect()} {
+        protocol_.open_session(*db_, {7, "owner", "host", "program", 1, 60s}, soon());
+        for (std::int64_t id = 70; id <= 70 + in_line; ++id) {
+            queue_.enqueue(*db_, {"job", 7, id, "", "", std::nullopt}, soon());
+        }
+        CHECK(queue_.grant_next(*db_, "job", soon()));
+    }
+
+    /// All of it at once, in commits that tell nobody anything.
+    void vanish() {
+        database_.run("delete from rowlock_waiter where session = 7");
+        database_.run("update rowlock_lease set session = null, grant_id = null");
+    }
+    std::optional<strategy::handed_over> serve_next() {
+        return queue_.grant_next(*db_, "job", soon());
+    }
+    [[nodiscard]] sql::connection& db() { return *db_; }
+
+private:
+    support::lock_database& database_;
+    strategy::lease_protocol protocol_;
+    strategy::queue_protocol queue_{protocol_};
+    std::unique_ptr<sql::connection> db_;
+};
+
+bool places(support::lock_database& database, std::int64_t count) {
+    return eventually(
+        [&] { return database.number("select count(*) from rowlock_waiter") == count; });
+}
+
+/// From now on it relies on being told by name.
+void be_told_once(support::lock_database& database, client& waiter) {
+    client speaker{database.source(), database.options()};
+    REQUIRE(eventually([&] {
+        const auto told = waiter.stats().wake_ups;
+        auto lease = speaker.acquire("another");
+        auto waiting = std::async(std::launch::async, [&] { waiter.acquire("another").release(); });
+        CHECK(places(database, 1));
+        lease.release();
+        waiting.get();
+        return waiter.stats().wake_ups > told;  // else he saw the commit before the mail
+    }));
+}
+
+/// Until it has looked once more, and expects to have nothing to see for seconds.
+void until_it_looks_away(const client& waiter) {
+    const auto before = waiter.stats().polls;
+    REQUIRE(eventually([&] { return waiter.stats().polls > before; }));
+}
+
+}  // namespace
+
+TEST_CASE("of a line on an SQLite file only the first ones look at what others commit") {
+    support::lock_database database{support::backend::sqlite};
+    client holder{database.source(), database.options()};
+    auto held = holder.acquire("job");
+    constexpr int many = 8;
+    std::vector<std::unique_ptr<client>> clients;
+    std::vector<std::future<void>> waiting;
+    for (int i = 0; i < many; ++i) {
+        clients.push_back(
+            std::make_unique<client>(database.source(), database.options({.poll_interval = 10s})));
+        waiting.push_back(std::async(std::launch::async,
+                                     [&mine = *clients.back()] { mine.acquire("job").release(); }));
+        REQUIRE(places(database, i + 1));
+    }
+    database.run("create table noise (n)");
+    for (const auto end = steady::now() + 600ms; steady::now() < end;) {
+        database.run("insert into noise values (1)");
+    }
+    const auto first = clients.front()->stats().polls;
+    const auto last = clients.back()->stats().polls;
+    MESSAGE("looks: ", first, " of the first, ", last, " of the last");
+    CHECK(first > 50);
+    CHECK(last * 4 < first);
+    const auto start = steady::now();
+    held.release();
+    for (auto& each : waiting) each.get();
+    CHECK(steady::now() - start < at_once);
+    std::uint64_t told = 0;
+    for (const auto& each : clients) told += each->stats().wake_ups;
+    CHECK(told >= many / 2);
+}
+
+TEST_CASE("who is far back is told by name when he is served") {
+    support::lock_database database{support::backend::sqlite};
+    client waiter{database.source(), database.options({.poll_interval = 10s})};
+    be_told_once(database, waiter);
+    crowd others{database, 6};
+    auto waiting = std::async(std::launch::async, [&] { return waiter.acquire("job"); });
+    REQUIRE(places(database, 7));
+    std::this_thread::sleep_for(1s);  // the line does not move: he expects to wait for long
+    until_it_looks_away(waiter);
+    const auto told = waiter.stats().wake_ups;
+    others.vanish();
+    const auto next = others.serve_next();
+    REQUIRE(next);
+    SUBCASE("told") {
+        const auto start = steady::now();
+        strategy::tell_served(others.db(), *next, soon());
+        CHECK(waiting.get().held());
+        CHECK(steady::now() - start < at_once);
+        CHECK(waiter.stats().wake_ups == told + 1);
+    }
+    SUBCASE("control: not told") {
+        CHECK(waiting.wait_for(500ms) == std::future_status::timeout);
+        strategy::tell_served(others.db(), *next, soon());
+        CHECK(waiting.get().held());
+    }
+}
+
+TEST_CASE("who was told nothing finds that all before him have vanished, within a poll interval") {
+    support::lock_database database{support::backend::sqlite};
+    client waiter{database.source(), database.options({.poll_interval = 800ms})};
+    be_told_once(database, waiter);
+    crowd others{database, 6};
+    auto waiting = std::async(std::launch::async, [&] { return waiter.acquire("job"); });
+    REQUIRE(places(database, 7));
+    std::this_thread::sleep_for(2s);
+    until_it_looks_away(waiter);
+    const auto start = steady::now();
+    others.vanish();
+    CHECK(waiting.get().held());
+    CHECK(steady::now() - start < 800ms + at_once);
+}
+
+TEST_CASE("who has come to the head of the line watches the file, whoever tells him nothing") {
+    support::lock_database database{support::backend::sqlite};
+    client mute{silent(database.source()), database.options({.poll_interval = 50ms})};
+    client waiter{database.source(), database.options({.poll_interval = 10s})};
+    be_told_once(database, waiter);
+    auto first = mute.acquire("job");
+    auto between = std::async(std::launch::async, [&] { return mute.acquire("job"); });
+    REQUIRE(places(database, 1));
+    auto last = std::async(std::launch::async, [&] { return waiter.acquire("job"); });
+    REQUIRE(places(database, 2));
+    std::this_thread::sleep_for(300ms);
+    first.release();
+    auto second = between.get();
+    // What he takes a hand-over to last has passed, and looks by the clock have become rare.
+    std::this_thread::sleep_for(1s);
+    database.run("create table noise (n)");
+    for (int n = 0; n < 3; ++n) {
+        const auto looks = waiter.stats().polls;
+        database.run("insert into noise values (1)");
+        CHECK(eventually([&] { return waiter.stats().polls > looks; }, 300ms));
+    }
+    const auto start = steady::now();
+    second.release();
+    CHECK(last.get().held());
+    CHECK(steady::now() - start < at_once);
+}
+
+TEST_CASE("mail that lies is not believed, and mail that makes no sense harms nobody") {
+    support::lock_database database{support::backend::sqlite};
+    client holder{database.source(), database.options()};
+    client waiter{database.source(), database.options({.poll_interval = 10s})};
+    auto held = holder.acquire("job");
+    auto waiting = std::async(std::launch::async, [&] { return waiter.acquire("job"); });
+    REQUIRE(places(database, 1));
+    const auto session = database.number("select session from rowlock_waiter");
+    const auto grant_id = database.number("select grant_id from rowlock_waiter");
+    const auto db = database.connect();
+    auto* const mail = db->notifications();
+    REQUIRE(mail != nullptr);
+    const auto channel = strategy::notification_channel(session);
+    REQUIRE(eventually([&] { return mail->tell(channel, "1 1"); }));
+    const std::array<std::string, 7> texts{
+        std::to_string(grant_id) + " 99", std::to_string(grant_id), " ", "x", "1",
+        "99999999999999999999999 1",      std::string(128, '\xff')};
+    for (const auto& text : texts) CHECK(mail->tell(channel, text));
+    CHECK(waiting.wait_for(300ms) == std::future_status::timeout);
+    CHECK(held.held());
+    const auto token = held.token();
+    const auto start = steady::now();
+    held.release();
+    const auto got = waiting.get();
+    CHECK(steady::now() - start < at_once);
+    CHECK(got.held());
+    CHECK(got.token() > token);
+    CHECK(got.token().value() < 99);
+}

@@ -1,0 +1,567 @@
+// Standing in line while something goes wrong: servers that restart, processes that fork or stop,
+// poolers that nobody declared, owners that come back, strangers who shout.
+
+#include "strategy/queue_protocol.hpp"
+#include "support/failure.hpp"
+#include "support/interception.hpp"
+#include "support/lock_database.hpp"
+#include "support/own_server.hpp"
+#include "support/pgbouncer.hpp"
+#include "support/queues.hpp"
+#include <rowlock/open.hpp>
+#include <rowlock/rowlock.hpp>
+#include <rowlock/testing.hpp>
+#include <rowlock/transaction.hpp>
+
+#include <doctest/doctest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <future>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+using namespace rowlock;
+using namespace std::chrono_literals;
+using support::acquire_soon;
+using support::eventually;
+using support::interception;
+using support::kind_of;
+using support::nobody_holds;
+using support::patience;
+using support::places;
+using support::soon;
+using steady = std::chrono::steady_clock;
+
+namespace {
+
+/// A generous bound for "at once", where the next poll would be seconds away.
+constexpr auto at_once = 1s;
+
+}  // namespace
+
+// --- the server ---------------------------------------------------------------------------------
+
+namespace {
+
+std::int64_t number(const sql::connection_source& source, const std::string& text) {
+    return source.connect(soon())->query(text, soon()).integer(0, 0);
+}
+
+/// Until so many tickets stand at this server.
+bool places(const sql::connection_source& source, std::int64_t count) {
+    return eventually(
+        [&] { return number(source, "select count(*) from rowlock_waiter") == count; });
+}
+
+}  // namespace
+
+#define ROWLOCK_FOR_EACH_SERVER(server)                                                   \
+    for (const auto which_ : {support::server::postgresql, support::server::mariadb})     \
+        DOCTEST_SUBCASE(which_ == support::server::postgresql ? "PostgreSQL" : "MariaDB") \
+    if (const auto server = support::own_server::start(which_))
+
+TEST_CASE("a server that restarts, or crashes, keeps the line: who waits is served afterwards") {
+    ROWLOCK_FOR_EACH_SERVER(server) {
+        const auto source = open(server->url());
+        migrate(source);
+        client holder{source, {.ttl = 60s}};
+        client waiter{source, {.ttl = 60s}};
+        for (const bool crash : {false, true}) {
+            CAPTURE(crash);
+            auto held = holder.acquire("job");
+            auto waiting =
+                std::async(std::launch::async, [&] { return acquire_soon(waiter, "job"); });
+            REQUIRE(places(source, 1));
+            const auto polls = waiter.stats().polls;
+            if (crash) {
+                server->crash();
+            } else {
+                server->stop();
+            }
+            server->start_again();
+            // It has looked at its place again, and goes on waiting.
+            CHECK(eventually([&] { return waiter.stats().polls > polls + 1; }));
+            CHECK(waiting.wait_for(0s) == std::future_status::timeout);
+            CHECK(held.held());
+            held.release();
+            REQUIRE(waiting.wait_for(10s) == std::future_status::ready);
+            auto got = waiting.get();
+            CHECK(got.held());
+            CHECK_FALSE(holder.try_acquire("job"));
+            got.release();
+            CHECK(places(source, 0));
+        }
+        CHECK(holder.stats().sessions == 1);
+        CHECK(waiter.stats().sessions == 1);
+    }
+}
+
+TEST_CASE("who lost the answer to his ticket stands in line again, in a new session if need be") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        interception network;
+        client holder{database.source(), database.options({.ttl = 60s})};
+        std::atomic<bool> over{false};
+        client waiter{network.wrap(database.source()),
+                      database.options({.ttl = 1s,
+                                        .on_event =
+                                            [&](const event& what) {
+                                                if (what.kind == event_kind::session_ended) {
+                                                    over = true;
+                                                }
+                                            },
+                                        .retry = {.attempts = 100, .max_backoff = 100ms}})};
+        waiter.try_acquire("other")->release();
+        auto held = holder.acquire("job");
+        // The server is away from the moment in which it had the ticket, beyond the ttl.
+        std::atomic<bool> away{false};
+        network.before([&](std::string_view) {
+            if (away) interception::refuse_to_send();
+        });
+        network.after([&](std::string_view what) {
+            if (what != "enqueue" || waiter.stats().unknown_outcomes > 0) return;
+            away = true;
+            interception::lose_reply();
+        });
+        auto waiting = std::async(std::launch::async, [&] { return acquire_soon(waiter, "job"); });
+        REQUIRE(eventually([&] { return waiter.stats().unknown_outcomes == 1; }));
+        CHECK(places(database, 1));
+        const bool was_over = eventually([&] { return over.load(); });
+        away = false;
+        CHECK(was_over);
+        CHECK(eventually([&] { return waiter.stats().queued == 1; }));
+        CHECK(waiter.stats().sessions == 2);
+        // The place of the old session may stand before it: in nobody's way, and the reaper's.
+        const auto start = steady::now();
+        held.release();
+        CHECK(waiting.get().held());
+        CHECK(steady::now() - start < at_once);
+    }
+}
+
+TEST_CASE("a server that stays away beyond the ttl: who waits is told that his session is over") {
+    ROWLOCK_FOR_EACH_SERVER(server) {
+        const auto source = open(server->url());
+        migrate(source);
+        client holder{source, {.ttl = 60s}};
+        client waiter{source, {.ttl = 2s}};
+        auto held = holder.acquire("job");
+        auto waiting = std::async(std::launch::async, [&] {
+            return kind_of([&] { static_cast<void>(acquire_soon(waiter, "job")); });
+        });
+        REQUIRE(places(source, 1));
+        // We see the ticket before its thread has the answer, and who lost that has no place.
+        REQUIRE(eventually([&] { return waiter.stats().queued == 1; }));
+        server->stop();
+        // While the server is away, by our own clock.
+        CHECK(waiting.wait_for(2s + at_once) == std::future_status::ready);
+        server->start_again();
+        CHECK(waiting.get() == errc::lock_lost);
+        held.release();
+        // In a new session; the old place is in nobody's way.
+        CHECK(waiter.try_acquire_for("job", 10s));
+        CHECK(waiter.stats().sessions == 2);
+    }
+}
+
+// --- processes ----------------------------------------------------------------------------------
+
+TEST_CASE("a fork while threads wait: the child may not use the client, the parent is unhurt") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        client holder{database.source(), database.options()};
+        std::optional<client> waiter{std::in_place, database.source(),
+                                     database.options({.poll_interval = 5ms})};
+        auto held = holder.acquire("job");
+        auto waiting = std::async(std::launch::async, [&] { return acquire_soon(*waiter, "job"); });
+        REQUIRE(places(database, 1));
+        // The waiting room is at work, and may have its mutex when the child is made.
+        for (int i = 0; i < 25; ++i) {
+            const pid_t child = fork();
+            if (child == 0) {
+                alarm(20);  // a child that hangs is a failure, not a hang of this test
+                int wrong = 0;
+                const auto refused = [&](const std::function<void()>& action) {
+                    return kind_of(action) == errc::wrong_process;
+                };
+                if (!refused([&] { static_cast<void>(waiter->acquire("job")); })) wrong |= 1;
+                if (!refused([&] { static_cast<void>(waiter->try_acquire_for("x", 1s)); }))
+                    wrong |= 2;
+                waiter.reset();
+                _exit(wrong);
+            }
+            int status = -1;
+            waitpid(child, &status, 0);
+            CHECK(WIFEXITED(status));
+            CHECK(WEXITSTATUS(status) == 0);
+        }
+        CHECK(waiting.wait_for(0s) == std::future_status::timeout);
+        CHECK(places(database, 1));
+        const auto polls = waiter->stats().polls;
+        CHECK(eventually([&] { return waiter->stats().polls > polls; }));
+        held.release();
+        REQUIRE(waiting.wait_for(10s) == std::future_status::ready);
+        CHECK(waiting.get().held());
+        CHECK(waiter->stats().sessions == 1);
+        CHECK(waiter->stats().reconnects == 0);
+    }
+}
+
+namespace {
+
+/// Another clock, until a chosen thread looks at it: that thread was stopped for a while, and for
+/// everybody it is later from then on.
+class clock_with_a_pause final : public time_source {
+public:
+    using clock = std::function<std::chrono::nanoseconds()>;
+
+    clock_with_a_pause(clock time, std::chrono::nanoseconds pause)
+        : time_{std::move(time)}, pause_{pause} {}
+
+    [[nodiscard]] std::chrono::nanoseconds now() const noexcept override {
+        if (std::this_thread::get_id() == stopped_.load()) passed_ = true;
+        return time_() + (passed_ ? pause_ : 0ns);
+    }
+    [[nodiscard]] std::shared_ptr<void> on_advance(std::function<void()>) override {
+        return nullptr;
+    }
+    void stop_at_next_look(std::thread::id which) { stopped_ = which; }
+    [[nodiscard]] bool passed() const { return passed_; }
+
+private:
+    const clock time_;
+    const std::chrono::nanoseconds pause_;
+    std::atomic<std::thread::id> stopped_{};
+    mutable std::atomic<bool> passed_{false};
+};
+
+/// A thread that is stopped between its grant and its return from acquire().
+void stop_before_return(const sql::connection_source& source, client_options options,
+                        clock_with_a_pause::clock time) {
+    const auto clock = std::make_shared<clock_with_a_pause>(std::move(time), 1min);
+    client holder{source, options};
+    options.time = clock;
+    client waiter{source, options};
+    auto held = holder.acquire("job");
+    std::atomic<std::thread::id> thread{};
+    std::string words;
+    auto waiting = std::async(std::launch::async, [&] {
+        thread = std::this_thread::get_id();
+        try {
+            return acquire_soon(waiter, "job").held() ? 'h' : 'n';
+        } catch (const error& failure) {
+            words = failure.what();
+            return failure.kind() == errc::lock_lost ? 'l' : 'e';
+        }
+    });
+    // It sleeps: its next look at the clock is after its grant.
+    REQUIRE(eventually([&] { return waiter.stats().polls > 0; }));
+    clock->stop_at_next_look(thread);
+    held.release();
+    CHECK(waiting.get() == 'l');
+    CHECK(clock->passed());
+    CHECK(words.find("came too late") != std::string::npos);
+    // What nobody was told of goes to others, and the client goes on in a new session.
+    auto next = holder.try_acquire_for("job", 10s);
+    REQUIRE(next);
+    next->release();
+    CHECK(waiter.try_acquire_for("job", 10s));
+}
+
+}  // namespace
+
+TEST_CASE("a thread that was stopped between its grant and its return reports no success") {
+    SUBCASE("SQLite") {
+        testing::database database;
+        stop_before_return(database.source(), database.options(),
+                           [&] { return database.clock().now(); });
+    }
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
+        stop_before_return(database.source(), database.options(), [] {
+            return std::chrono::nanoseconds{steady::now().time_since_epoch()};
+        });
+        CHECK(places(database, 0));
+    }
+}
+
+// --- what stands before the database ------------------------------------------------------------
+
+// Nobody promises that all works there: the names of prepared statements are shared with others,
+// and what is found out by looking may be wrong while the pooler is busy. A declared pooler has
+// neither.
+TEST_CASE("behind a transaction pooler that nobody declared, who waits in line is served") {
+    support::lock_database database{support::backend::postgresql};
+    if (!database.there()) return;
+    const auto pooler = support::pgbouncer::start(support::pgbouncer::pool_mode::transaction);
+    if (!pooler) return;
+    client holder{database.source(), database.options()};
+    client waiter{open(pooler->url()), database.options({.poll_interval = 100ms})};
+    const auto with_patience = [](const auto& action) {
+        for (int attempt = 1;; ++attempt) {
+            try {
+                return action();
+            } catch (const error& failure) {
+                if (failure.sqlstate() != "42P05" || attempt == 20) throw;
+            }
+        }
+    };
+    for (int i = 0; i < 3; ++i) {
+        auto held = holder.acquire("job");
+        auto waiting = std::async(std::launch::async, [&] {
+            return with_patience([&] { return waiter.try_acquire_for("job", 20s); });
+        });
+        REQUIRE(places(database, 1));
+        const auto polls = waiter.stats().polls;
+        CHECK(eventually([&] { return waiter.stats().polls > polls + 2; }));
+        held.release();
+        auto got = waiting.get();
+        REQUIRE(got);
+        CHECK(got->held());
+        CHECK_FALSE(holder.try_acquire("job"));
+        with_patience([&] { got->release(); });
+    }
+}
+
+// --- owners that come back ----------------------------------------------------------------------
+
+namespace {
+
+/// A process of this owner that crashed: a live session that nobody renews.
+void leave_behind(support::lock_database& database, const std::string& owner, std::int64_t id) {
+    database.protocol().open_session(*database.connect(), {id, owner, "host", "program", 1, 60s},
+                                     soon());
+}
+
+}  // namespace
+
+TEST_CASE("an owner that comes back takes its leases past those who wait, who are served later") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        leave_behind(database, "worker 1", 7);
+        REQUIRE(database.protocol()
+                    .acquire(*database.connect(), {"kept", 7, 70, "", "", std::nullopt}, soon())
+                    .what == strategy::attempt::outcome::granted);
+        client other{database.source(), database.options({.poll_interval = 10s})};
+        auto waiting = std::async(std::launch::async, [&] { return acquire_soon(other, "kept"); });
+        REQUIRE(places(database, 1));
+        REQUIRE(eventually([&] { return other.stats().polls > 0; }));
+
+        client back{database.source(), database.options({.owner = "worker 1"})};
+        auto reclaimed = back.reclaim();
+        REQUIRE(reclaimed.size() == 1);
+        CHECK(reclaimed.front().name() == "kept");
+        CHECK(reclaimed.front().held());
+        // The place stands, before a lease with another holder and another token.
+        CHECK(waiting.wait_for(100ms) == std::future_status::timeout);
+        CHECK(places(database, 1));
+        const auto token = reclaimed.front().token();
+        const auto start = steady::now();
+        reclaimed.front().release();
+        const auto got = waiting.get();
+        CHECK(steady::now() - start < at_once);
+        CHECK(got.held());
+        CHECK(got.token() > token);
+    }
+}
+
+TEST_CASE(
+    "an owner that comes back leaves the places of its old session, and who is behind goes on") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        client holder{database.source(), database.options()};
+        auto held = holder.acquire("job");
+        leave_behind(database, "worker 1", 7);
+        const auto protocol = database.protocol();
+        strategy::queue_protocol{protocol}.enqueue(*database.connect(),
+                                                   {"job", 7, 70, "", "", std::nullopt}, soon());
+        client other{database.source(), database.options({.poll_interval = 10s})};
+        auto behind = std::async(std::launch::async, [&] { return acquire_soon(other, "job"); });
+        REQUIRE(places(database, 2));
+
+        client back{database.source(), database.options({.owner = "worker 1"})};
+        CHECK(back.reclaim().empty());
+        // In line again, behind those who came meanwhile: the old place was the old session's.
+        auto again = std::async(std::launch::async, [&] { return acquire_soon(back, "job"); });
+        REQUIRE(eventually([&] { return back.stats().queued == 1; }));
+        const auto start = steady::now();
+        held.release();
+        auto got = behind.get();
+        CHECK(got.held());
+        CHECK(again.wait_for(100ms) == std::future_status::timeout);
+        got.release();
+        CHECK(again.get().held());
+        CHECK(steady::now() - start < 2 * at_once);
+        // What is left is the old place: nobody's any more, and the reaper's.
+        CHECK(places(database, 1));
+        CHECK(database.number("select session from rowlock_waiter") == 7);
+    }
+}
+
+// --- what a release does first ------------------------------------------------------------------
+
+TEST_CASE("who got a lease in line releases it to the line at once, and else to nobody first") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        interception network;
+        std::mutex guard;
+        std::vector<std::string> releases;
+        network.before([&](std::string_view what) {
+            const std::lock_guard lock{guard};
+            for (const auto* each : {"release_unwaited", "release", "hand_over", "next_waiter"}) {
+                if (what == each) releases.emplace_back(what);
+            }
+        });
+        client releaser{network.wrap(database.source()), database.options()};
+        client other{database.source(), database.options()};
+        std::optional<lease> mine;
+        bool in_line = false;
+        SUBCASE("got in line") {
+            in_line = true;
+            auto theirs = other.acquire("job");
+            auto waiting =
+                std::async(std::launch::async, [&] { mine = acquire_soon(releaser, "job"); });
+            REQUIRE(places(database, 1));
+            theirs.release();
+            waiting.get();
+        }
+        SUBCASE("control: got at once") {
+            mine = releaser.acquire("job");
+        }
+        // Longer than a client remembers what else it has learnt of the crowd at a name.
+        std::this_thread::sleep_for(1100ms);
+        auto behind =
+            std::async(std::launch::async, [&] { return other.try_acquire_for("job", patience); });
+        REQUIRE(places(database, 1));
+        {
+            const std::lock_guard lock{guard};
+            releases.clear();
+        }
+        mine->release();
+        CHECK(behind.get());
+        const std::lock_guard lock{guard};
+        REQUIRE_FALSE(releases.empty());
+        const bool looked_first =
+            releases.front() == "hand_over" || releases.front() == "next_waiter";
+        CHECK(looked_first == in_line);
+    }
+}
+
+// --- strangers who shout ------------------------------------------------------------------------
+
+namespace {
+
+/// Tells the waiters of this case's tables something, as anybody with a connection can.
+void shout(support::lock_database& database, const std::string& payload) {
+    const auto sessions = database.run("select id from rowlock_session");
+    for (std::size_t row = 0; row < sessions.rows(); ++row) {
+        database.run("select pg_notify('" +
+                     strategy::notification_channel(sessions.integer(row, 0)) + "', '" + payload +
+                     "')");
+    }
+}
+
+}  // namespace
+
+TEST_CASE("notifications that make no sense are not heard, and the line goes on") {
+    support::lock_database database{support::backend::postgresql};
+    if (!database.there()) return;
+    client holder{database.source(), database.options()};
+    client waiter{database.source(), database.options({.poll_interval = 10s})};
+    auto held = holder.acquire("job");
+    auto waiting =
+        std::async(std::launch::async, [&] { return waiter.try_acquire_for("job", 20s); });
+    REQUIRE(places(database, 1));
+    REQUIRE(eventually([&] { return waiter.stats().polls > 0; }));
+    const auto grant = std::to_string(database.number("select grant_id from rowlock_waiter"));
+    for (const std::string& payload :
+         {std::string{" "}, std::string{"x"}, std::string{"1"}, grant, grant + " ", grant + " x",
+          grant + " 1x", grant + "  1", " " + grant + " 1", grant + "x 1",
+          grant + " 99999999999999999999", std::string{"99999999999999999999 1"},
+          std::string{"7 1"}, std::string(7000, '9')}) {
+        CAPTURE(payload);
+        shout(database, payload);
+        CHECK(waiting.wait_for(20ms) == std::future_status::timeout);
+    }
+    shout(database, "");  // somebody says: look
+    CHECK(waiting.wait_for(50ms) == std::future_status::timeout);
+    CHECK(waiter.stats().wake_ups == 0);
+    CHECK(held.held());
+    const auto start = steady::now();
+    held.release();
+    CHECK(waiting.get());
+    CHECK(steady::now() - start < at_once);
+}
+
+TEST_CASE("a forged grant is not believed beyond its verification, and costs nobody his turn") {
+    support::lock_database database{support::backend::postgresql};
+    if (!database.there()) return;
+    client holder{database.source(), database.options()};
+    client waiter{database.source(), database.options({.poll_interval = 10s})};
+    client next{database.source(), database.options({.poll_interval = 10s})};
+    auto held = holder.acquire("job");
+    std::optional<std::chrono::milliseconds> deadline;
+    SUBCASE("of a lease without an end") {}
+    SUBCASE("of one with a deadline, which no notification can tell") {
+        deadline = 20s;
+    }
+    auto waiting = std::async(std::launch::async, [&] {
+        return waiter.try_acquire_for("job", 20s, {.deadline = deadline});
+    });
+    REQUIRE(places(database, 1));
+    REQUIRE(eventually([&] { return waiter.stats().polls > 0; }));
+    const auto forged = database.number("select grant_id from rowlock_waiter");
+    auto behind = std::async(std::launch::async, [&] { return next.try_acquire_for("job", 20s); });
+    REQUIRE(places(database, 2));
+
+    shout(database, std::to_string(forged) + " " + std::to_string(held.token().value() + 1));
+    if (deadline) {
+        CHECK(waiting.wait_for(200ms) == std::future_status::timeout);
+    } else {
+        auto believed = waiting.get();
+        REQUIRE(believed);
+        CHECK(eventually([&] { return !believed->held(); }, at_once));
+        CHECK(eventually([&] { return believed->lost().stop_requested(); }, at_once));
+        CHECK(kind_of([&] { believed->release(); }) == errc::lock_lost);
+        // Nobody stands at this place any more: it is given up.
+        CHECK(places(database, 1));
+        CHECK(waiter.stats().held == 0);
+    }
+    CHECK(held.held());
+    CHECK(behind.wait_for(0s) == std::future_status::timeout);
+    held.release();
+    if (deadline) {
+        auto got = waiting.get();
+        REQUIRE(got);
+        CHECK(got->held());
+        got->release();
+    }
+    REQUIRE(behind.wait_for(2 * at_once) == std::future_status::ready);
+    CHECK(behind.get());
+    CHECK(places(database, 0));
+}
+
+TEST_CASE("a notification with a wrong token is found out, though the grant is real") {
+    support::lock_database database{support::backend::postgresql};
+    if (!database.there()) return;
+    client holder{database.source(), database.options()};
+    client waiter{database.source(), database.options({.poll_interval = 10s})};
+    auto held = holder.acquire("job");
+    auto waiting =
+        std::async(std::launch::async, [&] { return waiter.try_acquire_for("job", 20s); });
+    REQUIRE(places(database, 1));
+    REQUIRE(eventually([&] { return waiter.stats().polls > 0; }));
+    const auto grant = std::to_string(database.number("select grant_id from rowlock_waiter"));
+    // In one transaction with the release: a token that would pass every fence there will ever be.
+    const auto db = database.connect();
+    db->query("begin", soon());
+    release_in(*db, held);
+    shout(database, grant + " 4000000000000000000");
+    auto believed = waiting.get();
+    REQUIRE(believed);
+    CHECK(eventually([&] { return !believed->held(); }, at_once));
+    db->query("commit", soon());
+    CHECK(nobody_holds(database));
+    CHECK(places(database, 0));
+    auto got = waiter.try_acquire_for("job", 2 * at_once);
+    REQUIRE(got);
+    CHECK(got->token().value() < 100);
+}

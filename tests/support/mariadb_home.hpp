@@ -1,0 +1,32 @@
+#pragma once
+
+#include "support/server_process.hpp"
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace support {
+
+/// The data folder of a MariaDB, and how to start the server on it.
+class mariadb_home {
+public:
+    /// Null if mariadbd is missing: the case then counts as skipped, or fails.
+    [[nodiscard]] static std::unique_ptr<mariadb_home> install();
+
+    /// The server's command line; it answers on 127.0.0.1.
+    [[nodiscard]] std::vector<std::string> command(std::uint16_t port) const;
+    /// mysql://…, a user with all rights, and a database.
+    [[nodiscard]] std::string url(std::uint16_t port) const;
+    [[nodiscard]] const server_folder& folder() const noexcept { return folder_; }
+
+private:
+    mariadb_home() = default;
+
+    server_folder folder_;
+    std::string program_;
+    std::string password_;
+};
+
+}  // namespace support

@@ -1,0 +1,50 @@
+#pragma once
+
+#include "support/lock_database.hpp"
+#include <rowlock/client.hpp>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+#include <utility>
+
+namespace support {
+
+/// Until so many tickets stand.
+inline bool places(lock_database& database, std::int64_t count) {
+    return eventually(
+        [&] { return database.number("select count(*) from rowlock_waiter") == count; });
+}
+
+inline bool nobody_holds(lock_database& database) {
+    return eventually([&] {
+        return database.number("select count(*) from rowlock_lease where session is not null") == 0;
+    });
+}
+
+/// How long a test waits for its turn before it gives up: longer than any disk has stalled.
+constexpr std::chrono::seconds patience{30};
+
+/// Waits in line as acquire() does, but not for ever: a turn that never comes, or a check that
+/// failed while a thread still stands in line, must fail the test and not hang the program.
+inline rowlock::lease acquire_soon(rowlock::client& who, const std::string& name,
+                                   const rowlock::acquire_options& options = {}) {
+    auto got = who.try_acquire_for(name, patience, options);
+    if (!got) throw std::runtime_error{"the turn for " + name + " did not come"};
+    return std::move(*got);
+}
+
+/// How long `action` took, at its best: a busy machine runs others first, but hardly every time,
+/// and what takes us too long is too long each time.
+template <typename Action>
+std::chrono::steady_clock::duration at_best(std::chrono::steady_clock::duration bound,
+                                            const Action& action) {
+    constexpr int tries = 10;
+    std::chrono::steady_clock::duration best = action();
+    for (int i = 1; i < tries && best >= bound; ++i) best = std::min(best, action());
+    return best;
+}
+
+}  // namespace support
