@@ -274,6 +274,7 @@ struct target {
     ::sql::ConnectOptionsMap settings;
     bool needs_tls = false;
     bool refuses_tls = false;
+    bool compound_statements = false;
     std::string password;
     std::string description;
 };
@@ -322,6 +323,8 @@ void apply(const driver::url_parameter& given, target& to) {
         to.needs_tls = to.needs_tls || verify;
     } else if (given.name == "read-default-file") {
         to.settings["readDefaultFile"] = given.value;
+    } else if (given.name == "compound-statements") {
+        to.compound_statements = boolean(given);
     } else if (given.name != "socket") {
         driver::refuse_parameter("mysql", given);
     }
@@ -580,7 +583,8 @@ private:
 class own_connection final : public sql::connection {
 public:
     own_connection(std::shared_ptr<const target> to, const options& how, sql::deadline until)
-        : worker_{std::make_unique<worker>(std::move(to), how, until)} {}
+        : runs_compounds_{to->compound_statements},
+          worker_{std::make_unique<worker>(std::move(to), how, until)} {}
     own_connection(const own_connection&) = delete;
     own_connection& operator=(const own_connection&) = delete;
 
@@ -606,7 +610,7 @@ public:
     }
 
     [[nodiscard]] bool alive() const noexcept override { return worker_->alive(); }
-    [[nodiscard]] bool runs_compounds() const noexcept override { return true; }
+    [[nodiscard]] bool runs_compounds() const noexcept override { return runs_compounds_; }
     [[nodiscard]] std::uint64_t round_trips() const noexcept override {
         return worker_->round_trips();
     }
@@ -621,6 +625,7 @@ private:
         if (until <= steady_clock::now()) throw driver::too_late();
     }
 
+    bool runs_compounds_;
     std::unique_ptr<worker> worker_;
     order_book orders_;
     pid_t home_ = ::getpid();

@@ -85,7 +85,7 @@ TEST_CASE("GET_LOCK is refused on a Galera node, which grants it for itself alon
 TEST_CASE("on a Galera node a lease is handed over in one statement, which wakes nobody") {
     const auto* node = the_node();
     if (node == nullptr) return;
-    const auto source = open(node->url());
+    const auto source = open(support::with_compounds(node->url()));
     migrate(source);
     support::interception network;
     network.compounds = true;

@@ -39,9 +39,9 @@ struct line {
     explicit line(support::lock_database& which, bool compounds = true)
         : database{which}, leases{which.protocol()} {
         network.compounds = compounds;
-        db = network.wrap(which.source()).connect(soon());
+        db = network.wrap(support::compounding(which)).connect(soon());
         leases.set_up(*db, 10s, soon());
-        other = which.connect();
+        other = support::connect_compounding(which);
         const std::array offsets{&first, &second, &third};
         for (std::int64_t i = 0; i < 3; ++i) {
             *offsets.at(static_cast<std::size_t>(i)) =
@@ -106,7 +106,10 @@ auto in_background(Action action) {
 /// A connection on which `session` sleeps, before a gate of its own.
 struct sleeper {
     sleeper(const line& at, std::int64_t who, std::unique_ptr<sql::connection> made)
-        : session{who}, gate{who + 500}, keeper{at.database.connect()}, db{std::move(made)} {
+        : session{who},
+          gate{who + 500},
+          keeper{support::connect_compounding(at.database)},
+          db{std::move(made)} {
         REQUIRE(wake_up::shut_gate(*keeper, gate, soon()));
         wake_up::prepare_to_sleep(*db, session, soon());
     }
@@ -253,7 +256,7 @@ TEST_CASE("a hand-over that is interrupted leaves nothing, and is not taken for 
     CHECK_FALSE(line::in_transaction(*at.db));
     at.unblock();
     CHECK(at.untouched());
-    const auto again = database.connect();
+    const auto again = support::connect_compounding(database);
     CHECK(at.queue.release(*again, "job", at.first, 11, true, soon()).next.has_value());
 }
 
@@ -270,7 +273,7 @@ TEST_CASE("a hand-over whose connection is cut leaves nothing") {
     CHECK_FALSE(at.db->alive());
     at.unblock();
     CHECK(at.untouched());
-    const auto again = database.connect();
+    const auto again = support::connect_compounding(database);
     CHECK(at.queue.release(*again, "job", at.first, 11, true, soon()).next.has_value());
 }
 
@@ -279,8 +282,9 @@ TEST_CASE("a lost reply to a hand-over in one statement loses nobody's turn") {
     if (!database.there()) return;
     interception network;
     network.compounds = true;
-    client holder{network.wrap(database.source()), database.options()};
-    client waiter{network.wrap(database.source()), database.options({.poll_interval = 5s})};
+    client holder{network.wrap(support::compounding(database)), database.options()};
+    client waiter{network.wrap(support::compounding(database)),
+                  database.options({.poll_interval = 5s})};
     const auto queued = [&](client& of) {
         auto waiting = in_background([&of] { return of.acquire("job"); });
         REQUIRE(eventually(
@@ -349,7 +353,7 @@ TEST_CASE(
     support::lock_database database{backend::mariadb};
     if (!database.there()) return;
     const line at{database};
-    const auto reader = database.connect();
+    const auto reader = support::connect_compounding(database);
     // In the middle of a hand-over: all is written, the sleeper was woken, COMMIT is to come.
     REQUIRE(
         at.other
@@ -394,7 +398,7 @@ TEST_CASE("a reading that is killed leaves its lock to its next one at most") {
     support::lock_database database{backend::mariadb};
     if (!database.there()) return;
     const line at{database};
-    const auto reader = database.connect();
+    const auto reader = support::connect_compounding(database);
     REQUIRE(at.release().next.has_value());
     const std::string lock = "'rowlock_serve_" + std::to_string(at.second) + "'";
     // As if it had been killed right behind its get_lock().
@@ -430,8 +434,8 @@ TEST_CASE("who waits for many names and is woken early looks after the commit, t
     support::lock_database database{backend::mariadb};
     if (!database.there()) return;
     constexpr int many = 70;
-    client holder{database.source(), database.options()};
-    client waiter{database.source(), database.options({.poll_interval = 10s})};
+    client holder{support::compounding(database), database.options()};
+    client waiter{support::compounding(database), database.options({.poll_interval = 10s})};
     std::vector<lease> held;
     std::vector<std::future<void>> waiting;
     for (int i = 0; i < many; ++i) {
@@ -449,7 +453,7 @@ TEST_CASE("who waits for many names and is woken early looks after the commit, t
     std::this_thread::sleep_for(1500ms);  // the looks that follow the beginning of a sleep
     REQUIRE(asleep());
     // A hand-over by hand, with a slow disk.
-    const auto other = database.connect();
+    const auto other = support::connect_compounding(database);
     REQUIRE(
         other->query("select get_lock('rowlock_serve_" + session + "', 0)", soon()).integer(0, 0) ==
         1);
@@ -482,7 +486,8 @@ TEST_CASE("the heartbeat's connection is another one after a hand-over on it was
                     "interrupted",
                     {.sqlstate = "70100", .native_code = 1317, .message = ""}};
     });
-    client holder{network.wrap(database.source()), database.options({.heartbeat = 100ms})};
+    client holder{network.wrap(support::compounding(database)),
+                  database.options({.heartbeat = 100ms})};
     const auto other = holder.acquire("other");
     // A grant that nobody knows, which the heartbeat gives back once it compares.
     database.write_late_grant("job", database.number("select session from rowlock_lease"), 4711);

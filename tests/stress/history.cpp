@@ -44,7 +44,7 @@ struct interval {
 /// was used up by that and never granted. Of such a hold nothing is said from there on.
 bool was_forced(const history& all, const hold& one) {
     const bool there = std::ranges::any_of(all.forced, [&](const auto& each) {
-        return each.name == one.name && each.over >= one.acquired && each.at <= one.believed_until;
+        return each.name == one.name && each.over >= one.called && each.at <= one.believed_until;
     });
     return there && std::ranges::none_of(all.holds, [&](const auto& each) {
                return each.name == one.name && each.token == one.token + 1;
@@ -59,7 +59,8 @@ violations overlapping(const history& all, const std::function<interval(const ho
         std::vector<std::pair<interval, const hold*>> parts;
         for (const auto* each : holds) {
             auto when = part(*each);
-            if (was_forced(all, *each)) when.end = when.begin;
+            // Its holder may have begun to believe in it afterwards.
+            if (was_forced(all, *each)) continue;
             if (when.begin != 0) parts.emplace_back(when, each);
         }
         std::sort(parts.begin(), parts.end(),

@@ -25,6 +25,7 @@
 #include <iostream>
 #include <mutex>
 #include <random>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -114,6 +115,18 @@ std::string words(const stress::audit::findings& found) {
 constexpr int hand_off_processes = 5;
 constexpr int hand_off_names = 3;
 constexpr milliseconds poll = 1s;  // the default
+
+/// What calls said when they threw, each once.
+std::string failures_in(const std::vector<std::string>& notes) {
+    std::set<std::string> all;
+    for (const auto& note : notes) {
+        const auto at = std::min(note.find("acquire:"), note.find("release:"));
+        if (at != std::string::npos) all.insert(note.substr(at));
+    }
+    std::string text;
+    for (const auto& each : all) text += "\n  " + each;
+    return text;
+}
 
 void pass_on_under_fire(support::lock_database& database) {
     const int wanted = chosen().full ? 100'000 : 2'000;
@@ -507,7 +520,7 @@ void do_anything(support::lock_database& database) {
                                    .after_fault = in_micros(bounds.ttl + bounds.poll + tolerance)});
     CHECK_MESSAGE(late.empty(), told(late));
     const auto odd = unexpected_results(past, {"granted", "none", "ok", "the_lock_was_lost"});
-    CHECK_MESSAGE(odd.empty(), told(odd));
+    CHECK_MESSAGE(odd.empty(), told(odd), failures_in(past.notes));
 }
 
 }  // namespace

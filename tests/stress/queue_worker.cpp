@@ -149,6 +149,12 @@ private:
     std::jthread thread_{[this](const std::stop_token& over) { run(over); }};
 };
 
+/// With what the server said, which tells nothing but names here.
+std::string said(const rowlock::error& failure) {
+    return std::string{failure.what()} + " " + std::to_string(failure.native_code()) + " " +
+           failure.server_message();
+}
+
 std::string word_for(const rowlock::error& failure) {
     std::string word = rowlock::make_error_code(failure.kind()).message();
     for (char& each : word) each = each == ' ' ? '_' : each;
@@ -309,7 +315,7 @@ private:
             lease = call();
         } catch (const rowlock::error& failure) {
             result = word_for(failure);
-            log_.line("# acquire:", failure.what());
+            log_.line("# acquire:", said(failure));
         }
         const auto returned = boot_time();
         if (!lease) {
@@ -337,6 +343,7 @@ private:
             lease.release();
         } catch (const rowlock::error& failure) {
             result = word_for(failure);
+            log_.line("# release:", said(failure));
         }
         log_.line("R", thread, boot_time(), result);
     }
