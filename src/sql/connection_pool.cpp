@@ -15,9 +15,7 @@ constexpr std::chrono::milliseconds brief{5};
 }  // namespace
 
 connection_pool::borrowed::~borrowed() {
-    if (!db_) return;
-    if (brief_) pool_->returned_briefly_lent();
-    pool_->give_back(std::move(db_), std::move(mark_), keep_);
+    if (db_) pool_->give_back(std::move(db_), std::move(mark_), keep_, brief_);
 }
 
 void connection_pool::borrowed::reconnect(deadline until) {
@@ -38,12 +36,14 @@ connection_pool::borrowed connection_pool::take(std::size_t budget, deadline pla
     std::vector<idle> expired;
     {
         std::unique_lock lock{mutex_};
-        if (!freed_.wait_until(lock, place_until, [&] { return in_use_ < budget; })) {
-            throw error{errc::timed_out, how_.when_full};
-        }
         if (idle_.empty() && lent_briefly_ > 0) {
             // It is back sooner than another would be connected, and it knows our statements.
-            freed_.wait_for(lock, brief, [&] { return !idle_.empty() || lent_briefly_ == 0; });
+            // Before the place is looked for: others may take it during this wait.
+            freed_.wait_until(lock, std::min(place_until, start + brief),
+                              [&] { return !idle_.empty() || lent_briefly_ == 0; });
+        }
+        if (!freed_.wait_until(lock, place_until, [&] { return in_use_ < budget; })) {
+            throw error{errc::timed_out, how_.when_full};
         }
         waited = std::chrono::steady_clock::now() - start;
         idle_.reserve(in_use_ + idle_.size() + 1);  // so that give_back() cannot fail
@@ -89,13 +89,14 @@ void connection_pool::abandon() noexcept {
     idle_.clear();
 }
 
-void connection_pool::give_back(std::unique_ptr<connection> db, std::string mark,
-                                bool keep) noexcept {
+void connection_pool::give_back(std::unique_ptr<connection> db, std::string mark, bool keep,
+                                bool briefly_lent) noexcept {
     const bool broken = !db->alive() || db->discarded();
     if (broken || !keep) db.reset();
     {
         const std::lock_guard lock{mutex_};
         --in_use_;
+        if (briefly_lent) --lent_briefly_;
         if (db) {
             idle_.push_back({std::move(db), std::move(mark), std::chrono::steady_clock::now()});
         }
@@ -106,11 +107,6 @@ void connection_pool::give_back(std::unique_ptr<connection> db, std::string mark
         freed_.notify_all();
     }
     if (broken && how_.on_broken) how_.on_broken();
-}
-
-void connection_pool::returned_briefly_lent() noexcept {
-    const std::lock_guard lock{mutex_};
-    --lent_briefly_;
 }
 
 std::vector<connection_pool::idle> connection_pool::stale() {

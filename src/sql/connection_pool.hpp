@@ -97,8 +97,8 @@ private:
         std::chrono::steady_clock::time_point since;
     };
 
-    void returned_briefly_lent() noexcept;
-    void give_back(std::unique_ptr<connection> db, std::string mark, bool keep) noexcept;
+    void give_back(std::unique_ptr<connection> db, std::string mark, bool keep,
+                   bool briefly_lent) noexcept;
     /// Those idle for too long, to be destroyed without the mutex.
     [[nodiscard]] std::vector<idle> stale();
 
