@@ -1,6 +1,7 @@
 #pragma once
 
 #include "client/engine.hpp"
+#include <rowlock/error.hpp>
 
 #include <algorithm>
 #include <string>
@@ -57,6 +58,18 @@ struct engine::acquisition {
             unknown, [&](const auto& lost) { return lost.grant_id == seen.grant_id; });
     }
 
+    /// Inside a handler: what the current exception means for the attempt that was being made.
+    void failed_to_send() {
+        try {
+            throw;
+        } catch (const error& failure) {
+            if (failure.kind() != errc::outcome_unknown) return ours->forget(grant_id);
+        } catch (...) {
+            // No memory: who knows how far it came.
+        }
+        unknown.push_back({grant_id, sent});
+    }
+
     void use(std::shared_ptr<session> next) {
         if (ours == next) return;
         hand_over();
@@ -74,18 +87,17 @@ struct engine::acquisition {
     ~acquisition() { hand_over(); }
 };
 
-/// Runs `action` on a connection, and again after failures that allow it, until `give_up`. Empty if
-/// a stop was requested during a pause. An unknown outcome is repeated as well: every action
-/// given here finds out first what became of its earlier attempt, or is idempotent.
+/// Runs `action`, and again after failures that allow it, until `give_up`. Empty if a stop was
+/// requested during a pause. An unknown outcome is repeated as well: every action given here finds
+/// out first what became of its earlier attempt, or is idempotent.
 template <typename Action>
-auto engine::with_retries(steady::time_point give_up, const std::stop_token& stop, Action action) {
-    using answer = decltype(action(std::declval<sql::connection&>(), sql::deadline{}));
+auto engine::repeat(steady::time_point give_up, const std::stop_token& stop, Action action) {
+    using answer = decltype(action(sql::deadline{}));
     const auto start = steady::now();
     for (int made = 1;; ++made) {
         try {
-            const auto until = std::min(give_up, steady::now() + options_.statement_deadline);
-            const auto db = pool_.take(budget_, until, until);
-            return std::optional<answer>{action(*db, until)};
+            return std::optional<answer>{
+                action(std::min(give_up, steady::now() + options_.statement_deadline))};
         } catch (const error& failure) {
             const bool unknown = failure.kind() == errc::outcome_unknown;
             if (unknown) count(counter::unknown_outcomes);
@@ -98,6 +110,15 @@ auto engine::with_retries(steady::time_point give_up, const std::stop_token& sto
             if (!pause(*wait, stop)) return std::optional<answer>{};
         }
     }
+}
+
+/// The same with a connection.
+template <typename Action>
+auto engine::with_retries(steady::time_point give_up, const std::stop_token& stop, Action action) {
+    return repeat(give_up, stop, [&](sql::deadline until) {
+        const auto db = pool_.take(budget_, until, until);
+        return action(*db, until);
+    });
 }
 
 }  // namespace rowlock::detail

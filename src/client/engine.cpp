@@ -32,6 +32,9 @@ std::size_t connection_budget(const client_options& options, sql::dialect speaks
     return static_cast<std::size_t>(wanted);
 }
 
+/// Of each kind, that the threads asking at the same moment share.
+constexpr std::size_t calls_at_once = 1;
+
 }  // namespace
 
 error lost_error(const grant& lost) {
@@ -50,12 +53,18 @@ engine::engine(sql::connection_source source, client_options options)
            .prefix = options_.prefix,
            .testing_clock = options_.time != nullptr && source_.speaks() == sql::dialect::sqlite}}},
       queue_{protocol_},
+      fast_{protocol_},
       fencing_{protocol_.sql()},
       budget_{connection_budget(options_, source_.speaks())},
       pool_{{.connect = [this](sql::deadline until) { return make_connection(until); },
              .when_full = "all connections of this client are busy: raise max_connections",
              .on_broken = [this] { connection_broke(); }}},
       last_id_{service::random_id() / 2},
+      acquires_{calls_at_once, strategy::fast_protocol::most,
+                [this](auto asked) { acquire_for(asked); }},
+      releases_{calls_at_once, strategy::fast_protocol::most,
+                [this](auto asked) { release_for(asked); }},
+      looks_{calls_at_once, strategy::fast_protocol::most, [this](auto asked) { look_for(asked); }},
       events_{options_.on_event} {
     if (options_.owner.empty()) {
         options_.owner = std::string{no_owner} + std::to_string(service::random_id());
@@ -81,6 +90,7 @@ std::shared_ptr<grant> engine::acquire(const lock_name& name, steady::time_point
     // Where the last release found somebody waiting, the line is most likely still there.
     call.contended = !call.barging() && call.until > steady::now() && is_contended(name.str());
     bool straight_to_line = call.contended;
+    bool first = !straight_to_line;
     while (!stop.stop_requested()) {
         using outcome = strategy::attempt::outcome;
         if (std::exchange(straight_to_line, false)) {
@@ -88,9 +98,13 @@ std::shared_ptr<grant> engine::acquire(const lock_name& name, steady::time_point
             if (!try_again_in_vain(call)) return nullptr;
             continue;
         }
-        const auto attempt = with_retries(
-            failure_deadline(until), stop,
-            [&](sql::connection& db, sql::deadline end) { return attempt_once(call, db, end); });
+        const auto attempt = repeat(failure_deadline(until), stop, [&](sql::deadline end) {
+            if (std::exchange(first, false)) {
+                if (const auto shared = acquire_together(call, end)) return *shared;
+            }
+            const auto db = pool_.take(budget_, end, end);
+            return attempt_once(call, *db, end);
+        });
         if (!attempt) return nullptr;
         switch (attempt->what) {
             case outcome::granted:
@@ -110,7 +124,10 @@ std::shared_ptr<grant> engine::acquire(const lock_name& name, steady::time_point
                     if (!wait_and_see(call, attempt->seen)) return nullptr;
                     continue;
                 }
-                if (steady::now() >= call.until) return nullptr;
+                if (steady::now() >= call.until) {
+                    names_.note_held(name.str());
+                    return nullptr;
+                }
                 if (auto waited = wait_in_line(call)) return *waited;
                 break;
         }
@@ -159,15 +176,8 @@ strategy::attempt engine::send_acquire(acquisition& call, sql::connection& db,
     try {
         call.sent = clock_.now();
         answer = protocol_.acquire(db, call.request(), until);
-    } catch (const error& failure) {
-        if (failure.kind() == errc::outcome_unknown) {
-            call.unknown.push_back({call.grant_id, call.sent});
-        } else {
-            call.ours->forget(call.grant_id);
-        }
-        throw;
     } catch (...) {
-        call.unknown.push_back({call.grant_id, call.sent});  // no memory: who knows how far it came
+        call.failed_to_send();
         throw;
     }
     if (answer.what == outcome::granted) return answer;
@@ -443,22 +453,35 @@ void engine::release(grant& held) {
 /// True if this call freed it. Whoever waits has it then, or will be looked for.
 bool engine::send_release(grant& held, bool& unknown) {
     const bool contended = held.queued || is_contended(held.name);
-    const auto done =
-        with_retries(steady::now() + options_.statement_deadline, std::stop_token{},
-                     [&](sql::connection& db, sql::deadline until) {
-                         try {
-                             strategy::release_outcome released{true, pass_on(db, held, until)};
-                             if (!released.next) {
-                                 released = queue_.release(db, held.name, held.session_id,
-                                                           held.grant_id, contended, until);
-                             }
-                             if (released.freed) after_release(db, held.name, released, until);
-                             return released;
-                         } catch (const error& failure) {
-                             unknown = unknown || failure.kind() == errc::outcome_unknown;
-                             throw;
-                         }
-                     });
+    bool together = !contended;
+    const auto send = [&](sql::deadline until) {
+        if (std::exchange(together, false)) {
+            if (const auto shared = release_together(held, until)) {
+                if (shared->freed && !shared->next) look_for_waiters(held.name);
+                return *shared;
+            }
+        }
+        const auto db = pool_.take(budget_, until, until);
+        strategy::release_outcome released{true, pass_on(*db, held, until)};
+        if (!released.next) {
+            released =
+                queue_.release(*db, held.name, held.session_id, held.grant_id, contended, until);
+        }
+        if (released.freed) after_release(*db, held.name, released, until);
+        return released;
+    };
+    const auto done = repeat(steady::now() + options_.statement_deadline, std::stop_token{},
+                             [&](sql::deadline until) {
+                                 try {
+                                     return send(until);
+                                 } catch (const error& failure) {
+                                     unknown = unknown || failure.kind() == errc::outcome_unknown;
+                                     throw;
+                                 }
+                             });
+    if (done && done->freed && !done->next) {
+        names_.note_free(held.name, held.token.value());
+    }
     if (unknown) look_for_waiters(held.name, true);
     return done && done->freed;
 }

@@ -1,13 +1,16 @@
 #pragma once
 
 #include "client/grant.hpp"
+#include "client/name_memory.hpp"
 #include "client/session.hpp"
 #include "service/clock.hpp"
 #include "service/event_queue.hpp"
 #include "service/fork_guard.hpp"
+#include "service/gathering.hpp"
 #include "service/loss_signals.hpp"
 #include "service/worker.hpp"
 #include "sql/connection_pool.hpp"
+#include "strategy/fast_protocol.hpp"
 #include "strategy/fencing.hpp"
 #include "strategy/lease_protocol.hpp"
 #include "strategy/queue_protocol.hpp"
@@ -24,6 +27,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <stop_token>
 #include <string>
 #include <unordered_map>
@@ -35,8 +39,9 @@ struct hold;
 struct turn;
 class waiting_room;
 
-/// What a client is made of. engine.cpp: the calls of its users. line.cpp: what of them concerns
-/// the queues. upkeep.cpp: the background.
+/// What a client is made of. engine.cpp: the calls of its users. gather.cpp: what threads that call
+/// at the same moment share. line.cpp: what of them concerns the queues. upkeep.cpp: the
+/// background.
 ///
 /// Threads: the callers'; one heartbeat with a connection of its own; one watchdog that closes the
 /// trust window without a network; one reaper if asked for; that of the waiting room from the first
@@ -109,6 +114,8 @@ private:
 
     // --- engine.cpp
     template <typename Action>
+    auto repeat(steady::time_point give_up, const std::stop_token& stop, Action action);
+    template <typename Action>
     auto with_retries(steady::time_point give_up, const std::stop_token& stop, Action action);
     std::shared_ptr<session> ensure_session(sql::connection& db, sql::deadline until);
     std::shared_ptr<session> open_session(sql::connection& db, sql::deadline until);
@@ -138,6 +145,32 @@ private:
     [[nodiscard]] steady::time_point failure_deadline(steady::time_point until) const;
 
     void declare_if_over(grant& held);
+
+    // --- gather.cpp
+    struct acquire_ask {
+        strategy::grant_request request;
+        std::optional<std::int64_t> known;  ///< the token it was free with when we saw it last
+        sql::deadline until;
+    };
+    struct release_ask {
+        std::int64_t session;
+        strategy::granted_name granted;
+        sql::deadline until;
+    };
+    struct look_ask {
+        std::string_view name;
+        sql::deadline until;
+    };
+    using acquires = service::gathering<acquire_ask, strategy::attempt>;
+    using releases = service::gathering<release_ask, strategy::release_outcome>;
+    using looks = service::gathering<look_ask, bool>;
+    std::optional<strategy::attempt> acquire_together(acquisition& call, sql::deadline until);
+    void acquire_for(std::span<acquires::item* const> asked);
+    bool still_held(const std::string& name, sql::deadline until);
+    void look_for(std::span<looks::item* const> asked);
+    std::optional<strategy::release_outcome> release_together(const grant& held,
+                                                              sql::deadline until);
+    void release_for(std::span<releases::item* const> asked);
 
     // --- line.cpp
     std::shared_ptr<waiting_room> room();  ///< opened with the first call
@@ -215,12 +248,17 @@ private:
     const service::clock clock_;
     const strategy::lease_protocol protocol_;
     const strategy::queue_protocol queue_;
+    const strategy::fast_protocol fast_;
     const strategy::fencing fencing_;
     const std::size_t budget_;  ///< of pool_
     sql::connection_pool pool_;
     std::array<std::atomic<std::uint64_t>, static_cast<std::size_t>(counter::count_of_counters)>
         counters_{};
     std::atomic<std::int64_t> last_id_;
+    name_memory names_;
+    acquires acquires_;
+    releases releases_;
+    looks looks_;
 
     mutable std::mutex state_mutex_;
     bool opening_ = false;  ///< one thread opens a session, the others wait for it

@@ -46,6 +46,9 @@ struct statements {
     std::optional<sql::statement> hand_over_compound, served_of_compound;  ///< MariaDB
     std::optional<sql::statement> release_unwaited;                        ///< not MySQL
 
+    // The short ways, where there are such.
+    std::optional<sql::statement> retake, acquire_all, release_all, probe_held, probe_all;
+
     // In the caller's transaction
     sql::statement fence, release_in;
     std::optional<sql::statement> fence_view, fence_write;  ///< MySQL

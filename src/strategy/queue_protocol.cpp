@@ -1,6 +1,7 @@
 #include "strategy/queue_protocol.hpp"
 
 #include "sql/server_facts.hpp"
+#include "strategy/array_text.hpp"
 #include "strategy/run_statement.hpp"
 #include "strategy/transaction_scope.hpp"
 #include "strategy/wait_graph.hpp"
@@ -42,13 +43,10 @@ void for_each_list(sql::connection& db, const sql::statement& what,
     }
 }
 
-std::string array_text(std::span<const std::int64_t> numbers) {
-    std::string text = "{";
-    for (const auto number : numbers) {
-        if (text.size() > 1) text += ',';
-        text += std::to_string(number);
-    }
-    return text + '}';
+std::string array_of(std::span<const std::int64_t> numbers) {
+    array_text array;
+    for (const auto number : numbers) array.add(number);
+    return array.close();
 }
 
 std::vector<std::int64_t> first_column(const sql::result& rows) {
@@ -244,7 +242,7 @@ std::vector<std::int64_t> queue_protocol::cancel(sql::connection& db,
     const auto& sql = leases_.sql();
     if (grant_ids.empty()) return {};
     if (db.speaks() == sql::dialect::postgresql) {
-        return first_column(run(db, *sql.cancel, until, array_text(grant_ids)));
+        return first_column(run(db, *sql.cancel, until, array_of(grant_ids)));
     }
     std::vector<std::int64_t> deleted;
     if (sql.cancel) {
@@ -279,7 +277,7 @@ places queue_protocol::places_at(sql::connection& db, std::int64_t session,
                                  sql::deadline until) const {
     const auto& sql = leases_.sql();
     if (!sql.places_at) return places_of(db, session, until);
-    return read_places(run(db, *sql.places_at, until, session, array_text(grant_ids)));
+    return read_places(run(db, *sql.places_at, until, session, array_of(grant_ids)));
 }
 
 void queue_protocol::rewind(sql::connection& db, std::string_view name, std::int64_t ticket,

@@ -1,0 +1,129 @@
+#include "client/acquisition.hpp"
+#include "client/engine.hpp"
+#include <rowlock/error.hpp>
+
+#include <algorithm>
+#include <vector>
+
+namespace rowlock::detail {
+namespace {
+
+using namespace std::chrono_literals;
+
+/// Longer than this nobody waits for a call of others to begin: he makes his own.
+constexpr auto patience = 20ms;
+
+}  // namespace
+
+/// What the first statement of an acquisition found, sent together with those of other threads.
+/// Nothing: the long way tells.
+std::optional<strategy::attempt> engine::acquire_together(acquisition& call, sql::deadline until) {
+    using outcome = strategy::attempt::outcome;
+    if (call.barging()) return std::nullopt;
+    auto ours = current();
+    if (!ours || !ours->trust()->open(clock_.now())) return std::nullopt;
+    if (call.until <= steady::now() && names_.was_held(call.name.str())) {
+        if (still_held(call.name.str(), until)) return strategy::attempt{outcome::held, 0, {}};
+        names_.forget(call.name.str());
+    }
+    call.use(std::move(ours));
+    call.grant_id = next_id();
+    call.ours->expect(call.grant_id);
+    std::optional<strategy::attempt> answer;
+    try {
+        call.sent = clock_.now();
+        answer =
+            acquires_.ask({call.request(), names_.take_free(call.name.str()), until}, patience);
+    } catch (...) {
+        call.failed_to_send();
+        throw;
+    }
+    if (answer && answer->what == outcome::granted) return answer;
+    call.ours->forget(call.grant_id);
+    if (answer && answer->seen.holder_expired) return std::nullopt;  // it has to be ended first
+    return answer;
+}
+
+void engine::acquire_for(std::span<acquires::item* const> asked) {
+    const auto& first = asked.front()->ask;
+    const auto db = pool_.take(budget_, first.until, first.until);
+    if (asked.size() == 1) {
+        if (first.known && fast_.retake(*db, first.request, *first.known, first.until)) {
+            asked.front()->answer = {strategy::attempt::outcome::granted, *first.known + 1, {}};
+        } else {
+            asked.front()->answer = protocol_.acquire(*db, first.request, first.until);
+        }
+        return;
+    }
+    std::vector<acquires::item*> chosen;
+    std::vector<strategy::grant_request> requests;
+    for (auto* each : asked) {
+        const auto& wanted = each->ask.request;
+        // Of two who want the same the second asks again. A session that was opened since is
+        // another's turn.
+        if (wanted.session != first.request.session ||
+            std::ranges::count(requests, wanted.name, &strategy::grant_request::name) > 0) {
+            continue;
+        }
+        chosen.push_back(each);
+        requests.push_back(wanted);
+    }
+    const auto tokens = fast_.acquire_all(*db, requests, first.until);
+    for (std::size_t i = 0; i < chosen.size(); ++i) {
+        if (tokens[i]) {
+            chosen[i]->answer = {strategy::attempt::outcome::granted, *tokens[i], {}};
+        }
+    }
+}
+
+/// Whether a try would surely fail.
+bool engine::still_held(const std::string& name, sql::deadline until) {
+    return looks_.ask({name, until}, patience).value_or(false);
+}
+
+void engine::look_for(std::span<looks::item* const> asked) {
+    const auto until = asked.front()->ask.until;
+    std::vector<std::string_view> names;
+    for (const auto* each : asked) names.push_back(each->ask.name);
+    std::ranges::sort(names);
+    const auto repeated = std::ranges::unique(names);
+    names.erase(repeated.begin(), repeated.end());
+    const auto db = pool_.take(budget_, until, until);
+    const auto held = fast_.held(*db, names, until);
+    for (auto* each : asked) {
+        const auto at = std::ranges::lower_bound(names, each->ask.name) - names.begin();
+        each->answer = held[static_cast<std::size_t>(at)];
+    }
+}
+
+/// A release for which nobody is known to wait, sent together with those of other threads. Nothing:
+/// the long way tells.
+std::optional<strategy::release_outcome> engine::release_together(const grant& held,
+                                                                  sql::deadline until) {
+    return releases_.ask({held.session_id, {held.name, held.grant_id}, until}, patience);
+}
+
+void engine::release_for(std::span<releases::item* const> asked) {
+    const auto& first = asked.front()->ask;
+    const auto db = pool_.take(budget_, first.until, first.until);
+    if (asked.size() == 1) {
+        auto done = queue_.release(*db, first.granted.name, first.session, first.granted.grant_id,
+                                   false, first.until);
+        if (done.next) after_release(*db, std::string{first.granted.name}, done, first.until);
+        asked.front()->answer = done;
+        return;
+    }
+    std::vector<releases::item*> chosen;
+    std::vector<strategy::granted_name> grants;
+    for (auto* each : asked) {
+        if (each->ask.session != first.session) continue;
+        chosen.push_back(each);
+        grants.push_back(each->ask.granted);
+    }
+    const auto freed = fast_.release_all(*db, first.session, grants, first.until);
+    for (std::size_t i = 0; i < chosen.size(); ++i) {
+        if (freed[i]) chosen[i]->answer = strategy::release_outcome{true, std::nullopt};
+    }
+}
+
+}  // namespace rowlock::detail
