@@ -63,6 +63,12 @@ public:
         return result_of(mine);
     }
 
+    /// How many wait for a call to begin.
+    [[nodiscard]] std::size_t gathered() const {
+        const std::lock_guard lock{mutex_};
+        return gathered_.size();
+    }
+
 private:
     enum class stage : unsigned char { gathered, taken, leading, answered };
     struct seat : item {
@@ -122,7 +128,7 @@ private:
     const std::size_t calls_;
     const std::size_t most_;
     const call make_;
-    std::mutex mutex_;
+    mutable std::mutex mutex_;
     std::size_t under_way_ = 0;
     std::deque<seat*> gathered_;
 };

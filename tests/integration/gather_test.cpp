@@ -1,0 +1,559 @@
+// What threads that call at the same moment share, and the short ways of those who are alone: each
+// "no" of theirs is forced, and beside it stands what they do when nothing is in the way.
+
+#include "strategy/fast_protocol.hpp"
+#include "strategy/queue_protocol.hpp"
+#include "support/failure.hpp"
+#include "support/interception.hpp"
+#include "support/lock_database.hpp"
+#include "support/queues.hpp"
+#include <rowlock/rowlock.hpp>
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <barrier>
+#include <functional>
+#include <future>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <utility>
+#include <vector>
+
+using namespace rowlock;
+using namespace std::chrono_literals;
+using strategy::attempt;
+using strategy::fast_protocol;
+using strategy::grant_request;
+using strategy::granted_name;
+using support::eventually;
+using support::interception;
+using support::kind_of;
+using support::soon;
+
+namespace {
+
+using tokens = std::vector<std::optional<std::int64_t>>;
+
+/// The protocol on one connection, with the live sessions 1 and 2.
+struct by_hand {
+    explicit by_hand(support::lock_database& which)
+        : database{which}, leases{which.protocol()}, db{which.connect()}, other{which.connect()} {
+        for (const std::int64_t id : {1, 2}) {
+            leases.open_session(*db, {id, "owner", "host", "program", 1, 60s}, soon());
+        }
+    }
+
+    [[nodiscard]] static grant_request request(std::string_view name, std::int64_t grant_id,
+                                               std::int64_t session = 1) {
+        return {name, session, grant_id, "", "", std::nullopt, false};
+    }
+    std::int64_t acquire(std::string_view name, std::int64_t grant_id, std::int64_t session = 1) {
+        const auto got = leases.acquire(*db, request(name, grant_id, session), soon());
+        REQUIRE(got.what == attempt::outcome::granted);
+        return got.token;
+    }
+    /// Granted and freed once: its token.
+    std::int64_t used(std::string_view name) {
+        const auto token = acquire(name, 900);
+        REQUIRE(leases.release(*db, name, 1, 900, soon()));
+        return token;
+    }
+    [[nodiscard]] bool retake(std::string_view name, std::int64_t known, std::int64_t session = 1) {
+        return fast.retake(*db, request(name, 50, session), known, soon());
+    }
+    [[nodiscard]] tokens acquire_all(const std::vector<grant_request>& wanted) {
+        return fast.acquire_all(*db, wanted, soon());
+    }
+    [[nodiscard]] std::vector<bool> release_all(const std::vector<granted_name>& grants) {
+        return fast.release_all(*db, 1, grants, soon());
+    }
+    void enqueue(std::string_view name, std::int64_t grant_id, std::int64_t session = 2) {
+        queue.enqueue(*db, request(name, grant_id, session), soon());
+    }
+    [[nodiscard]] std::int64_t holder(const std::string& name) {
+        return database.number(
+            "select coalesce(max(grant_id), 0) from rowlock_lease "
+            "where session is not null and name = '" +
+            name + "'");
+    }
+    [[nodiscard]] std::int64_t token(const std::string& name) {
+        return database.number("select token from rowlock_lease where name = '" + name + "'");
+    }
+
+    support::lock_database& database;
+    strategy::lease_protocol leases;
+    strategy::queue_protocol queue{leases};
+    fast_protocol fast{leases};
+    std::unique_ptr<sql::connection> db, other;
+};
+
+#define ROWLOCK_FAST_BACKENDS support::backend::postgresql
+
+}  // namespace
+
+// --- taking back
+
+TEST_CASE("a lease that nobody had since is taken back with the next token") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_FAST_BACKENDS) {
+        by_hand on{database};
+        const auto token = on.used("job");
+        CHECK(on.retake("job", token));
+        CHECK(on.holder("job") == 50);
+        CHECK(on.token("job") == token + 1);
+    }
+}
+
+TEST_CASE("a lease that another had since, or has, is not taken back") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_FAST_BACKENDS) {
+        by_hand on{database};
+        const auto token = on.used("job");
+        on.acquire("job", 77, 2);
+        CHECK_FALSE(on.retake("job", token));
+        CHECK_FALSE(on.retake("job", token + 1));
+        CHECK(on.holder("job") == 77);
+        REQUIRE(on.leases.release(*on.db, "job", 2, 77, soon()));
+        CHECK_FALSE(on.retake("job", token));
+        CHECK(on.retake("job", token + 1));  // control
+    }
+}
+
+TEST_CASE("a lease is not taken back past a waiter, from the floor, or by a session that is over") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_FAST_BACKENDS) {
+        by_hand on{database};
+        const auto token = on.used("job");
+        SUBCASE("waiter") {
+            on.enqueue("job", 22);
+        }
+        SUBCASE("floor") {
+            database.run("update rowlock_token_floor set floor = " + std::to_string(token + 1));
+        }
+        SUBCASE("ended") {
+            on.leases.end_session(*on.db, 1, soon());
+        }
+        SUBCASE("promise") {
+            database.run("update rowlock_lease set successor = 33 where name = 'job'");
+        }
+        CHECK_FALSE(on.retake("job", token));
+        CHECK(on.holder("job") == 0);
+    }
+}
+
+TEST_CASE("who takes back while another is granted the lease gets nothing") {
+    ROWLOCK_FOR_EACH_BACKEND(database, support::backend::postgresql) {
+        by_hand on{database};
+        const auto token = on.used("job");
+        on.other->query("begin", soon());
+        REQUIRE(on.leases.acquire(*on.other, on.request("job", 77, 2), soon()).what ==
+                attempt::outcome::granted);
+        auto taken = std::async(std::launch::async, [&] { return on.retake("job", token); });
+        REQUIRE(eventually([&] {
+            return database.number(
+                       "select count(*) from pg_stat_activity "
+                       "where wait_event_type = 'Lock' and query like '%" +
+                       database.prefix() + "%'") > 0;
+        }));
+        on.other->query("commit", soon());
+        CHECK_FALSE(taken.get());
+        CHECK(on.holder("job") == 77);
+    }
+}
+
+// --- several at once
+
+TEST_CASE("several names, old and new, are granted by one statement with tokens of their own") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_FAST_BACKENDS) {
+        by_hand on{database};
+        const auto token = on.used("old");
+        const auto before = on.db->round_trips();
+        const auto got =
+            on.acquire_all({on.request("old", 1), {"new", 1, 2, "a thread", "a note", 60'000'000}});
+        const auto trips = on.db->round_trips() - before;
+        CHECK(trips <= 2);  // of which one prepares
+        REQUIRE(got[0]);
+        REQUIRE(got[1]);
+        CHECK(*got[0] > token);
+        CHECK(on.holder("old") == 1);
+        CHECK(on.holder("new") == 2);
+        CHECK(on.token("new") == *got[1]);
+        CHECK(database.number("select count(*) from rowlock_lease where name = 'new' and thread = "
+                              "'a thread' and note = 'a note' and deadline is not null") == 1);
+        CHECK(on.release_all({{"old", 1}, {"new", 2}}) == std::vector{true, true});
+        CHECK(on.holder("old") == 0);
+        CHECK(on.holder("new") == 0);
+    }
+}
+
+TEST_CASE("names with quotes, commas, braces and backslashes go together as well") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_FAST_BACKENDS) {
+        by_hand on{database};
+        const std::array<std::string, 6> names{R"(a"b)", R"(c\d)", "{e,f}", "NULL", "g'h", "ä ö"};
+        std::vector<grant_request> wanted;
+        std::vector<granted_name> grants;
+        for (std::int64_t i = 0; i < 6; ++i) {
+            const auto& name = names.at(static_cast<std::size_t>(i));
+            wanted.push_back({name, 1, i + 1, name, name, std::nullopt});
+            grants.push_back({name, i + 1});
+        }
+        for (const auto& each : on.acquire_all(wanted)) CHECK(each);
+        for (const auto& lease : on.leases.leases_of(*on.db, 1, soon())) {
+            CHECK(lease.name == names.at(static_cast<std::size_t>(lease.grant_id - 1)));
+        }
+        CHECK(database.number("select count(*) from rowlock_lease where thread = name and note = "
+                              "name") == 6);
+        for (const bool freed : on.release_all(grants)) CHECK(freed);
+    }
+}
+
+TEST_CASE("what is held, waited for or promised is left out of a group, the rest is granted") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_FAST_BACKENDS) {
+        by_hand on{database};
+        on.used("free");
+        on.acquire("held", 77, 2);
+        on.used("waited for");
+        on.enqueue("waited for", 22);
+        on.enqueue("new, waited for", 23);
+        on.used("promised");
+        database.run("update rowlock_lease set successor = 33 where name = 'promised'");
+        const auto got = on.acquire_all({on.request("held", 1), on.request("waited for", 2),
+                                         on.request("free", 3), on.request("promised", 4),
+                                         on.request("new, waited for", 5), on.request("new", 6)});
+        const tokens none(1);
+        CHECK(got[0] == none[0]);
+        CHECK(got[1] == none[0]);
+        CHECK(got[2]);
+        CHECK(got[3] == none[0]);
+        CHECK(got[4] == none[0]);
+        CHECK(got[5]);
+        CHECK(on.holder("held") == 77);
+    }
+}
+
+TEST_CASE("a session that is over is granted nothing by a group") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_FAST_BACKENDS) {
+        by_hand on{database};
+        on.used("old");
+        on.leases.end_session(*on.db, 1, soon());
+        const tokens nothing(2);
+        CHECK(on.acquire_all({on.request("old", 1), on.request("new", 2)}) == nothing);
+        CHECK(on.acquire_all({on.request("old", 1, 2), on.request("new", 2, 2)}) != nothing);
+    }
+}
+
+TEST_CASE("a group goes past the token floor") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_FAST_BACKENDS) {
+        by_hand on{database};
+        on.used("old");
+        database.run("update rowlock_token_floor set floor = 1000");
+        const auto got = on.acquire_all({on.request("old", 1), on.request("new", 2)});
+        CHECK(got[0] == 1001);
+        CHECK(got[1] == 1001);
+    }
+}
+
+TEST_CASE("a row that is locked for long holds up nobody else of a group") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_FAST_BACKENDS) {
+        by_hand on{database};
+        on.used("locked");
+        on.used("free");
+        on.other->query("begin", soon());
+        on.other->query(
+            "select * from " + database.prefix() + "lease where name = 'locked' for share", soon());
+        const auto got = on.acquire_all({on.request("locked", 1), on.request("free", 2)});
+        CHECK_FALSE(got[0]);
+        CHECK(got[1]);
+        on.other->query("commit", soon());
+        CHECK(on.acquire_all({on.request("locked", 3)})[0]);  // control
+        on.other->query("begin", soon());
+        on.other->query(
+            "select * from " + database.prefix() + "lease where name = 'locked' for share", soon());
+        CHECK(on.release_all({{"locked", 3}, {"free", 2}}) == std::vector{false, true});
+        on.other->query("commit", soon());
+        CHECK(on.release_all({{"locked", 3}}) == std::vector{true});
+    }
+}
+
+TEST_CASE("a group frees only its own grants, and none that somebody waits for") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_FAST_BACKENDS) {
+        by_hand on{database};
+        on.acquire("ours", 1);
+        on.acquire("ours, later", 3);
+        on.acquire("another has it", 77, 2);
+        on.acquire("waited for", 4);
+        on.enqueue("waited for", 22);
+        CHECK(on.release_all({{"ours", 1},
+                              {"ours, later", 2},
+                              {"another has it", 77},
+                              {"waited for", 4},
+                              {"unknown", 5}}) == std::vector{true, false, false, false, false});
+        CHECK(on.holder("ours, later") == 3);
+        CHECK(on.holder("another has it") == 77);
+        CHECK(on.holder("waited for") == 4);
+    }
+}
+
+TEST_CASE("groups of the same names in opposite orders exclude each other and do not deadlock") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_FAST_BACKENDS) {
+        by_hand setting{database};
+        constexpr int rounds = 150;
+        std::barrier together{2};
+        std::mutex mutex;
+        std::map<std::pair<std::string, std::int64_t>, int> seen;  // name, token
+        std::atomic<int> granted{0};
+        const auto run = [&](std::int64_t session, bool forwards) {
+            const auto db = database.connect();
+            for (int round = 0; round < rounds; ++round) {
+                std::vector<std::string> names;
+                for (int i = 0; i < 8; ++i) {
+                    // Half of them are new in every round.
+                    names.push_back(i % 2 == 0 ? "old " + std::to_string(i)
+                                               : std::to_string(round) + " " + std::to_string(i));
+                }
+                if (!forwards) std::ranges::reverse(names);
+                std::vector<grant_request> wanted;
+                std::vector<granted_name> grants;
+                for (const auto& name : names) {
+                    const auto id = session * 1'000'000 + round * 100 +
+                                    static_cast<std::int64_t>(wanted.size());
+                    wanted.push_back(setting.request(name, id, session));
+                    grants.push_back({name, id});
+                }
+                together.arrive_and_wait();
+                const auto got = setting.fast.acquire_all(*db, wanted, soon());
+                {
+                    const std::lock_guard lock{mutex};
+                    for (std::size_t i = 0; i < got.size(); ++i) {
+                        if (!got[i]) continue;
+                        ++granted;
+                        ++seen[{names[i], *got[i]}];
+                    }
+                }
+                together.arrive_and_wait();
+                static_cast<void>(setting.fast.release_all(*db, session, grants, soon()));
+            }
+        };
+        std::jthread one{[&] { run(1, true); }};
+        std::jthread two{[&] { run(2, false); }};
+        one.join();
+        two.join();
+        CHECK(std::ranges::all_of(seen, [](const auto& each) { return each.second == 1; }));
+        CHECK(granted >= rounds * 4);
+        CHECK(database.number("select count(*) from rowlock_lease where session is not null") == 0);
+    }
+}
+
+TEST_CASE("only what is surely held counts as held") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_FAST_BACKENDS) {
+        by_hand on{database};
+        on.acquire("held", 77, 2);
+        on.used("freed");
+        on.leases.open_session(*on.db, {3, "owner", "host", "program", 1, 60s}, soon());
+        on.acquire("of the dead", 78, 3);
+        on.leases.end_session(*on.db, 3, soon());
+        REQUIRE(on.leases.acquire(*on.db, {"past its deadline", 2, 79, "", "", 1, false}, soon())
+                    .what == attempt::outcome::granted);
+        const std::vector<std::string_view> names{"freed", "held", "new", "of the dead",
+                                                  "past its deadline"};
+        CHECK(on.fast.held(*on.db, names, soon()) == std::vector{false, true, false, false, false});
+        for (std::size_t i = 0; i < names.size(); ++i) {
+            CHECK(on.fast.held(*on.db, std::span{&names[i], 1}, soon()) == std::vector{i == 1});
+        }
+    }
+}
+
+// --- as the client uses them
+
+namespace {
+
+/// A client of which several threads ask at the same moment, again and again, until they have
+/// shared a statement of each kind: who is first is held up for long enough that the others gather.
+struct crowd {
+    static constexpr int many = 8;
+
+    explicit crowd(support::lock_database& database, client_options options = {})
+        : locks{network.wrap(database.source()), database.options(std::move(options))} {
+        static_cast<void>(locks.acquire("opens the session"));
+        network.before([this](std::string_view name) { slow_down(name); });
+    }
+
+    void slow_down(std::string_view name) {
+        {
+            const std::lock_guard lock{mutex};
+            ++sent[std::string{name}];
+        }
+        if (name == "acquire" || name == "retake" || name == "release_unwaited") {
+            std::this_thread::sleep_for(5ms);
+        }
+    }
+    [[nodiscard]] int count(const std::string& name) {
+        const std::lock_guard lock{mutex};
+        return sent[name];
+    }
+
+    /// `turn` of each of them, at once; true once what they share was seen.
+    template <typename Turn>
+    bool until(const std::function<bool()>& shared, Turn turn) {
+        const auto end = std::chrono::steady_clock::now() + 20s;
+        while (!shared()) {
+            if (std::chrono::steady_clock::now() > end) return false;
+            std::barrier together{many};
+            std::vector<std::jthread> threads;
+            for (int i = 0; i < many; ++i) {
+                threads.emplace_back([&, i] {
+                    together.arrive_and_wait();
+                    turn("name " + std::to_string(i));
+                });
+            }
+        }
+        return true;
+    }
+
+    interception network;
+    std::mutex mutex;
+    std::map<std::string, int> sent;
+    client locks;
+};
+
+std::int64_t rows_held(support::lock_database& database) {
+    return database.number("select count(*) from rowlock_lease where session is not null");
+}
+
+}  // namespace
+
+TEST_CASE("threads of one client that ask at the same moment share statements") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_FAST_BACKENDS) {
+        crowd all{database};
+        std::atomic<int> wrong{0};
+        CHECK(
+            all.until([&] { return all.count("acquire_all") > 0 && all.count("release_all") > 0; },
+                      [&](const std::string& name) {
+                          auto lease = all.locks.try_acquire(name);
+                          if (!lease || !lease->held()) return void(++wrong);
+                          const auto seen = all.locks.inspect(name);
+                          if (!seen || seen->token != lease->token() || !seen->holder) ++wrong;
+                          lease->release();
+                      }));
+        CHECK(wrong == 0);
+        CHECK(rows_held(database) == 0);
+        CHECK(all.locks.stats().held == 0);
+    }
+}
+
+TEST_CASE("a name that another holds fails none of those who ask together with it") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_FAST_BACKENDS) {
+        client other{database.source(), database.options()};
+        const auto held = other.acquire("name 3");
+        crowd all{database};
+        std::atomic<int> wrong{0};
+        CHECK(all.until([&] { return all.count("acquire_all") > 1; },
+                        [&](const std::string& name) {
+                            auto lease = all.locks.try_acquire(name);
+                            if (lease.has_value() == (name == "name 3")) ++wrong;
+                        }));
+        CHECK(wrong == 0);
+        CHECK(held.held());
+    }
+}
+
+TEST_CASE("a shared statement whose reply is lost costs nobody his lease, and leaves none behind") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_FAST_BACKENDS) {
+        crowd all{database};
+        const char* which = nullptr;
+        SUBCASE("of an acquire") {
+            which = "acquire_all";
+        }
+        SUBCASE("of a release") {
+            which = "release_all";
+        }
+        std::atomic<int> lost{0};
+        all.network.after([&](std::string_view name) {
+            if (name == which && lost.fetch_add(1) == 0) interception::lose_reply();
+        });
+        std::atomic<int> wrong{0};
+        CHECK(all.until([&] { return lost > 0; },
+                        [&](const std::string& name) {
+                            auto lease = all.locks.try_acquire(name);
+                            if (!lease || !lease->held()) return void(++wrong);
+                            lease->release();
+                        }));
+        CHECK(wrong == 0);
+        CHECK(all.locks.stats().unknown_outcomes > 0);
+        CHECK(eventually([&] { return rows_held(database) == 0; }));
+        CHECK(eventually([&] { return all.locks.stats().unresolved == 0; }));
+        // Nobody is refused what he gave back.
+        for (int i = 0; i < crowd::many; ++i) {
+            CHECK(all.locks.try_acquire("name " + std::to_string(i)));
+        }
+    }
+}
+
+TEST_CASE("threads that ask together after their session was ended all get their leases") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_FAST_BACKENDS) {
+        crowd all{database};
+        std::atomic<int> wrong{0};
+        const auto turn = [&](const std::string& name) {
+            if (!all.locks.try_acquire_for(name, 10s)) ++wrong;
+        };
+        const auto shared = [&] { return all.count("acquire_all") > 0; };
+        REQUIRE(all.until(shared, turn));
+        database.run(database.speaks() == sql::dialect::postgresql
+                         ? "update rowlock_session set ended = true"
+                         : "update rowlock_session set ended = 1");
+        const auto before = all.count("acquire_all");
+        CHECK(all.until([&] { return all.count("acquire_all") > before; }, turn));
+        CHECK(all.until([&] { return all.locks.stats().sessions > 1; }, turn));
+        CHECK(wrong == 0);
+    }
+}
+
+TEST_CASE("a try of what another has looks first, and finds it as soon as it is free") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_FAST_BACKENDS) {
+        client other{database.source(), database.options()};
+        auto held = other.acquire("job");
+        interception network;
+        client locks{network.wrap(database.source()), database.options()};
+        REQUIRE_FALSE(locks.try_acquire("job"));
+        std::vector<std::string> sent;
+        network.before([&](std::string_view name) {
+            if (name == "probe_held" || name == "acquire") sent.emplace_back(name);
+        });
+        CHECK_FALSE(locks.try_acquire("job"));
+        CHECK(sent == std::vector<std::string>{"probe_held"});
+        held.release();
+        CHECK(locks.try_acquire("job"));
+        CHECK(sent == std::vector<std::string>{"probe_held", "probe_held", "acquire"});
+    }
+}
+
+TEST_CASE("what a client gave back last it takes back by one short statement") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_FAST_BACKENDS) {
+        interception network;
+        client locks{network.wrap(database.source()), database.options()};
+        auto lease = locks.acquire("job");
+        const auto token = lease.token();
+        lease.release();
+        std::vector<std::string> sent;
+        network.before([&](std::string_view name) {
+            if (name == "retake" || name == "acquire") sent.emplace_back(name);
+        });
+        lease = locks.acquire("job");
+        CHECK(lease.token().value() == token.value() + 1);
+        CHECK(sent == std::vector<std::string>{"retake"});
+        lease.release();
+        {
+            client other{database.source(), database.options()};
+            other.acquire("job").release();
+        }
+        lease = locks.acquire("job");
+        CHECK(lease.token().value() == token.value() + 3);
+        CHECK(sent == std::vector<std::string>{"retake", "retake", "acquire"});
+    }
+}

@@ -1,0 +1,120 @@
+#include "service/gathering.hpp"
+
+#include "support/waits.hpp"
+
+#include <doctest/doctest.h>
+
+#include <atomic>
+#include <future>
+#include <mutex>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+using namespace std::chrono_literals;
+using support::eventually;
+
+namespace {
+
+/// Doubles numbers. The first call waits until it is let go.
+struct doubling {
+    using numbers = rowlock::service::gathering<int, int>;
+
+    explicit doubling(std::size_t calls = 1, std::size_t most = 32)
+        : sums{calls, most, [this](std::span<numbers::item* const> asked) { answer(asked); }} {}
+
+    void answer(std::span<numbers::item* const> asked) {
+        bool first = false;
+        {
+            const std::lock_guard lock{mutex};
+            first = sizes.empty();
+            sizes.push_back(asked.size());
+        }
+        ++begun;
+        if (first) let_go.get_future().wait();
+        for (auto* each : asked) {
+            if (each->ask == 13) throw std::runtime_error{"no thirteen"};
+            if (each->ask != 0) each->answer = 2 * each->ask;
+        }
+    }
+    std::future<std::optional<int>> ask(int what, std::chrono::milliseconds patience = 20s) {
+        return std::async(std::launch::async, [this, what, patience] {
+            ++asking;
+            return sums.ask(what, patience);
+        });
+    }
+    /// The first is under way, and nobody else has asked.
+    std::future<std::optional<int>> hold_up() {
+        auto first = ask(1);
+        REQUIRE(eventually([&] { return begun == 1; }));
+        return first;
+    }
+
+    std::mutex mutex;
+    std::vector<std::size_t> sizes;
+    std::atomic<int> begun{0};
+    std::atomic<int> asking{0};
+    std::promise<void> let_go;
+    numbers sums;
+};
+
+}  // namespace
+
+TEST_CASE("who asks alone is answered by a call of his own") {
+    doubling of;
+    of.let_go.set_value();
+    CHECK(of.sums.ask(4, 1ms) == 8);
+    CHECK(of.sums.ask(5, 1ms) == 10);
+    CHECK(of.sizes == std::vector<std::size_t>{1, 1});
+}
+
+TEST_CASE("those who ask during a call share the next, as many as it takes") {
+    doubling of{1, 3};
+    auto first = of.hold_up();
+    std::vector<std::future<std::optional<int>>> others;
+    for (const int number : {2, 3, 4, 5, 6}) others.push_back(of.ask(number));
+    REQUIRE(eventually([&] { return of.sums.gathered() == 5; }));
+    of.let_go.set_value();
+    CHECK(first.get() == 2);
+    for (int number = 2; auto& each : others) CHECK(each.get() == 2 * number++);
+    CHECK(of.sizes == std::vector<std::size_t>{1, 3, 2});
+}
+
+TEST_CASE("a call that fails fails for all who share it, and for nobody else") {
+    doubling of;
+    auto first = of.hold_up();
+    auto wrong = of.ask(13);
+    auto right = of.ask(5);
+    REQUIRE(eventually([&] { return of.sums.gathered() == 2; }));
+    of.let_go.set_value();
+    CHECK(first.get() == 2);
+    CHECK_THROWS_AS(wrong.get(), std::runtime_error);
+    CHECK_THROWS_AS(right.get(), std::runtime_error);
+    CHECK(of.sums.ask(7, 1ms) == 14);
+}
+
+TEST_CASE("an item without an answer is told so") {
+    doubling of;
+    of.let_go.set_value();
+    CHECK(of.sums.ask(0, 1ms) == std::nullopt);
+}
+
+TEST_CASE("a call that hangs holds up nobody longer than his patience") {
+    doubling of;
+    auto first = of.hold_up();
+    CHECK(of.sums.ask(3, 5ms) == std::nullopt);
+    of.let_go.set_value();
+    CHECK(first.get() == 2);
+    // He has left: the next call is not made for him.
+    CHECK(of.sums.ask(4, 1ms) == 8);
+    CHECK(of.sizes == std::vector<std::size_t>{1, 1});
+}
+
+TEST_CASE("as many calls are made at a time as are allowed") {
+    doubling of{2};
+    auto first = of.hold_up();
+    CHECK(of.sums.ask(4, 1ms) == 8);
+    of.let_go.set_value();
+    CHECK(first.get() == 2);
+}
