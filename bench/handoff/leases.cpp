@@ -57,8 +57,10 @@ std::int64_t count(rowlock::sql::connection& db, const std::string& query) {
 
 contest leases(const lease_options& options) {
     const bool fair = options.queueing == rowlock::queueing::fair;
-    const bool automatic = options.wake_ups == rowlock::wake_ups::automatic;
-    return {std::string{"rowlock, "} + (fair ? "fair" : "barging") + (automatic ? "" : ", polling"),
+    const char* const how = options.wake_ups == rowlock::wake_ups::automatic     ? ""
+                            : options.wake_ups == rowlock::wake_ups::by_database ? ", by database"
+                                                                                 : ", polling";
+    return {std::string{"rowlock, "} + (fair ? "fair" : "barging") + how,
             [options](const entrant& who) {
                 return std::make_unique<lease_contender>(options, who.statements);
             }};

@@ -161,9 +161,12 @@ void add_options(CLI::App& app, bench_options& options) {
         ->transform(CLI::CheckedTransformer(std::map<std::string, queueing>{
             {"fair", queueing::fair}, {"barging", queueing::barging}}))
         ->default_str("fair");
-    app.add_option("--wake-ups", options.wake_ups, "automatic or polling")
-        ->transform(CLI::CheckedTransformer(std::map<std::string, wake_ups>{
-            {"automatic", wake_ups::automatic}, {"polling", wake_ups::polling}}))
+    app.add_option("--wake-ups", options.wake_ups,
+                   "automatic, by-database (as between machines) or polling")
+        ->transform(CLI::CheckedTransformer(
+            std::map<std::string, wake_ups>{{"automatic", wake_ups::automatic},
+                                            {"by-database", wake_ups::by_database},
+                                            {"polling", wake_ups::polling}}))
         ->default_str("automatic");
     app.add_flag("--no-floors", options.no_floors, "Only ours");
     app.add_option("--json", options.json, "Write the results there, too")->type_name("FILE");

@@ -54,10 +54,13 @@ public:
 /// How waiters of a client learn that it is their turn. Whatever is chosen, a look at the table
 /// each poll_interval remains.
 enum class wake_ups : unsigned char {
+    /// A client on this machine (in the same network namespace of Linux) that waits like this is
+    /// told past the database, by a datagram of the kernel; all others by the database.
+    automatic,
     /// PostgreSQL: LISTEN/NOTIFY; MySQL and MariaDB: a statement that sleeps in the server and is
     /// interrupted; SQLite: changes of the file. Where that is impossible (a transaction pooler,
     /// SOCI) as `polling`.
-    automatic,
+    by_database,
     /// Looks at the table, soon at first, then with growing pauses up to poll_interval.
     polling,
 };

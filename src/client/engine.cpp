@@ -496,7 +496,8 @@ std::optional<strategy::handed_over> engine::pass_on(sql::connection& db, grant&
         if (!next || clock_.now() >= held.next_until) return std::nullopt;
     }
     const bool reclaimable = !options_.owner.starts_with(no_owner);
-    return queue_.pass_on(db, held.name, held.session_id, held.grant_id, *next, !reclaimable,
+    return queue_.pass_on(db, held.name, held.session_id, held.grant_id, *next,
+                          {.may_be_asynchronous = !reclaimable, .notify = !is_near(next->session)},
                           until);
 }
 

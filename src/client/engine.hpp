@@ -8,6 +8,7 @@
 #include "service/fork_guard.hpp"
 #include "service/gathering.hpp"
 #include "service/loss_signals.hpp"
+#include "service/mailbox.hpp"
 #include "service/worker.hpp"
 #include "sql/connection_pool.hpp"
 #include "strategy/fast_protocol.hpp"
@@ -191,6 +192,7 @@ private:
     void look_for_waiters_soon(const std::string& name) noexcept;
     void look_for_waiters_after(std::int64_t ended_session) noexcept;
     void wake(sql::connection& db, const strategy::handed_over& next, sql::deadline until) noexcept;
+    [[nodiscard]] bool is_near(std::int64_t session) const noexcept;
     void note_contended(const std::string& name);
     [[nodiscard]] bool is_contended(const std::string& name) const;
     void hand_on(std::vector<std::string> names, const std::vector<std::int64_t>& ended,

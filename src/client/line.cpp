@@ -196,7 +196,12 @@ void engine::look_for_waiters_after(std::int64_t ended_session) noexcept {
 void engine::wake(sql::connection& db, const strategy::handed_over& next,
                   sql::deadline until) noexcept {
     if (const auto ours = current(); ours && ours->id() == next.session) return;
-    strategy::tell_served(db, next, until);
+    strategy::tell_served(db, next, options_.wake_ups == wake_ups::automatic, until);
+}
+
+/// Whether a session is told past the database: it waits on this machine.
+bool engine::is_near(std::int64_t session) const noexcept {
+    return options_.wake_ups == wake_ups::automatic && service::mail_to{session}.reachable();
 }
 
 void engine::note_contended(const std::string& name) {

@@ -49,8 +49,10 @@ std::string_view first_word(std::string_view& text) {
 void waiting_room::run() noexcept {
     while (!stopping_) {
         const nanoseconds next = step();
-        pollfd ear{notifications_ != nullptr ? notifications_->descriptor() : -1, POLLIN, 0};
-        if (!stopping_) alarm_.wait_until(next, {&ear, 1});
+        std::array<pollfd, 2> ears{
+            {{notifications_ != nullptr ? notifications_->descriptor() : -1, POLLIN, 0},
+             {mailbox_ ? mailbox_->descriptor() : -1, POLLIN, 0}}};
+        if (!stopping_) alarm_.wait_until(next, ears);
     }
 }
 
@@ -152,7 +154,10 @@ void waiting_room::connect() {
         connected_ = true;
         set_up(until);
     }
-    if (const auto ours = engine_.current()) listen(ours->id());
+    if (const auto ours = engine_.current()) {
+        open_mailbox(ours->id());
+        listen(ours->id());
+    }
     let_sleep();
 }
 
@@ -160,8 +165,7 @@ void waiting_room::disconnect() noexcept {
     notifications_ = nullptr;
     listening_for_ = 0;
     hears_ = false;
-    told_by_name_ = false;  // the next may have no mailbox
-    db_.reset();            // opens the gate
+    db_.reset();  // opens the gate
     gate_ = 0;
     connected_ = false;
 }
@@ -200,6 +204,18 @@ void waiting_room::listen(std::int64_t session) {
     hears_ = db_->speaks() == sql::dialect::postgresql;
     const guard lock{mutex_};
     poll_wanted_ = true;  // what was said before we listened
+}
+
+/// Without one the database tells us.
+void waiting_room::open_mailbox(std::int64_t session) {
+    if (options_.wake_ups != wake_ups::automatic || mail_for_ == session) return;
+    mail_for_ = session;
+    told_by_name_ = false;
+    mailbox_.reset();
+    try {
+        mailbox_ = std::make_unique<service::mailbox>(session);
+    } catch (const error&) {
+    }
 }
 
 /// Where the database has nothing to notify with, a second thread sleeps in the server.
@@ -292,31 +308,46 @@ void waiting_room::woken(sql::connection& db, sql::deadline until) {
 
 /// What was said to us, also while statements ran.
 void waiting_room::hear() {
+    const auto speaks = engine_.source_.speaks();
+    if (mailbox_) {
+        // Sent once the commit was confirmed; an SQLite file that is shared by users is not for all
+        // of them to write.
+        for (const auto& text : mailbox_->take()) heard(text, speaks != sql::dialect::sqlite);
+    }
     if (notifications_ == nullptr || !db_->alive()) return;
     for (auto all = notifications_->take(); !all.empty(); all = notifications_->take()) {
-        for (const auto& said : all) heard(said.payload);
+        for (const auto& said : all) {
+            if (said.payload.empty()) {
+                changed();
+            } else {
+                heard(said.payload, true);
+            }
+        }
     }
 }
 
-void waiting_room::heard(std::string_view payload) {
-    if (payload.empty()) {
-        if (waiting() == 0 && now() - last_poll_ > idle) return notifications_->want_changes(false);
-        // Others may commit thousands of times a second, and most of it is not about us: who stands
-        // far behind need not look at each hand-over.
-        constexpr std::int64_t far = 64;
-        const auto before_us = std::min(round_.first, far) - 1;
-        const nanoseconds rest =
-            before_us == 0 ? std::max<nanoseconds>(200us, poll_cost_)
-                           : std::max<nanoseconds>(before_us * quickest_hand_over, 5 * poll_cost_);
-        const guard lock{mutex_};
-        poll_at_ = std::min(poll_at_, last_poll_ + rest);
-        return;
-    }
+/// Something was committed to the SQLite file.
+void waiting_room::changed() {
+    if (waiting() == 0 && now() - last_poll_ > idle) return notifications_->want_changes(false);
+    // Others may commit thousands of times a second, and most of it is not about us: who stands
+    // far behind need not look at each hand-over.
+    constexpr std::int64_t far = 64;
+    const auto before_us = std::min(round_.first, far) - 1;
+    const nanoseconds rest =
+        before_us == 0 ? std::max<nanoseconds>(200us, poll_cost_)
+                       : std::max<nanoseconds>(before_us * quickest_hand_over, 5 * poll_cost_);
+    const guard lock{mutex_};
+    poll_at_ = std::min(poll_at_, last_poll_ + rest);
+}
+
+/// "<grant id> <token>", with a third word 1 if the commit may not be on disk yet.
+/// @param vouched whether only somebody who uses the database as we do can have said it
+void waiting_room::heard(std::string_view said, bool vouched) {
     std::int64_t grant_id = 0;
     std::int64_t token = 0;
     int asynchronous = 0;
-    if (!read(first_word(payload), grant_id) || !read(first_word(payload), token)) return;
-    if (!payload.empty() && !read(first_word(payload), asynchronous)) return;
+    if (!read(first_word(said), grant_id) || !read(first_word(said), token)) return;
+    if (!said.empty() && !read(first_word(said), asynchronous)) return;
     std::shared_ptr<turn> which;
     {
         const guard lock{mutex_};
@@ -326,11 +357,9 @@ void waiting_room::heard(std::string_view payload) {
     }
     engine_.count(engine::counter::wake_ups);
     told_by_name_ = true;
-    // Sent by the transaction that wrote the grant, and delivered after its commit, which is
-    // durable or keeps a promise that was: so it is believed, and then verified. Of a deadline it
-    // tells nothing: there we ask first. On SQLite the kernel brings it, and the database has not
-    // vouched for it.
-    const bool vouched = db_->speaks() == sql::dialect::postgresql;
+    // Said by the transaction that wrote the grant and delivered after its commit, or sent after
+    // that: durable, or keeping a promise that was. So it is believed, and then verified. Of a
+    // deadline it tells nothing: there we ask first.
     if (vouched && !which->has_deadline) serve(which, token, engine_.clock().now(), std::nullopt);
     const guard lock{mutex_};
     told_.push_back(

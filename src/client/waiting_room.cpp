@@ -25,7 +25,7 @@ waiting_room::waiting_room(engine& owner)
       options_{owner.options()},
       queue_{owner.queue_},
       alarm_{clock_},
-      may_listen_{options_.wake_ups == wake_ups::automatic},
+      may_listen_{options_.wake_ups != wake_ups::polling},
       may_sleep_{may_listen_} {
     if (options_.time) subscription_ = options_.time->on_advance([this] { look_at_all(); });
     try {

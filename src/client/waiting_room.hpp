@@ -3,6 +3,7 @@
 #include "client/sleeper.hpp"
 #include "client/turn.hpp"
 #include "service/clock.hpp"
+#include "service/mailbox.hpp"
 #include "strategy/queue_protocol.hpp"
 #include <rowlock/options.hpp>
 #include <rowlock/sql/connection.hpp>
@@ -131,8 +132,10 @@ private:
     void disconnect() noexcept;
     void set_up(sql::deadline until);
     void listen(std::int64_t session);
+    void open_mailbox(std::int64_t session);
     void hear();
-    void heard(std::string_view payload);
+    void changed();
+    void heard(std::string_view said, bool vouched);
     void cancel_places();
     void answer_cancelled(const std::shared_ptr<turn>& which, bool deleted);
     void ask_after_sessions();
@@ -193,6 +196,8 @@ private:
     // Of the thread alone.
     std::unique_ptr<sql::connection> db_;
     sql::notifications* notifications_ = nullptr;
+    std::unique_ptr<service::mailbox> mailbox_;  ///< of this session: 0 = none
+    std::int64_t mail_for_ = 0;
     bool may_listen_;
     bool may_sleep_;
     bool pooler_known_ = false;

@@ -1,7 +1,6 @@
 #include "driver/lock_pause.hpp"
 #include "driver/placeholders.hpp"
 #include "driver/refusal.hpp"
-#include "driver/sqlite_mailbox.hpp"
 #include "driver/sqlite_watch.hpp"
 #include "driver/url.hpp"
 #include <rowlock/driver/sqlite.hpp>
@@ -256,27 +255,9 @@ public:
         return run(prepared.get());
     }
 
-    void listen(std::string_view channel, sql::deadline until) override {
+    void listen(std::string_view /*channel*/, sql::deadline until) override {
         begin_call(until);
         if (!watch_) watch_file(until);
-        if (mailbox_ && mailbox_->channel() == channel) return;
-        if (mailbox_) watch_->no_longer(mailbox_->descriptor());
-        mailbox_.reset();
-        struct stat file = {};
-        if (channel.empty() || ::stat(path_of_file(), &file) != 0) return;
-        try {
-            mailbox_ = std::make_unique<mailbox>(file, channel);
-            watch_->also(mailbox_->descriptor());
-        } catch (const error&) {
-            // The watch does without.
-        }
-    }
-
-    bool tell(std::string_view channel, std::string_view payload) noexcept override {
-        const char* const path = path_of_file();
-        struct stat file = {};
-        if (path == nullptr || ::stat(path, &file) != 0) return false;
-        return post(file, channel, payload);
     }
 
     void want_changes(bool wanted) override {
@@ -296,14 +277,7 @@ public:
             return {};
         }
         require_usable();
-        std::vector<sql::notification> said;
-        if (mailbox_) {
-            for (auto& text : mailbox_->take()) {
-                said.push_back({std::string{mailbox_->channel()}, std::move(text)});
-            }
-        }
-        // What was said is about what was just committed: no need to look for that commit first.
-        if (!said.empty() || watch_->resting()) return said;
+        if (watch_->resting()) return {};
         const auto now = steady_clock::now();
         if (!watch_->may_look(now)) return {};
         // What a look that failed might have shown counts as not looked for yet.
@@ -558,7 +532,6 @@ private:
     bool alive_ = true;
     std::uint64_t round_trips_ = 0;
     std::unique_ptr<file_watch> watch_;
-    std::unique_ptr<mailbox> mailbox_;  // closed before the watch it is a part of
     std::int64_t seen_ = 0;             // data_version() at the last look
     bool blind_ = false;                // the last look has failed
     std::unordered_map<std::uint64_t, statement_handle> kept_;

@@ -70,15 +70,6 @@ file_watch::~file_watch() {
     close_all();
 }
 
-void file_watch::also(int other) const noexcept {
-    epoll_event wanted{.events = EPOLLIN, .data = {}};
-    (void)::epoll_ctl(epoll_, EPOLL_CTL_ADD, other, &wanted);
-}
-
-void file_watch::no_longer(int other) const noexcept {
-    (void)::epoll_ctl(epoll_, EPOLL_CTL_DEL, other, nullptr);
-}
-
 void file_watch::rest() noexcept {
     if (resting_) return;
     resting_ = true;

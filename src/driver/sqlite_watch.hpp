@@ -29,11 +29,6 @@ public:
 
     [[nodiscard]] int descriptor() const noexcept { return epoll_; }
 
-    /// The descriptor turns readable if this one is, too.
-    void also(int other) const noexcept;
-    /// To be called before that one is closed: a forked child may have it open as well, and then
-    /// closing it here would end nothing.
-    void no_longer(int other) const noexcept;
     /// Ends the watch, so that a commit costs nobody anything: whoever writes does work for each
     /// watch, at each write. The descriptor stays.
     void rest() noexcept;

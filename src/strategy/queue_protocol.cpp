@@ -1,6 +1,7 @@
 #include "strategy/queue_protocol.hpp"
 
 #include "sql/server_facts.hpp"
+#include "service/mailbox.hpp"
 #include "strategy/array_text.hpp"
 #include "strategy/run_statement.hpp"
 #include "strategy/transaction_scope.hpp"
@@ -324,7 +325,10 @@ std::optional<handed_over> queue_protocol::grant_next(sql::connection& db, std::
     for (;; check_time(until)) {
         if (sql.grant_next) {
             const auto row = run(db, *sql.grant_next, until, name);
-            if (auto next = read_handed_over(row, 2)) return next;
+            if (auto next = read_handed_over(row, 2)) {
+                next->woken = true;
+                return next;
+            }
             if (row.integer(0, 0) == 0) return std::nullopt;
             if (row.integer(0, 1) != 0) restore_lease(db, sql, name, until);
             continue;
@@ -352,7 +356,9 @@ release_outcome queue_protocol::release(sql::connection& db, std::string_view na
         }
         const auto row =
             run(db, *sql.hand_over, until, name, session, grant_id, may_be_asynchronous);
-        return {row.integer(0, 0) != 0, read_handed_over(row, 1)};
+        auto next = read_handed_over(row, 1);
+        if (next) next->woken = true;
+        return {row.integer(0, 0) != 0, next};
     }
     if (sql.release_unwaited && !contended) {
         if (run(db, *sql.release_unwaited, until, name, session, grant_id).affected() > 0) {
@@ -389,17 +395,17 @@ std::optional<settled_grant> queue_protocol::settle(sql::connection& db, std::st
 
 std::optional<handed_over> queue_protocol::pass_on(sql::connection& db, std::string_view name,
                                                    std::int64_t session, std::int64_t grant_id,
-                                                   const next_in_line& next,
-                                                   bool may_be_asynchronous,
+                                                   const next_in_line& next, const passing& how,
                                                    sql::deadline until) const {
-    const bool asynchronous = next.promised && may_be_asynchronous && db.keeps_session_state();
+    const bool asynchronous = next.promised && how.may_be_asynchronous && db.keeps_session_state();
     try {
-        const auto row =
-            run(db, *leases_.sql().pass_on, until, name, session, grant_id, next.ticket,
-                next.session, next.grant_id, text_or_null(next.thread), text_or_null(next.note),
-                next.deadline_us, asynchronous ? 1 : 0, next.after, next.looks_from);
+        const auto row = run(db, *leases_.sql().pass_on, until, name, session, grant_id,
+                             next.ticket, next.session, next.grant_id, text_or_null(next.thread),
+                             text_or_null(next.note), next.deadline_us, asynchronous ? 1 : 0,
+                             next.after, next.looks_from, how.notify ? 1 : 0);
         if (row.empty()) return std::nullopt;
-        return handed_over{next.session, next.grant_id, row.integer(0, 0)};
+        return handed_over{next.session, next.grant_id, row.integer(0, 0), how.notify,
+                           asynchronous};
     } catch (const error& failure) {
         if (!has_gone(failure)) throw;
         return std::nullopt;
@@ -434,15 +440,21 @@ std::string notification_channel(std::int64_t session) {
     return "rowlock_" + std::to_string(session);
 }
 
-void tell_served(sql::connection& db, const handed_over& next, sql::deadline until) noexcept {
+std::string said_of(const handed_over& next) {
+    return std::to_string(next.grant_id) + ' ' + std::to_string(next.token) +
+           (next.asynchronous ? " 1" : "");
+}
+
+void tell_served(sql::connection& db, const handed_over& next, bool by_mail,
+                 sql::deadline until) noexcept {
     if (next.woken) return;
     try {
+        if (by_mail && service::mail_to{next.session}.post(said_of(next))) return;
         if (db.speaks() == sql::dialect::mysql) {
             wake_up::wake(db, next.session, until);
-        } else if (db.speaks() == sql::dialect::sqlite && db.notifications() != nullptr) {
-            db.notifications()->tell(
-                notification_channel(next.session),
-                std::to_string(next.grant_id) + ' ' + std::to_string(next.token));
+        } else if (db.speaks() == sql::dialect::postgresql) {
+            static const sql::statement notify{"select pg_notify($1, $2)"};
+            run(db, notify, until, notification_channel(next.session), said_of(next));
         }
     } catch (...) {
         // The connection broke, or there is no memory. What was given is committed.

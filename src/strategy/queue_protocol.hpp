@@ -23,7 +23,8 @@ struct handed_over {
     std::int64_t session;
     std::int64_t grant_id;
     std::int64_t token;
-    bool woken = false;  ///< the statement itself has ended this session's sleep (MariaDB)
+    bool woken = false;         ///< by the statement itself (PostgreSQL, MariaDB)
+    bool asynchronous = false;  ///< the commit may not be on disk yet
 };
 
 /// What one of our places in a queue looks like.
@@ -150,11 +151,15 @@ public:
 
     /// PostgreSQL: gives our lease to the one whom settle() has seen, sooner than release() finds
     /// it. Nothing: it has gone or the lease is not ours; release() is the answer to both.
-    /// @param may_be_asynchronous whether we would see a crash of the server that loses the commit,
-    /// and repeat it: not behind a pooler, nor where another process may reclaim our leases
+    struct passing {
+        /// Whether we would see a crash of the server that loses the commit, and repeat it: not
+        /// behind a pooler, nor where another process may reclaim our leases.
+        bool may_be_asynchronous = false;
+        bool notify = true;  ///< or the caller tells the waiter (`woken` is false)
+    };
     std::optional<handed_over> pass_on(sql::connection& db, std::string_view name,
                                        std::int64_t session, std::int64_t grant_id,
-                                       const next_in_line& next, bool may_be_asynchronous,
+                                       const next_in_line& next, const passing& how,
                                        sql::deadline until) const;
 
     /// Which of these names have a live waiter. Reads only, one round trip for each 16 names.
@@ -175,13 +180,16 @@ private:
     const lease_protocol& leases_;
 };
 
-/// The channel on which PostgreSQL's statements notify a session, and tell_served does on SQLite.
-/// The payload is "<grant id> <token>", with a third word 1 if the commit may not be on disk yet.
+/// The channel on which PostgreSQL notifies a session.
 [[nodiscard]] std::string notification_channel(std::int64_t session);
+/// What is said there, or by mail: "<grant id> <token>", with a third word 1 if the commit may not
+/// be on disk yet.
+[[nodiscard]] std::string said_of(const handed_over& next);
 
-/// Tells who was served, where the statement that served it did not: by mail past all others who
-/// watch the file (SQLite), by wake_up::wake (MySQL; one round trip). A hint: it says nothing that
-/// is not in the tables, and is read there before it is believed.
-void tell_served(sql::connection& db, const handed_over& next, sql::deadline until) noexcept;
+/// Tells who was served, where the statement that served it did not: by mail, if that is wanted and
+/// it has a mailbox on this machine; else by the database (PostgreSQL, and MySQL by wake_up::wake;
+/// one round trip). A hint. On SQLite, without mail, the commit is what is seen.
+void tell_served(sql::connection& db, const handed_over& next, bool by_mail,
+                 sql::deadline until) noexcept;
 
 }  // namespace rowlock::strategy

@@ -3,7 +3,6 @@
 #include "contract/driver_fixtures.hpp"
 #include "contract/server_address.hpp"
 #include "contract/sqlite_path.hpp"
-#include "driver/sqlite_mailbox.hpp"
 #include "sql/listening.hpp"
 #include "support/failure.hpp"
 #include "support/lock_database.hpp"
@@ -780,12 +779,10 @@ TEST_CASE("what cannot be watched is told by its reason, and costs no descriptor
         }
         CHECK(descriptors() == used);
         {
-            const few_descriptors tight{3};  // a watch, and no mailbox
+            const few_descriptors tight{3};
             capability(*db).listen("a", soon());
         }
         CHECK(descriptors() == used + 3);
-        capability(*db).listen("a", soon());
-        CHECK(descriptors() == used + 4);
     }
     CHECK(descriptors() == open_files);
 }
@@ -814,8 +811,6 @@ TEST_CASE("a forked child cannot take from its parent's SQLite watch") {
     }));
     (void)sqlite(path)->query("insert into t values (1)", soon());
     CHECK(await(woken).size() == 1);
-    CHECK(capability(*sqlite(path)).tell("a", "x"));
-    CHECK(payloads(await(woken)) == std::vector<std::string>{"x"});
 }
 
 TEST_CASE("the testing database wakes like any other SQLite file") {
@@ -825,108 +820,6 @@ TEST_CASE("the testing database wakes like any other SQLite file") {
     capability(*db).listen("", soon());
     (void)other->query("create table t (a)", soon());
     CHECK(await(capability(*db)).size() == 1);
-}
-
-TEST_CASE(
-    "what is told on an SQLite file's channel reaches him who listens there, and nobody else") {
-    const std::string path = fresh_file();
-    const std::string elsewhere = fresh_file();
-    const auto db = sqlite(path);
-    const auto other = sqlite(path);
-    const auto stranger = sqlite(elsewhere);
-    auto& woken = capability(*db);
-    CHECK_FALSE(capability(*other).tell("a", "too early"));
-    woken.listen("a", soon());
-    woken.listen("a", soon());
-    CHECK_FALSE(capability(*other).tell("b", "x"));
-    CHECK_FALSE(capability(*stranger).tell("a", "x"));
-    CHECK_FALSE(capability(*other).tell("a", ""));
-    CHECK_FALSE(capability(*other).tell("a", std::string(129, 'x')));
-    CHECK_FALSE(capability(*other).tell(std::string(200, 'a'), "x"));
-    CHECK(await(woken, quiet).empty());
-    const auto before = other->round_trips();
-    CHECK(capability(*other).tell("a", "1 2"));
-    CHECK(capability(*other).tell("a", std::string(128, 'x')));
-    CHECK(other->round_trips() == before);
-    CHECK(readable(woken, 5s));
-    const auto said = woken.take();
-    REQUIRE(said.size() == 2);
-    CHECK(said[0].channel == "a");
-    CHECK(said[0].payload == "1 2");
-    CHECK(said[1].payload.size() == 128);
-    CHECK(await(woken, quiet).empty());
-    // The latest channel is the one.
-    woken.listen("b", soon());
-    CHECK_FALSE(capability(*other).tell("a", "x"));
-    CHECK(capability(*other).tell("b", "x"));
-    CHECK(payloads(await(woken)) == std::vector<std::string>{"x"});
-}
-
-TEST_CASE("a mailbox that nobody empties takes what fits, and leaves nothing behind") {
-    const std::string path = fresh_file();
-    const auto other = sqlite(path);
-    {
-        const auto db = sqlite(path);
-        capability(*db).listen("a", soon());
-        int taken = 0;
-        const auto start = clock::now();
-        while (taken < 100'000 && capability(*other).tell("a", "x")) ++taken;
-        CHECK(taken < 100'000);
-        CHECK(clock::now() - start < 5s);
-        int arrived = 0;
-        for (auto all = await(capability(*db)); !all.empty(); all = capability(*db).take()) {
-            arrived += static_cast<int>(all.size());
-        }
-        CHECK(arrived == taken);
-        CHECK(capability(*other).tell("a", "x"));
-        // Somebody else has the name: the file is watched all the same.
-        const auto second = sqlite(path);
-        capability(*second).listen("a", soon());
-        (void)other->query("insert into t values (1)", soon());
-        CHECK(await(capability(*second)).size() == 1);
-    }
-    CHECK_FALSE(capability(*other).tell("a", "x"));
-}
-
-TEST_CASE("mail of a user who is neither we, the file's owner nor root is dropped") {
-    if (::geteuid() != 0) {
-        MESSAGE("skipped: only root can send as somebody else");
-        return;
-    }
-    const std::string path = fresh_file();
-    struct stat file = {};
-    REQUIRE(::stat(path.c_str(), &file) == 0);
-    const auto db = sqlite(path);
-    auto& woken = capability(*db);
-    woken.listen("a", soon());
-    const auto post_as = [&](uid_t user) {
-        return in_child([&] {
-            if (::setresuid(user, user, user) != 0) return false;
-            return rowlock::sqlite::post(file, "a", "1 2");
-        });
-    };
-    REQUIRE(post_as(0));
-    CHECK(await(woken).size() == 1);
-    REQUIRE(post_as(65'534));
-    CHECK(await(woken, quiet).empty());
-}
-
-TEST_CASE("a mailbox that is given up while a forked child has it open does not make us spin") {
-    const std::string path = fresh_file();
-    const auto db = sqlite(path);
-    const auto other = sqlite(path);
-    auto& woken = capability(*db);
-    woken.listen("a", soon());
-    woken.want_changes(false);
-    const other_process child{[](int orders, int) {
-        char order = 0;
-        (void)!::read(orders, &order, 1);  // until its parent is done
-    }};
-    CHECK(capability(*other).tell("a", "x"));
-    woken.listen("b", soon());
-    CHECK_FALSE(readable(woken, quiet));
-    CHECK(capability(*other).tell("b", "x"));
-    CHECK(payloads(await(woken)) == std::vector<std::string>{"x"});
 }
 
 TEST_CASE("changes that are not wanted wake nobody, and are found when they are wanted again") {
@@ -945,8 +838,6 @@ TEST_CASE("changes that are not wanted wake nobody, and are found when they are 
     for (int n = 0; n < 3; ++n) (void)other->query("insert into t values (1)", soon());
     CHECK_FALSE(readable(woken, quiet));
     CHECK(woken.take().empty());
-    CHECK(capability(*other).tell("a", "x"));
-    CHECK(payloads(await(woken)) == std::vector<std::string>{"x"});
     woken.want_changes(true);
     CHECK(await(woken).size() == 1);
     while (!await(woken, 20ms).empty()) {

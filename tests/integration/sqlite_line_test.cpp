@@ -2,6 +2,7 @@
 // name. Whether somebody is told is what the tests decide; where a wake-up is the point, the poll
 // interval is 10 s.
 
+#include "service/mailbox.hpp"
 #include "strategy/queue_protocol.hpp"
 #include "support/lock_database.hpp"
 #include <rowlock/rowlock.hpp>
@@ -164,14 +165,14 @@ TEST_CASE("who is far back is told by name when he is served") {
     REQUIRE(next);
     SUBCASE("told") {
         const auto start = steady::now();
-        strategy::tell_served(others.db(), *next, soon());
+        strategy::tell_served(others.db(), *next, true, soon());
         CHECK(waiting.get().held());
         CHECK(steady::now() - start < at_once);
         CHECK(waiter.stats().wake_ups == told + 1);
     }
     SUBCASE("control: not told") {
         CHECK(waiting.wait_for(500ms) == std::future_status::timeout);
-        strategy::tell_served(others.db(), *next, soon());
+        strategy::tell_served(others.db(), *next, true, soon());
         CHECK(waiting.get().held());
     }
 }
@@ -227,15 +228,12 @@ TEST_CASE("mail that lies is not believed, and mail that makes no sense harms no
     REQUIRE(places(database, 1));
     const auto session = database.number("select session from rowlock_waiter");
     const auto grant_id = database.number("select grant_id from rowlock_waiter");
-    const auto db = database.connect();
-    auto* const mail = db->notifications();
-    REQUIRE(mail != nullptr);
-    const auto channel = strategy::notification_channel(session);
-    REQUIRE(eventually([&] { return mail->tell(channel, "1 1"); }));
+    REQUIRE(eventually([&] { return service::mail_to{session}.post("1 1"); }));
+    const service::mail_to mail{session};
     const std::array<std::string, 7> texts{
         std::to_string(grant_id) + " 99", std::to_string(grant_id), " ", "x", "1",
         "99999999999999999999999 1",      std::string(128, '\xff')};
-    for (const auto& text : texts) CHECK(mail->tell(channel, text));
+    for (const auto& text : texts) CHECK(mail.post(text));
     CHECK(waiting.wait_for(300ms) == std::future_status::timeout);
     CHECK(held.held());
     const auto token = held.token();

@@ -89,7 +89,8 @@ public:
     [[nodiscard]] std::optional<handed_over> pass_on(std::int64_t session, std::int64_t grant_id,
                                                      const next_in_line& next,
                                                      bool may_be_asynchronous = true) const {
-        return queue_.pass_on(*db_, "job", session, grant_id, next, may_be_asynchronous, soon());
+        return queue_.pass_on(*db_, "job", session, grant_id, next,
+                              {.may_be_asynchronous = may_be_asynchronous}, soon());
     }
     [[nodiscard]] std::optional<handed_over> release(std::int64_t session,
                                                      std::int64_t grant_id) const {

@@ -43,6 +43,7 @@ std::vector<std::string> command_of(const support::lock_database& database, cons
             number("ttl_ms", part.ttl_ms),
             number("poll_ms", part.poll_ms),
             number("polling", int{part.polling}),
+            number("by_database", int{part.by_database}),
             number("barging", int{part.barging}),
             number("seed", part.seed)};
 }

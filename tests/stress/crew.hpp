@@ -21,7 +21,8 @@ struct role {
     int hold_us = 0;  ///< how long a lease is held, besides two readings of a clock
     int ttl_ms = 30'000;
     int poll_ms = 1'000;
-    bool polling = false;  ///< without wake-ups
+    bool polling = false;      ///< without wake-ups
+    bool by_database = false;  ///< wake_ups::by_database
     bool barging = false;
     unsigned seed = 1;
 };

@@ -136,6 +136,7 @@ void pass_on_under_fire(support::lock_database& database) {
         crew.add({.names = hand_off_names,
                   .threads = hand_off_names,
                   .count = wanted / hand_off_processes / hand_off_names,
+                  .by_database = database.which() != support::backend::sqlite,
                   .seed = chosen().seed});
     }
     std::atomic<int> killed{0};

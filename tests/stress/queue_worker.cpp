@@ -202,8 +202,10 @@ private:
         options.ttl = std::chrono::milliseconds{with.number("ttl_ms")};
         options.poll_interval = std::chrono::milliseconds{with.number("poll_ms")};
         options.prefix = with.text("prefix");
-        options.wake_ups =
-            with.number("polling") != 0 ? rowlock::wake_ups::polling : rowlock::wake_ups::automatic;
+        // All workers are on one machine. Where the listeners are killed they must be needed.
+        options.wake_ups = with.number("polling") != 0       ? rowlock::wake_ups::polling
+                           : with.number("by_database") != 0 ? rowlock::wake_ups::by_database
+                                                             : rowlock::wake_ups::automatic;
         options.on_event = [this](const rowlock::event& what) { on_event(what); };
         return options;
     }

@@ -115,6 +115,11 @@ lock_database::~lock_database() {
 
 client_options lock_database::options(client_options options) const {
     options.prefix = prefix_;
+    // All clients of a test are on one machine, and what is tested is most often what the database
+    // does. Who wants the other way asks for it.
+    if (speaks() != sql::dialect::sqlite && options.wake_ups == wake_ups::automatic) {
+        options.wake_ups = wake_ups::by_database;
+    }
     return options;
 }
 

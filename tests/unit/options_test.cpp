@@ -67,7 +67,7 @@ TEST_CASE("a client's options for waiting are validated by its constructor") {
     CHECK(refusal({.poll_interval = 1ms}).empty());
     CHECK(refusal({.poll_interval = 24h}).empty());
 
-    for (const auto each : {wake_ups::automatic, wake_ups::polling}) {
+    for (const auto each : {wake_ups::automatic, wake_ups::by_database, wake_ups::polling}) {
         CHECK(refusal({.wake_ups = each}).empty());
     }
     CHECK(says(refusal({.wake_ups = beyond(wake_ups::polling)}),

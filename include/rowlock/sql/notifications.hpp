@@ -27,8 +27,7 @@ public:
     /// From the return on, what is said on `channel` arrives; twice is as good as once, another
     /// channel is one more.
     /// PostgreSQL: LISTEN, one round trip; nothing arrives while the connection is in a
-    /// transaction. SQLite: the file is watched for commits by others, and what others tell() on
-    /// the channel named last arrives.
+    /// transaction. SQLite: the file is watched for commits by others; it knows no channels.
     /// @throws error errc::unsupported if this connection cannot: behind a transaction pooler that
     /// was declared, in a database in memory, no watch is left; errc::invalid_options for a name
     /// that is no channel's, and inside a transaction (PostgreSQL); errc::wrong_process
@@ -43,20 +42,10 @@ public:
     /// is false, and nothing will arrive any more; errc::wrong_process
     [[nodiscard]] virtual std::vector<notification> take() = 0;
     /// Whether to be told that something may have changed (an empty payload); true after the first
-    /// listen(). What is said on a channel comes either way. To be called if a change is of no
-    /// interest for a while: on a busy SQLite file each commit costs a wake-up and a look. When it
+    /// listen(). To be called if a change is of no interest for a while: on a busy SQLite file each commit costs a wake-up and a look. When it
     /// is wanted again, what was committed meanwhile counts as a change. Elsewhere nothing happens.
     /// @throws error errc::unsupported if no watch is left any more: it stays as it was
     virtual void want_changes(bool wanted) { static_cast<void>(wanted); }
-    /// Says something to whoever listens on `channel`, where the database itself has no word for
-    /// it: SQLite, by way of the kernel, if he runs in the same network namespace and as this user,
-    /// or if this is the file's owner or root. `payload`: 1 to 128 bytes. Never waits. False if it
-    /// cannot be delivered; elsewhere always.
-    virtual bool tell(std::string_view channel, std::string_view payload) noexcept {
-        static_cast<void>(channel);
-        static_cast<void>(payload);
-        return false;
-    }
 };
 
 }  // namespace rowlock::sql

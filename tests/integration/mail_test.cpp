@@ -1,0 +1,231 @@
+// Who waits on the same machine is told past the database. The database tells all others, and is
+// what is believed in the end.
+
+#include "service/mailbox.hpp"
+#include "strategy/queue_protocol.hpp"
+#include "support/failure.hpp"
+#include "support/interception.hpp"
+#include "support/lock_database.hpp"
+#include "support/queues.hpp"
+#include <rowlock/rowlock.hpp>
+#include <rowlock/sql/notifications.hpp>
+
+#include <doctest/doctest.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <future>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+using namespace rowlock;
+using namespace std::chrono_literals;
+using support::acquire_soon;
+using support::eventually;
+using support::interception;
+using support::kind_of;
+using support::places;
+using support::soon;
+using steady = std::chrono::steady_clock;
+
+namespace {
+
+/// Far below the poll interval of 10 s: somebody was told.
+constexpr auto at_once = 3s;
+
+client_options by_mail(const support::lock_database& database, client_options options = {}) {
+    options.poll_interval = 10s;
+    options = database.options(std::move(options));
+    options.wake_ups = wake_ups::automatic;
+    return options;
+}
+
+client_options by_database(const support::lock_database& database) {
+    return database.options({.poll_interval = 10s, .wake_ups = wake_ups::by_database});
+}
+
+std::int64_t waiting_session(support::lock_database& database) {
+    return database.number("select max(session) from rowlock_waiter");
+}
+
+bool has_mailbox(std::int64_t session) {
+    return eventually([&] { return service::mail_to{session}.reachable(); });
+}
+
+/// Hears what PostgreSQL tells a session, too.
+class eavesdropper {
+public:
+    eavesdropper(const support::lock_database& database, std::int64_t session)
+        : db_{database.connect()} {
+        db_->notifications()->listen(strategy::notification_channel(session), soon());
+    }
+    /// By now: a round trip brings what was said before it.
+    [[nodiscard]] std::size_t heard() {
+        db_->query("select 1", soon());
+        count_ += db_->notifications()->take().size();
+        return count_;
+    }
+
+private:
+    std::unique_ptr<sql::connection> db_;
+    std::size_t count_ = 0;
+};
+
+/// Three clients hand "job" on; the second and the third wait for it. From the second on, the
+/// holder knows who is next.
+struct relay {
+    relay(support::lock_database& database, const client_options& options)
+        : first{database.source(), options},
+          second{network.wrap(database.source()), options},
+          third{database.source(), options},
+          held{first.acquire("job")} {
+        got_second = std::async(std::launch::async, [&] { return acquire_soon(second, "job"); });
+        REQUIRE(places(database, 1));
+        got_third = std::async(std::launch::async, [&] { return acquire_soon(third, "job"); });
+        REQUIRE(places(database, 2));
+        third_session = waiting_session_of_last(database);
+        held.release();
+        held = got_second.get();
+    }
+    static std::int64_t waiting_session_of_last(support::lock_database& database) {
+        return database.number(
+            "select session from rowlock_waiter where ticket = (select max(ticket) from "
+            "rowlock_waiter)");
+    }
+
+    interception network;
+    client first, second, third;
+    lease held;
+    std::future<lease> got_second, got_third;
+    std::int64_t third_session = 0;
+};
+
+}  // namespace
+
+TEST_CASE("who waits on this machine is told at once, and without a word from the database") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        relay on{database, by_mail(database)};
+        REQUIRE(has_mailbox(on.third_session));
+        std::mutex mutex;
+        std::vector<std::string> sent;
+        on.network.before([&](std::string_view name) {
+            const std::lock_guard lock{mutex};
+            sent.emplace_back(name);
+        });
+        std::optional<eavesdropper> ear;
+        const bool postgresql = database.speaks() == sql::dialect::postgresql;
+        if (postgresql) {
+            ear.emplace(database, on.third_session);
+            // What the holder has learnt by then lets it pass the lease on.
+            std::this_thread::sleep_for(50ms);
+        }
+        const auto start = steady::now();
+        on.held.release();
+        CHECK(on.got_third.get().held());
+        CHECK(steady::now() - start < at_once);
+        if (postgresql) CHECK(ear->heard() == 0);
+        const std::lock_guard lock{mutex};
+        for (const auto& name : sent) CHECK(name != "wake");
+    }
+}
+
+TEST_CASE("who waits on another machine is told by the database") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
+        client holder{database.source(), by_mail(database)};
+        client waiter{database.source(), by_database(database)};
+        for (int round = 0; round < 3; ++round) {
+            auto held = holder.acquire("job");
+            auto got = std::async(std::launch::async, [&] { return acquire_soon(waiter, "job"); });
+            REQUIRE(places(database, 1));
+            CHECK_FALSE(service::mail_to{waiting_session(database)}.reachable());
+            // By then it listens, or sleeps in the server.
+            REQUIRE(eventually([&] { return waiter.stats().polls > 0; }));
+            std::this_thread::sleep_for(100ms);
+            const auto start = steady::now();
+            held.release();
+            got.get().release();
+            CHECK(steady::now() - start < at_once);
+        }
+    }
+}
+
+TEST_CASE("where the mail does not arrive the database tells") {
+    support::lock_database database{support::backend::postgresql};
+    if (!database.there()) return;
+    const auto leases = database.protocol();
+    const strategy::queue_protocol queue{leases};
+    const auto db = database.connect();
+    constexpr std::int64_t session = 77;
+    const strategy::handed_over next{session, 5, 9};
+    eavesdropper ear{database, session};
+    strategy::tell_served(*db, next, true, soon());
+    CHECK(ear.heard() == 1);  // nobody has a mailbox
+    const service::mailbox box{session};
+    strategy::tell_served(*db, next, true, soon());
+    CHECK(ear.heard() == 1);
+    CHECK(box.take() == std::vector<std::string>{"5 9"});
+    strategy::tell_served(*db, next, false, soon());
+    CHECK(ear.heard() == 2);
+    const service::mail_to way{session};
+    while (way.post("x")) {
+    }
+    strategy::tell_served(*db, next, true, soon());
+    CHECK(ear.heard() == 3);  // the box is full
+}
+
+TEST_CASE("a letter that lies is not believed beyond its verification, and costs nobody his turn") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        client holder{database.source(), by_mail(database)};
+        client waiter{database.source(), by_mail(database)};
+        auto held = holder.acquire("job");
+        auto waiting =
+            std::async(std::launch::async, [&] { return waiter.try_acquire_for("job", 20s); });
+        REQUIRE(places(database, 1));
+        const auto session = waiting_session(database);
+        REQUIRE(has_mailbox(session));
+        const auto forged = database.number("select grant_id from rowlock_waiter");
+        REQUIRE(service::mail_to{session}.post(std::to_string(forged) + " 4000000"));
+        if (database.speaks() == sql::dialect::sqlite) {
+            // Whoever may write to the network namespace may not write to the file.
+            CHECK(waiting.wait_for(200ms) == std::future_status::timeout);
+            held.release();
+            CHECK(waiting.get()->held());
+            continue;
+        }
+        auto believed = waiting.get();
+        REQUIRE(believed);
+        CHECK(eventually([&] { return !believed->held(); }, at_once));
+        CHECK(kind_of([&] { believed->release(); }) == errc::lock_lost);
+        CHECK(held.held());
+        held.release();
+        CHECK(acquire_soon(waiter, "job").token().value() < 4000000);
+    }
+}
+
+TEST_CASE("who dies between the commit and the letter costs the next in line a look at the table") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
+        auto options = by_mail(database);
+        options.poll_interval = 500ms;
+        relay on{database, options};
+        REQUIRE(has_mailbox(on.third_session));
+        std::this_thread::sleep_for(50ms);
+        // The reply to what gave the lease away is lost: nobody is told.
+        std::atomic<int> lost{0};
+        on.network.after([&](std::string_view name) {
+            if ((name == "pass_on" || name == "hand_over" || name == "commit") &&
+                lost.fetch_add(1) == 0) {
+                interception::lose_reply();
+            }
+        });
+        const auto start = steady::now();
+        on.held.release();
+        CHECK(lost > 0);
+        CHECK(on.got_third.get().held());
+        CHECK(steady::now() - start < at_once);
+    }
+}
