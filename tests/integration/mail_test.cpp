@@ -109,10 +109,10 @@ struct relay {
 
 TEST_CASE("who waits on this machine is told at once, and without a word from the database") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
-        relay on{database, by_mail(database)};
-        REQUIRE(has_mailbox(on.third_session));
         std::mutex mutex;
         std::vector<std::string> sent;
+        relay on{database, by_mail(database)};
+        REQUIRE(has_mailbox(on.third_session));
         on.network.before([&](std::string_view name) {
             const std::lock_guard lock{mutex};
             sent.emplace_back(name);
@@ -132,6 +132,18 @@ TEST_CASE("who waits on this machine is told at once, and without a word from th
         const std::lock_guard lock{mutex};
         for (const auto& name : sent) CHECK(name != "wake");
     }
+}
+
+TEST_CASE("control: a client that is not to be told past the database is told by it") {
+    support::lock_database database{support::backend::postgresql};
+    if (!database.there()) return;
+    relay on{database, by_database(database)};
+    CHECK_FALSE(service::mail_to{on.third_session}.reachable());
+    eavesdropper ear{database, on.third_session};
+    std::this_thread::sleep_for(50ms);
+    on.held.release();
+    CHECK(on.got_third.get().held());
+    CHECK(ear.heard() == 1);
 }
 
 TEST_CASE("who waits on another machine is told by the database") {
@@ -211,11 +223,11 @@ TEST_CASE("who dies between the commit and the letter costs the next in line a l
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
         auto options = by_mail(database);
         options.poll_interval = 500ms;
+        std::atomic<int> lost{0};
         relay on{database, options};
         REQUIRE(has_mailbox(on.third_session));
         std::this_thread::sleep_for(50ms);
         // The reply to what gave the lease away is lost: nobody is told.
-        std::atomic<int> lost{0};
         on.network.after([&](std::string_view name) {
             if ((name == "pass_on" || name == "hand_over" || name == "commit") &&
                 lost.fetch_add(1) == 0) {

@@ -71,7 +71,7 @@ TEST_CASE("a client's options for waiting are validated by its constructor") {
         CHECK(refusal({.wake_ups = each}).empty());
     }
     CHECK(says(refusal({.wake_ups = beyond(wake_ups::polling)}),
-               "wake_ups must be automatic or polling"));
+               "wake_ups must be automatic, by_database or polling"));
 
     for (const auto each :
          {deadlock_detection::off, deadlock_detection::by_thread, deadlock_detection::by_client}) {
