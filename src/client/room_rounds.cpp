@@ -58,8 +58,9 @@ void waiting_room::run() noexcept {
 
 /// Returns when the next is due.
 nanoseconds waiting_room::step() noexcept {
-    if (now() < retry_at_) return retry_at_;
     try {
+        read_mail();
+        if (now() < retry_at_) return retry_at_;
         make_rounds();
         failures_ = 0;
         return next_moment();
@@ -308,12 +309,7 @@ void waiting_room::woken(sql::connection& db, sql::deadline until) {
 
 /// What was said to us, also while statements ran.
 void waiting_room::hear() {
-    const auto speaks = engine_.source_.speaks();
-    if (mailbox_) {
-        // Sent once the commit was confirmed; an SQLite file that is shared by users is not for all
-        // of them to write.
-        for (const auto& text : mailbox_->take()) heard(text, speaks != sql::dialect::sqlite);
-    }
+    read_mail();
     if (notifications_ == nullptr || !db_->alive()) return;
     for (auto all = notifications_->take(); !all.empty(); all = notifications_->take()) {
         for (const auto& said : all) {
@@ -324,6 +320,14 @@ void waiting_room::hear() {
             }
         }
     }
+}
+
+/// Needs no database: also while that is away.
+void waiting_room::read_mail() {
+    if (!mailbox_) return;
+    // Sent once the commit was confirmed. An SQLite file is not for everybody here to write.
+    const bool vouched = engine_.source_.speaks() != sql::dialect::sqlite;
+    for (const auto& text : mailbox_->take()) heard(text, vouched);
 }
 
 /// Something was committed to the SQLite file.

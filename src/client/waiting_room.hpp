@@ -134,6 +134,7 @@ private:
     void listen(std::int64_t session);
     void open_mailbox(std::int64_t session);
     void hear();
+    void read_mail();
     void changed();
     void heard(std::string_view said, bool vouched);
     void cancel_places();
@@ -196,8 +197,8 @@ private:
     // Of the thread alone.
     std::unique_ptr<sql::connection> db_;
     sql::notifications* notifications_ = nullptr;
-    std::unique_ptr<service::mailbox> mailbox_;  ///< of this session: 0 = none
-    std::int64_t mail_for_ = 0;
+    std::unique_ptr<service::mailbox> mailbox_;  ///< or null, where none can be had
+    std::int64_t mail_for_ = 0;                  ///< its session
     bool may_listen_;
     bool may_sleep_;
     bool pooler_known_ = false;
