@@ -534,7 +534,13 @@ void waiting_room::verify(const told& one) {
     };
     // On the connection that will most likely send the release, too, whose server process has then
     // got all at hand. It may have died while it was idle: the room does not wait long to find out.
-    const auto found = [&] {
+    const auto found = [&]() -> std::optional<strategy::settled_grant> {
+        if (!hears_ && !one.granted) {  // what is left of its deadline is wanted
+            const auto granted = queue_.served(*db_, one.which->name, one.which->ours->id(),
+                                               one.which->grant_id, soon());
+            if (!granted) return std::nullopt;
+            return strategy::settled_grant{*granted, std::nullopt};
+        }
         if (hears_) {
             if (const auto calling = engine_.pool_.take_idle()) {
                 return settle(**calling,

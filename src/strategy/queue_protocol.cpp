@@ -1,7 +1,7 @@
 #include "strategy/queue_protocol.hpp"
 
-#include "sql/server_facts.hpp"
 #include "service/mailbox.hpp"
+#include "sql/server_facts.hpp"
 #include "strategy/array_text.hpp"
 #include "strategy/run_statement.hpp"
 #include "strategy/transaction_scope.hpp"
@@ -149,33 +149,45 @@ public:
         return row_.maybe_integer(0, 4) == session && row_.maybe_integer(0, 5) == grant_id;
     }
     [[nodiscard]] bool waited() const { return !row_.is_null(0, 6); }
+    [[nodiscard]] std::int64_t token() const { return row_.integer(0, 2); }
 
-    /// Gives the lease to the waiter that was seen: the lease's row by compare-and-set on the token
-    /// that was seen, then the ticket by its key, both or neither. Lease first: whoever deletes a
-    /// ticket waits for nothing more. Nothing here touches a session's row, so no heartbeat waits.
-    [[nodiscard]] std::optional<handed_over> give(sql::connection& db,
-                                                  const dialect::statements& sql,
-                                                  std::string_view name,
-                                                  sql::deadline until) const {
-        const handed_over next{row_.integer(0, 7), row_.integer(0, 8), row_.integer(0, 0)};
-        transaction_scope transaction{db, until};
-        const auto taken = run(db, *sql.take, until, name, next.session, next.grant_id, text(9),
-                               text(10), row_.maybe_integer(0, 11), row_.integer(0, 2), next.token);
-        if (taken.affected() != 1) return std::nullopt;
-        if (run(db, *sql.delete_waiter, until, row_.integer(0, 6)).affected() != 1) {
-            return std::nullopt;  // cancelled meanwhile
-        }
-        transaction.commit(until);
-        return next;
+    [[nodiscard]] next_in_line next() const {
+        const auto text = [&](std::size_t column) {
+            return row_.is_null(0, column) ? std::string{} : std::string{row_.text(0, column)};
+        };
+        return {.ticket = row_.integer(0, 6),
+                .session = row_.integer(0, 7),
+                .grant_id = row_.integer(0, 8),
+                .thread = text(9),
+                .note = text(10),
+                .deadline_us = row_.maybe_integer(0, 11),
+                .seen = row_.integer(0, 2),
+                .token = row_.integer(0, 0)};
     }
 
 private:
-    [[nodiscard]] value text(std::size_t column) const {
-        return row_.is_null(0, column) ? value{} : value{row_.text(0, column)};
-    }
-
     sql::result row_;
 };
+
+/// Gives the lease to the waiter that was seen: the lease's row by compare-and-set on the token
+/// that was seen, then the ticket by its key, both or neither. Lease first: whoever deletes a
+/// ticket waits for nothing more. Nothing here touches a session's row, so no heartbeat waits. The
+/// look may be a while old. At the token that was seen the lease is still the grant that was seen
+/// or has been freed since, and nobody's since; the ticket stands or the whole is rolled back.
+std::optional<handed_over> give(sql::connection& db, const dialect::statements& sql,
+                                std::string_view name, const next_in_line& next,
+                                sql::deadline until) {
+    transaction_scope transaction{db, until};
+    const auto taken =
+        run(db, *sql.take, until, name, next.session, next.grant_id, text_or_null(next.thread),
+            text_or_null(next.note), next.deadline_us, next.seen, next.token);
+    if (taken.affected() != 1) return std::nullopt;
+    if (run(db, *sql.delete_waiter, until, next.ticket).affected() != 1) {
+        return std::nullopt;  // cancelled meanwhile
+    }
+    transaction.commit(until);
+    return handed_over{next.session, next.grant_id, next.token};
+}
 
 /// An error in a compound statement that has a transaction in it, of which it leaves nothing.
 /// @throws failure, or errc::outcome_unknown if it may have come after the COMMIT
@@ -337,7 +349,7 @@ std::optional<handed_over> queue_protocol::grant_next(sql::connection& db, std::
         if (!seen.free() || !seen.waited()) return std::nullopt;
         if (!seen.present()) {
             restore_lease(db, sql, name, until);
-        } else if (auto next = seen.give(db, sql, name, until)) {
+        } else if (auto next = give(db, sql, name, seen.next(), until)) {
             return next;
         }
     }
@@ -374,7 +386,7 @@ release_outcome queue_protocol::release(sql::connection& db, std::string_view na
     for (; contended; check_time(until)) {
         const queue_look seen{run(db, *sql.next_waiter, until, name)};
         if (!seen.is_grant(session, grant_id) || !seen.waited()) break;
-        if (auto next = seen.give(db, sql, name, until)) return {true, next};
+        if (auto next = give(db, sql, name, seen.next(), until)) return {true, next};
     }
     return {leases_.release(db, name, session, grant_id, until), std::nullopt};
 }
@@ -383,6 +395,15 @@ std::optional<settled_grant> queue_protocol::settle(sql::connection& db, std::st
                                                     std::int64_t session, std::int64_t grant_id,
                                                     bool durably, sql::deadline until) const {
     const auto& sql = leases_.sql();
+    if (db.speaks() == sql::dialect::mysql && !sql::runs_compounds(db, until)) {
+        // No waiter's session is looked at again before the release: it may die meanwhile.
+        constexpr auto reliable = std::chrono::seconds{1};
+        const queue_look seen{run(db, *sql.next_waiter, until, name)};
+        if (!seen.is_grant(session, grant_id)) return std::nullopt;
+        settled_grant settled{{seen.token(), std::nullopt}, std::nullopt};
+        if (seen.waited()) (settled.next = seen.next())->alive = reliable;
+        return settled;
+    }
     if (!sql.settle) {
         const auto granted = served(db, name, session, grant_id, until);
         if (!granted) return std::nullopt;
@@ -397,6 +418,7 @@ std::optional<handed_over> queue_protocol::pass_on(sql::connection& db, std::str
                                                    std::int64_t session, std::int64_t grant_id,
                                                    const next_in_line& next, const passing& how,
                                                    sql::deadline until) const {
+    if (!leases_.sql().pass_on) return give(db, leases_.sql(), name, next, until);
     const bool asynchronous = next.promised && how.may_be_asynchronous && db.keeps_session_state();
     try {
         const auto row = run(db, *leases_.sql().pass_on, until, name, session, grant_id,

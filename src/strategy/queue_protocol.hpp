@@ -68,6 +68,9 @@ struct next_in_line {
     bool promised = false;                ///< the next token, durably: it may be told at once
     std::optional<std::int64_t> after{};  ///< the grant id of the one behind it
     std::optional<std::int64_t> looks_from{};
+    // MySQL and SQLite:
+    std::int64_t seen = 0;   ///< the lease's token, which giving it compares
+    std::int64_t token = 0;  ///< that it gives
 };
 
 struct settled_grant {
@@ -142,15 +145,17 @@ public:
     release_outcome release(sql::connection& db, std::string_view name, std::int64_t session,
                             std::int64_t grant_id, bool contended, sql::deadline until) const;
 
-    /// Whether a grant that we were told of is ours by the table; on PostgreSQL also who is next,
-    /// and what the release will build on becomes durable. One round trip; waits for the disk if
-    /// the grant was told before it was there (`durably`), or if its row promises the next token.
+    /// Whether a grant that we were told of is ours by the table; also who is next, on PostgreSQL
+    /// and MySQL, and on PostgreSQL what the release will build on becomes durable. One round trip;
+    /// waits for the disk if the grant was told before it was there (`durably`), or if its row
+    /// promises the next token. What is left of a deadline of its own only PostgreSQL tells.
     std::optional<settled_grant> settle(sql::connection& db, std::string_view name,
                                         std::int64_t session, std::int64_t grant_id, bool durably,
                                         sql::deadline until) const;
 
-    /// PostgreSQL: gives our lease to the one whom settle() has seen, sooner than release() finds
-    /// it. Nothing: it has gone or the lease is not ours; release() is the answer to both.
+    /// Gives our lease to the one whom settle() has seen, sooner than release() finds it. Nothing:
+    /// it has gone or the lease is not ours; release() is the answer to both. PostgreSQL: one round
+    /// trip; MySQL: four.
     struct passing {
         /// Whether we would see a crash of the server that loses the commit, and repeat it: not
         /// behind a pooler, nor where another process may reclaim our leases.

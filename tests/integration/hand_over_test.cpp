@@ -148,6 +148,47 @@ const std::vector<std::string> job{"job"};
 
 }  // namespace
 
+TEST_CASE("a holder that was told who is next gives the lease to that one, by compare-and-set") {
+    support::lock_database database{backend::mariadb};
+    if (!database.there()) return;
+    const line at{database, false};
+    const auto settled = at.queue.settle(*at.db, "job", at.first, 11, false, soon());
+    REQUIRE(settled);
+    CHECK(settled->granted.token == at.token);
+    REQUIRE(settled->next);
+    CHECK(settled->next->session == at.second);
+    CHECK_FALSE(at.queue.settle(*at.db, "job", at.first, 12, false, soon()));
+    const auto pass_on = [&] {
+        return at.queue.pass_on(*at.db, "job", at.first, 11, *settled->next, {}, soon());
+    };
+    SUBCASE("if nothing has happened") {
+        const auto served = pass_on();
+        REQUIRE(served);
+        CHECK(served->grant_id == 22);
+        CHECK(served->token == at.token + 1);
+        CHECK(database.number("select count(*) from rowlock_lease where grant_id = 22 and thread = "
+                              "'thread' and note = 'a note' and deadline is not null") == 1);
+        CHECK(database.number("select count(*) from rowlock_waiter") == 1);
+        CHECK_FALSE(pass_on());  // it is not ours any more
+        CHECK(database.number("select grant_id from rowlock_lease") == 22);
+    }
+    SUBCASE("not if it has given up: the release finds the one behind it") {
+        const std::array<std::int64_t, 1> gone{22};
+        REQUIRE(at.queue.cancel(*at.other, gone, soon()).size() == 1);
+        CHECK_FALSE(pass_on());
+        CHECK_FALSE(line::in_transaction(*at.db));
+        CHECK(database.number("select grant_id from rowlock_lease") == 11);
+        CHECK(at.release().next->grant_id == 33);
+    }
+    SUBCASE("not if another was put in by force meanwhile") {
+        std::optional<std::int64_t> victim;
+        REQUIRE(at.leases.force_release(*at.other, "job", victim, soon()));
+        REQUIRE(at.queue.grant_next(*at.other, "job", soon()));
+        CHECK_FALSE(pass_on());
+        CHECK(database.number("select grant_id from rowlock_lease") == 22);
+    }
+}
+
 TEST_CASE("one statement and single statements hand over to the same effect") {
     std::vector<std::string> effects;
     std::vector<std::uint64_t> trips;
