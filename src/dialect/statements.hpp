@@ -31,6 +31,10 @@ struct statements {
     std::optional<sql::statement> acquire;             ///< absent on MySQL: probe, then …
     std::optional<sql::statement> take, insert_lease;  ///< … one of these
     std::optional<sql::statement> release_durably;     ///< where `release` is asynchronous
+    // strategy/fast_dialects.hpp
+    std::optional<sql::statement> retake;
+    std::optional<sql::statement> probe_all, take_all, insert_all, release_all, lock_all,
+        take_locked, release_locked;  ///< MySQL
     sql::statement probe, release, find_grant, confirm_grant, session_leases, force_release,
         predecessors, reclaim_lease, inspect, list;
 
