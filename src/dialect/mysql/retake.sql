@@ -10,6 +10,8 @@
 -- At READ COMMITTED the subqueries of a single-table UPDATE lock nothing: no heartbeat waits. (EXISTS
 -- stands in COALESCE, or an optimizer may make a join of it, which locks what it reads.)
 --
+-- A ticket is enough to say no, also that of a dead waiter, whom acquire tells apart.
+--
 -- It must not wait for the row: somebody else's fenced transaction may have it for long, and a look
 -- would have said at once that the lease is held. So the wait for locks is 0, in this statement alone;
 -- 1205 says the same as no row changed. MySQL has neither: there acquire looks first.
@@ -20,6 +22,6 @@ update rowlock_lease
    set token = token + 1, session = $2, grant_id = $3, thread = $4, note = $5,
        acquired_at = {now}, changed_at = {now}, deadline = {now} + $6
  where name = $1 and token = $7 and session is null
-   and (select f.floor from rowlock_token_floor f where f.id = 1) <= $7
-   and (select count(*) from rowlock_session m where m.id = $2 and {live}) = 1
-   and coalesce({waited}, 1) = 0
+   and (select f.floor from rowlock_session m straight_join rowlock_token_floor f
+         where m.id = $2 and {live} and f.id = 1) <= $7
+   and coalesce(exists (select 1 from rowlock_waiter w where w.name = $1), 1) = 0
