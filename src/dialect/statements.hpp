@@ -31,6 +31,12 @@ struct statements {
     std::optional<sql::statement> acquire;             ///< absent on MySQL: probe, then …
     std::optional<sql::statement> take, insert_lease;  ///< … one of these
     std::optional<sql::statement> release_durably;     ///< where `release` is asynchronous
+    // strategy/fast_protocol.hpp
+    sql::statement retake;
+    std::optional<sql::statement> acquire_all, probe_held;  ///< PostgreSQL
+    std::optional<sql::statement> probe_all, release_all;   ///< not SQLite
+    std::optional<sql::statement> take_all, insert_all, lock_all, take_locked,
+        release_locked;  ///< MySQL
     sql::statement probe, release, find_grant, confirm_grant, session_leases, force_release,
         predecessors, reclaim_lease, inspect, list;
 
@@ -45,9 +51,6 @@ struct statements {
     std::optional<sql::statement> next_waiter;  ///< the others, with take
     std::optional<sql::statement> hand_over_compound, served_of_compound;  ///< MariaDB
     std::optional<sql::statement> release_unwaited;                        ///< not MySQL
-
-    // The short ways, where there are such.
-    std::optional<sql::statement> retake, acquire_all, release_all, probe_held, probe_all;
 
     // In the caller's transaction
     sql::statement fence, release_in;

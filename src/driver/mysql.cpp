@@ -1,3 +1,4 @@
+#include "driver/own_socket.hpp"
 #include "driver/placeholders.hpp"
 #include "driver/refusal.hpp"
 #include "driver/url.hpp"
@@ -14,6 +15,7 @@
 #include <cppconn/statement.h>
 #include <mysql_driver.h>
 #include <pthread.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -440,10 +442,59 @@ std::unique_ptr<::sql::Connection> connect(const target& to, sql::deadline until
 
 // --- deadlines -----------------------------------------------------------------------------------
 
-// Connector/C++ blocks, knows no deadline of a single call and hands its socket to nobody. So each
-// connection of our own lives on a thread of its own, and a call waits for that thread until its
-// deadline. Then the thread is left behind: it closes the connection as soon as the library
-// returns.
+// Connector/C++ blocks, knows no deadline of a single call and hands its socket to nobody. It
+// connects on a thread of its own, which is left behind if that takes too long. Where the socket
+// could be found then, calls are made on the caller's thread, and end by the socket's being shut
+// down at their deadline: waking another thread to make them took longer than many a statement.
+class guarded_connection {
+public:
+    guarded_connection(std::unique_ptr<::sql::Connection> handle, driver::descriptor socket,
+                       std::shared_ptr<driver::deadlines> watch, const options& how)
+        : socket_{std::move(socket)},
+          watch_{std::move(watch)},
+          handle_{std::move(handle)},
+          talk_{std::in_place, *handle_, how} {}
+    guarded_connection(const guarded_connection&) = delete;
+    guarded_connection& operator=(const guarded_connection&) = delete;
+
+    // An idle connection closes without waiting for the server, one that was shut down too.
+    ~guarded_connection() {
+        const driver::no_pipe_signal quiet;
+        if (!alive()) ::shutdown(socket_.number(), SHUT_RDWR);
+        const driver::deadlines::call closing{*watch_, socket_, steady_clock::now() + 1s};
+        talk_.reset();
+        handle_.reset();
+    }
+
+    template <typename Job>
+    sql::result call(Job what, sql::deadline until) {
+        const driver::no_pipe_signal quiet;
+        driver::deadlines::call running{*watch_, socket_, until};
+        try {
+            sql::result answer = what(*talk_);
+            late_ = running.end();  // the answer was there all the same
+            return answer;
+        } catch (...) {
+            late_ = running.end();
+            if (late_) throw driver::unanswered();
+            throw;
+        }
+    }
+
+    [[nodiscard]] bool alive() const noexcept { return !late_ && talk_->alive(); }
+    [[nodiscard]] std::uint64_t round_trips() const noexcept { return talk_->round_trips(); }
+
+private:
+    driver::descriptor socket_;
+    std::shared_ptr<driver::deadlines> watch_;
+    std::unique_ptr<::sql::Connection> handle_;
+    std::optional<conversation> talk_;
+    bool late_ = false;
+};
+
+// Where the socket is not known, the connection stays with its thread, and a call waits for that
+// until its deadline. Then the thread is left behind: it closes the connection as soon as the
+// library returns.
 class worker {
 public:
     using job = std::function<sql::result(conversation&)>;
@@ -494,6 +545,10 @@ public:
         return std::move(desk_->answer);
     }
 
+    // The connection, if its socket was found: then this object and its thread have done their
+    // work.
+    std::unique_ptr<guarded_connection> take() noexcept { return std::move(desk_->found); }
+
     [[nodiscard]] bool alive() const noexcept { return alive_; }
     [[nodiscard]] std::uint64_t round_trips() const noexcept { return round_trips_; }
 
@@ -510,6 +565,7 @@ private:
         std::uint64_t round_trips = 0;
         sql::result answer;
         std::exception_ptr failure;
+        std::unique_ptr<guarded_connection> found;
     };
 
     void start(std::shared_ptr<const target> to, const options& how, sql::deadline until) {
@@ -552,12 +608,20 @@ private:
             lock.unlock();
             sql::result answer;
             std::exception_ptr failure;
+            std::unique_ptr<guarded_connection> found;
             try {
                 if (!handle) {
+                    const driver::open_sockets before;
                     handle = connect(to, until);
-                    talk.emplace(*handle, how);
+                    if (auto socket = before.only_new_one()) {
+                        found = std::make_unique<guarded_connection>(
+                            std::move(handle), *std::move(socket),
+                            driver::deadlines::of_this_process(), how);
+                    } else {
+                        talk.emplace(*handle, how);
+                    }
                 }
-                answer = next(*talk);
+                if (!found) answer = next(*talk);
             } catch (...) {
                 failure = std::current_exception();
             }
@@ -566,6 +630,7 @@ private:
             shared.failure = std::move(failure);  // its last owner is the caller
             shared.alive = talk && talk->alive();
             shared.round_trips = talk ? talk->round_trips() : 0;
+            if (!shared.closing) shared.found = std::move(found);
             shared.done = true;
             lock.unlock();
             shared.answered.notify_one();
@@ -584,13 +649,18 @@ class own_connection final : public sql::connection {
 public:
     own_connection(std::shared_ptr<const target> to, const options& how, sql::deadline until)
         : runs_compounds_{to->compound_statements},
-          worker_{std::make_unique<worker>(std::move(to), how, until)} {}
+          worker_{std::make_unique<worker>(std::move(to), how, until)},
+          guarded_{worker_->take()} {
+        if (guarded_) worker_.reset();
+    }
     own_connection(const own_connection&) = delete;
     own_connection& operator=(const own_connection&) = delete;
 
-    // A forked child has neither the thread nor a socket of its own.
+    // A forked child has neither the threads nor a socket of its own.
     ~own_connection() override {
-        if (home_ != ::getpid()) (void)worker_.release();
+        if (home_ == ::getpid()) return;
+        (void)worker_.release();
+        (void)guarded_.release();
     }
 
     [[nodiscard]] sql::dialect speaks() const noexcept override { return sql::dialect::mysql; }
@@ -598,35 +668,44 @@ public:
     sql::result execute(const sql::statement& what, std::span<const sql::value> parameters,
                         sql::deadline until) override {
         check_usable(until);
-        return worker_->call([wanted = orders_.make(what, parameters)](
-                                 conversation& talk) { return talk.execute(wanted); },
-                             until);
+        return call([wanted = orders_.make(what, parameters)](
+                        conversation& talk) { return talk.execute(wanted); },
+                    until);
     }
 
     sql::result query(std::string_view text, sql::deadline until) override {
         check_usable(until);
-        return worker_->call(
-            [wanted = std::string{text}](conversation& talk) { return talk.query(wanted); }, until);
+        return call([wanted = std::string{text}](conversation& talk) { return talk.query(wanted); },
+                    until);
     }
 
-    [[nodiscard]] bool alive() const noexcept override { return worker_->alive(); }
+    [[nodiscard]] bool alive() const noexcept override {
+        return guarded_ ? guarded_->alive() : worker_->alive();
+    }
     [[nodiscard]] bool runs_compounds() const noexcept override { return runs_compounds_; }
     [[nodiscard]] std::uint64_t round_trips() const noexcept override {
-        return worker_->round_trips();
+        return guarded_ ? guarded_->round_trips() : worker_->round_trips();
     }
 
 private:
+    template <typename Job>
+    sql::result call(Job what, sql::deadline until) {
+        if (guarded_) return guarded_->call(std::move(what), until);
+        return worker_->call(std::move(what), until);
+    }
+
     void check_usable(sql::deadline until) const {
         if (home_ != ::getpid()) {
             throw error{errc::wrong_process,
                         "this connection belongs to the parent process: open another after fork()"};
         }
-        if (!worker_->alive()) throw driver::already_dead();
+        if (!alive()) throw driver::already_dead();
         if (until <= steady_clock::now()) throw driver::too_late();
     }
 
     bool runs_compounds_;
     std::unique_ptr<worker> worker_;
+    std::unique_ptr<guarded_connection> guarded_;
     order_book orders_;
     pid_t home_ = ::getpid();
 };

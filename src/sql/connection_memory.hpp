@@ -17,6 +17,7 @@ namespace rowlock::sql {
 struct connection_memory {
     std::optional<server_facts> facts;         ///< facts_of()
     bool refuses_compounds = false;            ///< MariaDB before 10.6
+    bool refuses_skip_locked = false;          ///< MariaDB before 10.6
     changed_settings settings;                 ///< limit_idle_time()
     std::shared_ptr<strategy::row_keys> keys;  ///< strategy::row_keys::of()
 };

@@ -1,87 +1,62 @@
 #include "strategy/fast_protocol.hpp"
 
-#include "strategy/array_text.hpp"
-#include "strategy/run_statement.hpp"
-
 #include <algorithm>
-#include <string>
 
 namespace rowlock::strategy {
+namespace {
+
+/// Of the three forms that of this connection's dialect.
+template <typename Call>
+Call chosen(const sql::connection& db, Call on_postgresql, Call on_mysql, Call on_sqlite) {
+    switch (db.speaks()) {
+        case sql::dialect::postgresql:
+            return on_postgresql;
+        case sql::dialect::mysql:
+            return on_mysql;
+        case sql::dialect::sqlite:
+            break;
+    }
+    return on_sqlite;
+}
+
+}  // namespace
 
 bool fast_protocol::retake(sql::connection& db, const grant_request& request, std::int64_t known,
                            sql::deadline until) const {
-    const auto& sql = leases_.sql();
-    if (!sql.retake) return false;
-    return run(db, *sql.retake, until, request.name, request.session, request.grant_id, known,
-               text_or_null(request.thread), text_or_null(request.note), request.deadline_us)
-               .affected() > 0;
+    return chosen(db, on_postgresql::retake, on_mysql::retake, on_sqlite::retake)(
+        db, leases_.sql(), request, known, until);
 }
 
 std::vector<std::optional<std::int64_t>> fast_protocol::acquire_all(
     sql::connection& db, std::span<const grant_request> requests, sql::deadline until) const {
-    const auto& sql = leases_.sql();
-    std::vector<std::optional<std::int64_t>> tokens(requests.size());
-    if (!sql.acquire_all || requests.empty()) return tokens;
-    array_text names;
-    array_text ids;
-    array_text threads;
-    array_text notes;
-    array_text deadlines;
-    for (const auto& each : requests) {
-        names.add(each.name);
-        ids.add(each.grant_id);
-        threads.add_or_null(each.thread);
-        notes.add_or_null(each.note);
-        deadlines.add(each.deadline_us);
-    }
-    const auto rows = run(db, *sql.acquire_all, until, requests.front().session, names.close(),
-                          ids.close(), threads.close(), notes.close(), deadlines.close());
-    for (std::size_t row = 0; row < rows.rows(); ++row) {
-        const auto found =
-            std::ranges::find(requests, rows.integer(row, 0), &grant_request::grant_id);
-        if (found == requests.end()) continue;
-        tokens[static_cast<std::size_t>(found - requests.begin())] = rows.integer(row, 1);
-    }
-    return tokens;
+    return chosen(db, on_postgresql::acquire_all, on_mysql::acquire_all, on_sqlite::acquire_all)(
+        db, leases_.sql(), requests, until);
 }
 
 std::vector<bool> fast_protocol::release_all(sql::connection& db, std::int64_t session,
                                              std::span<const granted_name> grants,
                                              sql::deadline until) const {
-    const auto& sql = leases_.sql();
-    std::vector<bool> freed(grants.size());
-    if (!sql.release_all || grants.empty()) return freed;
-    array_text names;
-    array_text ids;
-    for (const auto& each : grants) {
-        names.add(each.name);
-        ids.add(each.grant_id);
-    }
-    const auto rows = run(db, *sql.release_all, until, session, names.close(), ids.close(),
-                          db.keeps_session_state() ? 1 : 0);
-    for (std::size_t row = 0; row < rows.rows(); ++row) {
-        const auto found = std::ranges::find(grants, rows.integer(row, 0), &granted_name::grant_id);
-        if (found != grants.end()) freed[static_cast<std::size_t>(found - grants.begin())] = true;
-    }
-    return freed;
+    return chosen(db, on_postgresql::release_all, on_mysql::release_all, on_sqlite::release_all)(
+        db, leases_.sql(), session, grants, until);
 }
 
 std::vector<bool> fast_protocol::held(sql::connection& db, std::span<const std::string_view> names,
                                       sql::deadline until) const {
-    const auto& sql = leases_.sql();
-    std::vector<bool> found(names.size());
-    if (!sql.probe_held || names.empty()) return found;
+    if (db.speaks() == sql::dialect::postgresql) {
+        return on_postgresql::held(db, leases_.sql(), names, until);
+    }
+    constexpr std::int64_t nobody = 0;
+    std::vector<look> looks;
     if (names.size() == 1) {
-        found[0] = !run(db, *sql.probe_held, until, names[0]).empty();
-        return found;
+        looks.push_back(leases_.probe(db, names[0], nobody, until));
+    } else {
+        looks = (db.speaks() == sql::dialect::mysql ? on_mysql::probe_all : on_sqlite::probe_all)(
+            db, leases_.sql(), nobody, names, until);
     }
-    array_text all;
-    for (const auto& each : names) all.add(each);
-    const auto rows = run(db, *sql.probe_all, until, all.close());
-    for (std::size_t row = 0; row < rows.rows(); ++row) {
-        const auto name = std::ranges::find(names, rows.text(row, 0));
-        if (name != names.end()) found[static_cast<std::size_t>(name - names.begin())] = true;
-    }
+    std::vector<bool> found(names.size());
+    std::transform(looks.begin(), looks.end(), found.begin(), [](const look& seen) {
+        return seen.present && !seen.free && !seen.holder_expired;
+    });
     return found;
 }
 

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "strategy/lease_protocol.hpp"
+#include "strategy/fast_dialects.hpp"
 
 #include <cstdint>
 #include <optional>
@@ -10,11 +10,6 @@
 
 namespace rowlock::strategy {
 
-struct granted_name {
-    std::string_view name;
-    std::int64_t grant_id;
-};
-
 /// The short ways, which lead to the end when nobody else is interested: leaner statements, and one
 /// commit for what several threads of a client want at the same moment. Each "no" changes nothing
 /// and means: ask lease_protocol or queue_protocol, alone.
@@ -23,7 +18,7 @@ public:
     explicit fast_protocol(const lease_protocol& leases) : leases_{leases} {}
 
     /// How many leases acquire_all and release_all take at most.
-    static constexpr std::size_t most = 32;
+    static constexpr std::size_t most = largest_group;
 
     /// Takes a lease that this client freed with the token `known`, if nothing has happened to it
     /// since, nobody waits for it and our session lives. The new token is known + 1; durable like

@@ -13,22 +13,6 @@ namespace {
 using std::chrono::microseconds;
 using std::chrono::milliseconds;
 
-/// The columns of `acquire` and `probe` from the second on.
-look read_look(const sql::result& row) {
-    look seen;
-    seen.session_live = row.integer(0, 1) != 0;
-    seen.present = row.integer(0, 2) != 0;
-    seen.token = row.maybe_integer(0, 3).value_or(0);
-    seen.free = row.integer(0, 4) != 0;
-    seen.grant_id = row.maybe_integer(0, 5).value_or(0);
-    seen.session = row.maybe_integer(0, 6).value_or(0);
-    seen.holder_expired = row.integer(0, 7) != 0;
-    seen.remaining = microseconds{row.maybe_integer(0, 8).value_or(0)};
-    seen.waited = row.integer(0, 9) != 0;
-    seen.promised = row.integer(0, 9) == 2;
-    return seen;
-}
-
 attempt judge(const look& seen, bool barging) {
     if (!seen.session_live) return {attempt::outcome::session_dead, 0, seen};
     if (!seen.takeable(barging)) return {attempt::outcome::held, 0, seen};
@@ -87,6 +71,21 @@ void set_up_mysql(sql::connection& db, milliseconds statement_deadline, sql::dea
 }
 
 }  // namespace
+
+look read_look(const sql::result& row) {
+    look seen;
+    seen.session_live = row.integer(0, 1) != 0;
+    seen.present = row.integer(0, 2) != 0;
+    seen.token = row.maybe_integer(0, 3).value_or(0);
+    seen.free = row.integer(0, 4) != 0;
+    seen.grant_id = row.maybe_integer(0, 5).value_or(0);
+    seen.session = row.maybe_integer(0, 6).value_or(0);
+    seen.holder_expired = row.integer(0, 7) != 0;
+    seen.remaining = microseconds{row.maybe_integer(0, 8).value_or(0)};
+    seen.waited = row.integer(0, 9) != 0;
+    seen.promised = row.integer(0, 9) == 2;
+    return seen;
+}
 
 void lease_protocol::set_up(sql::connection& db, milliseconds statement_deadline,
                             sql::deadline until) const {

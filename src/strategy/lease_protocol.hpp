@@ -51,6 +51,9 @@ struct look {
     }
 };
 
+/// The columns of `acquire` and `probe` from the second on.
+[[nodiscard]] look read_look(const sql::result& row);
+
 struct attempt {
     enum class outcome {
         granted,

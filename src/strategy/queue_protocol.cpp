@@ -374,7 +374,7 @@ release_outcome queue_protocol::release(sql::connection& db, std::string_view na
     }
     if (sql.release_unwaited && !contended) {
         if (run(db, *sql.release_unwaited, until, name, session, grant_id).affected() > 0) {
-            return {true, std::nullopt};
+            return {true, std::nullopt, true};
         }
         contended = true;
     }

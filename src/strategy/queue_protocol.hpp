@@ -55,6 +55,9 @@ struct queue_grant {
 struct release_outcome {
     bool freed = false;               ///< false: the row was not this grant (any more)
     std::optional<handed_over> next;  ///< given on in the same commit
+    /// Nobody waits, and who comes now finds it free: there is no need to look. SQLite, where the
+    /// release and the enqueue cannot overlap.
+    bool unwaited = false;
 };
 
 /// The waiter whom a holder has seen behind it, and what giving it the lease takes.

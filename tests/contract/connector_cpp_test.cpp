@@ -1,5 +1,6 @@
 // What the Connector/C++ driver promises beyond the contract of every driver.
 #include "contract/server_address.hpp"
+#include "driver/own_socket.hpp"
 #include "support/servers.hpp"
 #include "support/tcp_listener.hpp"
 #include "support/this_process.hpp"
@@ -12,11 +13,16 @@
 #include <cppconn/resultset.h>
 #include <cppconn/statement.h>
 #include <doctest/doctest.h>
+#include <fcntl.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
 #include <chrono>
+#include <csignal>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -251,6 +257,161 @@ TEST_CASE("connecting is given up at the deadline, whatever the library waits fo
     CHECK(told.after < 900ms);  // Connector/C++ counts whole seconds
 }
 
+/// So many descriptors that nobody looks through them for a socket.
+class crowd_of_descriptors {
+public:
+    crowd_of_descriptors() {
+        ::getrlimit(RLIMIT_NOFILE, &before_);
+        rlimit more = before_;
+        more.rlim_cur = std::min<rlim_t>(before_.rlim_max, 8192);
+        ::setrlimit(RLIMIT_NOFILE, &more);
+        const int null = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
+        all_.push_back(null);
+        while (all_.size() <= 4200) {
+            const int next = ::dup(null);
+            if (next < 0) break;
+            all_.push_back(next);
+        }
+    }
+    crowd_of_descriptors(const crowd_of_descriptors&) = delete;
+    crowd_of_descriptors& operator=(const crowd_of_descriptors&) = delete;
+    ~crowd_of_descriptors() {
+        for (const int each : all_) ::close(each);
+        ::setrlimit(RLIMIT_NOFILE, &before_);
+    }
+    [[nodiscard]] bool large_enough() const { return all_.size() > 4200; }
+
+private:
+    rlimit before_{};
+    std::vector<int> all_;
+};
+
+std::vector<std::unique_ptr<connection>> several_connections() {
+    std::vector<std::unique_ptr<connection>> made;
+    for (int i = 0; i < 5; ++i) made.push_back(connect());
+    return made;
+}
+
+TEST_CASE("connections whose sockets are known share one thread for their deadlines") {
+    if (!available()) return;
+    // What earlier cases have left behind ends soon.
+    constexpr int before = 1;
+    REQUIRE(support::eventually([] { return support::threads_of_this_process() == before; }));
+    {
+        const auto made = several_connections();
+        CHECK(support::threads_of_this_process() == before + 1);
+        for (const auto& each : made) CHECK(cell(*each, "select 1") == "1");
+    }
+    CHECK(support::eventually([&] { return support::threads_of_this_process() == before; }));
+}
+
+TEST_CASE("a connection whose socket is not found has a thread, and the same deadlines") {
+    if (!available()) return;
+    // What earlier cases have left behind ends soon.
+    constexpr int before = 1;
+    REQUIRE(support::eventually([] { return support::threads_of_this_process() == before; }));
+    {
+        std::vector<std::unique_ptr<connection>> made;
+        {
+            const crowd_of_descriptors crowd;
+            if (!crowd.large_enough()) return;
+            made = several_connections();
+        }
+        CHECK(support::threads_of_this_process() == before + 5);
+        for (const auto& each : made) CHECK(cell(*each, "select 1") == "1");
+        const held_row row;
+        const statement update{"update " + row.name() + " set n = n + $1"};
+        const failure told = failure_of([&] {
+            (void)made.front()->execute(update, std::vector<value>{1}, clock::now() + 200ms);
+        });
+        CHECK(told.kind == errc::outcome_unknown);
+        CHECK(told.after <= 1200ms);
+        CHECK_FALSE(made.front()->alive());
+        CHECK(cell(*made.back(), "select 1") == "1");
+    }
+    CHECK(support::eventually([&] { return support::threads_of_this_process() == before; }));
+}
+
+TEST_CASE("a deadline that passes ends the call, and only that connection") {
+    if (!available()) return;
+    const auto late = connect();
+    const auto other = connect();
+    for (int i = 0; i < 3; ++i) CHECK(cell(*other, "select 1") == "1");
+    const failure told =
+        failure_of([&] { (void)late->query("select sleep(10)", clock::now() + 200ms); });
+    CHECK(told.kind == errc::outcome_unknown);
+    CHECK(told.after >= 199ms);
+    CHECK(told.after <= 1200ms);
+    CHECK_FALSE(late->alive());
+    CHECK(other->alive());
+    CHECK(cell(*other, "select 1") == "1");
+    // A shorter deadline behind a longer one, of calls that run at the same time.
+    std::jthread longer{[&] { CHECK(cell(*other, "select sleep(1)") == "0"); }};
+    const auto third = connect();
+    const failure sooner =
+        failure_of([&] { (void)third->query("select sleep(10)", clock::now() + 100ms); });
+    CHECK(sooner.kind == errc::outcome_unknown);
+    CHECK(sooner.after <= 1100ms);
+}
+
+TEST_CASE("only a socket that is surely ours is taken for ours") {
+    namespace driver = rowlock::driver;
+    std::array<int, 2> first{-1, -1};
+    REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, first.data()) == 0);
+    const driver::open_sockets before;
+    CHECK_FALSE(before.only_new_one());  // none
+    const int one = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    const int no_stream = ::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    const int file = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
+    const int again = ::fcntl(one, F_DUPFD_CLOEXEC, 3);  // the same socket
+    {
+        const auto found = before.only_new_one();
+        REQUIRE(found);
+        struct stat mine {
+        }, theirs{};
+        REQUIRE(::fstat(one, &mine) == 0);
+        REQUIRE(::fstat(found->number(), &theirs) == 0);
+        CHECK(mine.st_ino == theirs.st_ino);
+        CHECK(found->number() != one);
+        CHECK(found->number() != again);
+        CHECK((::fcntl(found->number(), F_GETFD) & FD_CLOEXEC) != 0);
+    }
+    const int two = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    CHECK_FALSE(before.only_new_one());  // which of the two?
+    ::close(two);
+    CHECK(before.only_new_one());
+    for (const int each : {one, no_stream, file, again, first[0], first[1]}) ::close(each);
+}
+
+TEST_CASE("a broken pipe raises no signal, and one that was pending stays") {
+    namespace driver = rowlock::driver;
+    std::array<int, 2> ends{-1, -1};
+    REQUIRE(::pipe2(ends.data(), O_CLOEXEC) == 0);
+    ::close(ends[0]);
+    {
+        const driver::no_pipe_signal quiet;
+        CHECK(::write(ends[1], "x", 1) == -1);  // would end this program
+    }
+    sigset_t pipe, blocked;
+    sigemptyset(&pipe);
+    sigaddset(&pipe, SIGPIPE);
+    ::pthread_sigmask(SIG_BLOCK, nullptr, &blocked);
+    CHECK(sigismember(&blocked, SIGPIPE) == 0);
+    // Of a program that blocks it itself nothing is taken.
+    ::pthread_sigmask(SIG_BLOCK, &pipe, nullptr);
+    {
+        const driver::no_pipe_signal quiet;
+        CHECK(::write(ends[1], "x", 1) == -1);
+    }
+    sigset_t raised;
+    ::sigpending(&raised);
+    CHECK(sigismember(&raised, SIGPIPE) == 1);
+    const timespec at_once{0, 0};
+    ::sigtimedwait(&pipe, nullptr, &at_once);
+    ::pthread_sigmask(SIG_UNBLOCK, &pipe, nullptr);
+    ::close(ends[1]);
+}
+
 // --- connecting ----------------------------------------------------------------------------------
 
 TEST_CASE("a password is also found in MYSQL_PWD and in option files, and the URL's goes first") {
@@ -328,6 +489,28 @@ TEST_CASE("a forked child can neither use nor harm its parent's connection") {
     CHECK(::waitpid(child, &status, 0) == child);
     CHECK(status == 0);
     CHECK(db->execute(select, std::vector<value>{2}, soon()).integer(0, 0) == 3);
+}
+
+TEST_CASE("a forked child's own connection has deadlines of its own") {
+    if (!available()) return;
+    const auto db = connect();
+    CHECK(cell(*db, "select 1") == "1");
+    const pid_t child = ::fork();
+    if (child == 0) {
+        int wrong = 1;
+        try {
+            const auto own = connect();
+            wrong = 3;
+            (void)own->query("select sleep(10)", clock::now() + 100ms);
+        } catch (const rowlock::error& e) {
+            wrong = wrong == 3 && e.kind() == errc::outcome_unknown ? 0 : 2;
+        }
+        ::_exit(wrong);
+    }
+    int status = -1;
+    CHECK(::waitpid(child, &status, 0) == child);
+    CHECK(status == 0);
+    CHECK(cell(*db, "select 1") == "1");
 }
 
 TEST_CASE("a null handle is refused") {

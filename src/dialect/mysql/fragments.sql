@@ -75,3 +75,46 @@ l.name = $1 and l.session = $2 and l.token = $3 and s.id = l.session and s.ended
 from rowlock_waiter w force index (rowlock_waiter_name_ticket) straight_join rowlock_session m
 where w.name = $1 and m.id = w.session and {live}
 order by w.ticket limit 1
+
+-- fragment waited_here
+-- Whether somebody live waits for the lease l.
+exists (select 1 from rowlock_waiter w straight_join rowlock_session m
+         where w.name = l.name and m.id = w.session and {live})
+
+-- fragment take_all
+-- Grants up to 16 free leases to one session. Compare-and-set on each row's probed token, as take.
+-- FORCE INDEX: rows by primary key and no others, however few there are; a scan would lock them all.
+-- Assignments go from left to right: acquired_at says which of the sixteen it is until it gets its value.
+update rowlock_lease l force index (primary)
+   set acquired_at = field(l.name, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16,
+                                   $17, $18),
+       token = greatest(token, $2) + 1, session = $1,
+       grant_id = elt(acquired_at, $35, $36, $37, $38, $39, $40, $41, $42, $43, $44, $45, $46,
+                                   $47, $48, $49, $50),
+       thread = elt(acquired_at, $51, $52, $53, $54, $55, $56, $57, $58, $59, $60, $61, $62, $63,
+                                 $64, $65, $66),
+       note = elt(acquired_at, $67, $68, $69, $70, $71, $72, $73, $74, $75, $76, $77, $78, $79,
+                               $80, $81, $82),
+       deadline = {now} + cast(elt(acquired_at, $83, $84, $85, $86, $87, $88, $89, $90, $91,
+                                                  $92, $93, $94, $95, $96, $97, $98) as signed),
+       acquired_at = {now}, changed_at = {now}
+ where l.name = $3 and l.token = $19 or l.name = $4 and l.token = $20 or
+       l.name = $5 and l.token = $21 or l.name = $6 and l.token = $22 or
+       l.name = $7 and l.token = $23 or l.name = $8 and l.token = $24 or
+       l.name = $9 and l.token = $25 or l.name = $10 and l.token = $26 or
+       l.name = $11 and l.token = $27 or l.name = $12 and l.token = $28 or
+       l.name = $13 and l.token = $29 or l.name = $14 and l.token = $30 or
+       l.name = $15 and l.token = $31 or l.name = $16 and l.token = $32 or
+       l.name = $17 and l.token = $33 or l.name = $18 and l.token = $34
+
+-- fragment release_all
+-- Frees up to 16 leases of one session, those that are still these very grants and for which nobody is
+-- seen waiting. A grant id is that of one grant of one name: there is no need to compare them in pairs.
+update rowlock_lease l force index (primary)
+   set session = null, grant_id = null, thread = null, note = null, acquired_at = null,
+       deadline = null, changed_at = {now}
+ where l.name in ($2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17)
+   and l.grant_id in ($18, $19, $20, $21, $22, $23, $24, $25, $26, $27, $28, $29, $30, $31, $32,
+                      $33)
+   and l.session = $1
+   and coalesce({waited_here}, 1) = 0

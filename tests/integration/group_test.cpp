@@ -1,0 +1,947 @@
+// Leases taken again and several at once, on MySQL and SQLite: strategy/fast_dialects.hpp. What
+// comes between is forced by open transactions and hooks.
+
+#include "sql/connection_memory.hpp"
+#include "strategy/fast_dialects.hpp"
+#include "strategy/queue_protocol.hpp"
+#include "support/blocked.hpp"
+#include "support/failure.hpp"
+#include "support/interception.hpp"
+#include "support/lock_database.hpp"
+#include <rowlock/rowlock.hpp>
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <array>
+#include <future>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+using namespace rowlock;
+using namespace std::chrono_literals;
+using std::chrono::steady_clock;
+using strategy::attempt;
+using strategy::grant_request;
+using strategy::granted_name;
+using strategy::look;
+using support::backend;
+using support::interception;
+using support::kind_of;
+using support::soon;
+
+#define ROWLOCK_GROUP_BACKENDS \
+    backend::sqlite, backend::mariadb, backend::soci_sqlite, backend::soci_mariadb
+
+namespace {
+
+using tokens = std::vector<std::optional<std::int64_t>>;
+
+/// One session by hand.
+class party {
+public:
+    party(support::lock_database& database, std::int64_t session,
+          std::unique_ptr<sql::connection> db, std::chrono::microseconds ttl = 60s)
+        : leases_{database.protocol()},
+          db_{std::move(db)},
+          session_{session},
+          sqlite_{database.speaks() == sql::dialect::sqlite} {
+        leases_.set_up(*db_, 5s, soon());
+        leases_.open_session(*db_, {session, "owner", "host", "program", 1, ttl}, soon());
+    }
+    party(support::lock_database& database, std::int64_t session,
+          std::chrono::microseconds ttl = 60s)
+        : party{database, session, database.source().connect(soon()), ttl} {}
+
+    [[nodiscard]] grant_request wants(std::string_view name, std::int64_t grant_id) const {
+        return {name, session_, grant_id, "", "", std::nullopt};
+    }
+    [[nodiscard]] std::int64_t acquire(std::string_view name, std::int64_t grant_id) const {
+        const auto done = leases_.acquire(*db_, wants(name, grant_id), soon());
+        return done.what == attempt::outcome::granted ? done.token : 0;
+    }
+    [[nodiscard]] bool release(std::string_view name, std::int64_t grant_id) const {
+        return leases_.release(*db_, name, session_, grant_id, soon());
+    }
+    /// The token at which it was released: it is free, and has a row.
+    [[nodiscard]] std::int64_t touch(std::string_view name) const {
+        const auto token = acquire(name, 1);
+        REQUIRE(token > 0);
+        REQUIRE(release(name, 1));
+        return token;
+    }
+    void enqueue(std::string_view name, std::int64_t grant_id) const {
+        strategy::queue_protocol{leases_}.enqueue(*db_, wants(name, grant_id), soon());
+    }
+
+    [[nodiscard]] bool retake(std::string_view name, std::int64_t grant_id,
+                              std::int64_t known) const {
+        const auto call = sqlite_ ? strategy::on_sqlite::retake : strategy::on_mysql::retake;
+        return call(*db_, leases_.sql(), wants(name, grant_id), known, soon());
+    }
+    [[nodiscard]] tokens acquire_all(std::span<const grant_request> requests) const {
+        const auto call =
+            sqlite_ ? strategy::on_sqlite::acquire_all : strategy::on_mysql::acquire_all;
+        return call(*db_, leases_.sql(), requests, soon());
+    }
+    /// With grant ids 100, 101 …
+    [[nodiscard]] tokens acquire_all(const std::vector<std::string>& names) const {
+        std::vector<grant_request> requests;
+        std::int64_t grant_id = 100;
+        for (const auto& name : names) requests.push_back(wants(name, grant_id++));
+        return acquire_all(requests);
+    }
+    [[nodiscard]] std::vector<bool> release_all(const std::vector<granted_name>& grants) const {
+        const auto call =
+            sqlite_ ? strategy::on_sqlite::release_all : strategy::on_mysql::release_all;
+        return call(*db_, leases_.sql(), session_, grants, soon());
+    }
+    [[nodiscard]] std::vector<look> probe_all(const std::vector<std::string_view>& names) const {
+        const auto call = sqlite_ ? strategy::on_sqlite::probe_all : strategy::on_mysql::probe_all;
+        return call(*db_, leases_.sql(), session_, names, soon());
+    }
+
+    [[nodiscard]] sql::connection& db() const { return *db_; }
+    [[nodiscard]] const strategy::lease_protocol& leases() const { return leases_; }
+    [[nodiscard]] std::int64_t session() const { return session_; }
+
+private:
+    strategy::lease_protocol leases_;
+    std::unique_ptr<sql::connection> db_;
+    std::int64_t session_;
+    bool sqlite_;
+};
+
+/// Keeps rows as the fence of somebody else's transaction does.
+class row_lock {
+public:
+    row_lock(support::lock_database& database, const std::string& name,
+             const std::string& mode = "lock in share mode")
+        : db_{database.connect()} {
+        db_->query("begin", soon());
+        db_->query(
+            "select * from " + database.prefix() + "lease where name = '" + name + "' " + mode,
+            soon());
+    }
+    void end() const { db_->query("rollback", soon()); }
+
+private:
+    std::unique_ptr<sql::connection> db_;
+};
+
+/// Far below the time limit for locks of a connection that is set up.
+constexpr auto at_once = 2s;
+
+template <typename Action>
+auto timed(Action action) {
+    const auto began = steady_clock::now();
+    auto answer = action();
+    CHECK(steady_clock::now() - began < at_once);
+    return answer;
+}
+
+bool held_by(support::lock_database& database, const std::string& name, std::int64_t session,
+             std::int64_t grant_id) {
+    return database.number("select count(*) from rowlock_lease where name = '" + name +
+                           "' and session = " + std::to_string(session) +
+                           " and grant_id = " + std::to_string(grant_id)) == 1;
+}
+
+std::int64_t held(support::lock_database& database) {
+    return database.number("select count(*) from rowlock_lease where session is not null");
+}
+
+std::vector<std::string> numbered(int count) {
+    std::vector<std::string> names;
+    for (int i = 0; i < count; ++i) names.push_back("n" + std::to_string(i));
+    return names;
+}
+
+std::vector<granted_name> grants_of(const std::vector<std::string>& names) {
+    std::vector<granted_name> grants;
+    std::int64_t grant_id = 100;
+    for (const auto& name : names) grants.push_back({name, grant_id++});
+    return grants;
+}
+
+/// Those of them that were granted.
+std::vector<granted_name> grants_of(const std::vector<std::string>& names, const tokens& got) {
+    auto grants = grants_of(names);
+    std::erase_if(grants, [&](const granted_name& each) {
+        return !got[static_cast<std::size_t>(&each - grants.data())];
+    });
+    return grants;
+}
+
+std::size_t granted(const tokens& all) {
+    return static_cast<std::size_t>(
+        std::ranges::count_if(all, [](const auto& each) { return each.has_value(); }));
+}
+
+}  // namespace
+
+// --- taking again --------------------------------------------------------------------------------
+
+TEST_CASE("a lease is taken again at the token at which it was released") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_GROUP_BACKENDS) {
+        const party self{database, 1};
+        const auto known = self.touch("job");
+        REQUIRE(self.retake("job", 11, known));
+        CHECK(held_by(database, "job", 1, 11));
+        CHECK(database.number("select token from rowlock_lease") == known + 1);
+        CHECK(self.leases().find_grant(self.db(), "job", 1, 11, soon()) == known + 1);
+        CHECK_FALSE(self.retake("job", 12, known));  // held, by us
+        CHECK_FALSE(self.retake("job", 12, known + 1));
+        REQUIRE(self.release("job", 11));
+        CHECK_FALSE(self.retake("job", 12, known));  // a grant too old
+        CHECK_FALSE(self.retake("none", 12, known));
+        CHECK(self.retake("job", 12, known + 1));
+    }
+}
+
+TEST_CASE("what goes with a grant goes with one that is taken again") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_GROUP_BACKENDS) {
+        const party self{database, 1};
+        const auto known = self.touch("job");
+        auto request = self.wants("job", 11);
+        request.thread = "thread";
+        request.note = "it's \"why\"";
+        request.deadline_us = 30'000'000;
+        const auto call = database.speaks() == sql::dialect::sqlite ? strategy::on_sqlite::retake
+                                                                    : strategy::on_mysql::retake;
+        REQUIRE(call(self.db(), self.leases().sql(), request, known, soon()));
+        const auto info = self.leases().inspect(self.db(), "job", soon());
+        REQUIRE(info);
+        REQUIRE(info->holder);
+        CHECK(info->holder->thread == "thread");
+        CHECK(info->holder->note == "it's \"why\"");
+        CHECK(info->holder->remaining <= 30s);
+        CHECK(info->holder->remaining > 20s);
+    }
+}
+
+TEST_CASE("a lease is not taken again from another, nor after another had it") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_GROUP_BACKENDS) {
+        const party self{database, 1};
+        const party other{database, 2};
+        const auto known = self.touch("job");
+        REQUIRE(other.acquire("job", 22) == known + 1);
+        CHECK_FALSE(self.retake("job", 11, known));
+        CHECK_FALSE(self.retake("job", 11, known + 1));
+        REQUIRE(other.release("job", 22));
+        CHECK_FALSE(self.retake("job", 11, known));
+        CHECK(held(database) == 0);
+    }
+}
+
+TEST_CASE("a waiter's ticket keeps a lease from being taken again") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_GROUP_BACKENDS) {
+        const party self{database, 1};
+        const party waiter{database, 2};
+        const auto known = self.touch("job");
+        waiter.enqueue("job", 22);
+        CHECK_FALSE(self.retake("job", 11, known));
+        CHECK(held(database) == 0);
+        // A dead one's too: who acquires finds out.
+        waiter.leases().end_session(waiter.db(), 2, soon());
+        CHECK_FALSE(self.retake("job", 11, known));
+        REQUIRE(self.acquire("job", 11) == known + 1);
+        REQUIRE(self.release("job", 11));
+        database.run("delete from rowlock_waiter");
+        CHECK(self.retake("job", 12, known + 1));
+    }
+}
+
+TEST_CASE("an ended or expired session takes nothing again") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_GROUP_BACKENDS) {
+        const party self{database, 1};
+        const auto known = self.touch("job");
+        SUBCASE("ended") {
+            self.leases().end_session(self.db(), 1, soon());
+        }
+        SUBCASE("expired") {
+            database.run("update rowlock_session set expires_at = 1");
+        }
+        SUBCASE("gone") {
+            database.run("delete from rowlock_session");
+        }
+        CHECK_FALSE(self.retake("job", 11, known));
+        CHECK(held(database) == 0);
+    }
+}
+
+TEST_CASE("a lease is not taken again below the token floor") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_GROUP_BACKENDS) {
+        const party self{database, 1};
+        const auto known = self.touch("job");
+        database.run("update rowlock_token_floor set floor = " + std::to_string(known));
+        REQUIRE(self.retake("job", 11, known));  // known + 1 is above it
+        REQUIRE(self.release("job", 11));
+        database.run("update rowlock_token_floor set floor = " + std::to_string(known + 2));
+        CHECK_FALSE(self.retake("job", 12, known + 1));
+        CHECK(self.acquire("job", 12) == known + 3);
+    }
+}
+
+TEST_CASE("who takes a lease again does not wait for a row that somebody has locked") {
+    if (support::lock_database database{backend::mariadb}; database.there()) {
+        const party self{database, 1};
+        const auto known = self.touch("job");
+        const row_lock somebody{database, "job"};
+        CHECK_FALSE(timed([&] { return self.retake("job", 11, known); }));
+        // The connection is as it was: it waits where it should.
+        auto control = std::async(std::launch::async, [&] { return self.acquire("job", 12); });
+        CHECK(support::somebody_waits_for_a_row(database));
+        somebody.end();
+        CHECK(control.get() == known + 1);
+    }
+}
+
+TEST_CASE("taking again and groups lock no session: its heartbeat passes") {
+    if (support::lock_database database{backend::mariadb}; database.there()) {
+        const party self{database, 1};
+        const party waiter{database, 2};
+        const auto known = self.touch("job");
+        const auto heartbeat = database.connect();
+        self.db().query("begin", soon());
+        const auto beats = [&] {
+            return timed([&] { return self.leases().heartbeat(*heartbeat, 1, 0, soon()); });
+        };
+        SUBCASE("again") {
+            REQUIRE(self.retake("job", 11, known));
+            CHECK(beats());
+        }
+        SUBCASE("several") {
+            REQUIRE(granted(self.acquire_all({"job", "other"})) == 2);
+            CHECK(beats());
+            REQUIRE(self.release_all({{"job", 100}, {"other", 101}}) == std::vector{true, true});
+            CHECK(beats());
+        }
+        SUBCASE("control: a join in the statement locks it") {
+            self.db().query("update " + database.prefix() + "lease l join " + database.prefix() +
+                                "session m on m.id = 1 and m.ended = 0 set l.token = l.token + 1",
+                            soon());
+            auto late = std::async(std::launch::async, [&] {
+                return self.leases().heartbeat(*heartbeat, 1, 0, soon());
+            });
+            CHECK(support::somebody_waits_for_a_row(database));
+            self.db().query("rollback", soon());
+            CHECK(late.get());
+        }
+        if (self.db().alive()) self.db().query("rollback", soon());
+    }
+}
+
+TEST_CASE("a lease that was taken again is found after its reply was lost") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_GROUP_BACKENDS) {
+        interception network;
+        const party self{database, 1, network.wrap(database.source()).connect(soon())};
+        const auto known = self.touch("job");
+        network.after([](std::string_view name) {
+            if (name == "retake") interception::lose_reply();
+        });
+        CHECK(kind_of([&] { (void)self.retake("job", 11, known); }) == errc::outcome_unknown);
+        const party again{database, 2};
+        CHECK(again.leases().find_grant(again.db(), "job", 1, 11, soon()) == known + 1);
+    }
+}
+
+// --- several -------------------------------------------------------------------------------------
+
+TEST_CASE("several leases are granted and given back together, whatever their names") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_GROUP_BACKENDS) {
+        const party self{database, 1};
+        std::vector<std::string> names{"job",
+                                       "Job",
+                                       "job ",
+                                       "it's",
+                                       "\"quoted\"",
+                                       "back\\slash",
+                                       "{a}",
+                                       "$1 ?",
+                                       "\xC3\xA4\xE2\x82\xAC",
+                                       std::string(255, 'x')};
+        const std::size_t odd = names.size();
+        for (const auto& name : numbered(32 - static_cast<int>(odd))) names.push_back(name);
+        std::map<std::string, std::int64_t> before;
+        for (std::size_t i = 0; i < names.size(); i += 2) before[names[i]] = self.touch(names[i]);
+
+        std::vector<grant_request> requests;
+        for (std::size_t i = 0; i < names.size(); ++i) {
+            const auto id = static_cast<std::int64_t>(100 + i);
+            requests.push_back(
+                {names[i], 1, id, i % 3 == 0 ? "a thread" : "",
+                 i % 5 == 0 ? names[i] : std::string_view{},
+                 i % 4 == 0 ? std::optional<std::int64_t>{id * 1'000'000} : std::nullopt});
+        }
+        const auto got = self.acquire_all(requests);
+        REQUIRE(got.size() == 32);
+        CHECK(granted(got) == 32);
+        std::vector<granted_name> grants;
+        for (std::size_t i = 0; i < names.size(); ++i) {
+            CAPTURE(names[i]);
+            const auto info = self.leases().inspect(self.db(), names[i], soon());
+            REQUIRE(info);
+            REQUIRE(info->holder);
+            CHECK(info->token.value() == got[i]);
+            CHECK(got[i] == (before.contains(names[i]) ? before[names[i]] + 1 : 1));
+            CHECK(info->holder->session == 1);
+            CHECK(info->holder->grant_id == requests[i].grant_id);
+            CHECK(info->holder->thread == requests[i].thread);
+            CHECK(info->holder->note == requests[i].note);
+            CHECK((info->holder->remaining > 90s) == false);
+            CHECK(info->holder->held_for < 20s);
+            if (requests[i].deadline_us) {
+                const auto left = self.leases().leases_of(self.db(), 1, soon());
+                const auto found =
+                    std::ranges::find(left, names[i], &strategy::session_lease::name);
+                REQUIRE(found != left.end());
+                CHECK(found->deadline_us.value_or(0) > *requests[i].deadline_us - 20'000'000);
+                CHECK(found->deadline_us.value_or(0) <= *requests[i].deadline_us);
+            }
+            grants.push_back({names[i], requests[i].grant_id});
+        }
+        const auto freed = self.release_all(grants);
+        CHECK(std::ranges::count(freed, true) == 32);
+        CHECK(held(database) == 0);
+        CHECK(database.number("select count(*) from rowlock_lease where grant_id is not null or "
+                              "thread is not null or note is not null or deadline is not null or "
+                              "acquired_at is not null") == 0);
+        // A repetition finds them gone, and a newer grant is left alone.
+        REQUIRE(self.acquire("job", 7) > 0);
+        CHECK(std::ranges::count(self.release_all(grants), true) == 0);
+        CHECK(held_by(database, "job", 1, 7));
+    }
+}
+
+TEST_CASE("a group of sixteen is two round trips, and one to give it back, on MariaDB") {
+    if (support::lock_database database{backend::mariadb}; database.there()) {
+        const party self{database, 1};
+        const auto names = numbered(16);
+        for (int round = 0; round < 3; ++round) {
+            for (const auto& name : names) (void)self.touch(name);
+            const auto start = self.db().round_trips();
+            REQUIRE(granted(self.acquire_all(names)) == 16);
+            const auto taken = self.db().round_trips();
+            REQUIRE(std::ranges::count(self.release_all(grants_of(names)), true) == 16);
+            if (round == 0) continue;  // the statements are prepared
+            CHECK(taken - start == 2);
+            CHECK(self.db().round_trips() - taken == 1);
+        }
+    }
+}
+
+TEST_CASE("a group touches no row but its own, however few there are") {
+    if (support::lock_database database{backend::mariadb}; database.there()) {
+        const party self{database, 1};
+        // Nearly all there are: an optimizer likes to read the whole table then.
+        const auto names = numbered(12);
+        for (const auto& name : names) (void)self.touch(name);
+        (void)self.touch("another");
+        database.run("analyze table rowlock_lease");
+        const row_lock somebody{database, "another", "for update"};
+        for (int round = 0; round < 2; ++round) {
+            const auto start = self.db().round_trips();
+            REQUIRE(granted(self.acquire_all(names)) == 12);
+            const auto taken = self.db().round_trips();
+            REQUIRE(std::ranges::count(self.release_all(grants_of(names)), true) == 12);
+            if (round == 0) continue;  // the statements are prepared
+            CHECK(taken - start == 2);
+            CHECK(self.db().round_trips() - taken == 1);
+        }
+        const auto many = numbered(20);
+        for (const auto& name : many) (void)self.touch(name);
+        CHECK(granted(timed([&] { return self.acquire_all(many); })) == 20);
+        CHECK(std::ranges::count(timed([&] { return self.release_all(grants_of(many)); }), true) ==
+              20);
+    }
+}
+
+TEST_CASE("one name that cannot be had does not fail the rest") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_GROUP_BACKENDS) {
+        const party self{database, 1};
+        const party other{database, 2};
+        for (const int count : {3, 20, 32}) {
+            CAPTURE(count);
+            auto names = numbered(count);
+            for (const auto& name : names) (void)self.touch(name);
+            REQUIRE(other.acquire("n1", 22) > 0);
+            const auto got = self.acquire_all(names);
+            CHECK_FALSE(got[1]);
+            CHECK(std::cmp_equal(granted(got), count - 1));
+            CHECK(held_by(database, "n1", 2, 22));
+            const auto freed = self.release_all(grants_of(names, got));
+            CHECK(std::ranges::count(freed, true) == count - 1);
+            CHECK(held_by(database, "n1", 2, 22));
+            REQUIRE(other.release("n1", 22));
+        }
+    }
+}
+
+TEST_CASE("a row that a fenced transaction has locked does not delay a group") {
+    for (const auto which : {backend::mariadb, backend::soci_mariadb}) {
+        DOCTEST_SUBCASE(support::to_string(which)) {
+            if (support::lock_database database{which}; database.there()) {
+                const party self{database, 1};
+                for (const int count : {1, 3, 32}) {
+                    CAPTURE(count);
+                    const auto names = numbered(count);
+                    for (const auto& name : names) (void)self.touch(name);
+                    const auto others = static_cast<std::size_t>(count - 1);
+                    {
+                        const row_lock somebody{database, "n0"};
+                        const auto got = timed([&] { return self.acquire_all(names); });
+                        CHECK_FALSE(got[0]);
+                        CHECK(granted(got) == others);
+                        CHECK(self.release_all(grants_of(names))[0] == false);
+                        somebody.end();
+                    }
+                    REQUIRE(granted(self.acquire_all(names)) == names.size());
+                    const row_lock ours{database, "n0"};
+                    const auto freed = timed([&] { return self.release_all(grants_of(names)); });
+                    CHECK_FALSE(freed[0]);
+                    CHECK(std::cmp_equal(std::ranges::count(freed, true), others));
+                    CHECK(held_by(database, "n0", 1, 100));
+                    ours.end();
+                    CHECK(self.release_all({{"n0", 100}})[0]);
+                }
+            }
+        }
+    }
+}
+
+TEST_CASE("control: a group in a statement that waits is delayed by one row") {
+    if (support::lock_database database{backend::mariadb}; database.there()) {
+        const party self{database, 1};
+        for (const auto* name : {"a", "b"}) (void)self.touch(name);
+        const row_lock somebody{database, "a"};
+        auto late = std::async(std::launch::async, [&] {
+            return self.db()
+                .query("update " + database.prefix() +
+                           "lease set token = token + 1 where name in ('a', 'b')",
+                       soon())
+                .affected();
+        });
+        CHECK(support::somebody_waits_for_a_row(database));
+        somebody.end();
+        CHECK(late.get() == 2);
+    }
+}
+
+TEST_CASE("a waiter keeps its name out of a group, taken or given back") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_GROUP_BACKENDS) {
+        const party self{database, 1};
+        const party waiter{database, 2};
+        (void)self.touch("present");
+        (void)self.touch("other");
+        waiter.enqueue("present", 22);
+        waiter.enqueue("absent", 23);
+        const std::vector<std::string> names{"present", "absent", "other", "new"};
+        auto got = self.acquire_all(names);
+        CHECK_FALSE(got[0]);
+        CHECK_FALSE(got[1]);
+        CHECK(got[2]);
+        CHECK(got[3]);
+        CHECK(held(database) == 2);
+
+        waiter.enqueue("new", 24);
+        const std::vector<granted_name> ours{{"other", 102}, {"new", 103}};
+        CHECK(self.release_all(ours) == std::vector{true, false});
+        CHECK(held_by(database, "new", 1, 103));
+
+        // Its session ended, it is in nobody's way.
+        waiter.leases().end_session(waiter.db(), 2, soon());
+        CHECK(self.release_all({{"new", 103}}) == std::vector{true});
+        CHECK(granted(self.acquire_all(names)) == 4);
+    }
+}
+
+TEST_CASE("who barges passes waiters also in a group") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_GROUP_BACKENDS) {
+        const party self{database, 1};
+        const party waiter{database, 2};
+        (void)self.touch("a");
+        for (const auto* name : {"a", "b", "c"}) waiter.enqueue(name, 20 + *name);
+        std::vector<grant_request> requests{self.wants("a", 1), self.wants("b", 2),
+                                            self.wants("c", 3)};
+        requests[0].barging = requests[1].barging = true;
+        const auto got = self.acquire_all(requests);
+        CHECK(got[0]);
+        CHECK(got[1]);
+        CHECK_FALSE(got[2]);
+    }
+}
+
+TEST_CASE("an ended session gets nothing in a group") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_GROUP_BACKENDS) {
+        const party self{database, 1};
+        for (const auto* name : {"a", "b"}) (void)self.touch(name);
+        SUBCASE("ended") {
+            self.leases().end_session(self.db(), 1, soon());
+        }
+        SUBCASE("expired") {
+            database.run("update rowlock_session set expires_at = 1");
+        }
+        SUBCASE("gone") {
+            database.run("delete from rowlock_session");
+        }
+        CHECK(granted(self.acquire_all({"a", "b", "new"})) == 0);
+        CHECK(held(database) == 0);
+        CHECK(database.number("select count(*) from rowlock_lease") == 2);
+    }
+}
+
+TEST_CASE("tokens of a group rise over the floor and over each row's own") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_GROUP_BACKENDS) {
+        const party self{database, 1};
+        for (const auto* name : {"a", "b", "c"}) (void)self.touch(name);
+        database.run("update rowlock_token_floor set floor = 1000");
+        database.run("update rowlock_lease set token = 2000 where name = 'b'");
+        const auto got = self.acquire_all({"a", "b", "c", "new"});
+        CHECK(got == tokens{1001, 2001, 1001, 1001});
+        CHECK(database.number("select sum(token) from rowlock_lease") == 3 * 1001 + 2001);
+    }
+}
+
+TEST_CASE("a lease of an ended session, and one past its deadline, are free for a group") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_GROUP_BACKENDS) {
+        const party self{database, 1};
+        const party dead{database, 2};
+        const party alive{database, 3};
+        REQUIRE(dead.acquire("a", 21) > 0);
+        REQUIRE(alive.acquire("b", 31) > 0);
+        REQUIRE(alive.acquire("c", 32) > 0);
+        dead.leases().end_session(dead.db(), 2, soon());
+        database.run("update rowlock_lease set deadline = 1 where name = 'b'");
+        const auto got = self.acquire_all({"a", "b", "c"});
+        CHECK(got == tokens{2, 2, std::nullopt});
+        CHECK(database.number("select count(*) from rowlock_lease where deadline is not null") ==
+              0);
+        // Expired and not ended: it must be ended first, and that is not for a group to do.
+        const party expired{database, 4};
+        REQUIRE(expired.acquire("d", 41) > 0);
+        database.run("update rowlock_session set expires_at = 1 where id = 4");
+        CHECK(self.acquire_all({"d"}) == tokens{std::nullopt});
+    }
+}
+
+TEST_CASE(
+    "what another took between the look and the write stays with it, and the rest is granted") {
+    for (const auto which : {backend::mariadb, backend::soci_mariadb}) {
+        DOCTEST_SUBCASE(support::to_string(which)) {
+            if (support::lock_database database{which}; database.there()) {
+                interception network;
+                const party self{database, 1, network.wrap(database.source()).connect(soon())};
+                const party other{database, 2};
+                for (const int count : {3, 20}) {
+                    CAPTURE(count);
+                    const auto names = numbered(count);
+                    for (const auto& name : names) (void)self.touch(name);
+                    network.before([&](std::string_view name) {
+                        if (name != "take_all" && name != "lock_all") return;
+                        network.before({});
+                        REQUIRE(other.acquire("n1", 22) > 0);
+                    });
+                    const auto got = self.acquire_all(names);
+                    CHECK_FALSE(got[1]);
+                    CHECK(std::cmp_equal(granted(got), count - 1));
+                    CHECK(held_by(database, "n1", 2, 22));
+                    REQUIRE(other.release("n1", 22));
+                    CHECK(std::ranges::count(self.release_all(grants_of(names, got)), true) ==
+                          count - 1);
+                }
+                // A new name that is there by now.
+                network.before([&](std::string_view name) {
+                    if (name != "insert_all") return;
+                    network.before({});
+                    REQUIRE(other.acquire("y", 23) > 0);
+                });
+                CHECK(granted(self.acquire_all({"x", "y"})) == 0);
+                CHECK(held_by(database, "y", 2, 23));
+                CHECK(database.number("select count(*) from rowlock_lease where name = 'x'") == 0);
+            }
+        }
+    }
+}
+
+TEST_CASE("new names are not granted below a floor that rose meanwhile") {
+    if (support::lock_database database{backend::mariadb}; database.there()) {
+        interception network;
+        const party self{database, 1, network.wrap(database.source()).connect(soon())};
+        network.before([&](std::string_view name) {
+            if (name != "insert_all") return;
+            network.before({});
+            database.run("update rowlock_token_floor set floor = 1000");
+        });
+        CHECK(granted(self.acquire_all({"x", "y"})) == 0);
+        CHECK(self.acquire_all({"x", "y"}) == tokens{1001, 1001});
+    }
+}
+
+TEST_CASE("a name that somebody is just inserting does not delay a group") {
+    if (support::lock_database database{backend::mariadb}; database.there()) {
+        const party self{database, 1};
+        (void)self.touch("a");
+        const auto other = database.connect();
+        other->query("begin", soon());
+        other->query("insert into " + database.prefix() +
+                         "lease (name, token, changed_at) values ('y', 1, 1)",
+                     soon());
+        const auto got = timed([&] { return self.acquire_all({"a", "x", "y"}); });
+        CHECK(got == tokens{2, std::nullopt, std::nullopt});
+        other->query("rollback", soon());
+        CHECK(self.acquire_all({"x", "y"}) == tokens{1, 1});
+    }
+}
+
+TEST_CASE("two groups with the same names in opposite order do not wait for each other") {
+    if (support::lock_database database{backend::mariadb}; database.there()) {
+        for (const int count : {8, 32}) {
+            CAPTURE(count);
+            interception network;
+            const party self{database, 1 + count, network.wrap(database.source()).connect(soon())};
+            const party other{database, 2 + count};
+            auto names = numbered(count);
+            for (const auto& name : names) (void)self.touch(name);
+            database.run("update rowlock_lease set token = 3");
+            auto turned = names;
+            std::ranges::reverse(turned);
+            // The first half is ours and not committed when the other begins at its end.
+            self.db().query("begin", soon());
+            const std::vector<std::string> half{names.begin(), names.begin() + count / 2};
+            for (std::size_t i = 0; i < half.size(); ++i) {
+                REQUIRE(self.retake(half[i], 100 + static_cast<std::int64_t>(i), 3));
+            }
+            const auto theirs = timed([&] { return other.acquire_all(turned); });
+            CHECK(std::cmp_equal(granted(theirs), count / 2));
+            CHECK_FALSE(theirs.back());
+            self.db().query("commit", soon());
+            CHECK(held(database) == count);
+            database.run("update rowlock_lease set session = null, grant_id = null");
+        }
+    }
+}
+
+TEST_CASE("control: two groups that wait for rows in opposite order deadlock") {
+    if (support::lock_database database{backend::mariadb}; database.there()) {
+        const party self{database, 1};
+        for (const auto* name : {"a", "b"}) (void)self.touch(name);
+        const std::string lease = database.prefix() + "lease";
+        const auto lock = [&](sql::connection& db, const std::string& name) {
+            db.query("update " + lease + " set token = token + 1 where name = '" + name + "'",
+                     soon());
+        };
+        const auto other = database.connect();
+        self.db().query("begin", soon());
+        other->query("begin", soon());
+        lock(self.db(), "a");
+        lock(*other, "b");
+        auto first =
+            std::async(std::launch::async, [&] { return kind_of([&] { lock(self.db(), "b"); }); });
+        REQUIRE(support::somebody_waits_for_a_row(database));
+        const auto second = kind_of([&] { lock(*other, "a"); });
+        other->query("rollback", soon());
+        const auto of_first = first.get();
+        self.db().query("rollback", soon());
+        CHECK((of_first == errc::deadlock || second == errc::deadlock));
+    }
+}
+
+TEST_CASE("the grants of a group whose reply was lost are found by their ids") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_GROUP_BACKENDS) {
+        const bool sqlite = database.speaks() == sql::dialect::sqlite;
+        for (const int count : {3, 20}) {
+            CAPTURE(count);
+            interception network;
+            const party self{database, count, network.wrap(database.source()).connect(soon())};
+            const party again{database, count + 1};
+            const auto names = numbered(count);
+            for (const auto& name : names) (void)self.touch(name);
+            network.after([&](std::string_view name) {
+                if (name == "take_all" || name == "commit") interception::lose_reply();
+            });
+            CHECK(kind_of([&] { (void)self.acquire_all(names); }) == errc::outcome_unknown);
+            for (const auto& each : grants_of(names)) {
+                CHECK(again.leases().find_grant(again.db(), each.name, count, each.grant_id,
+                                                soon()) > 0);
+            }
+            // And what was lost before the commit was never granted.
+            database.run("update rowlock_lease set session = null, grant_id = null");
+            const party third{database, count + 2, network.wrap(database.source()).connect(soon())};
+            network.after({});
+            network.before([&](std::string_view name) {
+                if (name == "take_all" || name == "commit") interception::refuse_to_send();
+            });
+            CHECK_THROWS_AS((void)third.acquire_all(names), error);
+            network.before({});
+            CHECK(held(database) == 0);
+            if (sqlite) CHECK(granted(again.acquire_all(names)) == names.size());
+            database.run("update rowlock_lease set session = null, grant_id = null");
+        }
+    }
+}
+
+TEST_CASE("a group of which part was granted and cannot be read is of unknown outcome") {
+    if (support::lock_database database{backend::mariadb}; database.there()) {
+        interception network;
+        const party self{database, 1, network.wrap(database.source()).connect(soon())};
+        const party other{database, 2};
+        for (const auto* name : {"a", "b"}) (void)self.touch(name);
+        network.before([&](std::string_view name) {
+            if (name == "take_all") REQUIRE(other.acquire("a", 22) > 0);
+            if (name == "served_of") {
+                throw error{errc::timed_out, "refused by the test"};
+            }
+        });
+        CHECK(kind_of([&] { (void)self.acquire_all({"a", "b"}); }) == errc::outcome_unknown);
+        network.before({});
+        CHECK(self.leases().find_grant(self.db(), "b", 1, 101, soon()) == 2);
+    }
+}
+
+TEST_CASE("of a group given back nobody is told that a lost lease was released") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_GROUP_BACKENDS) {
+        const party self{database, 1};
+        const party other{database, 2};
+        for (const int count : {3, 20}) {
+            CAPTURE(count);
+            const auto names = numbered(count);
+            REQUIRE(std::cmp_equal(granted(self.acquire_all(names)), count));
+            database.run(
+                "update rowlock_lease set session = null, grant_id = null, token = token + 1 "
+                "where name = 'n1'");
+            // One statement cannot tell which of them it was; a transaction can.
+            const bool told = database.speaks() == sql::dialect::sqlite || count > 16;
+            if (!told) {
+                CHECK(kind_of([&] { (void)self.release_all(grants_of(names)); }) ==
+                      errc::outcome_unknown);
+            } else {
+                const auto freed = self.release_all(grants_of(names));
+                CHECK_FALSE(freed[1]);
+                CHECK(std::ranges::count(freed, true) == count - 1);
+            }
+            CHECK(held(database) == 0);
+        }
+    }
+}
+
+TEST_CASE("a server without SKIP LOCKED grants one by one what it cannot grant at once") {
+    if (support::lock_database database{backend::mariadb}; database.there()) {
+        interception network;
+        const party self{database, 1, network.wrap(database.source()).connect(soon())};
+        const auto names = numbered(20);
+        for (const auto& name : names) (void)self.touch(name);
+        network.before([&](std::string_view name) {
+            if (name == "lock_all") {
+                throw error{errc::database_error, "syntax", {"42000", 1064, "syntax"}};
+            }
+        });
+        CHECK(granted(self.acquire_all(names)) == 0);
+        CHECK(self.db().query("select @@in_transaction", soon()).integer(0, 0) == 0);
+        const int sent = network.statements;
+        CHECK(granted(self.acquire_all(names)) == 0);
+        CHECK(network.statements - sent == 2);  // two looks, and it is not tried again
+        CHECK(granted(self.acquire_all({"n0", "n1"})) == 2);
+    }
+}
+
+TEST_CASE("MySQL, which can limit no single statement, takes groups in a transaction") {
+    // The path of a server that is no MariaDB, on one that knows SKIP LOCKED too.
+    if (support::lock_database database{backend::mariadb}; database.there()) {
+        interception network;
+        const party self{database, 1, network.wrap(database.source()).connect(soon())};
+        const party other{database, 2};
+        for (const auto* name : {"a", "b", "c"}) (void)self.touch(name);
+        network.before([&](std::string_view name) {
+            if (name.find("version()") != std::string_view::npos) return;
+            CHECK(name != "take_all");
+            CHECK(name != "release_all");
+            CHECK(name != "retake");
+            CHECK(name != "insert_all");
+        });
+        sql::memory_of(self.db()).facts = sql::server_facts{.mariadb = false, .galera = false};
+        CHECK_FALSE(self.retake("a", 9, 1));
+        const row_lock somebody{database, "b"};
+        CHECK(timed([&] {
+                  return self.acquire_all({"a", "b", "c", "new"});
+              }) == tokens{2, std::nullopt, 2, std::nullopt});
+        CHECK(timed([&] {
+                  return self.release_all({{"a", 100}, {"b", 101}, {"c", 102}});
+              }) == std::vector{true, false, true});
+        somebody.end();
+    }
+}
+
+// --- looking -------------------------------------------------------------------------------------
+
+TEST_CASE("a look at several leases says what a look at each says") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_GROUP_BACKENDS) {
+        const party self{database, 1};
+        const party other{database, 2};
+        const party dead{database, 3};
+        const party expired{database, 4};
+        (void)self.touch("free");
+        (void)self.touch("waited");
+        other.enqueue("waited", 21);
+        other.enqueue("absent and waited", 22);
+        REQUIRE(other.acquire("held", 23) > 0);
+        other.enqueue("held", 24);
+        REQUIRE(self.acquire("own", 11) > 0);
+        REQUIRE(dead.acquire("ended", 31) > 0);
+        REQUIRE(expired.acquire("expired", 41) > 0);
+        REQUIRE(other.acquire("past its deadline", 25) > 0);
+        dead.leases().end_session(dead.db(), 3, soon());
+        database.run("update rowlock_session set expires_at = 1 where id = 4");
+        database.run("update rowlock_lease set deadline = 1 where name = 'past its deadline'");
+        database.run("update rowlock_token_floor set floor = 5");
+        std::vector<std::string_view> names{
+            "free", "waited", "absent",  "absent and waited", "held",
+            "own",  "ended",  "expired", "past its deadline", "new"};
+        std::vector<std::string> more = numbered(20);
+        names.insert(names.end(), more.begin(), more.end());
+        const auto seen = self.probe_all(names);
+        REQUIRE(seen.size() == names.size());
+        for (std::size_t i = 0; i < names.size(); ++i) {
+            CAPTURE(names[i]);
+            const auto one = self.leases().probe(self.db(), names[i], 1, soon());
+            CHECK(seen[i].session_live == one.session_live);
+            CHECK(seen[i].present == one.present);
+            CHECK(seen[i].token == one.token);
+            CHECK(seen[i].free == one.free);
+            CHECK(seen[i].grant_id == one.grant_id);
+            CHECK(seen[i].session == one.session);
+            CHECK(seen[i].holder_expired == one.holder_expired);
+            CHECK(seen[i].waited == one.waited);
+            CHECK(seen[i].next_token == one.next_token);
+            CHECK(seen[i].remaining - one.remaining < 20s);
+            CHECK(one.remaining - seen[i].remaining < 20s);
+        }
+        self.leases().end_session(self.db(), 1, soon());
+        CHECK_FALSE(self.probe_all(names).front().session_live);
+    }
+}
+
+TEST_CASE("a look at several leases waits for nobody and writes nothing") {
+    if (support::lock_database database{backend::mariadb}; database.there()) {
+        const party self{database, 1};
+        const party other{database, 2};
+        REQUIRE(other.acquire("a", 22) > 0);
+        const row_lock somebody{database, "a", "for update"};
+        const auto seen = timed([&] { return self.probe_all({"a", "b"}); });
+        CHECK_FALSE(seen[0].free);
+        CHECK(seen[1].free);
+        CHECK(granted(timed([&] { return self.acquire_all({"a"}); })) == 0);
+        somebody.end();
+    }
+    if (support::lock_database database{backend::sqlite}; database.there()) {
+        const party self{database, 1};
+        const party writer{database, 2};
+        writer.db().query("begin immediate", soon());
+        CHECK(timed([&] { return self.probe_all({"a"}); }).front().free);
+        writer.db().query("rollback", soon());
+    }
+}
