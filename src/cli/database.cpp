@@ -1,6 +1,6 @@
 #include "cli/database.hpp"
 
-#include <rowlock/open.hpp>
+#include "cli/drivers.hpp"
 
 #include <sys/stat.h>
 
@@ -89,7 +89,7 @@ database find_database(const database_options& options, missing_file file) {
     if (embedded) url = embedded_url();
     const bool make = embedded || file == missing_file::made;
     database found{.url = url,
-                   .source = open(make ? url : without_creation(url)),
+                   .source = open_url(make ? url : without_creation(url)),
                    .embedded = embedded,
                    .tables = {.schema = options.schema, .prefix = options.prefix}};
     if (!make) require_file(found.source);
