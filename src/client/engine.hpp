@@ -182,6 +182,7 @@ private:
     // --- upkeep.cpp
     nanoseconds beat() noexcept;
     nanoseconds beat(session& ours);
+    [[nodiscard]] nanoseconds first_connection_at(const session& ours) const;
     [[nodiscard]] bool beat_is_due(const session& ours, nanoseconds now) const;
     nanoseconds after_failed_beat(session& ours, const error& failure) noexcept;
     void after_beat(session& ours, sql::deadline until);

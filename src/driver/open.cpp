@@ -1,5 +1,4 @@
 #include "driver/url_scheme.hpp"
-
 #include <rowlock/open.hpp>
 
 #ifdef ROWLOCK_HAS_POSTGRESQL
