@@ -21,9 +21,6 @@ using std::chrono::microseconds;
 using std::chrono::milliseconds;
 using steady = std::chrono::steady_clock;
 
-/// What an owner begins with that was not chosen, so that nobody can come back as it.
-constexpr std::string_view no_owner = "random:";
-
 /// A SQLite file has one writer. More connections of ours would only compete for it, by a lock that
 /// is not fair; our threads wait for a connection instead.
 std::size_t connection_budget(const client_options& options, sql::dialect speaks) {
@@ -58,7 +55,7 @@ engine::engine(sql::connection_source source, client_options options)
       last_id_{service::random_id() / 2},
       events_{options_.on_event} {
     if (options_.owner.empty()) {
-        options_.owner = std::string{no_owner} + std::to_string(service::random_id());
+        options_.owner = std::string{random_owner} + std::to_string(service::random_id());
     }
 }
 
@@ -353,7 +350,7 @@ bool engine::has_workers() const {
 
 std::vector<std::shared_ptr<grant>> engine::reclaim() {
     fork_.require_same_process();
-    if (options_.owner.starts_with(no_owner)) {
+    if (options_.owner.starts_with(random_owner)) {
         throw error{errc::invalid_options,
                     "reclaim() needs client_options::owner: a stable name of this process"};
     }
@@ -472,7 +469,7 @@ std::optional<strategy::handed_over> engine::pass_on(sql::connection& db, grant&
         next.swap(held.next);
         if (!next || clock_.now() >= held.next_until) return std::nullopt;
     }
-    const bool reclaimable = !options_.owner.starts_with(no_owner);
+    const bool reclaimable = !options_.owner.starts_with(random_owner);
     return queue_.pass_on(db, held.name, held.session_id, held.grant_id, *next, !reclaimable,
                           until);
 }
