@@ -18,6 +18,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <atomic>
 #include <functional>
 #include <future>
 #include <string>
@@ -71,6 +73,38 @@ TEST_CASE("without a network held() turns false and lost() fires before the leas
         CHECK(again->held());
         CHECK(again->token() > lease.token());
         CHECK(locks.stats().sessions == 2);
+    }
+}
+
+TEST_CASE("a client of a moment makes one connection and leaves no session behind") {
+    constexpr int at_best = 20;  // a machine may take longer than a moment
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        int fewest = 1000;
+        for (int i = 0; i < at_best && fewest > 1; ++i) {
+            interception network;
+            std::atomic<int> made{0};
+            network.before([&](std::string_view what) { made += what == "connect" ? 1 : 0; });
+            {
+                client locks{network.wrap(database.source()), database.options()};
+                locks.acquire("job").release();
+            }
+            CHECK(database.number("select count(*) from rowlock_session") == 0);
+            fewest = std::min<int>(fewest, made);
+        }
+        CHECK(fewest == 1);
+    }
+}
+
+TEST_CASE("the heartbeat's connection is made long before it is needed") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        interception network;
+        std::atomic<int> made{0};
+        network.before([&](std::string_view what) { made += what == "connect" ? 1 : 0; });
+        client locks{network.wrap(database.source()),
+                     database.options({.ttl = 600s, .max_connections = 1})};
+        const auto lease = locks.acquire("job");
+        CHECK(eventually([&] { return made == 2; }));
+        CHECK(locks.stats().heartbeats == 0);
     }
 }
 
