@@ -611,7 +611,9 @@ void engine::close() noexcept {
     // A client that lived for a moment says its last words on the connection that it has.
     if (!heartbeat_db_) heartbeat_db_ = pool_.remove_idle();
     if (const auto ours = current()) {
-        if (end_own_session(*ours, rest.places, until)) rest.sessions.push_back(ours->id());
+        if (end_own_session(*ours, rest.places, rest.names, until)) {
+            rest.sessions.push_back(ours->id());
+        }
         const std::lock_guard lock{state_mutex_};
         current_.reset();
     }

@@ -201,7 +201,7 @@ private:
     [[nodiscard]] std::unique_ptr<sql::connection> make_connection(sql::deadline until) const;
     void connection_broke() noexcept;
     bool end_own_session(session& ours, const std::vector<std::int64_t>& places,
-                         sql::deadline until) noexcept;
+                         std::vector<std::string>& names, sql::deadline until) noexcept;
 
     void count(counter which, std::uint64_t by = 1) noexcept {
         counters_[static_cast<std::size_t>(which)].fetch_add(by, std::memory_order_relaxed);

@@ -345,9 +345,10 @@ void engine::connection_broke() noexcept {
     poke_heartbeat();
 }
 
-/// True if somebody may have waited for what we had.
+/// True if somebody may have waited for what we had. Of `names`, which were released lately, those
+/// stay for which somebody waits, or all if that could not be learnt.
 bool engine::end_own_session(session& ours, const std::vector<std::int64_t>& places,
-                             sql::deadline until) noexcept {
+                             std::vector<std::string>& names, sql::deadline until) noexcept {
     const auto held = ours.held();
     ours.trust()->close();
     for (const auto& granted : held) lose(*granted, loss_reason::client_closed);
@@ -360,7 +361,7 @@ bool engine::end_own_session(session& ours, const std::vector<std::int64_t>& pla
     try {
         auto& db = heartbeat_connection(until);
         if (alone) {
-            protocol_.delete_session(db, ours.id(), until);
+            names = queue_.leave(db, ours.id(), names, until);
         } else {
             protocol_.end_session(db, ours.id(), until);
             queue_.cancel(db, places, until);
