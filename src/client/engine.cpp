@@ -609,7 +609,7 @@ void engine::close() noexcept {
     const auto until = steady::now() + options_.statement_deadline;
     auto rest = room ? room->close() : waiting_room::leftovers{};
     // A client that lived for a moment says its last words on the connection that it has.
-    if (!heartbeat_db_) heartbeat_db_ = pool_.remove_idle();
+    if (!heartbeat_db_ && !heartbeat_was_connected_) heartbeat_db_ = pool_.remove_idle();
     if (const auto ours = current()) {
         if (end_own_session(*ours, rest.places, rest.names, until)) {
             rest.sessions.push_back(ours->id());
