@@ -107,8 +107,18 @@ install(FILES ${CMAKE_CURRENT_BINARY_DIR}/rowlock.pc
 cmake_path(RELATIVE_PATH CMAKE_INSTALL_FULL_LIBDIR
     BASE_DIRECTORY ${CMAKE_INSTALL_FULL_BINDIR} OUTPUT_VARIABLE lib_from_bin)
 if(TARGET rowlock_tool)
-    set_target_properties(rowlock_tool PROPERTIES INSTALL_RPATH "$ORIGIN/${lib_from_bin}")
+    if(BUILD_SHARED_LIBS)  # where a run path is not needed every library would be looked for there
+        set_target_properties(rowlock_tool PROPERTIES INSTALL_RPATH "$ORIGIN/${lib_from_bin}")
+    endif()
     install(TARGETS rowlock_tool RUNTIME COMPONENT rowlock_runtime)
+    get_property(modules GLOBAL PROPERTY ROWLOCK_TOOL_MODULE_TARGETS)
+    if(modules)
+        if(BUILD_SHARED_LIBS)
+            set_target_properties(${modules} PROPERTIES INSTALL_RPATH "$ORIGIN/..")
+        endif()
+        install(TARGETS ${modules} LIBRARY
+            DESTINATION ${CMAKE_INSTALL_LIBDIR}/rowlock COMPONENT rowlock_runtime)
+    endif()
 endif()
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/migrations/
     DESTINATION ${CMAKE_INSTALL_DATADIR}/rowlock/migrations COMPONENT rowlock_runtime

@@ -1,4 +1,4 @@
-#include "common/counting_connection.hpp"
+#include "common/observed_connection.hpp"
 #include "handoff/contests.hpp"
 #include <rowlock/client.hpp>
 #include <rowlock/migrations.hpp>

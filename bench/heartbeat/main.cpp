@@ -4,6 +4,7 @@
 // its thread spends until it sends the next one: what a client would do for each lease would be
 // seen. All clients live and beat at the same time.
 #include "common/measure.hpp"
+#include "common/observed_connection.hpp"
 #include "common/program.hpp"
 #include "common/tables.hpp"
 #include <rowlock/open.hpp>
@@ -83,52 +84,6 @@ private:
     std::uint64_t statements_ = 0;
 };
 
-class heard_connection final : public sql::connection {
-public:
-    heard_connection(std::unique_ptr<sql::connection> inner, stethoscope& by)
-        : inner_{std::move(inner)}, by_{by} {}
-
-    [[nodiscard]] sql::dialect speaks() const noexcept override { return inner_->speaks(); }
-    sql::result execute(const sql::statement& what, std::span<const sql::value> parameters,
-                        sql::deadline until) override {
-        return by_.listen([&] { return inner_->execute(what, parameters, until); });
-    }
-    sql::result query(std::string_view text, sql::deadline until) override {
-        return by_.listen([&] { return inner_->query(text, until); });
-    }
-    [[nodiscard]] bool alive() const noexcept override { return inner_->alive(); }
-    [[nodiscard]] bool keeps_session_state() const noexcept override {
-        return inner_->keeps_session_state();
-    }
-    [[nodiscard]] sql::transaction_state transaction() const noexcept override {
-        return inner_->transaction();
-    }
-    [[nodiscard]] int socket() const noexcept override { return inner_->socket(); }
-    [[nodiscard]] sql::notifications* notifications() noexcept override {
-        return inner_->notifications();
-    }
-    [[nodiscard]] std::int64_t announced_process() const noexcept override {
-        return inner_->announced_process();
-    }
-    [[nodiscard]] std::uint64_t round_trips() const noexcept override {
-        return inner_->round_trips();
-    }
-
-private:
-    std::unique_ptr<sql::connection> inner_;
-    stethoscope& by_;
-};
-
-sql::connection_source heard(sql::connection_source inner, stethoscope& by) {
-    const auto dialect = inner.speaks();
-    auto description = inner.description();
-    return {dialect,
-            [inner = std::move(inner), &by](sql::deadline until) {
-                return std::make_unique<heard_connection>(inner.connect(until), by);
-            },
-            std::move(description)};
-}
-
 /// A client with so many leases.
 class patient {
 public:
@@ -136,7 +91,9 @@ public:
         auto options = where.options();
         options.ttl = 30s;
         options.heartbeat = 10ms;
-        locks_.emplace(heard(rowlock::open(where.url()), by_), options);
+        locks_.emplace(observed(rowlock::open(where.url()),
+                                [this](const auto& send) { return by_.listen(send); }),
+                       options);
         for (int i = 0; i < leases; ++i) {
             held_.push_back(locks_->acquire(fmt::format("lease {} of {}", i, leases)));
         }

@@ -1,6 +1,6 @@
 #include "cli/database.hpp"
 
-#include <rowlock/open.hpp>
+#include "cli/drivers.hpp"
 
 #include <sys/stat.h>
 
@@ -78,7 +78,7 @@ void require_file(const sql::connection_source& source) {
 
 }  // namespace
 
-database find_database(const database_options& options, missing_file file) {
+database_url find_url(const database_options& options) {
     std::string url = options.url;
     if (url.empty()) url = environment("ROWLOCK_URL");
     if (url.empty()) {
@@ -86,11 +86,14 @@ database find_database(const database_options& options, missing_file file) {
         if (!path.empty()) url = read_url_file(path);
     }
     const bool embedded = url.empty();
-    if (embedded) url = embedded_url();
-    const bool make = embedded || file == missing_file::made;
-    database found{.url = url,
-                   .source = open(make ? url : without_creation(url)),
-                   .embedded = embedded,
+    return {embedded ? embedded_url() : std::move(url), embedded};
+}
+
+database open_database(const database_url& at, const database_options& options, missing_file file) {
+    const bool make = at.embedded || file == missing_file::made;
+    database found{.url = at.text,
+                   .source = open_url(make ? at.text : without_creation(at.text)),
+                   .embedded = at.embedded,
                    .tables = {.schema = options.schema, .prefix = options.prefix}};
     if (!make) require_file(found.source);
     return found;

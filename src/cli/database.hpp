@@ -27,11 +27,26 @@ struct database {
 
 enum class missing_file : bool { refused, made };
 
+struct database_url {
+    std::string text;
+    bool embedded;  ///< the file in the user's state directory
+};
+
 /// --url, else ROWLOCK_URL, else the first line of the file ROWLOCK_URL_FILE names, else the
-/// embedded SQLite file. Connects to nothing.
+/// embedded SQLite file.
+/// @throws failure
+[[nodiscard]] database_url find_url(const database_options& options);
+
+/// Loads the driver. Connects to nothing.
 /// @throws failure, error
-[[nodiscard]] database find_database(const database_options& options,
+[[nodiscard]] database open_database(const database_url& at, const database_options& options,
                                      missing_file file = missing_file::refused);
+
+/// The database at find_url().
+[[nodiscard]] inline database find_database(const database_options& options,
+                                            missing_file file = missing_file::refused) {
+    return open_database(find_url(options), options, file);
+}
 
 /// Says precisely what is wrong with the tables, or makes them if they are the embedded database's.
 /// @throws error errc::schema_outdated

@@ -1,6 +1,8 @@
 #include "cli/commands.hpp"
 #include "cli/duration.hpp"
 #include "cli/json.hpp"
+#include "cli/queue_place.hpp"
+#include "client/validation.hpp"
 #include <rowlock/client.hpp>
 
 #include <fmt/format.h>
@@ -55,7 +57,7 @@ json to_json(const std::vector<waiter_info>& queue) {
 }
 
 bool is_made_up(const std::string& owner) {
-    return owner.starts_with("random:") || owner.starts_with("rowlock-acquire:");
+    return owner.starts_with(detail::random_owner) || owner.starts_with(owner_of_scripts);
 }
 
 std::string note_of(const std::string& owner, const std::string& note) {

@@ -45,7 +45,7 @@ std::int64_t open_session_for(sql::connection& db, const strategy::lease_protoco
 }
 
 std::string owner_of(std::int64_t grant_id) {
-    return "rowlock-acquire:" + std::to_string(grant_id);
+    return std::string{owner_of_scripts} + std::to_string(grant_id);
 }
 
 bool serve_next(sql::connection& db, const strategy::lease_protocol& protocol,

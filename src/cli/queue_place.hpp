@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 
 namespace rowlock::cli {
 
@@ -38,6 +39,8 @@ std::int64_t open_session_for(sql::connection& db, const strategy::lease_protoco
                               std::int64_t grant_id, std::chrono::milliseconds ttl,
                               sql::deadline until);
 [[nodiscard]] std::string owner_of(std::int64_t grant_id);
+/// What such names begin with.
+inline constexpr std::string_view owner_of_scripts = "rowlock-acquire:";
 
 /// Gives a lease that is free to the first in line, if anybody waits, and wakes who got it. True if
 /// somebody did.

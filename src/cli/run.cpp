@@ -281,16 +281,20 @@ int finish(lease& held, const outcome& result, const run_options& options,
 int run(const run_options& options) {
     static_cast<void>(lock_name{options.name});
     const schedule times{options};
-    const database in = find_database(options.database);
+    const database_url at = find_url(options.database);
     blocked_signals signals{{SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGTSTP, SIGCONT},
                             {SIGTTOU}};
-    const supervised_command command{.arguments = options.command,
-                                     .name = options.name,
-                                     .url = options.pass_url ? std::optional{in.url} : std::nullopt,
-                                     .grace = times.grace,
-                                     .allowance = times.grace,
-                                     .signal_mask = signals.before()};
-    supervisor helper{command};  // before any thread
+    const supervised_command command{
+        .arguments = options.command,
+        .name = options.name,
+        .url = options.pass_url ? std::optional{at.text} : std::nullopt,
+        .grace = times.grace,
+        .allowance = times.grace,
+        .signal_mask = signals.before()};
+    // Before any thread, and small: without the driver's libraries, it and the command's process
+    // are made sooner.
+    supervisor helper{command};
+    const database in = open_database(at, options.database);
 
     std::atomic<loss_reason> reason{loss_reason::none};
     client locks{in.source, options_for_run(options, in, times, reason)};

@@ -1,6 +1,6 @@
 #include "cli/commands.hpp"
+#include "cli/drivers.hpp"
 #include "cli/json.hpp"
-#include <rowlock/open.hpp>
 #include <rowlock/version.hpp>
 
 #include <fmt/format.h>
@@ -8,12 +8,14 @@
 namespace rowlock::cli {
 namespace {
 
-bool is_built(const char* url) {
+bool is_there(const char* url) {
     try {
-        static_cast<void>(open(url));
+        static_cast<void>(open_url(url));
         return true;
-    } catch (const error& failure) {
-        return failure.kind() != errc::unsupported;
+    } catch (const failure&) {
+        return false;  // built, and not to be loaded here
+    } catch (const error& refused) {
+        return refused.kind() != errc::unsupported;
     }
 }
 
@@ -21,9 +23,9 @@ bool is_built(const char* url) {
 
 int version(const version_options& options) {
     json drivers = json::array();
-    if (is_built("postgresql://localhost/postgres")) drivers.push_back("postgresql");
-    if (is_built("mysql://localhost/mysql")) drivers.push_back("mysql");
-    if (is_built("sqlite:/tmp/x")) drivers.push_back("sqlite");
+    if (is_there("postgresql://localhost/postgres")) drivers.push_back("postgresql");
+    if (is_there("mysql://localhost/mysql")) drivers.push_back("mysql");
+    if (is_there("sqlite:/tmp/x")) drivers.push_back("sqlite");
     if (options.json) {
         print_json(json{{"version", version_string}, {"drivers", drivers}});
         return success;

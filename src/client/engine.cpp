@@ -21,9 +21,6 @@ using std::chrono::microseconds;
 using std::chrono::milliseconds;
 using steady = std::chrono::steady_clock;
 
-/// What an owner begins with that was not chosen, so that nobody can come back as it.
-constexpr std::string_view no_owner = "random:";
-
 /// A SQLite file has one writer. More connections of ours would only compete for it, by a lock that
 /// is not fair; our threads wait for a connection instead.
 std::size_t connection_budget(const client_options& options, sql::dialect speaks) {
@@ -67,7 +64,7 @@ engine::engine(sql::connection_source source, client_options options)
       looks_{calls_at_once, strategy::fast_protocol::most, [this](auto asked) { look_for(asked); }},
       events_{options_.on_event} {
     if (options_.owner.empty()) {
-        options_.owner = std::string{no_owner} + std::to_string(service::random_id());
+        options_.owner = std::string{random_owner} + std::to_string(service::random_id());
     }
 }
 
@@ -363,7 +360,7 @@ bool engine::has_workers() const {
 
 std::vector<std::shared_ptr<grant>> engine::reclaim() {
     fork_.require_same_process();
-    if (options_.owner.starts_with(no_owner)) {
+    if (options_.owner.starts_with(random_owner)) {
         throw error{errc::invalid_options,
                     "reclaim() needs client_options::owner: a stable name of this process"};
     }
@@ -457,7 +454,9 @@ bool engine::send_release(grant& held, bool& unknown) {
     const auto send = [&](sql::deadline until) {
         if (std::exchange(together, false)) {
             if (const auto shared = release_together(held, until)) {
-                if (shared->freed && !shared->next) look_for_waiters(held.name);
+                if (shared->freed && !shared->next && !shared->unwaited) {
+                    look_for_waiters(held.name);
+                }
                 return *shared;
             }
         }
@@ -495,7 +494,7 @@ std::optional<strategy::handed_over> engine::pass_on(sql::connection& db, grant&
         next.swap(held.next);
         if (!next || clock_.now() >= held.next_until) return std::nullopt;
     }
-    const bool reclaimable = !options_.owner.starts_with(no_owner);
+    const bool reclaimable = !options_.owner.starts_with(random_owner);
     return queue_.pass_on(db, held.name, held.session_id, held.grant_id, *next,
                           {.may_be_asynchronous = !reclaimable, .notify = !is_near(next->session)},
                           until);
@@ -635,8 +634,12 @@ void engine::close() noexcept {
     workers[1].reset();
     const auto until = steady::now() + options_.statement_deadline;
     auto rest = room ? room->close() : waiting_room::leftovers{};
+    // A client that lived for a moment says its last words on the connection that it has.
+    if (!heartbeat_db_ && !heartbeat_was_connected_) heartbeat_db_ = pool_.remove_idle();
     if (const auto ours = current()) {
-        if (end_own_session(*ours, rest.places, until)) rest.sessions.push_back(ours->id());
+        if (end_own_session(*ours, rest.places, rest.names, until)) {
+            rest.sessions.push_back(ours->id());
+        }
         const std::lock_guard lock{state_mutex_};
         current_.reset();
     }

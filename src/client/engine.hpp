@@ -217,6 +217,7 @@ private:
     // --- upkeep.cpp
     nanoseconds beat() noexcept;
     nanoseconds beat(session& ours);
+    [[nodiscard]] nanoseconds first_connection_at(const session& ours) const;
     [[nodiscard]] bool beat_is_due(const session& ours, nanoseconds now) const;
     nanoseconds after_failed_beat(session& ours, const error& failure) noexcept;
     void after_beat(session& ours, sql::deadline until);
@@ -235,7 +236,7 @@ private:
     [[nodiscard]] std::unique_ptr<sql::connection> make_connection(sql::deadline until) const;
     void connection_broke() noexcept;
     bool end_own_session(session& ours, const std::vector<std::int64_t>& places,
-                         sql::deadline until) noexcept;
+                         std::vector<std::string>& names, sql::deadline until) noexcept;
 
     void count(counter which, std::uint64_t by = 1) noexcept {
         counters_[static_cast<std::size_t>(which)].fetch_add(by, std::memory_order_relaxed);

@@ -122,7 +122,9 @@ void engine::release_for(std::span<releases::item* const> asked) {
     }
     const auto freed = fast_.release_all(*db, first.session, grants, first.until);
     for (std::size_t i = 0; i < chosen.size(); ++i) {
-        if (freed[i]) chosen[i]->answer = strategy::release_outcome{true, std::nullopt};
+        if (!freed[i]) continue;
+        chosen[i]->answer = strategy::release_outcome{
+            .freed = true, .next = {}, .unwaited = db->speaks() == sql::dialect::sqlite};
     }
 }
 

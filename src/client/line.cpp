@@ -156,6 +156,7 @@ void engine::refuted(grant& believed) noexcept {
 /// behind its snapshot.
 void engine::after_release(sql::connection& db, const std::string& name,
                            const strategy::release_outcome& done, sql::deadline until) noexcept {
+    if (done.unwaited) return;
     if (!done.next) return look_for_waiters(name);
     wake(db, *done.next, until);
     try {

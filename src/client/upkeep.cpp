@@ -35,6 +35,8 @@ nanoseconds engine::beat() noexcept {
 }
 
 nanoseconds engine::beat(session& ours) {
+    const nanoseconds connect_at = first_connection_at(ours);
+    if (clock_.now() < connect_at) return connect_at;
     const auto until = heartbeat_deadline(ours);
     auto& db = heartbeat_connection(until);
     const nanoseconds sent = clock_.now();
@@ -79,6 +81,15 @@ void engine::after_beat(session& ours, sql::deadline until) {
         compare_wanted_ = true;
         throw;
     }
+}
+
+/// A new session's first heartbeat is far away, and its connection is made ready soon after the
+/// opening, not with it: a client that takes one lock for a moment never needs it. Over before now
+/// if the connection is there, or something is to be done.
+nanoseconds engine::first_connection_at(const session& ours) const {
+    constexpr nanoseconds soon = 200ms;
+    if (heartbeat_db_ || beat_is_due(ours, clock_.now())) return nanoseconds::min();
+    return ours.last_beat() + std::min<nanoseconds>(soon, options_.heartbeat / 4);
 }
 
 /// A poke comes early: at the opening of a session, to have the connection ready, or because there
@@ -334,9 +345,10 @@ void engine::connection_broke() noexcept {
     poke_heartbeat();
 }
 
-/// True if somebody may have waited for what we had.
+/// True if somebody may have waited for what we had. Of `names`, which were released lately, those
+/// stay for which somebody waits, or all if that could not be learnt.
 bool engine::end_own_session(session& ours, const std::vector<std::int64_t>& places,
-                             sql::deadline until) noexcept {
+                             std::vector<std::string>& names, sql::deadline until) noexcept {
     const auto held = ours.held();
     ours.trust()->close();
     for (const auto& granted : held) lose(*granted, loss_reason::client_closed);
@@ -349,7 +361,7 @@ bool engine::end_own_session(session& ours, const std::vector<std::int64_t>& pla
     try {
         auto& db = heartbeat_connection(until);
         if (alone) {
-            protocol_.delete_session(db, ours.id(), until);
+            names = queue_.leave(db, ours.id(), names, until);
         } else {
             protocol_.end_session(db, ours.id(), until);
             queue_.cancel(db, places, until);

@@ -43,7 +43,7 @@ client_options validated(client_options options) {
     require(is_text(options.owner, 255), "owner must be UTF-8 of at most 255 bytes without NUL");
     require(is_text(options.program, 255),
             "program must be UTF-8 of at most 255 bytes without NUL");
-    require(!options.owner.starts_with("random:"), "an owner may not begin with `random:`");
+    require(!options.owner.starts_with(random_owner), "an owner may not begin with `random:`");
     require(options.retry.attempts >= 1 && options.retry.backoff >= 0ms &&
                 options.retry.max_backoff >= 0ms && options.retry.total >= 0ms &&
                 options.retry.jitter >= 0 && options.retry.jitter <= 1,

@@ -132,6 +132,7 @@ statements::statements(sql::dialect dialect, const loader& load)
       served_of{load.maybe("served_of")},
       grant_next{load.maybe("grant_next")},
       hand_over{load.maybe("hand_over")},
+      leave{load.maybe("leave")},
       pass_on{load.maybe("pass_on")},
       settle{load.maybe("settle")},
       places_at{load.maybe("places_at")},

@@ -46,7 +46,7 @@ struct statements {
         free_with_waiters, queue;
     std::optional<sql::statement> cancel, tickets;  ///< MySQL: tickets, delete_waiter
     std::optional<sql::statement> served_of;        ///< MySQL, where a wake-up says no more
-    std::optional<sql::statement> grant_next, hand_over, pass_on, settle, places_at,
+    std::optional<sql::statement> grant_next, hand_over, leave, pass_on, settle, places_at,
         rewind;                                 ///< PostgreSQL
     std::optional<sql::statement> next_waiter;  ///< the others, with take
     std::optional<sql::statement> hand_over_compound, served_of_compound;  ///< MariaDB

@@ -75,6 +75,14 @@ std::optional<connection_pool::borrowed> connection_pool::take_idle() {
     return borrowed{*this, std::move(found.db), std::move(found.mark), true, {}, true};
 }
 
+std::unique_ptr<connection> connection_pool::remove_idle() {
+    const std::lock_guard lock{mutex_};
+    if (idle_.empty()) return nullptr;
+    auto found = std::move(idle_.back().db);
+    idle_.pop_back();
+    return found;
+}
+
 std::unique_ptr<connection> connection_pool::make(deadline until) const {
     return how_.connect(until);
 }

@@ -83,6 +83,8 @@ public:
     [[nodiscard]] borrowed take(std::size_t budget, deadline place_until, deadline until);
     /// One that is idle, for a statement that is soon over, or nothing: no waiting, no connecting.
     [[nodiscard]] std::optional<borrowed> take_idle();
+    /// Takes one that is idle out for good, or null: no waiting, no connecting.
+    [[nodiscard]] std::unique_ptr<connection> remove_idle();
     /// A connection outside the budget.
     [[nodiscard]] std::unique_ptr<connection> make(deadline until) const;
 

@@ -50,6 +50,18 @@ std::string array_of(std::span<const std::int64_t> numbers) {
     return array.close();
 }
 
+/// The first column of `what` for all `names`, each once.
+template <std::size_t Count>
+std::vector<std::string> distinct_names(sql::connection& db, const sql::statement& what,
+                                        const std::array<value, Count>& first,
+                                        std::span<const std::string> names, sql::deadline until) {
+    std::set<std::string> found;
+    for_each_list(db, what, first, names, until, [&](const sql::result& rows) {
+        for (std::size_t row = 0; row < rows.rows(); ++row) found.emplace(rows.text(row, 0));
+    });
+    return {found.begin(), found.end()};
+}
+
 std::vector<std::int64_t> first_column(const sql::result& rows) {
     std::vector<std::int64_t> numbers;
     numbers.reserve(rows.rows());
@@ -437,11 +449,18 @@ std::optional<handed_over> queue_protocol::pass_on(sql::connection& db, std::str
 std::vector<std::string> queue_protocol::waited_for(sql::connection& db,
                                                     std::span<const std::string> names,
                                                     sql::deadline until) const {
-    std::set<std::string> found;
-    for_each_list(db, leases_.sql().waited_for, alone, names, until, [&](const sql::result& rows) {
-        for (std::size_t row = 0; row < rows.rows(); ++row) found.emplace(rows.text(row, 0));
-    });
-    return {found.begin(), found.end()};
+    return distinct_names(db, leases_.sql().waited_for, alone, names, until);
+}
+
+std::vector<std::string> queue_protocol::leave(sql::connection& db, std::int64_t session,
+                                               std::span<const std::string> names,
+                                               sql::deadline until) const {
+    const auto& sql = leases_.sql();
+    if (sql.leave && !names.empty()) {
+        return distinct_names(db, *sql.leave, std::array{value{session}}, names, until);
+    }
+    leases_.delete_session(db, session, until);
+    return waited_for(db, names, until);
 }
 
 std::vector<std::string> queue_protocol::names_after(sql::connection& db, std::int64_t session,

@@ -76,6 +76,9 @@ public:
     [[nodiscard]] names waited_for(const names& asked) const {
         return queue_.waited_for(*db_, asked, soon());
     }
+    [[nodiscard]] names leave(std::int64_t session, const names& asked) const {
+        return queue_.leave(*db_, session, asked, soon());
+    }
     [[nodiscard]] names names_after(std::int64_t session) const {
         auto found = queue_.names_after(*db_, session, soon());
         std::sort(found.begin(), found.end());
@@ -349,6 +352,16 @@ TEST_CASE("names that somebody live waits for") {
         CHECK(hand.waited_for(asked) == expected);
         CHECK(hand.waited_for({}).empty());
         CHECK(hand.waited_for({asked[5]}).empty());
+
+        // Who leaves is told the same, and is gone; nobody else is.
+        hand.open(3);
+        hand.open(4);
+        CHECK(hand.leave(3, asked) == expected);
+        CHECK_FALSE(hand.leases().state_of(hand.db(), 3, soon()).live);
+        CHECK(hand.leases().state_of(hand.db(), 1, soon()).live);
+        CHECK(hand.leave(4, {}).empty());
+        CHECK(database.number("select count(*) from rowlock_session") == 2);
+        CHECK(hand.leave(3, {asked[5]}).empty());  // once more, after a lost reply
     }
 }
 

@@ -1,6 +1,7 @@
 // The client as a whole: loss and its signal, callbacks that misbehave, fork(), dead networks.
 
 #include "contract/server_address.hpp"
+#include "strategy/queue_protocol.hpp"
 #include "support/failure.hpp"
 #include "support/interception.hpp"
 #include "support/lock_database.hpp"
@@ -18,6 +19,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <atomic>
 #include <functional>
 #include <future>
 #include <string>
@@ -71,6 +74,73 @@ TEST_CASE("without a network held() turns false and lost() fires before the leas
         CHECK(again->held());
         CHECK(again->token() > lease.token());
         CHECK(locks.stats().sessions == 2);
+    }
+}
+
+TEST_CASE("a client of a moment makes one connection and leaves no session behind") {
+    constexpr int at_best = 20;  // a machine may take longer than a moment
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        int fewest = 1000;
+        for (int i = 0; i < at_best && fewest > 1; ++i) {
+            interception network;
+            std::atomic<int> made{0};
+            network.before([&](std::string_view what) { made += what == "connect" ? 1 : 0; });
+            {
+                client locks{network.wrap(database.source()), database.options()};
+                locks.acquire("job").release();
+            }
+            CHECK(database.number("select count(*) from rowlock_session") == 0);
+            fewest = std::min<int>(fewest, made);
+        }
+        CHECK(fewest == 1);
+    }
+}
+
+TEST_CASE("a client that leaves serves who came to wait behind its release") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        const auto protocol = database.protocol();
+        const strategy::queue_protocol queue{protocol};
+        const auto other = database.connect();
+        constexpr std::int64_t session = 7;
+        constexpr std::int64_t grant_id = 70;
+        protocol.open_session(*other, {session, "other", "host", "program", 1, 60s},
+                              support::soon());
+        const auto held_by_other = [&] {
+            return database.number(
+                "select count(*) from rowlock_lease where name = 'job' and "
+                "session = 7 and grant_id = 70");
+        };
+        interception network;
+        const auto main = std::this_thread::get_id();
+        network.before([&](std::string_view what) {
+            // The look that follows each release, in the background, does not come to pass.
+            if (std::this_thread::get_id() != main && what != "connect") {
+                interception::refuse_to_send();
+            }
+        });
+        {
+            client locks{network.wrap(database.source()), database.options()};
+            locks.acquire("job").release();
+            // Behind the release's snapshot, by somebody who dies before he looks himself.
+            queue.enqueue(*other, {"job", session, grant_id, "1", "", std::nullopt},
+                          support::soon());
+            CHECK(held_by_other() == 0);
+        }
+        CHECK(held_by_other() == 1);
+        CHECK(database.number("select count(*) from rowlock_session") == 1);
+    }
+}
+
+TEST_CASE("the heartbeat's connection is made long before it is needed") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        interception network;
+        std::atomic<int> made{0};
+        network.before([&](std::string_view what) { made += what == "connect" ? 1 : 0; });
+        client locks{network.wrap(database.source()),
+                     database.options({.ttl = 600s, .max_connections = 1})};
+        const auto lease = locks.acquire("job");
+        CHECK(eventually([&] { return made == 2; }));
+        CHECK(locks.stats().heartbeats == 0);
     }
 }
 

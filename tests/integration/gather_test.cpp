@@ -297,11 +297,20 @@ TEST_CASE("a group frees only its own grants, and none that somebody waits for")
         on.acquire("another has it", 77, 2);
         on.acquire("waited for", 4);
         on.enqueue("waited for", 22);
-        CHECK(on.release_all({{"ours", 1},
-                              {"ours, later", 2},
-                              {"another has it", 77},
-                              {"waited for", 4},
-                              {"unknown", 5}}) == std::vector{true, false, false, false, false});
+        const std::vector<granted_name> grants{{"ours", 1},
+                                               {"ours, later", 2},
+                                               {"another has it", 77},
+                                               {"waited for", 4},
+                                               {"unknown", 5}};
+        if (database.speaks() == sql::dialect::mysql) {
+            // Which of them were freed cannot be told where one was lost before: each is asked
+            // after alone, as after a lost reply.
+            CHECK(kind_of([&] { (void)on.release_all(grants); }) == errc::outcome_unknown);
+            CHECK(on.release_all({{"waited for", 4}}) == std::vector{false});
+        } else {
+            CHECK(on.release_all(grants) == std::vector{true, false, false, false, false});
+        }
+        CHECK(on.holder("ours") == 0);
         CHECK(on.holder("ours, later") == 3);
         CHECK(on.holder("another has it") == 77);
         CHECK(on.holder("waited for") == 4);
@@ -316,6 +325,7 @@ TEST_CASE("groups of the same names in opposite orders exclude each other and do
         std::mutex mutex;
         std::map<std::pair<std::string, std::int64_t>, int> seen;  // name, token
         std::atomic<int> granted{0};
+        std::atomic<int> kept{0};
         const auto run = [&](std::int64_t session, bool forwards) {
             const auto db = database.connect();
             for (int round = 0; round < rounds; ++round) {
@@ -328,6 +338,7 @@ TEST_CASE("groups of the same names in opposite orders exclude each other and do
                 if (!forwards) std::ranges::reverse(names);
                 std::vector<grant_request> wanted;
                 std::vector<granted_name> grants;
+                std::vector<granted_name> ours;
                 for (const auto& name : names) {
                     const auto id = session * 1'000'000 + round * 100 +
                                     static_cast<std::int64_t>(wanted.size());
@@ -342,10 +353,13 @@ TEST_CASE("groups of the same names in opposite orders exclude each other and do
                         if (!got[i]) continue;
                         ++granted;
                         ++seen[{names[i], *got[i]}];
+                        ours.push_back(grants[i]);
                     }
                 }
                 together.arrive_and_wait();
-                static_cast<void>(setting.fast.release_all(*db, session, grants, soon()));
+                for (const bool freed : setting.fast.release_all(*db, session, ours, soon())) {
+                    if (!freed) ++kept;
+                }
             }
         };
         std::jthread one{[&] { run(1, true); }};
@@ -354,6 +368,7 @@ TEST_CASE("groups of the same names in opposite orders exclude each other and do
         two.join();
         CHECK(std::ranges::all_of(seen, [](const auto& each) { return each.second == 1; }));
         CHECK(granted >= rounds * 4);
+        CHECK(kept == 0);
         CHECK(database.number("select count(*) from rowlock_lease where session is not null") == 0);
     }
 }

@@ -919,3 +919,50 @@ TEST_CASE(
     REQUIRE(next);
     CHECK(next->token() > at.lease->token());
 }
+
+TEST_CASE(
+    "a crash may lose a session with nothing on it, and no lease or place without its session") {
+    const late_server server;
+    if (!server.there()) return;
+    const auto wait_for_disk = [](const by_hand& hand) {
+        hand.run(
+            "insert into rowlock_lease (name, token, changed_at) values ('x', 1, now()) "
+            "on conflict (name) do update set token = excluded.token + 1");
+    };
+    for (const bool with_lease : {false, true}) {
+        CAPTURE(with_lease);
+        server.reset();
+        {
+            const auto hand = server.hand();
+            wait_for_disk(*hand);
+            hand->open(7);
+            hand->enqueue(7, 71);
+            if (with_lease) REQUIRE(hand->acquire(7, 70, true).what == attempt::outcome::granted);
+        }
+        server.crash_and_start();
+        const auto hand = server.hand();
+        CHECK(hand->number("select count(*) from rowlock_session") == (with_lease ? 1 : 0));
+        CHECK(hand->number("select count(*) from rowlock_waiter") == (with_lease ? 1 : 0));
+        if (with_lease) CHECK(hand->of_lease("session") == 7);
+    }
+}
+
+TEST_CASE("a client whose session a crash lost goes on with another") {
+    const late_server server;
+    if (!server.there()) return;
+    {
+        const auto hand = server.hand();
+        hand->open(7);
+        REQUIRE(hand->acquire(7, 70).what == attempt::outcome::granted);
+    }
+    client locks{server.source(), {}};
+    CHECK_FALSE(locks.try_acquire("job"));  // which opens the session and writes nothing else
+    server.crash_and_start();
+    REQUIRE(server.hand()->number("select count(*) from rowlock_session") == 1);
+    const auto lease = locks.try_acquire_for("free", 20s);
+    REQUIRE(lease);
+    CHECK(lease->held());
+    CHECK(locks.stats().sessions == 2);
+    CHECK(server.hand()->number("select count(*) from rowlock_lease l join rowlock_session s "
+                                "on s.id = l.session where l.name = 'free' and not s.ended") == 1);
+}

@@ -32,6 +32,13 @@ w.name = $1::text
 exists (select from rowlock_waiter w join rowlock_session m on m.id = w.session
          where {in_line} and {live})
 
+-- fragment waited_n
+-- The same for the name n.name.
+exists (select from rowlock_waiter w join rowlock_session m on m.id = w.session
+         where w.name = n.name and {live}
+           and w.ticket > (select coalesce(max(b.served), 0) - 256
+                             from rowlock_lease b where b.name = n.name))
+
 -- fragment look
 -- What a look at lease l, named $1, and its session s tells; the columns strategy::look reads. The
 -- queue is looked at only if the lease is free. The last one: 1 = somebody waits, 2 = and is promised

@@ -4,7 +4,4 @@ select distinct n.name
   from unnest(array[$1::text, $2::text, $3::text, $4::text, $5::text, $6::text, $7::text, $8::text,
                    $9::text, $10::text, $11::text, $12::text, $13::text, $14::text, $15::text,
                    $16::text]) as n(name)
- where exists (select from rowlock_waiter w join rowlock_session m on m.id = w.session
-                where w.name = n.name and {live}
-                  and w.ticket > (select coalesce(max(b.served), 0) - 256
-                                    from rowlock_lease b where b.name = n.name))
+ where {waited_n}

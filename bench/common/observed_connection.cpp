@@ -1,4 +1,4 @@
-#include "common/counting_connection.hpp"
+#include "common/observed_connection.hpp"
 
 #include <memory>
 #include <utility>
@@ -8,21 +8,18 @@ namespace {
 
 namespace sql = rowlock::sql;
 
-class counting_connection final : public sql::connection {
+class observed_connection final : public sql::connection {
 public:
-    counting_connection(std::unique_ptr<sql::connection> inner,
-                        std::atomic<std::uint64_t>& statements)
-        : inner_{std::move(inner)}, statements_{statements} {}
+    observed_connection(std::unique_ptr<sql::connection> inner, observer by)
+        : inner_{std::move(inner)}, by_{std::move(by)} {}
 
     [[nodiscard]] sql::dialect speaks() const noexcept override { return inner_->speaks(); }
     sql::result execute(const sql::statement& what, std::span<const sql::value> parameters,
                         sql::deadline until) override {
-        ++statements_;
-        return inner_->execute(what, parameters, until);
+        return by_([&] { return inner_->execute(what, parameters, until); });
     }
     sql::result query(std::string_view text, sql::deadline until) override {
-        ++statements_;
-        return inner_->query(text, until);
+        return by_([&] { return inner_->query(text, until); });
     }
     [[nodiscard]] bool alive() const noexcept override { return inner_->alive(); }
     [[nodiscard]] bool runs_compounds() const noexcept override { return inner_->runs_compounds(); }
@@ -45,20 +42,27 @@ public:
 
 private:
     std::unique_ptr<sql::connection> inner_;
-    std::atomic<std::uint64_t>& statements_;
+    observer by_;
 };
 
 }  // namespace
 
-sql::connection_source counted(sql::connection_source inner,
-                               std::atomic<std::uint64_t>& statements) {
+sql::connection_source observed(sql::connection_source inner, observer by) {
     const auto dialect = inner.speaks();
     auto description = inner.description();
     return {dialect,
-            [inner = std::move(inner), &statements](sql::deadline until) {
-                return std::make_unique<counting_connection>(inner.connect(until), statements);
+            [inner = std::move(inner), by = std::move(by)](sql::deadline until) {
+                return std::make_unique<observed_connection>(inner.connect(until), by);
             },
             std::move(description)};
+}
+
+sql::connection_source counted(sql::connection_source inner,
+                               std::atomic<std::uint64_t>& statements) {
+    return observed(std::move(inner), [&statements](const auto& send) {
+        ++statements;
+        return send();
+    });
 }
 
 }  // namespace bench
