@@ -100,6 +100,7 @@ statements::statements(sql::dialect dialect, const loader& load)
       release_durably{load.maybe("release_durably")},
       retake{load("retake")},
       acquire_all{load.maybe("acquire_all")},
+      retake_all{load.maybe("retake_all")},
       probe_held{load.maybe("probe_held")},
       probe_all{load.maybe("probe_all")},
       release_all{load.maybe("release_all")},

@@ -33,7 +33,7 @@ struct statements {
     std::optional<sql::statement> release_durably;     ///< where `release` is asynchronous
     // strategy/fast_protocol.hpp
     sql::statement retake;
-    std::optional<sql::statement> acquire_all, probe_held;  ///< PostgreSQL
+    std::optional<sql::statement> acquire_all, retake_all, probe_held;  ///< PostgreSQL
     std::optional<sql::statement> probe_all, release_all;   ///< not SQLite
     std::optional<sql::statement> take_all, insert_all, lock_all, take_locked,
         release_locked;  ///< MySQL
