@@ -10,6 +10,7 @@
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <exception>
 #include <stdexcept>
 #include <thread>
@@ -28,6 +29,7 @@ struct sizes {
     std::int64_t index = 0;
     std::int64_t dead_rows = 0;
     std::int64_t vacuums = 0;
+    double hot = 0;  // share of the updates that touched no index
 };
 
 sizes sizes_of(postgresql_session& session, const std::string& table) {
@@ -37,7 +39,9 @@ sizes sizes_of(postgresql_session& session, const std::string& table) {
     };
     return {session.integer_of(fmt::format("select pg_table_size('{}')", table)),
             session.integer_of(fmt::format("select pg_indexes_size('{}')", table)),
-            of_statistics("n_dead_tup"), of_statistics("autovacuum_count")};
+            of_statistics("n_dead_tup"), of_statistics("autovacuum_count"),
+            static_cast<double>(of_statistics("n_tup_hot_upd")) /
+                static_cast<double>(std::max<std::int64_t>(of_statistics("n_tup_upd"), 1))};
 }
 
 /// Every thread has names of its own and goes round them.
@@ -75,25 +79,34 @@ void run_pairs(const contestant& who, int pairs) {
     }
 }
 
+void report(const sizes& seen, int pairs, int names, double us, findings& found) {
+    found.note(fmt::format(
+        "{:>7} pairs on {} names in {:.0f} s: table {} KiB, index {} KiB, {} dead rows, "
+        "{} autovacuums, {:.1f} % of the updates touched no index",
+        pairs, names, us / 1e6, seen.table / 1024, seen.index / 1024, seen.dead_rows, seen.vacuums,
+        seen.hot * 100));
+}
+
+/// Also on the way there: what grows without end would go on growing.
 void measure_size(int names, int threads, int pairs, findings& found) {
     const tables where{need(postgresql_url(), "PostgreSQL")};
     postgresql_session session{where.url()};
     double us = 0;
-    {
-        // With its connections the server's processes end, and report what they counted.
-        const auto locks =
-            std::make_shared<rowlock::client>(rowlock::open(where.url()), where.options());
-        const auto who = line_up("rowlock", threads, [&](int i) {
-            return std::make_unique<rounds_of_names>(locks, i, threads, names);
-        });
-        us = duration_us([&] { run_pairs(who, pairs); });
+    int done = 0;
+    for (const int part : {100, 10, 4, 2, 1}) {
+        const int more = pairs / part - done;
+        done += more;
+        {
+            // With its connections the server's processes end, and report what they counted.
+            const auto locks =
+                std::make_shared<rowlock::client>(rowlock::open(where.url()), where.options());
+            const auto who = line_up("rowlock", threads, [&](int i) {
+                return std::make_unique<rounds_of_names>(locks, i, threads, names);
+            });
+            us += duration_us([&] { run_pairs(who, more); });
+        }
+        report(sizes_of(session, where.prefix() + "lease"), done, names, us, found);
     }
-    const auto seen = sizes_of(session, where.prefix() + "lease");
-    found.note(
-        fmt::format("{} pairs on {} names in {:.0f} s: table {} KiB, index {} KiB, {} dead "
-                    "rows, {} autovacuums",
-                    pairs, names, us / 1e6, seen.table / 1024, seen.index / 1024, seen.dead_rows,
-                    seen.vacuums));
 }
 
 void measure(const program_options& common, size_options options, findings& found) {

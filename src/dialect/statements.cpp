@@ -142,6 +142,8 @@ statements::statements(sql::dialect dialect, const loader& load)
       reap_waiters{load.maybe("reap_waiters")},
       reap_ended_sessions{load.maybe("reap_ended_sessions")},
       delete_leases{load.maybe("delete_leases")},
+      lease_pages{load.maybe("lease_pages")},
+      next_name{load.maybe("next_name")},
       orphans{load.maybe("orphans")},
       free_orphan{load.maybe("free_orphan")},
       dead_waiters{load.maybe("dead_waiters")},

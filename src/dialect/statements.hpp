@@ -54,6 +54,8 @@ struct statements {
     // batch in one statement.
     sql::statement reap_sessions, settle_floor, idle_leases, raise_floor;
     std::optional<sql::statement> reap_leases, reap_waiters, reap_ended_sessions, delete_leases;
+    std::optional<sql::statement> lease_pages;  ///< PostgreSQL: what those two go over
+    std::optional<sql::statement> next_name;    ///< SQLite: the same
     std::optional<sql::statement> orphans, free_orphan, dead_waiters, delete_waiter,
         unreferenced_sessions, delete_ended_session, deletable_leases, delete_lease;
 

@@ -1,11 +1,14 @@
 #include "strategy/reaping.hpp"
 
 #include "strategy/lease_protocol.hpp"
+#include "strategy/lease_walk.hpp"
 #include "strategy/queue_protocol.hpp"
 #include "strategy/transaction_scope.hpp"
 #include <rowlock/error.hpp>
 
+#include <algorithm>
 #include <array>
+#include <optional>
 
 namespace rowlock::strategy {
 namespace {
@@ -21,7 +24,12 @@ class round {
 public:
     round(sql::connection& db, const lease_protocol& leases, const reaper_options& options,
           const std::stop_token& stop)
-        : db_{db}, sql_{leases.sql()}, queue_{leases}, options_{options}, stop_{stop} {}
+        : db_{db},
+          sql_{leases.sql()},
+          queue_{leases},
+          options_{options},
+          stop_{stop},
+          walk_{db, sql_, {options.batch, options.statement_deadline}, stop} {}
 
     reap_report run() {
         report_.sessions_ended = batches(sql_.reap_sessions, value{options_.batch});
@@ -61,12 +69,53 @@ private:
     void delete_idle_leases() {
         const std::int64_t retention = in_microseconds(options_.retention);
         execute(sql_.settle_floor, in_microseconds(options_.grace));
-        report_.leases_deleted =
-            sql_.delete_leases ? batches(*sql_.delete_leases, value{options_.batch}, retention)
-                               : delete_idle_by_key(retention);
-        const auto idle = execute(sql_.idle_leases, retention);
-        report_.leases_pending = idle.integer(0, 0);
-        if (report_.leases_pending > 0) execute(sql_.raise_floor, idle.integer(0, 1));
+        report_.leases_deleted = delete_under_floor(retention);
+        if (stop_.stop_requested()) return;
+        const auto greatest = count_pending(retention);
+        if (report_.leases_pending > 0) execute(sql_.raise_floor, greatest);
+    }
+
+    std::int64_t delete_under_floor(std::int64_t retention) {
+        if (!sql_.delete_leases) return delete_idle_by_key(retention);
+        return walk(*sql_.delete_leases, value{retention});
+    }
+
+    /// Returns their greatest token.
+    std::int64_t count_pending(std::int64_t retention) {
+        std::int64_t greatest = 0;
+        const auto add = [&](const sql::result& idle) {
+            report_.leases_pending += idle.integer(0, 0);
+            greatest = std::max(greatest, idle.integer(0, 1));
+        };
+        if (sql_.lease_pages) {
+            walk_.over_pages([&](const lease_walk::pages& in) -> std::optional<lease_walk::place> {
+                add(execute(sql_.idle_leases, retention, in.page, in.past));
+                return std::nullopt;
+            });
+        } else {
+            add(execute(sql_.idle_leases, retention));
+        }
+        return greatest;
+    }
+
+    /// Runs a statement over all pieces of the table of leases. Returns how many rows it changed.
+    template <typename... Values>
+    std::int64_t walk(const sql::statement& what, const Values&... values) {
+        std::int64_t total = 0;
+        if (sql_.lease_pages) {
+            walk_.over_pages([&](const lease_walk::pages& in) -> std::optional<lease_walk::place> {
+                const auto done =
+                    execute(what, options_.batch, values..., in.page, in.row, in.past);
+                total += done.integer(0, 0);
+                if (done.is_null(0, 1)) return std::nullopt;
+                return lease_walk::place{done.integer(0, 1), done.integer(0, 2)};
+            });
+        } else {
+            walk_.over_names([&](const std::string& after, const value& upto) {
+                total += execute(what, values..., after, upto).affected();
+            });
+        }
+        return total;
     }
 
     /// Whoever ends a session or releases looks for waiters himself. If he died before he could,
@@ -95,8 +144,7 @@ private:
     }
 
     std::int64_t free_leases() {
-        return sql_.reap_leases ? batches(*sql_.reap_leases, value{options_.batch})
-                                : free_orphans();
+        return sql_.reap_leases ? walk(*sql_.reap_leases) : free_orphans();
     }
 
     std::int64_t remove_waiters() {
@@ -179,6 +227,7 @@ private:
     const queue_protocol queue_;
     const reaper_options& options_;
     const std::stop_token& stop_;
+    const lease_walk walk_;
     reap_report report_;
 };
 
