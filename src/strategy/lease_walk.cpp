@@ -13,16 +13,20 @@ using std::chrono::steady_clock;
 // A statement should take so long: its round trip weighs little, and rows it locks are soon free.
 constexpr auto short_time = 10ms;
 constexpr auto long_time = 20ms;
-constexpr std::int64_t first_pages = 32;
-constexpr std::int64_t most_pages = 1 << 20;
+// So many are read in less than a millisecond: a statement over them that lasts waited for
+// something else, and would do so over fewer.
+constexpr std::int64_t fewest_pages = 32;
+constexpr std::int64_t most_pages = 4096;
 
 }  // namespace
 
 void lease_walk::over_pages(const by_pages& look) const {
     const auto extent = run(db_, sql_.lease_pages.value(), until());
     const std::int64_t end = extent.integer(0, 0);  // what is added now is in use
-    const std::int64_t least = std::max<std::int64_t>(1, extent.integer(0, 1));
-    std::int64_t count = std::max(first_pages, least);
+    const std::int64_t at_once = extent.integer(0, 1);
+    const std::int64_t least = std::max(fewest_pages, at_once);
+    const std::int64_t most = std::max(most_pages, least);
+    std::int64_t count = least;
     pages next;
     while (next.page < end && !stop_.stop_requested()) {
         next.past = std::min(next.page + count, end);
@@ -30,15 +34,14 @@ void lease_walk::over_pages(const by_pages& look) const {
         const auto rest = look(next);
         const auto took = steady_clock::now() - began;
         if (rest) {
-            // Among rows like these so many pages are a batch.
-            count = rest->page - next.page + 1;
+            count = std::max(rest->page - next.page + 1, at_once);  // a batch, among such rows
             next = {rest->page, rest->row, 0};
         } else {
+            count = std::max(took < short_time ? count * 2 : count, least);
             next = {next.past, 0, 0};
-            if (took < short_time) count *= 2;
         }
-        if (took > long_time) count /= 2;
-        count = std::clamp(count, least, std::max(least, most_pages));
+        if (took > long_time && count > least) count = std::max(count / 2, least);
+        count = std::min(count, most);
     }
 }
 
