@@ -12,8 +12,8 @@
 namespace rowlock::strategy {
 
 struct walk_options {
-    int batch = 0;  ///< rows that a statement may change
-    std::chrono::milliseconds statement_deadline{};
+    int batch = 0;                         ///< rows that a statement may change
+    std::chrono::milliseconds patience{};  ///< for a statement of the walk's own
 };
 
 /// Goes once over the table of leases in pieces, so that no statement lasts long or locks much,
@@ -49,7 +49,7 @@ public:
 
 private:
     [[nodiscard]] sql::deadline until() const {
-        return std::chrono::steady_clock::now() + options_.statement_deadline;
+        return std::chrono::steady_clock::now() + options_.patience;
     }
 
     sql::connection& db_;

@@ -470,6 +470,42 @@ TEST_CASE("a round deletes every idle row once, whatever lies between them") {
 }
 
 TEST_CASE("leases of dead sessions are freed past those that somebody keeps locked") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
+        const auto protocol = database.protocol();
+        const auto db = database.connect();
+        for (const std::int64_t session : {1, 2}) {
+            protocol.open_session(*db, {session, "owner", "host", "program", 1, 60s}, soon());
+        }
+        for (int i = 0; i < 20; ++i) {
+            const std::int64_t session = i == 7 ? 1 : 2;
+            protocol.acquire(*db, {numbered(i), session, i + 1, "", "", std::nullopt}, soon());
+        }
+        protocol.end_session(*db, 1, soon());
+        protocol.end_session(*db, 2, soon());
+        // As a fenced transaction does.
+        const auto fenced = database.connect();
+        const bool postgresql = database.speaks() == sql::dialect::postgresql;
+        const std::string shared = postgresql ? "for share" : "lock in share mode";
+        fenced->query("begin", soon());
+        fenced->query(
+            "select 1 from " + database.prefix() + "lease where name = 'job 1007' " + shared,
+            soon());
+        auto options = database.reaping(10s, 10min);
+        options.batch = 2;
+        options.statement_deadline = 1s;
+        const auto first = reap(database.source(), options);
+        CHECK(first.leases_freed == 19);
+        // A session is there as long as a lease names it.
+        CHECK(first.sessions_deleted == 1);
+        CHECK(database.number("select id from rowlock_session") == 1);
+        fenced->query("rollback", soon());
+        const auto second = reap(database.source(), options);
+        CHECK(second.leases_freed == 1);
+        CHECK(second.sessions_deleted == 1);
+    }
+}
+
+TEST_CASE("PostgreSQL: a reaper goes on behind rows that it cannot free") {
     support::lock_database database{support::backend::postgresql};
     if (!database.there()) return;
     const auto protocol = database.protocol();
@@ -479,14 +515,13 @@ TEST_CASE("leases of dead sessions are freed past those that somebody keeps lock
         protocol.acquire(*db, {numbered(i), 1, i + 1, "", "", std::nullopt}, soon());
     }
     protocol.end_session(*db, 1, soon());
-    // As a fenced transaction does.
     const auto fenced = database.connect();
     fenced->query("begin", soon());
     fenced->query("select 1 from " + database.prefix() +
                       "lease where name in ('job 1000', 'job 1001', 'job 1007') for share",
                   soon());
     auto options = database.reaping(1h, 10min);
-    options.batch = 2;
+    options.batch = 2;  // fewer than are locked
     CHECK(reap(database.source(), options).leases_freed == 17);
     fenced->query("rollback", soon());
     CHECK(reap(database.source(), options).leases_freed == 3);
