@@ -1,16 +1,18 @@
 // How large PostgreSQL's table of leases and its index become under many acquires and releases: on
-// one name, and on many.
+// one name, on many, and on names that come and go.
 #include "common/measure.hpp"
 #include "common/ours.hpp"
 #include "common/postgresql.hpp"
 #include "common/program.hpp"
 #include "common/tables.hpp"
 #include <rowlock/open.hpp>
+#include <rowlock/reaper.hpp>
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <exception>
 #include <stdexcept>
 #include <thread>
@@ -22,6 +24,8 @@ struct size_options {
     int pairs = 0;
     int names = 10'000;
     int threads = 8;
+    int new_names = 300'000;
+    int turns = -1;
 };
 
 struct sizes {
@@ -95,6 +99,7 @@ void measure_size(int names, int threads, int pairs, findings& found) {
     int done = 0;
     for (const int part : {100, 10, 4, 2, 1}) {
         const int more = pairs / part - done;
+        if (more == 0) continue;
         done += more;
         {
             // With its connections the server's processes end, and report what they counted.
@@ -109,8 +114,39 @@ void measure_size(int names, int threads, int pairs, findings& found) {
     }
 }
 
+/// Names that are used once and never again: they come, a reaper deletes them, autovacuum clears
+/// up, others come.
+void measure_turnover(const size_options& options, findings& found) {
+    const tables where{need(postgresql_url(), "PostgreSQL")};
+    postgresql_session session{where.url()};
+    const std::string table = where.prefix() + "lease";
+    const rowlock::reaper_options reaping{.prefix = where.prefix()};
+    for (int turn = 0; turn < options.turns; ++turn) {
+        session.query(
+            fmt::format("insert into {} (name, token, changed_at) select md5('{} ' || i), i, "
+                        "clock_timestamp() - interval '2 days' from generate_series(1, {}) i",
+                        table, turn, options.new_names));
+        // As if the floor had been raised some minutes ago.
+        session.query(fmt::format("update {}token_floor set floor = {}, settled = {}",
+                                  where.prefix(), options.new_names, options.new_names));
+        const auto gone = rowlock::reap(rowlock::open(where.url()), reaping).leases_deleted;
+        const auto end = std::chrono::steady_clock::now() + std::chrono::minutes{2};
+        auto seen = sizes_of(session, table);
+        do {  // it comes by once a minute
+            std::this_thread::sleep_for(std::chrono::seconds{1});
+            seen = sizes_of(session, table);
+        } while (seen.dead_rows > options.new_names / 10 && std::chrono::steady_clock::now() < end);
+        found.note(fmt::format(
+            "{} new names, {} of them reaped, {}: table {} KiB, index {} KiB, {} autovacuums",
+            options.new_names, gone, turn == 0 ? "once" : fmt::format("{} times", turn + 1),
+            seen.table / 1024, seen.index / 1024, seen.vacuums));
+    }
+}
+
 void measure(const program_options& common, size_options options, findings& found) {
     if (options.pairs == 0) options.pairs = common.quick ? 20'000 : 1'000'000;
+    if (options.turns < 0) options.turns = common.quick ? 0 : 4;
+    measure_turnover(options, found);
     measure_size(1, 1, options.pairs, found);
     measure_size(options.names, options.threads, options.pairs, found);
 }
@@ -121,6 +157,11 @@ void add_options(CLI::App& app, size_options& options) {
     app.add_option("--names", options.names, "What `many` means")
         ->check(CLI::Range(1, 10'000'000))
         ->capture_default_str();
+    app.add_option("--new-names", options.new_names, "That come and are reaped, at a time")
+        ->check(CLI::Range(1, 10'000'000))
+        ->capture_default_str();
+    app.add_option("--turns", options.turns, "How often new ones come; 4, or none if --quick")
+        ->check(CLI::Range(0, 1000));
     app.add_option("--threads", options.threads, "Over which many names are spread")
         ->check(CLI::Range(1, 256))
         ->capture_default_str();

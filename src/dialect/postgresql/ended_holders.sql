@@ -3,4 +3,4 @@
 select distinct l.session
   from rowlock_lease l join rowlock_session m on m.id = l.session
  where l.ctid >= ('(' || $1::bigint || ',0)')::tid and l.ctid < ('(' || $2::bigint || ',0)')::tid
-   and m.ended
+   and l.session is not null and m.ended
