@@ -3,6 +3,8 @@
 #include "strategy/run_statement.hpp"
 
 #include <algorithm>
+#include <thread>
+#include <utility>
 
 namespace rowlock::strategy {
 namespace {
@@ -17,6 +19,12 @@ constexpr auto long_time = 20ms;
 // something else, and would do so over fewer.
 constexpr std::int64_t fewest_pages = 32;
 constexpr std::int64_t most_pages = 4096;
+
+/// For as long as the server has worked for us it is left to others: whoever acquires meanwhile
+/// finds a processor, and on SQLite the file, free half of the time.
+void rest_after(steady_clock::duration work) {
+    std::this_thread::sleep_for(std::min<steady_clock::duration>(work, long_time));
+}
 
 }  // namespace
 
@@ -42,17 +50,20 @@ void lease_walk::over_pages(const by_pages& look) const {
         }
         if (took > long_time && count > least) count = std::max(count / 2, least);
         count = std::min(count, most);
+        rest_after(took);
     }
 }
 
 void lease_walk::over_names(const by_names& look) const {
     std::string after;
     while (!stop_.stop_requested()) {
+        const auto began = steady_clock::now();
         const auto found = run(db_, sql_.next_name.value(), until(), after, options_.batch);
         if (found.empty()) return look(after, nullptr);
         std::string upto{found.text(0, 0)};
         look(after, upto);
         after = std::move(upto);
+        rest_after(steady_clock::now() - began);
     }
 }
 

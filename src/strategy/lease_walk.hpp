@@ -18,8 +18,8 @@ struct walk_options {
 
 /// Goes once over the table of leases in pieces, so that no statement lasts long or locks much,
 /// however many leases there are and however few of them it wants, and none sees again what those
-/// before it have seen. What changes behind it is for the next walk. One thread, not longer than
-/// the connection.
+/// before it have seen. Between two pieces it rests for as long as the first one took. What changes
+/// behind it is for the next walk. One thread, not longer than the connection.
 class lease_walk {
 public:
     lease_walk(sql::connection& db, const dialect::statements& sql, const walk_options& options,
