@@ -8,7 +8,9 @@ with k as materialized (
            from unnest($2::text[], $3::bigint[]) as r (name, grant_id) cross join lateral (
                 select l.ctid as place from rowlock_lease l
                  where l.name = r.name and l.session = $1::bigint and l.grant_id = r.grant_id
-                   and not exists (select from rowlock_waiter w where w.name = r.name)
+                   and (select w.ticket from rowlock_waiter w
+                         where w.name = r.name and w.ticket > coalesce(l.served, 0) - 256
+                         order by w.ticket limit 1) is null
                    for no key update skip locked) l),
      c as materialized (
          select case when $4::int = 1 then set_config('synchronous_commit', 'off', true) end)
