@@ -13,6 +13,7 @@
 #include <algorithm>
 #include <atomic>
 #include <exception>
+#include <functional>
 #include <optional>
 #include <stdexcept>
 #include <thread>
@@ -31,7 +32,9 @@ constexpr int sessions = 1000;
 struct rows_options {
     int rows = 1'000'000;
     int rounds = 0;
-    double reap_seconds = 0;
+    int slices = 0;
+    int leases = 10'000;
+    double seconds = 0;
 };
 
 /// Tables with rows that nobody has touched for two days, under live sessions of others.
@@ -66,12 +69,13 @@ public:
         }
         return names;
     }
-    /// As if the reaper had raised the floor over them some minutes ago. Nobody acquires now.
-    void settle_floor() {
+    /// As if the reaper had raised the floor some minutes ago over those up to the nth: they may
+    /// go. Those above it stay for now; one in use has a token above all.
+    void settle_floor(std::int64_t nth) {
         session_.query(
-            fmt::format("update {0}token_floor set floor = t.top, settled = t.top "
-                        "from (select max(token) as top from {0}lease) t",
-                        where_.prefix()));
+            fmt::format("update {}token_floor set floor = greatest(floor, {}), settled = {}, "
+                        "raised_at = clock_timestamp()",
+                        where_.prefix(), nth, nth));
     }
     [[nodiscard]] std::int64_t count() {
         return session_.integer_of(fmt::format("select count(*) from {}lease", where_.prefix()));
@@ -108,17 +112,20 @@ private:
     std::size_t next_ = 0;
 };
 
-/// Medians of the rounds' medians; the customers take turns.
+/// Medians of the rounds' medians; the customers take turns, a few acquires each.
 std::vector<double> compare(std::vector<customer*> customers, int rounds) {
-    constexpr int turns = 200;
+    constexpr int turns = 20;
+    constexpr int at_once = 10;
     std::vector<std::vector<double>> seen(customers.size());
     for (customer* const each : customers) each->visit_all();
     for (int round = 0; round < rounds; ++round) {
-        for (std::size_t i = 0; i < customers.size(); ++i) {
-            std::vector<double> times;
-            for (int turn = 0; turn < turns; ++turn) times.push_back(customers[i]->acquire_us());
-            seen[i].push_back(median(times));
+        std::vector<std::vector<double>> times(customers.size());
+        for (int turn = 0; turn < turns; ++turn) {
+            for (std::size_t i = 0; i < customers.size(); ++i) {
+                for (int n = 0; n < at_once; ++n) times[i].push_back(customers[i]->acquire_us());
+            }
         }
+        for (std::size_t i = 0; i < customers.size(); ++i) seen[i].push_back(median(times[i]));
     }
     std::vector<double> result;
     for (const auto& each : seen) result.push_back(median(each));
@@ -151,114 +158,150 @@ void measure_acquire(archive& full, archive& empty, const rows_options& options,
     found.add_line("rows", "acquire", line);
 }
 
-/// Counts what its statements delete, and ends them by an error when enough is enough: a reaper
-/// that gets nowhere would last for hours.
-struct reaping_limit {
+/// What a reaper with its default options did, and in which time.
+struct reaping {
     std::int64_t rows = 0;
-    steady_clock::time_point until{};
-    std::atomic<std::int64_t> deleted = 0;
+    double seconds = 0;
 };
 
-struct enough {};
-
-class limited_connection final : public sql::connection {
-public:
-    limited_connection(std::unique_ptr<sql::connection> inner, reaping_limit& limit)
-        : inner_{std::move(inner)}, limit_{limit} {}
-
-    [[nodiscard]] sql::dialect speaks() const noexcept override { return inner_->speaks(); }
-    sql::result execute(const sql::statement& what, std::span<const sql::value> parameters,
-                        sql::deadline until) override {
-        if (limit_.deleted >= limit_.rows || steady_clock::now() > limit_.until) throw enough{};
-        auto answer = inner_->execute(what, parameters, until);
-        if (what.text().find("delete from") != std::string::npos) {
-            limit_.deleted += answer.affected();
-        }
-        return answer;
-    }
-    sql::result query(std::string_view text, sql::deadline until) override {
-        return inner_->query(text, until);
-    }
-    [[nodiscard]] bool alive() const noexcept override { return inner_->alive(); }
-    [[nodiscard]] sql::transaction_state transaction() const noexcept override {
-        return inner_->transaction();
-    }
-    [[nodiscard]] std::uint64_t round_trips() const noexcept override {
-        return inner_->round_trips();
-    }
-
-private:
-    std::unique_ptr<sql::connection> inner_;
-    reaping_limit& limit_;
-};
-
-/// One round of the reaper with its default options, up to the limit. Returns the seconds it took.
-double reap_some(const archive& of, reaping_limit& limit) {
+/// One round: everything that it does, not the deletions alone.
+reaping reap_once(const archive& of) {
+    reaping done;
     const auto source = rowlock::open(of.where().url());
-    const sql::connection_source limited{source.speaks(),
-                                         [&](sql::deadline until) {
-                                             return std::make_unique<limited_connection>(
-                                                 source.connect(until), limit);
-                                         },
-                                         source.description()};
-    const double us = duration_us([&] {
-        try {
-            rowlock::reap(limited, {.prefix = of.where().prefix()});
-        } catch (const enough&) {
-        }
-    });
-    return us / 1e6;
+    const double us = duration_us(
+        [&] { done.rows = rowlock::reap(source, {.prefix = of.where().prefix()}).leases_deleted; });
+    done.seconds = us / 1e6;
+    return done;
 }
 
-void measure_politeness(archive& full, const rows_options& options, findings& found) {
-    customer at_work{full};
-    const auto p99_of = [](std::vector<double>& times) { return quantile(times, 0.99); };
-    at_work.visit_all();
-    std::vector<double> quiet;
-    const auto last = steady_clock::now() +
-                      std::chrono::milliseconds{static_cast<long>(options.reap_seconds * 500)};
-    while (steady_clock::now() < last) quiet.push_back(at_work.acquire_us());
-
-    reaping_limit limit{.rows = options.rows / 2};
-    limit.until = steady_clock::now() +
-                  std::chrono::milliseconds{static_cast<long>(options.reap_seconds * 1000)};
+/// Runs `work` in a thread, and `meanwhile` again and again until that is over.
+void beside(const std::function<void()>& work, const std::function<void()>& meanwhile) {
     std::atomic<bool> over = false;
     std::exception_ptr failure;
-    double seconds = 0;
-    std::vector<double> busy;
     {
-        const std::jthread reaper{[&] {
+        const std::jthread thread{[&] {
             try {
-                seconds = reap_some(full, limit);
+                work();
             } catch (...) {
                 failure = std::current_exception();
             }
             over = true;
         }};
-        do busy.push_back(at_work.acquire_us());
+        do meanwhile();
         while (!over);
     }
     if (failure) std::rethrow_exception(failure);
-    found.note(fmt::format("reaped beside {} acquires: {} rows in {:.1f} s", busy.size(),
-                           limit.deleted.load(), seconds));
+}
+
+/// Rows go a slice at a time; between two slices the customer is as long alone.
+void measure_politeness(archive& full, const rows_options& options, std::int64_t upto,
+                        findings& found) {
+    customer at_work{full};
+    at_work.visit_all();
+    std::vector<double> quiet;
+    std::vector<double> busy;
+    reaping sum;
+    for (int slice = 1; slice <= options.slices; ++slice) {
+        full.settle_floor(upto * slice / options.slices);
+        reaping done;
+        beside([&] { done = reap_once(full); }, [&] { busy.push_back(at_work.acquire_us()); });
+        sum.rows += done.rows;
+        sum.seconds += done.seconds;
+        const auto last = steady_clock::now() + std::chrono::duration<double>{done.seconds};
+        do quiet.push_back(at_work.acquire_us());
+        while (steady_clock::now() < last);
+    }
+    found.note(fmt::format("reaped beside {} acquires: {} rows in {:.1f} s", busy.size(), sum.rows,
+                           sum.seconds));
     found.add({.id = "T7/acquire-p99-reaping",
-               .ours = p99_of(busy),
-               .theirs = p99_of(quiet),
+               .ours = quantile(busy, 0.99),
+               .theirs = quantile(quiet, 0.99),
                .unit = "µs",
                .side = wanted::at_most,
                .target = 2});
 }
 
-void measure_reaper(archive& full, const rows_options& options, findings& found) {
+/// Heartbeats of all those sessions, each every ten seconds, as clients with the default options
+/// send them. On a connection of its own.
+class crowd {
+public:
+    explicit crowd(const archive& of) : session_{of.where().url()} {
+        session_.prepare(
+            "beat", fmt::format("update {}session set beats = beats + 1, "
+                                "expires_at = clock_timestamp() + '1 day' "
+                                "where id = $1 and not ended and expires_at > clock_timestamp()",
+                                of.where().prefix())
+                        .c_str());
+    }
+    void beat_until(const std::atomic<bool>& over) {
+        auto next = steady_clock::now();
+        for (int n = 0; !over; ++n) {
+            const auto id = std::to_string(n % sessions + 1);
+            if (rows_of(session_.run("beat", {id.c_str()})) == 1) ++beats_;
+            next += 10'000ms / sessions;
+            std::this_thread::sleep_until(next);
+        }
+    }
+    [[nodiscard]] int beats() const { return beats_; }
+
+private:
+    postgresql_session session_;
+    int beats_ = 0;
+};
+
+/// Everything at once: one client holds ten thousand leases, a thousand sessions beat, a reaper
+/// goes on and on, and somebody acquires. Nothing may be lost.
+void measure_together(archive& full, const rows_options& options, std::int64_t from,
+                      std::int64_t upto, findings& found) {
+    rowlock::client holder{rowlock::open(full.where().url()), full.where().options()};
+    std::vector<rowlock::lease> held;
+    for (int i = 0; i < options.leases; ++i) {
+        held.push_back(holder.acquire(fmt::format("held {}", i)));
+    }
+    customer at_work{full};
+    at_work.visit_all();
+    crowd others{full};
+    std::vector<double> times;
+    reaping sum;
+    const auto reap_on = [&] {
+        const auto end = steady_clock::now() + std::chrono::duration<double>{options.seconds};
+        for (int slice = 1; steady_clock::now() < end; ++slice) {
+            full.settle_floor(from +
+                              (upto - from) * std::min(slice, options.slices) / options.slices);
+            const auto done = reap_once(full);
+            sum.rows += done.rows;
+            sum.seconds += done.seconds;
+        }
+    };
+    {
+        std::atomic<bool> over = false;
+        const std::jthread beating{[&] { others.beat_until(over); }};
+        try {
+            beside(reap_on, [&] { times.push_back(at_work.acquire_us()); });
+        } catch (...) {
+            over = true;
+            throw;
+        }
+        over = true;
+    }
+    const auto lost = std::ranges::count_if(held, [](const auto& each) { return !each.held(); });
+    const auto stats = holder.stats();
+    found.note(fmt::format(
+        "all at once, {:.0f} s: {} leases of one client, {} lost, {} of its heartbeats failed; {} "
+        "heartbeats of {} sessions; {} rows reaped; {} acquires, p50 {:.1f} µs, p99 {:.1f} µs",
+        sum.seconds, held.size(), lost, stats.heartbeat_failures, others.beats(), sessions,
+        sum.rows, times.size(), quantile(times, 0.5), quantile(times, 0.99)));
+    if (lost != 0) throw std::runtime_error{"rowlock: leases were lost"};
+}
+
+void measure_reaper(archive& full, std::int64_t upto, findings& found) {
     const auto before = full.count();
-    reaping_limit limit{.rows = INT64_MAX};
-    limit.until = steady_clock::now() +
-                  std::chrono::milliseconds{static_cast<long>(options.reap_seconds * 1000)};
-    const double seconds = reap_some(full, limit);
-    const auto gone = before - full.count();
-    found.note(fmt::format("reaped alone: {} of {} rows in {:.1f} s", gone, before, seconds));
+    full.settle_floor(upto);
+    const auto done = reap_once(full);
+    found.note(
+        fmt::format("reaped alone: {} of {} rows in {:.1f} s", done.rows, before, done.seconds));
     found.add({.id = "T7/reaped-per-second",
-               .ours = static_cast<double>(gone) / seconds,
+               .ours = static_cast<double>(done.rows) / done.seconds,
                .unit = "rows/s",
                .side = wanted::at_least,
                .target = 50'000});
@@ -266,14 +309,16 @@ void measure_reaper(archive& full, const rows_options& options, findings& found)
 
 void measure(const program_options& common, rows_options options, findings& found) {
     if (options.rounds == 0) options.rounds = common.quick ? 7 : 21;
-    if (options.reap_seconds == 0) options.reap_seconds = common.quick ? 10 : 60;
+    if (options.seconds == 0) options.seconds = common.quick ? 5 : 30;
+    if (options.slices == 0) options.slices = common.quick ? 3 : 10;
     const std::string url = need(postgresql_url(), "PostgreSQL");
     archive full{url};
     archive empty{url};
     measure_acquire(full, empty, options, found);
-    full.settle_floor();
-    measure_politeness(full, options, found);
-    measure_reaper(full, options, found);
+    const std::int64_t tenth = options.rows / 10;
+    measure_politeness(full, options, 4 * tenth, found);
+    measure_together(full, options, 4 * tenth, 6 * tenth, found);
+    measure_reaper(full, options.rows, found);
 }
 
 void add_options(CLI::App& app, rows_options& options) {
@@ -281,8 +326,13 @@ void add_options(CLI::App& app, rows_options& options) {
         ->check(CLI::Range(1'000, 100'000'000))
         ->capture_default_str();
     app.add_option("--rounds", options.rounds, "How many")->check(CLI::Range(1, 1000));
-    app.add_option("--reap-seconds", options.reap_seconds, "How long the reaper may take")
+    app.add_option("--slices", options.slices, "In how many the reaper's rows are reaped")
+        ->check(CLI::Range(1, 1000));
+    app.add_option("--seconds", options.seconds, "How long everything goes on at once")
         ->check(CLI::Range(0.1, 3600.0));
+    app.add_option("--leases", options.leases, "Held by one client while everything goes on")
+        ->check(CLI::Range(1, 100'000))
+        ->capture_default_str();
 }
 
 }  // namespace

@@ -1,15 +1,18 @@
 // How large PostgreSQL's table of leases and its index become under many acquires and releases: on
-// one name, and on many.
+// one name, on many, and on names that come and go.
 #include "common/measure.hpp"
 #include "common/ours.hpp"
 #include "common/postgresql.hpp"
 #include "common/program.hpp"
 #include "common/tables.hpp"
 #include <rowlock/open.hpp>
+#include <rowlock/reaper.hpp>
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <chrono>
 #include <exception>
 #include <stdexcept>
 #include <thread>
@@ -21,6 +24,8 @@ struct size_options {
     int pairs = 0;
     int names = 10'000;
     int threads = 8;
+    int new_names = 300'000;
+    int turns = -1;
 };
 
 struct sizes {
@@ -28,6 +33,7 @@ struct sizes {
     std::int64_t index = 0;
     std::int64_t dead_rows = 0;
     std::int64_t vacuums = 0;
+    double hot = 0;  // share of the updates that touched no index
 };
 
 sizes sizes_of(postgresql_session& session, const std::string& table) {
@@ -37,7 +43,9 @@ sizes sizes_of(postgresql_session& session, const std::string& table) {
     };
     return {session.integer_of(fmt::format("select pg_table_size('{}')", table)),
             session.integer_of(fmt::format("select pg_indexes_size('{}')", table)),
-            of_statistics("n_dead_tup"), of_statistics("autovacuum_count")};
+            of_statistics("n_dead_tup"), of_statistics("autovacuum_count"),
+            static_cast<double>(of_statistics("n_tup_hot_upd")) /
+                static_cast<double>(std::max<std::int64_t>(of_statistics("n_tup_upd"), 1))};
 }
 
 /// Every thread has names of its own and goes round them.
@@ -75,29 +83,70 @@ void run_pairs(const contestant& who, int pairs) {
     }
 }
 
+void report(const sizes& seen, int pairs, int names, double us, findings& found) {
+    found.note(fmt::format(
+        "{:>7} pairs on {} names in {:.0f} s: table {} KiB, index {} KiB, {} dead rows, "
+        "{} autovacuums, {:.1f} % of the updates touched no index",
+        pairs, names, us / 1e6, seen.table / 1024, seen.index / 1024, seen.dead_rows, seen.vacuums,
+        seen.hot * 100));
+}
+
+/// Also on the way there: what grows without end would go on growing.
 void measure_size(int names, int threads, int pairs, findings& found) {
     const tables where{need(postgresql_url(), "PostgreSQL")};
     postgresql_session session{where.url()};
     double us = 0;
-    {
-        // With its connections the server's processes end, and report what they counted.
-        const auto locks =
-            std::make_shared<rowlock::client>(rowlock::open(where.url()), where.options());
-        const auto who = line_up("rowlock", threads, [&](int i) {
-            return std::make_unique<rounds_of_names>(locks, i, threads, names);
-        });
-        us = duration_us([&] { run_pairs(who, pairs); });
+    int done = 0;
+    for (const int part : {100, 10, 4, 2, 1}) {
+        const int more = pairs / part - done;
+        if (more == 0) continue;
+        done += more;
+        {
+            // With its connections the server's processes end, and report what they counted.
+            const auto locks =
+                std::make_shared<rowlock::client>(rowlock::open(where.url()), where.options());
+            const auto who = line_up("rowlock", threads, [&](int i) {
+                return std::make_unique<rounds_of_names>(locks, i, threads, names);
+            });
+            us += duration_us([&] { run_pairs(who, more); });
+        }
+        report(sizes_of(session, where.prefix() + "lease"), done, names, us, found);
     }
-    const auto seen = sizes_of(session, where.prefix() + "lease");
-    found.note(
-        fmt::format("{} pairs on {} names in {:.0f} s: table {} KiB, index {} KiB, {} dead "
-                    "rows, {} autovacuums",
-                    pairs, names, us / 1e6, seen.table / 1024, seen.index / 1024, seen.dead_rows,
-                    seen.vacuums));
+}
+
+/// Names that are used once and never again: they come, a reaper deletes them, autovacuum clears
+/// up, others come.
+void measure_turnover(const size_options& options, findings& found) {
+    const tables where{need(postgresql_url(), "PostgreSQL")};
+    postgresql_session session{where.url()};
+    const std::string table = where.prefix() + "lease";
+    const rowlock::reaper_options reaping{.prefix = where.prefix()};
+    for (int turn = 0; turn < options.turns; ++turn) {
+        session.query(
+            fmt::format("insert into {} (name, token, changed_at) select md5('{} ' || i), i, "
+                        "clock_timestamp() - interval '2 days' from generate_series(1, {}) i",
+                        table, turn, options.new_names));
+        // As if the floor had been raised some minutes ago.
+        session.query(fmt::format("update {}token_floor set floor = {}, settled = {}",
+                                  where.prefix(), options.new_names, options.new_names));
+        const auto gone = rowlock::reap(rowlock::open(where.url()), reaping).leases_deleted;
+        const auto end = std::chrono::steady_clock::now() + std::chrono::minutes{2};
+        auto seen = sizes_of(session, table);
+        do {  // it comes by once a minute
+            std::this_thread::sleep_for(std::chrono::seconds{1});
+            seen = sizes_of(session, table);
+        } while (seen.dead_rows > options.new_names / 10 && std::chrono::steady_clock::now() < end);
+        found.note(fmt::format(
+            "{} new names, {} of them reaped, {}: table {} KiB, index {} KiB, {} autovacuums",
+            options.new_names, gone, turn == 0 ? "once" : fmt::format("{} times", turn + 1),
+            seen.table / 1024, seen.index / 1024, seen.vacuums));
+    }
 }
 
 void measure(const program_options& common, size_options options, findings& found) {
     if (options.pairs == 0) options.pairs = common.quick ? 20'000 : 1'000'000;
+    if (options.turns < 0) options.turns = common.quick ? 0 : 4;
+    measure_turnover(options, found);
     measure_size(1, 1, options.pairs, found);
     measure_size(options.names, options.threads, options.pairs, found);
 }
@@ -108,6 +157,11 @@ void add_options(CLI::App& app, size_options& options) {
     app.add_option("--names", options.names, "What `many` means")
         ->check(CLI::Range(1, 10'000'000))
         ->capture_default_str();
+    app.add_option("--new-names", options.new_names, "That come and are reaped, at a time")
+        ->check(CLI::Range(1, 10'000'000))
+        ->capture_default_str();
+    app.add_option("--turns", options.turns, "How often new ones come; 4, or none if --quick")
+        ->check(CLI::Range(0, 1000));
     app.add_option("--threads", options.threads, "Over which many names are spread")
         ->check(CLI::Range(1, 256))
         ->capture_default_str();

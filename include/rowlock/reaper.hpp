@@ -44,7 +44,8 @@ struct reap_report {
 [[nodiscard]] std::string to_string(const reap_report& report);
 
 /// One round on a connection of its own, all batches. Housekeeping: correctness never depends on
-/// it, several may run at once, and rows a holder keeps locked are skipped.
+/// it, several may run at once, and rows a holder keeps locked are skipped. It goes over the leases
+/// in pieces of some milliseconds and rests as long between them. Round trips: some for each batch.
 /// @throws error errc::invalid_options, database_unreachable, schema_outdated …
 reap_report reap(const sql::connection_source& source, const reaper_options& options = {});
 

@@ -29,7 +29,7 @@ std::size_t connection_budget(const client_options& options, sql::dialect speaks
     return static_cast<std::size_t>(wanted);
 }
 
-/// Of each kind, that the threads asking at the same moment share.
+/// Of each kind. One after the other they gather more threads than side by side, and so do more.
 constexpr std::size_t calls_at_once = 1;
 
 }  // namespace

@@ -167,6 +167,8 @@ private:
     using looks = service::gathering<look_ask, bool>;
     std::optional<strategy::attempt> acquire_together(acquisition& call, sql::deadline until);
     void acquire_for(std::span<acquires::item* const> asked);
+    void grant_all(sql::connection& db, std::span<acquires::item* const> asked, bool known,
+                   sql::deadline until);
     bool still_held(const std::string& name, sql::deadline until);
     void look_for(std::span<looks::item* const> asked);
     std::optional<strategy::release_outcome> release_together(const grant& held,

@@ -76,6 +76,7 @@ void engine::in_transaction(sql::connection& db, grant& held, const fence_option
             "this connection is to another kind of database than the lease's client: lock and data "
             "must live in one database");
     require_fenceable(held);
+    held.fenced = true;
     // The server is to give up first: its refusal leaves the connection whole, ours does not.
     constexpr auto grace = 250ms;
     const auto until = steady::now() + options.statement_deadline + grace;

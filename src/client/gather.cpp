@@ -56,23 +56,38 @@ void engine::acquire_for(std::span<acquires::item* const> asked) {
         return;
     }
     std::vector<acquires::item*> chosen;
-    std::vector<strategy::grant_request> requests;
     for (auto* each : asked) {
-        const auto& wanted = each->ask.request;
         // Of two who want the same the second asks again. A session that was opened since is
         // another's turn.
-        if (wanted.session != first.request.session ||
-            std::ranges::count(requests, wanted.name, &strategy::grant_request::name) > 0) {
-            continue;
-        }
-        chosen.push_back(each);
-        requests.push_back(wanted);
+        const auto& wanted = each->ask.request;
+        const bool twice = std::ranges::any_of(
+            chosen, [&](const auto* it) { return it->ask.request.name == wanted.name; });
+        if (!twice && wanted.session == first.request.session) chosen.push_back(each);
     }
-    const auto tokens = fast_.acquire_all(*db, requests, first.until);
-    for (std::size_t i = 0; i < chosen.size(); ++i) {
-        if (tokens[i]) {
-            chosen[i]->answer = {strategy::attempt::outcome::granted, *tokens[i], {}};
-        }
+    const auto unknown = std::partition(
+        chosen.begin(), chosen.end(), [](const auto* each) { return each->ask.known.has_value(); });
+    const auto known = static_cast<std::size_t>(unknown - chosen.begin());
+    const std::span<acquires::item* const> all{chosen};
+    // One that is known is no group, and costs the others nothing.
+    const std::size_t retaken = known > 1 ? known : 0;
+    grant_all(*db, all.first(retaken), true, first.until);
+    grant_all(*db, all.subspan(retaken), false, first.until);
+}
+
+void engine::grant_all(sql::connection& db, std::span<acquires::item* const> asked, bool known,
+                       sql::deadline until) {
+    if (asked.empty()) return;
+    std::vector<strategy::grant_request> requests;
+    std::vector<std::int64_t> freed_with;
+    for (const auto* each : asked) {
+        requests.push_back(each->ask.request);
+        if (known) freed_with.push_back(*each->ask.known);
+    }
+    const auto tokens = known ? fast_.retake_all(db, requests, freed_with, until)
+                              : fast_.acquire_all(db, requests, until);
+    for (std::size_t i = 0; i < asked.size(); ++i) {
+        if (!tokens[i]) continue;
+        asked[i]->answer = {strategy::attempt::outcome::granted, *tokens[i], {}};
     }
 }
 

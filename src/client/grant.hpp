@@ -54,7 +54,8 @@ struct grant {
     fencing_token token;
     std::int64_t grant_id = 0;
     std::int64_t session_id = 0;
-    bool queued = false;  ///< got by standing in line: others may stand there still
+    bool queued = false;              ///< got by standing in line: others may stand there still
+    std::atomic<bool> fenced{false};  ///< a transaction of the caller's may have its row
     std::shared_ptr<trust_window> session_trust;
     nanoseconds deadline =
         service::alarm::never;  ///< the lease's own, on our clock, margin taken off

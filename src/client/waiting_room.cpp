@@ -13,8 +13,10 @@ namespace {
 
 using namespace std::chrono_literals;
 
-/// A release costs its caller nothing for this: the looks of one moment share a statement.
+/// A release costs its caller nothing for this: the looks of one moment share a statement. Where
+/// the release has looked as well there is hardly ever anything left to be found.
 constexpr nanoseconds together = 1ms;
+constexpr nanoseconds together_again = 10ms;
 /// Of a place in a line that moves.
 constexpr nanoseconds first_look = 250ms;
 
@@ -132,7 +134,8 @@ void waiting_room::handed_over(const strategy::handed_over& next) {
 
 void waiting_room::look(std::string_view name) {
     const guard lock{mutex_};
-    const nanoseconds at = now() + together;
+    const bool again = engine_.source_.speaks() == sql::dialect::postgresql;
+    const nanoseconds at = now() + (again ? together_again : together);
     // Most often somebody has just released another name.
     const bool poked =
         std::ranges::any_of(looks_, [&](const auto& each) { return each.second.at <= at; });

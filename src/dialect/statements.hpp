@@ -33,7 +33,7 @@ struct statements {
     std::optional<sql::statement> release_durably;     ///< where `release` is asynchronous
     // strategy/fast_protocol.hpp
     sql::statement retake;
-    std::optional<sql::statement> acquire_all, probe_held;  ///< PostgreSQL
+    std::optional<sql::statement> acquire_all, retake_all, probe_held;  ///< PostgreSQL
     std::optional<sql::statement> probe_all, release_all;   ///< not SQLite
     std::optional<sql::statement> take_all, insert_all, lock_all, take_locked,
         release_locked;  ///< MySQL
@@ -58,10 +58,15 @@ struct statements {
 
     // Housekeeping. MySQL looks for candidates and changes them by primary key; the others change a
     // batch in one statement.
-    sql::statement reap_sessions, settle_floor, idle_leases, raise_floor;
-    std::optional<sql::statement> reap_leases, reap_waiters, reap_ended_sessions, delete_leases;
+    sql::statement reap_sessions, settle_floor, idle_leases, raise_floor, ended_sessions,
+        ended_holders;
+    std::optional<sql::statement> delete_ended_sessions;  ///< PostgreSQL
+    std::optional<sql::statement> delete_ended_session;   ///< the others, one by one
+    std::optional<sql::statement> reap_leases, reap_waiters, delete_leases;
+    std::optional<sql::statement> lease_pages;  ///< PostgreSQL: what those two go over
+    std::optional<sql::statement> next_name;    ///< SQLite: the same
     std::optional<sql::statement> orphans, free_orphan, dead_waiters, delete_waiter,
-        unreferenced_sessions, delete_ended_session, deletable_leases, delete_lease;
+        deletable_leases, delete_lease;
 
     /// Settings of a connection of our own; only PostgreSQL has them as a statement.
     std::optional<sql::statement> session_setup;

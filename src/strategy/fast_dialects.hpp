@@ -79,6 +79,13 @@ std::vector<std::optional<std::int64_t>> acquire_all(sql::connection& db,
                                                      const dialect::statements& sql,
                                                      std::span<const grant_request> requests,
                                                      sql::deadline until);
+/// @param known the token each was freed with: its next is that + 1
+std::vector<std::optional<std::int64_t>> retake_all(sql::connection& db,
+                                                    const dialect::statements& sql,
+                                                    std::span<const grant_request> requests,
+                                                    std::span<const std::int64_t> known,
+                                                    sql::deadline until);
+/// Waits for a row that a fenced transaction has.
 std::vector<bool> release_all(sql::connection& db, const dialect::statements& sql,
                               std::int64_t session, std::span<const granted_name> grants,
                               sql::deadline until);

@@ -14,31 +14,66 @@ bool retake(sql::connection& db, const dialect::statements& sql, const grant_req
                .affected() > 0;
 }
 
+namespace {
+
+/// The parameters that several grants have in common with one.
+struct request_arrays {
+    explicit request_arrays(std::span<const grant_request> requests) {
+        for (const auto& each : requests) {
+            names.add(each.name);
+            ids.add(each.grant_id);
+            threads.add_or_null(each.thread);
+            notes.add_or_null(each.note);
+            deadlines.add(each.deadline_us);
+        }
+    }
+    array_text names{}, ids{}, threads{}, notes{}, deadlines{};
+};
+
+std::optional<std::size_t> place_of(std::span<const grant_request> requests,
+                                    std::int64_t grant_id) {
+    const auto found = std::ranges::find(requests, grant_id, &grant_request::grant_id);
+    if (found == requests.end()) return std::nullopt;
+    return static_cast<std::size_t>(found - requests.begin());
+}
+
+}  // namespace
+
 std::vector<std::optional<std::int64_t>> acquire_all(sql::connection& db,
                                                      const dialect::statements& sql,
                                                      std::span<const grant_request> requests,
                                                      sql::deadline until) {
     std::vector<std::optional<std::int64_t>> tokens(requests.size());
     if (requests.empty()) return tokens;
-    array_text names;
-    array_text ids;
-    array_text threads;
-    array_text notes;
-    array_text deadlines;
-    for (const auto& each : requests) {
-        names.add(each.name);
-        ids.add(each.grant_id);
-        threads.add_or_null(each.thread);
-        notes.add_or_null(each.note);
-        deadlines.add(each.deadline_us);
-    }
-    const auto rows = run(db, *sql.acquire_all, until, requests.front().session, names.close(),
-                          ids.close(), threads.close(), notes.close(), deadlines.close());
+    request_arrays all{requests};
+    const auto rows =
+        run(db, *sql.acquire_all, until, requests.front().session, all.names.close(),
+            all.ids.close(), all.threads.close(), all.notes.close(), all.deadlines.close());
     for (std::size_t row = 0; row < rows.rows(); ++row) {
-        const auto found =
-            std::ranges::find(requests, rows.integer(row, 0), &grant_request::grant_id);
-        if (found == requests.end()) continue;
-        tokens[static_cast<std::size_t>(found - requests.begin())] = rows.integer(row, 1);
+        if (const auto at = place_of(requests, rows.integer(row, 0))) {
+            tokens[*at] = rows.integer(row, 1);
+        }
+    }
+    return tokens;
+}
+
+std::vector<std::optional<std::int64_t>> retake_all(sql::connection& db,
+                                                    const dialect::statements& sql,
+                                                    std::span<const grant_request> requests,
+                                                    std::span<const std::int64_t> known,
+                                                    sql::deadline until) {
+    std::vector<std::optional<std::int64_t>> tokens(requests.size());
+    if (requests.empty()) return tokens;
+    request_arrays all{requests};
+    array_text freed_with;
+    for (const auto token : known) freed_with.add(token);
+    const auto rows = run(db, *sql.retake_all, until, requests.front().session, all.names.close(),
+                          freed_with.close(), all.ids.close(), all.threads.close(),
+                          all.notes.close(), all.deadlines.close());
+    for (std::size_t row = 0; row < rows.rows(); ++row) {
+        if (const auto at = place_of(requests, rows.integer(row, 0))) {
+            tokens[*at] = known[*at] + 1;
+        }
     }
     return tokens;
 }

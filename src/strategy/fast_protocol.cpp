@@ -33,6 +33,13 @@ std::vector<std::optional<std::int64_t>> fast_protocol::acquire_all(
         db, leases_.sql(), requests, until);
 }
 
+std::vector<std::optional<std::int64_t>> fast_protocol::retake_all(
+    sql::connection& db, std::span<const grant_request> requests,
+    std::span<const std::int64_t> known, sql::deadline until) const {
+    if (db.speaks() != sql::dialect::postgresql) return acquire_all(db, requests, until);
+    return on_postgresql::retake_all(db, leases_.sql(), requests, known, until);
+}
+
 std::vector<bool> fast_protocol::release_all(sql::connection& db, std::int64_t session,
                                              std::span<const granted_name> grants,
                                              sql::deadline until) const {

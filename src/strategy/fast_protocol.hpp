@@ -31,8 +31,14 @@ public:
     [[nodiscard]] std::vector<std::optional<std::int64_t>> acquire_all(
         sql::connection& db, std::span<const grant_request> requests, sql::deadline until) const;
 
+    /// The same of leases that this client freed with the tokens `known`: on PostgreSQL for less.
+    [[nodiscard]] std::vector<std::optional<std::int64_t>> retake_all(
+        sql::connection& db, std::span<const grant_request> requests,
+        std::span<const std::int64_t> known, sql::deadline until) const;
+
     /// Frees leases of one session, for which nobody waits, by one commit; which of them were
-    /// freed. As acquire_all. Look for waiters afterwards: a ticket may have been committed
+    /// freed. As acquire_all, of leases that were never fenced: PostgreSQL waits for a row that a
+    /// fenced transaction has. Look for waiters afterwards: a ticket may have been committed
     /// meanwhile.
     [[nodiscard]] std::vector<bool> release_all(sql::connection& db, std::int64_t session,
                                                 std::span<const granted_name> grants,

@@ -1,11 +1,17 @@
 #include "strategy/reaping.hpp"
 
 #include "strategy/lease_protocol.hpp"
+#include "strategy/lease_walk.hpp"
 #include "strategy/queue_protocol.hpp"
 #include "strategy/transaction_scope.hpp"
 #include <rowlock/error.hpp>
 
+#include <algorithm>
 #include <array>
+#include <optional>
+#include <span>
+#include <unordered_set>
+#include <vector>
 
 namespace rowlock::strategy {
 namespace {
@@ -16,12 +22,23 @@ std::int64_t in_microseconds(std::chrono::milliseconds time) {
     return std::chrono::microseconds{time}.count();
 }
 
+/// For one statement. The server gives up at the deadline, and says so; without an answer a second
+/// later the connection is of no more use.
+std::chrono::milliseconds patience(const reaper_options& options) {
+    return options.statement_deadline + std::chrono::seconds{1};
+}
+
 /// The statements of one round, each with its own deadline.
 class round {
 public:
     round(sql::connection& db, const lease_protocol& leases, const reaper_options& options,
           const std::stop_token& stop)
-        : db_{db}, sql_{leases.sql()}, queue_{leases}, options_{options}, stop_{stop} {}
+        : db_{db},
+          sql_{leases.sql()},
+          queue_{leases},
+          options_{options},
+          stop_{stop},
+          walk_{db, sql_, {options.batch, patience(options)}, stop} {}
 
     reap_report run() {
         report_.sessions_ended = batches(sql_.reap_sessions, value{options_.batch});
@@ -42,7 +59,7 @@ private:
     }
 
     [[nodiscard]] sql::deadline until() const {
-        return std::chrono::steady_clock::now() + options_.statement_deadline;
+        return std::chrono::steady_clock::now() + patience(options_);
     }
 
     /// Repeats a bounded statement until it finds less than a batch.
@@ -61,12 +78,65 @@ private:
     void delete_idle_leases() {
         const std::int64_t retention = in_microseconds(options_.retention);
         execute(sql_.settle_floor, in_microseconds(options_.grace));
-        report_.leases_deleted =
-            sql_.delete_leases ? batches(*sql_.delete_leases, value{options_.batch}, retention)
-                               : delete_idle_by_key(retention);
-        const auto idle = execute(sql_.idle_leases, retention);
-        report_.leases_pending = idle.integer(0, 0);
-        if (report_.leases_pending > 0) execute(sql_.raise_floor, idle.integer(0, 1));
+        report_.leases_deleted = delete_under_floor(retention);
+        if (stop_.stop_requested()) return;
+        const auto greatest = count_pending(retention);
+        if (report_.leases_pending > 0) execute(sql_.raise_floor, greatest);
+    }
+
+    std::int64_t delete_under_floor(std::int64_t retention) {
+        if (!sql_.delete_leases) return delete_idle_by_key(retention);
+        return walk(*sql_.delete_leases, value{retention});
+    }
+
+    /// Returns their greatest token.
+    std::int64_t count_pending(std::int64_t retention) {
+        std::int64_t greatest = 0;
+        const auto add = [&](const sql::result& idle) {
+            report_.leases_pending += idle.integer(0, 0);
+            greatest = std::max(greatest, idle.integer(0, 1));
+        };
+        read_all(sql_.idle_leases, add, retention);
+        return greatest;
+    }
+
+    /// Runs a statement that only reads over all pieces of the table of leases, or where there are
+    /// none over all of it.
+    template <typename Add, typename... Values>
+    void read_all(const sql::statement& what, const Add& add, const Values&... values) {
+        if (sql_.lease_pages) {
+            walk_.over_pages([&](const lease_walk::pages& in) -> std::optional<lease_walk::place> {
+                add(execute(what, values..., in.page, in.past));
+                return std::nullopt;
+            });
+        } else if (sql_.next_name) {
+            walk_.over_names([&](const std::string& after, const value& upto) {
+                add(execute(what, values..., after, upto));
+            });
+        } else {
+            add(execute(what, values...));
+        }
+    }
+
+    /// Runs a statement that writes over all pieces of the table of leases. Returns how many rows
+    /// it changed.
+    template <typename... Values>
+    std::int64_t walk(const sql::statement& what, const Values&... values) {
+        std::int64_t total = 0;
+        if (sql_.lease_pages) {
+            walk_.over_pages([&](const lease_walk::pages& in) -> std::optional<lease_walk::place> {
+                const auto done =
+                    execute(what, options_.batch, values..., in.page, in.row, in.past);
+                total += done.integer(0, 0);
+                if (done.is_null(0, 1)) return std::nullopt;
+                return lease_walk::place{done.integer(0, 1), done.integer(0, 2)};
+            });
+        } else {
+            walk_.over_names([&](const std::string& after, const value& upto) {
+                total += execute(what, values..., after, upto).affected();
+            });
+        }
+        return total;
     }
 
     /// Whoever ends a session or releases looks for waiters himself. If he died before he could,
@@ -85,18 +155,23 @@ private:
     }
 
     bool serve(const std::string& name) {
+        // If not now then in another round, or a waiter does it.
+        return unless_locked([&] { return queue_.grant_next(db_, name, until()).has_value(); });
+    }
+
+    /// Nothing, for a row that somebody keeps locked, or as a deadlock's victim.
+    template <typename Action>
+    static auto unless_locked(const Action& action) -> decltype(action()) {
         try {
-            return queue_.grant_next(db_, name, until()).has_value();
+            return action();
         } catch (const error& failure) {
-            // A row that somebody keeps locked, or a deadlock's victim: next round, or a waiter.
             if (failure.kind() != errc::timed_out && failure.kind() != errc::deadlock) throw;
-            return false;
+            return {};
         }
     }
 
     std::int64_t free_leases() {
-        return sql_.reap_leases ? batches(*sql_.reap_leases, value{options_.batch})
-                                : free_orphans();
+        return sql_.reap_leases ? walk(*sql_.reap_leases) : free_orphans();
     }
 
     std::int64_t remove_waiters() {
@@ -104,9 +179,56 @@ private:
                                  : delete_dead_waiters();
     }
 
+    /// In this order: nothing new names a session that was ended before the leases were looked at.
     std::int64_t delete_sessions() {
-        return sql_.reap_ended_sessions ? batches(*sql_.reap_ended_sessions, value{options_.batch})
-                                        : delete_unreferenced_sessions();
+        auto ids = ended_sessions();
+        if (ids.empty()) return 0;
+        const auto holders = ended_holders();
+        std::erase_if(ids, [&](std::int64_t id) { return holders.contains(id); });
+        std::int64_t removed = 0;
+        for (std::span<const std::int64_t> rest{ids}; !rest.empty() && !stop_.stop_requested();) {
+            const auto count = std::min(rest.size(), static_cast<std::size_t>(options_.batch));
+            removed += delete_ended(rest.first(count));
+            rest = rest.subspan(count);
+        }
+        return removed;
+    }
+
+    std::vector<std::int64_t> ended_sessions() {
+        constexpr std::size_t at_once = 10'000;  // is only read
+        std::vector<std::int64_t> ids;
+        for (;;) {
+            const std::int64_t after = ids.empty() ? 0 : ids.back();
+            const auto found = execute(sql_.ended_sessions, after, at_once);
+            for (std::size_t row = 0; row < found.rows(); ++row) {
+                ids.push_back(found.integer(row, 0));
+            }
+            if (found.rows() < at_once || stop_.stop_requested()) return ids;
+        }
+    }
+
+    /// Those of them that a lease names: its row was locked a moment ago.
+    std::unordered_set<std::int64_t> ended_holders() {
+        std::unordered_set<std::int64_t> ids;
+        const auto add = [&](const sql::result& found) {
+            for (std::size_t row = 0; row < found.rows(); ++row) ids.insert(found.integer(row, 0));
+        };
+        read_all(sql_.ended_holders, add);
+        return ids;
+    }
+
+    /// By an array where there are arrays.
+    std::int64_t delete_ended(std::span<const std::int64_t> ids) {
+        if (sql_.delete_ended_sessions) {
+            std::string list;
+            for (const auto id : ids) list += (list.empty() ? "{" : ",") + std::to_string(id);
+            return execute(*sql_.delete_ended_sessions, list + "}").affected();
+        }
+        std::int64_t removed = 0;
+        transaction_scope transaction{db_, until()};
+        for (const auto id : ids) removed += execute(*sql_.delete_ended_session, id).affected();
+        transaction.commit(until());
+        return removed;
     }
 
     // MySQL: candidates by a plain read, changes by primary key with compare-and-set. A DELETE or
@@ -119,9 +241,11 @@ private:
             const auto found = execute(*sql_.orphans, after, options_.batch);
             for (std::size_t row = 0; row < found.rows() && !stop_.stop_requested(); ++row) {
                 after = found.text(row, 0);
-                freed +=
-                    execute(*sql_.free_orphan, after, found.integer(row, 1), found.integer(row, 2))
+                freed += unless_locked([&] {
+                    return execute(*sql_.free_orphan, after, found.integer(row, 1),
+                                   found.integer(row, 2))
                         .affected();
+                });
             }
             if (is_last(found)) return freed;
         }
@@ -133,19 +257,6 @@ private:
             const auto found = execute(*sql_.dead_waiters, options_.batch);
             for (std::size_t row = 0; row < found.rows() && !stop_.stop_requested(); ++row) {
                 removed += execute(*sql_.delete_waiter, found.integer(row, 0)).affected();
-            }
-            if (is_last(found)) return removed;
-        }
-    }
-
-    std::int64_t delete_unreferenced_sessions() {
-        std::int64_t removed = 0;
-        std::int64_t after = 0;
-        for (;;) {
-            const auto found = execute(*sql_.unreferenced_sessions, after, options_.batch);
-            for (std::size_t row = 0; row < found.rows() && !stop_.stop_requested(); ++row) {
-                after = found.integer(row, 0);
-                removed += execute(*sql_.delete_ended_session, after).affected();
             }
             if (is_last(found)) return removed;
         }
@@ -179,6 +290,7 @@ private:
     const queue_protocol queue_;
     const reaper_options& options_;
     const std::stop_token& stop_;
+    const lease_walk walk_;
     reap_report report_;
 };
 

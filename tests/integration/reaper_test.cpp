@@ -1,20 +1,30 @@
 // Housekeeping: what it removes, what it must leave, and that no token ever comes again.
 
+#include "strategy/reaping.hpp"
+#include "support/blocked.hpp"
+#include "support/failure.hpp"
 #include "support/interception.hpp"
 #include "support/lock_database.hpp"
 #include <rowlock/rowlock.hpp>
 
 #include <doctest/doctest.h>
 
+#include <array>
+#include <functional>
 #include <future>
 #include <map>
+#include <memory>
+#include <optional>
 #include <string>
 #include <thread>
+#include <utility>
+#include <vector>
 
 using namespace rowlock;
 using namespace std::chrono_literals;
 using strategy::attempt;
 using support::eventually;
+using support::kind_of;
 using support::soon;
 
 namespace {
@@ -33,6 +43,84 @@ reap_report reap_an_hour_later(support::lock_database& database) {
     age(database, "lease", "changed_at", 3601);
     age(database, "token_floor", "raised_at", 601);
     return reap(database.source(), database.reaping(1h, 10min));
+}
+
+/// So many rows that were given back two hours ago, and a floor over them that has settled: the
+/// next round deletes them. `name` makes a name of a number.
+template <typename Name>
+void add_reapable(support::lock_database& database, int rows, Name name) {
+    const std::string then = database.speaks() == sql::dialect::postgresql
+                                 ? "clock_timestamp() - interval '2 hours'"
+                                 : "0";
+    std::string values;
+    for (int i = 0; i < rows; ++i) {
+        values += (i == 0 ? "('" : ", ('") + std::string{name(i)} + "', " + std::to_string(i + 1) +
+                  ", " + then + ")";
+    }
+    database.run("insert into rowlock_lease (name, token, changed_at) values " + values);
+    database.run("update rowlock_token_floor set floor = 1000, settled = 1000");
+}
+
+std::string numbered(int i) {
+    return "job " + std::to_string(1000 + i);
+}
+
+std::int64_t rows_of(support::lock_database& database) {
+    return database.number("select count(*) from rowlock_lease");
+}
+
+/// PostgreSQL's deletion by hand, on a connection and in a transaction of the test's own.
+class deletion {
+public:
+    explicit deletion(support::lock_database& database)
+        : protocol_{database.protocol()}, db_{database.connect()} {}
+
+    /// With this text instead of the statement's own.
+    void replace(const std::string& part, const std::string& by) {
+        auto text = statement_.text();
+        const auto at = text.find(part);
+        REQUIRE(at != std::string::npos);
+        statement_ = sql::statement{text.replace(at, part.size(), by)};
+    }
+    /// Every row that may go, at most `batch`.
+    std::int64_t run(std::int64_t batch = 1000) {
+        constexpr std::int64_t an_hour = 3'600'000'000;
+        const std::array<sql::value, 5> all{sql::value{batch}, sql::value{an_hour}, sql::value{0},
+                                            sql::value{0}, sql::value{1000}};
+        return db_->execute(statement_, all, soon()).integer(0, 0);
+    }
+    void query(const std::string& text) { db_->query(text, soon()); }
+    [[nodiscard]] sql::connection& db() { return *db_; }
+
+private:
+    strategy::lease_protocol protocol_;
+    std::unique_ptr<sql::connection> db_;
+    sql::statement statement_{protocol_.sql().delete_leases.value()};
+};
+
+/// Between what a deletion has seen and the locking of the rows it found, "late" is acquired. Tells
+/// whether its row is still there.
+bool survives(support::lock_database& database, deletion& reaper) {
+    // It stops at the first row it looks at, for as long as somebody has the advisory lock.
+    reaper.replace(
+        "where l.ctid >",
+        "where (select pg_advisory_xact_lock_shared(20261121)) is not null and l.ctid >");
+    add_reapable(database, 3, numbered);
+    database.run("update rowlock_lease set name = 'late' where name = 'job 1001'");
+    client locks{database.source(), database.options()};
+
+    database.run("select pg_advisory_lock(20261121)");
+    auto deleted = std::async(std::launch::async, [&] { return reaper.run(); });
+    REQUIRE(eventually([&] {
+        return database.number(
+                   "select count(*) from pg_locks where locktype = 'advisory' "
+                   "and objid = 20261121 and not granted") == 1;
+    }));
+    const auto lease = locks.acquire("late");
+    CHECK(lease.token().value() > 1000);
+    database.run("select pg_advisory_unlock(20261121)");
+    CHECK(deleted.get() >= 2);
+    return database.number("select count(*) from rowlock_lease where name = 'late'") == 1;
 }
 
 }  // namespace
@@ -215,6 +303,285 @@ TEST_CASE("several reapers, takers and releases at once: no deadlock, no smaller
         for (auto& reaper : reapers) CHECK_NOTHROW(reaper.get());
         CHECK(deleted > 0);
     }
+}
+
+// --- while others use the rows
+
+TEST_CASE("a lease that is acquired between the reaper's look and its deletion stays") {
+    support::lock_database database{support::backend::postgresql};
+    if (!database.there()) return;
+    deletion reaper{database};
+    CHECK(survives(database, reaper));
+    CHECK(rows_of(database) == 1);
+}
+
+TEST_CASE("control: without the look at the locked row the reaper deletes a lease that is held") {
+    support::lock_database database{support::backend::postgresql};
+    if (!database.there()) return;
+    deletion reaper{database};
+    reaper.replace("for update of l skip locked", "");
+    reaper.replace("select l.ctid as place", "select l.ctid as place, l.name");
+    reaper.replace("l.ctid = any (array(select k.place from k))",
+                   "l.name in (select k.name from k)");
+    CHECK_FALSE(survives(database, reaper));
+}
+
+TEST_CASE("MariaDB: a lease that is acquired between the reaper's look and its deletion stays") {
+    support::lock_database database{support::backend::mariadb};
+    if (!database.there()) return;
+    add_reapable(database, 3, numbered);
+    client locks{database.source(), database.options()};
+    std::optional<lease> late;
+    support::interception between;
+    between.after([&](std::string_view name) {
+        if (name == "deletable_leases" && !late) late = locks.acquire("job 1001");
+    });
+    const auto report = reap(between.wrap(database.source()), database.reaping(1h, 10min));
+    REQUIRE(late);
+    CHECK(report.leases_deleted == 2);
+    CHECK(late->held());
+    CHECK(database.number("select count(*) from rowlock_lease where name = 'job 1001'") == 1);
+    // Control: by its name alone it would have gone.
+    CHECK(database.run("delete from rowlock_lease where name = 'job 1001'").affected() == 1);
+}
+
+TEST_CASE("an acquire that meets a row on its way out waits for the commit and goes on above it") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
+        const auto reaper = database.connect();
+        const auto remove = [&] {
+            if (database.speaks() == sql::dialect::mysql) {
+                reaper->query("delete from " + database.prefix() + "lease", soon());
+                return;
+            }
+            constexpr std::int64_t an_hour = 3'600'000'000;
+            const std::array<sql::value, 5> all{sql::value{1000}, sql::value{an_hour},
+                                                sql::value{0}, sql::value{0}, sql::value{1000}};
+            const auto protocol = database.protocol();
+            CHECK(reaper->execute(*protocol.sql().delete_leases, all, soon()).integer(0, 0) == 3);
+        };
+        client locks{database.source(), database.options()};
+        for (const std::string end : {"commit", "rollback"}) {
+            CAPTURE(end);
+            database.run("delete from rowlock_lease");
+            add_reapable(database, 3, numbered);
+            reaper->query("begin", soon());
+            remove();
+            auto taken = std::async(std::launch::async,
+                                    [&] { return locks.acquire("job 1001").token().value(); });
+            REQUIRE(support::somebody_waits_for_a_row(database));
+            reaper->query(end, soon());
+            CHECK(taken.get() > 1000);  // the floor
+        }
+    }
+}
+
+TEST_CASE("two reapers at once: neither waits, each takes what the other leaves") {
+    support::lock_database database{support::backend::postgresql};
+    if (!database.there()) return;
+    add_reapable(database, 10, numbered);
+    deletion first{database};
+    first.query("begin");
+    CHECK(first.run(4) == 4);  // and has not committed
+
+    const auto second = reap(database.source(), database.reaping(1h, 10min));
+    CHECK(second.leases_deleted == 6);
+    CHECK(rows_of(database) == 4);  // as long as the first may still roll back
+    SUBCASE("the first commits") {
+        first.query("commit");
+        CHECK(rows_of(database) == 0);
+    }
+    SUBCASE("the first dies: another round has them") {
+        first.query("rollback");
+        CHECK(reap(database.source(), database.reaping(1h, 10min)).leases_deleted == 4);
+        CHECK(rows_of(database) == 0);
+    }
+}
+
+TEST_CASE("control: a reaper that does not skip locked rows waits for the other") {
+    support::lock_database database{support::backend::postgresql};
+    if (!database.there()) return;
+    add_reapable(database, 10, numbered);
+    deletion first{database};
+    first.query("begin");
+    CHECK(first.run(4) == 4);
+    deletion second{database};
+    second.replace(" skip locked", "");
+    auto waiting = std::async(std::launch::async, [&] { return second.run(); });
+    CHECK(support::somebody_waits_for_a_row(database));
+    first.query("commit");
+    CHECK(waiting.get() == 6);
+}
+
+TEST_CASE(
+    "a reaper that dies between two batches leaves the rest to the next, and no smaller token") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        add_reapable(database, 20, numbered);
+        auto options = database.reaping(1h, 10min);
+        options.batch = 5;
+        support::interception dying;
+        int batches = 0;
+        dying.after([&](std::string_view name) {
+            const bool a_batch = name == "delete_leases" || name == "delete_lease";
+            if (a_batch && ++batches == 2) support::interception::lose_reply();
+        });
+        CHECK(kind_of([&] { reap(dying.wrap(database.source()), options); }) ==
+              errc::outcome_unknown);
+        CHECK(rows_of(database) >= 10);
+        const auto report = reap(database.source(), options);
+        CHECK(report.leases_deleted >= 10);
+        CHECK(rows_of(database) == 0);
+        client locks{database.source(), database.options()};
+        CHECK(locks.acquire("job 1000").token().value() > 1000);
+    }
+}
+
+// --- going over the table
+
+TEST_CASE("a round deletes every idle row once, whatever lies between them") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
+        client locks{database.source(), database.options()};
+        constexpr int all = 240;  // several pages
+        // In another order on the disk than by name.
+        add_reapable(database, all, [](int i) { return numbered(i * 77 % all); });
+        // Every third is held, every sixth was not idle for long, and the last name of all stays.
+        std::vector<lease> held;
+        for (int i = 0; i < all; i += 3) {
+            held.push_back(locks.acquire(numbered(i)));
+            if (i % 6 == 0) held.pop_back();
+        }
+        auto options = database.reaping(1h, 10min);
+        for (const int batch : {1, 7, 160, 500}) {
+            CAPTURE(batch);
+            options.batch = batch;
+            const auto report = reap(database.source(), options);
+            CHECK(report.leases_deleted == all * 2 / 3);
+            CHECK(rows_of(database) == all / 3);
+            // And once more behind where the last one ended: a round begins at the start.
+            add_reapable(database, all, [](int i) { return "again " + std::to_string(i); });
+            CHECK(reap(database.source(), options).leases_deleted == all);
+            int next = 0;
+            add_reapable(database, all * 2 / 3, [&](int) {
+                if (next % 3 == 0) ++next;
+                return numbered(next++);
+            });
+        }
+        for (const auto& each : held) CHECK(each.held());
+    }
+}
+
+TEST_CASE("leases of dead sessions are freed past those that somebody keeps locked") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
+        const auto protocol = database.protocol();
+        const auto db = database.connect();
+        for (const std::int64_t session : {1, 2}) {
+            protocol.open_session(*db, {session, "owner", "host", "program", 1, 60s}, soon());
+        }
+        for (int i = 0; i < 20; ++i) {
+            const std::int64_t session = i == 7 ? 1 : 2;
+            protocol.acquire(*db, {numbered(i), session, i + 1, "", "", std::nullopt}, soon());
+        }
+        protocol.end_session(*db, 1, soon());
+        protocol.end_session(*db, 2, soon());
+        // As a fenced transaction does.
+        const auto fenced = database.connect();
+        const bool postgresql = database.speaks() == sql::dialect::postgresql;
+        const std::string shared = postgresql ? "for share" : "lock in share mode";
+        fenced->query("begin", soon());
+        fenced->query(
+            "select 1 from " + database.prefix() + "lease where name = 'job 1007' " + shared,
+            soon());
+        auto options = database.reaping(10s, 10min);
+        options.batch = 2;
+        options.statement_deadline = 1s;
+        const auto first = reap(database.source(), options);
+        CHECK(first.leases_freed == 19);
+        // A session is there as long as a lease names it.
+        CHECK(first.sessions_deleted == 1);
+        CHECK(database.number("select id from rowlock_session") == 1);
+        fenced->query("rollback", soon());
+        const auto second = reap(database.source(), options);
+        CHECK(second.leases_freed == 1);
+        CHECK(second.sessions_deleted == 1);
+    }
+}
+
+TEST_CASE("PostgreSQL: a reaper goes on behind rows that it cannot free") {
+    support::lock_database database{support::backend::postgresql};
+    if (!database.there()) return;
+    const auto protocol = database.protocol();
+    const auto db = database.connect();
+    protocol.open_session(*db, {1, "owner", "host", "program", 1, 60s}, soon());
+    for (int i = 0; i < 20; ++i) {
+        protocol.acquire(*db, {numbered(i), 1, i + 1, "", "", std::nullopt}, soon());
+    }
+    protocol.end_session(*db, 1, soon());
+    const auto fenced = database.connect();
+    fenced->query("begin", soon());
+    fenced->query("select 1 from " + database.prefix() +
+                      "lease where name in ('job 1000', 'job 1001', 'job 1007') for share",
+                  soon());
+    auto options = database.reaping(1h, 10min);
+    options.batch = 2;  // fewer than are locked
+    CHECK(reap(database.source(), options).leases_freed == 17);
+    fenced->query("rollback", soon());
+    CHECK(reap(database.source(), options).leases_freed == 3);
+}
+
+TEST_CASE("a round reads a table of leases a few times, however many batches there are") {
+    support::lock_database database{support::backend::postgresql};
+    if (!database.there()) return;
+    constexpr int rows = 4000;
+    const auto read = [&] {
+        return database.number(
+            "select seq_tup_read + coalesce(idx_tup_fetch, 0) from pg_stat_all_tables where relid "
+            "= '" +
+            database.prefix() + "lease'::regclass");
+    };
+    // What was read is told when a connection closes, soon after.
+    const auto read_by = [&](const std::function<void()>& work) {
+        add_reapable(database, rows, [](int i) { return numbered(i); });
+        database.run("update rowlock_token_floor set floor = 9999, settled = 9999");
+        const auto before = read();
+        work();
+        REQUIRE(eventually([&] { return read() > before; }));
+        std::int64_t last = -1;
+        REQUIRE(eventually([&] { return std::exchange(last, read()) == last; }));
+        return last - before;
+    };
+    auto options = database.reaping(1h, 10min);
+    options.batch = 100;
+    CHECK(read_by([&] { CHECK(reap(database.source(), options).leases_deleted == rows); }) <
+          15 * rows);
+    // Control: batches that do not know where the one before ended.
+    CHECK(read_by([&] {
+              deletion from_the_start{database};
+              while (from_the_start.run(100) > 0) {
+              }
+          }) > 20 * rows);
+}
+
+TEST_CASE("SQLite: the file is not locked for longer than a batch of rows takes") {
+    support::lock_database database{support::backend::sqlite};
+    constexpr int rows = 500;
+    add_reapable(database, rows, numbered);
+    auto options = database.reaping(1h, 10min);
+    options.batch = 50;
+    support::interception counting;
+    int deletions = 0;
+    std::int64_t left = rows;
+    counting.after([&](std::string_view name) {
+        if (name != "delete_leases") return;
+        ++deletions;
+        const auto now = rows_of(database);
+        CHECK(left - now <= 50);
+        left = now;
+    });
+    CHECK(reap(counting.wrap(database.source()), options).leases_deleted == rows);
+    CHECK(deletions <= rows / 50 + 1);
+    // The last possible name, and none.
+    add_reapable(database, 1, [](int) { return "\xf4\x8f\xbf\xbf\xf4\x8f\xbf\xbf"; });
+    CHECK(reap(database.source(), options).leases_deleted == 1);
+    CHECK(reap(database.source(), options).leases_deleted == 0);
 }
 
 TEST_CASE("a client runs a reaper of its own and reports each round") {

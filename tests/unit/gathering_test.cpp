@@ -4,12 +4,15 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <future>
 #include <mutex>
 #include <optional>
 #include <stdexcept>
 #include <string>
+#include <thread>
 #include <vector>
 
 using namespace std::chrono_literals;
@@ -115,6 +118,43 @@ TEST_CASE("as many calls are made at a time as are allowed") {
     doubling of{2};
     auto first = of.hold_up();
     CHECK(of.sums.ask(4, 1ms) == 8);
+    of.let_go.set_value();
+    CHECK(first.get() == 2);
+}
+
+TEST_CASE("those who were answered together come back together, and ask at once") {
+    doubling of;
+    auto held_up = of.hold_up();
+    std::vector<std::jthread> threads;
+    std::atomic<bool> over{false};
+    for (int i = 0; i < 3; ++i) {
+        threads.emplace_back([&] {
+            while (!over) (void)of.sums.ask(2, 20s);
+        });
+    }
+    REQUIRE(eventually([&] { return of.sums.gathered() == 3; }));
+    of.let_go.set_value();
+    (void)held_up.get();
+    const auto most = [&] {
+        const std::lock_guard lock{of.mutex};
+        return std::count(of.sizes.begin(), of.sizes.end(), 3U);
+    };
+    CHECK(eventually([&] { return most() > 100; }));
+    over = true;
+    threads.clear();
+    // Nobody else comes any more: who is alone is answered all the same, and then at once.
+    CHECK(of.sums.ask(4, 20s) == 8);
+    CHECK(of.sums.ask(5, 20s) == 10);
+    CHECK(of.sizes.back() == 1);
+}
+
+TEST_CASE("while a call hangs for longer than one's patience nobody waits for it") {
+    doubling of;
+    auto first = of.hold_up();
+    std::this_thread::sleep_for(10ms);
+    const auto start = std::chrono::steady_clock::now();
+    for (int i = 0; i < 1'000; ++i) REQUIRE(of.sums.ask(3, 5ms) == std::nullopt);
+    CHECK(std::chrono::steady_clock::now() - start < 5s);
     of.let_go.set_value();
     CHECK(first.get() == 2);
 }

@@ -132,3 +132,10 @@ was as materialized (
                                                         and $5::bigint * interval '1 ms'
                     then was.lock_timeout else $5::bigint::text end, true)
            from was)
+
+-- fragment last_of_k
+-- Where the last of the rows k lies, page and row in it, if k is a whole batch of $1; else NULL.
+(select case when count(*) = $1::bigint
+             then ((array_agg(k.place order by k.place desc))[1]::text::point)[0]::bigint end from k),
+(select case when count(*) = $1::bigint
+             then ((array_agg(k.place order by k.place desc))[1]::text::point)[1]::bigint end from k)

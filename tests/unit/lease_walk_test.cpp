@@ -1,0 +1,179 @@
+#include "strategy/lease_walk.hpp"
+
+#include <doctest/doctest.h>
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <stop_token>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <utility>
+#include <vector>
+
+using namespace rowlock;
+using namespace std::chrono_literals;
+using strategy::lease_walk;
+
+namespace {
+
+/// Answers the walk's own questions: so many pages, at least so many at once; or names in order.
+class table_of_leases final : public sql::connection {
+public:
+    table_of_leases(std::int64_t pages, std::int64_t at_once) : pages_{pages}, at_once_{at_once} {}
+    explicit table_of_leases(std::vector<std::string> names) : names_{std::move(names)} {}
+
+    [[nodiscard]] sql::dialect speaks() const noexcept override {
+        return names_.empty() ? sql::dialect::postgresql : sql::dialect::sqlite;
+    }
+    sql::result execute(const sql::statement& /*what*/, std::span<const sql::value> parameters,
+                        sql::deadline /*until*/) override {
+        ++questions;
+        if (names_.empty()) {
+            sql::result extent{2};
+            extent.append_integer(pages_);
+            extent.append_integer(at_once_);
+            return extent;
+        }
+        sql::result found{1};
+        auto left = parameters[1].integer();
+        for (const auto& name : names_) {
+            if (name <= parameters[0].text() || --left > 0) continue;
+            found.append_text(name);
+            break;
+        }
+        return found;
+    }
+    sql::result query(std::string_view /*text*/, sql::deadline /*until*/) override {
+        return sql::result{};
+    }
+    [[nodiscard]] bool alive() const noexcept override { return true; }
+    [[nodiscard]] std::uint64_t round_trips() const noexcept override { return 0; }
+
+    int questions = 0;
+
+private:
+    std::int64_t pages_ = 0;
+    std::int64_t at_once_ = 0;
+    std::vector<std::string> names_{};
+};
+
+struct walker {
+    explicit walker(table_of_leases& of)
+        : sql{of.speaks(), dialect::statement_options{}}, walk{of, sql, {3, 5s}, token} {}
+
+    dialect::statements sql;
+    std::stop_source stop{};
+    std::stop_token token{stop.get_token()};
+    lease_walk walk;
+};
+
+using place = std::optional<lease_walk::place>;
+
+/// What the statements of a walk over so many pages saw, where none finds more than it may change.
+std::vector<lease_walk::pages> stretches_of(table_of_leases table,
+                                            std::chrono::milliseconds each = 0ms) {
+    const walker by{table};
+    std::vector<lease_walk::pages> seen;
+    by.walk.over_pages([&](const lease_walk::pages& in) -> place {
+        seen.push_back(in);
+        std::this_thread::sleep_for(each);
+        return std::nullopt;
+    });
+    return seen;
+}
+
+std::int64_t length_of(const lease_walk::pages& piece) {
+    return piece.past - piece.page;
+}
+
+}  // namespace
+
+TEST_CASE("a walk by pages sees each page once, and more at a time as long as that is quick") {
+    const auto seen = stretches_of(table_of_leases{100'000, 1});
+    std::int64_t next = 0;
+    for (const auto& piece : seen) {
+        CHECK(piece.page == next);
+        CHECK(piece.row == 0);
+        CHECK(piece.past > piece.page);
+        CHECK(length_of(piece) <= 4096);
+        next = piece.past;
+    }
+    CHECK(next == 100'000);
+    CHECK(length_of(seen[0]) == 32);
+    CHECK(length_of(seen[1]) == 64);
+    CHECK(seen.size() < 40);
+}
+
+TEST_CASE("a walk by pages that is slow does not take more, nor less than makes sense") {
+    for (const auto& piece : stretches_of(table_of_leases{128, 1}, 25ms)) {
+        CHECK(length_of(piece) == 32);
+    }
+}
+
+TEST_CASE("a table without rows takes no statement; one whose server cannot read a part, one") {
+    CHECK(stretches_of(table_of_leases{0, 0}).empty());
+    const auto whole = stretches_of(table_of_leases{100'000, 100'000});
+    REQUIRE(whole.size() == 1);
+    CHECK(whole[0].past == 100'000);
+}
+
+TEST_CASE("a statement that took a whole batch is followed by one behind its last row") {
+    table_of_leases table{1000, 1};
+    const walker by{table};
+    std::vector<lease_walk::pages> seen;
+    by.walk.over_pages([&](const lease_walk::pages& in) -> place {
+        seen.push_back(in);
+        if (seen.size() == 1) return lease_walk::place{10, 7};
+        if (seen.size() == 2) return lease_walk::place{10, 9};  // of one page several batches
+        return std::nullopt;
+    });
+    REQUIRE(seen.size() > 3);
+    CHECK(seen[1].page == 10);
+    CHECK(seen[1].row == 7);
+    CHECK(length_of(seen[1]) == 11);  // as dense as those before
+    CHECK(seen[2].page == 10);
+    CHECK(seen[2].row == 9);
+    CHECK(length_of(seen[2]) == 1);
+    CHECK(seen[3].page == 11);
+    CHECK(seen[3].row == 0);
+    CHECK(length_of(seen[3]) == 32);
+    CHECK(seen.back().past == 1000);
+    CHECK(table.questions == 1);
+}
+
+TEST_CASE("a walk ends when a stop is requested") {
+    table_of_leases table{100'000, 1};
+    const walker by{table};
+    auto stop = by.stop;
+    int seen = 0;
+    by.walk.over_pages([&](const lease_walk::pages&) -> place {
+        if (++seen == 2) stop.request_stop();
+        return std::nullopt;
+    });
+    CHECK(seen == 2);
+}
+
+TEST_CASE("a walk by names sees each name once") {
+    for (const std::size_t many : {1U, 2U, 3U, 4U, 6U, 7U}) {
+        CAPTURE(many);
+        const std::vector<std::string> all{"a", "b", "c", "d", "e", "f", "g"};
+        table_of_leases table{{all.begin(), all.begin() + static_cast<std::ptrdiff_t>(many)}};
+        const walker by{table};
+        std::string last;
+        bool to_the_end = false;
+        std::size_t pieces = 0;
+        by.walk.over_names([&](const std::string& after, const sql::value& upto) {
+            CHECK_FALSE(to_the_end);
+            CHECK(after == last);
+            to_the_end = upto.is_null();
+            last = std::string{upto.text()};
+            ++pieces;
+        });
+        CHECK(to_the_end);
+        CHECK(pieces == many / 3 + 1);
+    }
+}
