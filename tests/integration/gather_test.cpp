@@ -590,6 +590,61 @@ TEST_CASE("a shared statement whose reply is lost costs nobody his lease, and le
     }
 }
 
+TEST_CASE(
+    "who was granted a lease by the first of two shared statements has it if the second fails") {
+    support::lock_database database{support::backend::postgresql};
+    if (!database.there()) return;
+    crowd all{database};
+    std::atomic<int> round{0}, refused{0}, wrong{0};
+    std::atomic<bool> retaken{false};
+    all.network.after([&](std::string_view name) { retaken = name == "retake_all"; });
+    all.network.before([&](std::string_view name) {
+        if (name != "acquire_all" || !retaken || refused.fetch_add(1) > 0) return;
+        throw error{errc::database_error, "refused"};
+    });
+    CHECK(all.until([&] { return refused > 0; },
+                    [&](const std::string& name) {
+                        const bool known = (name.back() - '0') % 3 != 0;
+                        try {
+                            auto lease = all.locks.try_acquire(
+                                known ? name : name + " " + std::to_string(++round));
+                            if (!lease || !lease->held()) return void(++wrong);
+                            lease->release();
+                        } catch (const error& failure) {
+                            if (failure.kind() != errc::database_error) ++wrong;
+                        }
+                    }));
+    CHECK(wrong == 0);
+    CHECK(rows_held(database) == 0);
+}
+
+TEST_CASE("a release that waits for a fenced transaction holds up nobody who releases together") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
+        crowd all{database};
+        std::atomic<int> held_up{0};
+        for (int round = 0; round < 3; ++round) {
+            const auto fenced = database.source().connect(soon());
+            fenced->query("begin", soon());
+            std::barrier together{crowd::many};
+            std::vector<std::jthread> threads;
+            for (int i = 0; i < crowd::many; ++i) {
+                threads.emplace_back([&, i] {
+                    auto lease = all.locks.acquire("name " + std::to_string(i));
+                    if (i == 3) fence(*fenced, lease);
+                    together.arrive_and_wait();
+                    const auto start = std::chrono::steady_clock::now();
+                    lease.release();
+                    if (i != 3 && std::chrono::steady_clock::now() - start > 700ms) ++held_up;
+                });
+            }
+            std::this_thread::sleep_for(1500ms);
+            fenced->query("commit", soon());
+        }
+        CHECK(held_up == 0);
+        CHECK(rows_held(database) == 0);
+    }
+}
+
 TEST_CASE("threads that ask together after their session was ended all get their leases") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_FAST_BACKENDS) {
         crowd all{database};
