@@ -425,6 +425,7 @@ TEST_CASE("only what is surely held counts as held") {
         on.leases.end_session(*on.db, 3, soon());
         REQUIRE(on.leases.acquire(*on.db, {"past its deadline", 2, 79, "", "", 1, false}, soon())
                     .what == attempt::outcome::granted);
+        std::this_thread::sleep_for(2ms);  // SQLite's clock goes in steps of a millisecond
         const std::vector<std::string_view> names{"freed", "held", "new", "of the dead",
                                                   "past its deadline"};
         CHECK(on.fast.held(*on.db, names, soon()) == std::vector{false, true, false, false, false});
@@ -568,8 +569,11 @@ TEST_CASE("a shared statement whose reply is lost costs nobody his lease, and le
         }
         std::atomic<int> lost{0};
         all.network.after([&](std::string_view name) {
+            const bool acquires = which == std::string_view{"acquire_all"};
             const bool meant =
-                name == which || (which == std::string_view{"acquire_all"} && name == "retake_all");
+                database.speaks() == sql::dialect::sqlite
+                    ? name == "commit"  // a group is a transaction there
+                    : name == which || (acquires && (name == "retake_all" || name == "take_all"));
             if (meant && lost.fetch_add(1) == 0) interception::lose_reply();
         });
         std::atomic<int> wrong{0};
