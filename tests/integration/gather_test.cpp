@@ -264,6 +264,45 @@ TEST_CASE("a group goes past the token floor") {
     }
 }
 
+/// Gets the answer to its first change and is gone then, as one whose deadline passed meanwhile.
+class dying_connection final : public sql::connection {
+public:
+    explicit dying_connection(std::unique_ptr<sql::connection> inner) : inner_{std::move(inner)} {}
+
+    [[nodiscard]] sql::dialect speaks() const noexcept override { return inner_->speaks(); }
+    sql::result execute(const sql::statement& what, std::span<const sql::value> parameters,
+                        sql::deadline until) override {
+        if (gone_) throw error{errc::database_unreachable, "nothing was sent"};
+        auto answer = inner_->execute(what, parameters, until);
+        gone_ = answer.affected() > 0;
+        return answer;
+    }
+    sql::result query(std::string_view text, sql::deadline until) override {
+        return inner_->query(text, until);
+    }
+    [[nodiscard]] bool alive() const noexcept override { return !gone_ && inner_->alive(); }
+    [[nodiscard]] std::uint64_t round_trips() const noexcept override {
+        return inner_->round_trips();
+    }
+
+private:
+    std::unique_ptr<sql::connection> inner_;
+    bool gone_ = false;
+};
+
+TEST_CASE("MariaDB: what a group was granted is told if the connection is gone before the rest") {
+    support::lock_database database{support::backend::mariadb};
+    if (!database.there()) return;
+    by_hand on{database};
+    on.used("there");
+    dying_connection db{database.connect()};
+    const auto got =
+        on.fast.acquire_all(db, std::vector{on.request("there", 1), on.request("new", 2)}, soon());
+    CHECK(got[0].has_value());
+    CHECK(on.holder("there") == 1);
+    CHECK_FALSE(got[1]);
+}
+
 TEST_CASE("a row that is locked for long holds up nobody else of a group") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
         by_hand on{database};
