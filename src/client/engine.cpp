@@ -450,10 +450,11 @@ void engine::release(grant& held) {
 /// True if this call freed it. Whoever waits has it then, or will be looked for.
 bool engine::send_release(grant& held, bool& unknown) {
     const bool contended = held.queued || is_contended(held.name);
+    // A release that waits for a fenced transaction is nobody else's business.
     bool together = !contended && !held.fenced;
     const auto send = [&](sql::deadline until) {
         if (std::exchange(together, false)) {
-            if (const auto shared = release_together(held, until)) {
+            if (const auto shared = release_together(held, until, unknown)) {
                 if (shared->freed && !shared->next && !shared->unwaited) {
                     look_for_waiters(held.name);
                 }

@@ -172,7 +172,7 @@ private:
     bool still_held(const std::string& name, sql::deadline until);
     void look_for(std::span<looks::item* const> asked);
     std::optional<strategy::release_outcome> release_together(const grant& held,
-                                                              sql::deadline until);
+                                                              sql::deadline until, bool& unknown);
     void release_for(std::span<releases::item* const> asked);
 
     // --- line.cpp

@@ -68,8 +68,9 @@ void engine::acquire_for(std::span<acquires::item* const> asked) {
         chosen.begin(), chosen.end(), [](const auto* each) { return each->ask.known.has_value(); });
     const auto known = static_cast<std::size_t>(unknown - chosen.begin());
     const std::span<acquires::item* const> all{chosen};
-    // One that is known is no group, and costs the others nothing.
-    const std::size_t retaken = known > 1 ? known : 0;
+    // Elsewhere it is one statement for both. One that is known is no group.
+    const bool apart = db->speaks() == sql::dialect::postgresql && known > 1;
+    const std::size_t retaken = apart ? known : 0;
     grant_all(*db, all.first(retaken), true, first.until);
     grant_all(*db, all.subspan(retaken), false, first.until);
 }
@@ -112,10 +113,21 @@ void engine::look_for(std::span<looks::item* const> asked) {
 }
 
 /// A release for which nobody is known to wait, sent together with those of other threads. Nothing:
-/// the long way tells.
+/// the long way tells, and at once, as the failure may be that of another's release.
 std::optional<strategy::release_outcome> engine::release_together(const grant& held,
-                                                                  sql::deadline until) {
-    return releases_.ask({held.session_id, {held.name, held.grant_id}, until}, patience);
+                                                                  sql::deadline until,
+                                                                  bool& unknown) {
+    try {
+        return releases_.ask({held.session_id, {held.name, held.grant_id}, until}, patience);
+    } catch (const error& failure) {
+        if (failure.kind() == errc::outcome_unknown) {
+            unknown = true;
+            count(counter::unknown_outcomes);
+        } else if (!failure.retryable()) {
+            throw;
+        }
+        return std::nullopt;
+    }
 }
 
 void engine::release_for(std::span<releases::item* const> asked) {

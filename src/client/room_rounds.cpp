@@ -4,6 +4,7 @@
 #include "client/engine.hpp"
 #include "client/waiting_room.hpp"
 #include "sql/pooler.hpp"
+#include "sql/server_facts.hpp"
 #include "strategy/brief_wait.hpp"
 #include "strategy/wake_up.hpp"
 #include <rowlock/sql/notifications.hpp>
@@ -173,6 +174,7 @@ void waiting_room::disconnect() noexcept {
 
 void waiting_room::set_up(sql::deadline until) {
     const bool postgresql = db_->speaks() == sql::dialect::postgresql;
+    in_cluster_ = db_->speaks() == sql::dialect::mysql && sql::facts_of(*db_, until).galera;
     if (!db_->keeps_session_state()) {
         may_listen_ = may_listen_ && !postgresql;
         return;
@@ -325,8 +327,10 @@ void waiting_room::hear() {
 /// Needs no database: also while that is away.
 void waiting_room::read_mail() {
     if (!mailbox_) return;
-    // Sent once the commit was confirmed. An SQLite file is not for everybody here to write.
-    const bool vouched = engine_.source_.speaks() != sql::dialect::sqlite;
+    // Sent once the commit was confirmed. An SQLite file is not for everybody here to write; and
+    // what was committed on one node of a cluster may be read on ours only later, and would be
+    // refuted.
+    const bool vouched = engine_.source_.speaks() != sql::dialect::sqlite && !in_cluster_;
     for (const auto& text : mailbox_->take()) heard(text, vouched);
 }
 
@@ -550,7 +554,10 @@ void waiting_room::verify(const told& one) {
         return settle(*db_, soon());
     }();
     if (!one.granted) {
-        if (found) serve(one.which, found->granted.token, sent, found->granted.deadline_us);
+        if (found) return serve(one.which, found->granted.token, sent, found->granted.deadline_us);
+        if (!in_cluster_) return;
+        const guard lock{mutex_};
+        poll_at_ = std::min(poll_at_, now() + first_look);
         return;
     }
     if (!found || found->granted.token != one.token) return engine_.refuted(*one.granted);

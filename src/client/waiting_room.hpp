@@ -199,6 +199,7 @@ private:
     sql::notifications* notifications_ = nullptr;
     std::unique_ptr<service::mailbox> mailbox_;  ///< or null, where none can be had
     std::int64_t mail_for_ = 0;                  ///< its session
+    bool in_cluster_ = false;                    ///< other nodes than ours may know more
     bool may_listen_;
     bool may_sleep_;
     bool pooler_known_ = false;

@@ -624,6 +624,7 @@ private:
                 if (!found) answer = next(*talk);
             } catch (...) {
                 failure = std::current_exception();
+                if (!talk) handle.reset();  // or nobody would ever end this thread
             }
             lock.lock();
             shared.answer = std::move(answer);

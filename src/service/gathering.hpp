@@ -31,7 +31,7 @@ public:
         Ask ask;
         std::optional<Answer> answer{};  ///< stays empty: ask alone
     };
-    /// Answers items; what it throws is thrown to all of them.
+    /// Answers items; what it throws is thrown to all of them that have no answer yet.
     using call = std::function<void(std::span<item* const>)>;
 
     /// @param calls how many at a time  @param most how many items each
@@ -75,7 +75,7 @@ private:
     };
 
     static std::optional<Answer> result_of(seat& mine) {
-        if (mine.failure) std::rethrow_exception(mine.failure);
+        if (mine.failure && !mine.answer) std::rethrow_exception(mine.failure);
         return std::move(mine.answer);
     }
 

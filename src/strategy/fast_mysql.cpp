@@ -289,8 +289,8 @@ void insert_at_once(sql::connection& db, const dialect::statements& sql, takings
     try {
         if (db.execute(*sql.insert_all, parameters, until).affected() == 0) return;
     } catch (const error& failure) {
-        // Nothing was done; what was granted before this must be told.
-        if (failure.kind() == errc::outcome_unknown || !db.alive()) throw;
+        // Nothing was done; what was granted before this must be told, or nobody would know of it.
+        if (failure.kind() == errc::outcome_unknown) throw;
         return;
     }
     for (auto& each : some) each.granted = true;

@@ -14,6 +14,7 @@
 #include <cppconn/statement.h>
 #include <doctest/doctest.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -511,6 +512,39 @@ TEST_CASE("a forked child's own connection has deadlines of its own") {
     CHECK(::waitpid(child, &status, 0) == child);
     CHECK(status == 0);
     CHECK(cell(*db, "select 1") == "1");
+}
+
+/// From now on this process has room for one thread more, not for two.
+void leave_room_for_one_thread() {
+    constexpr std::size_t stack = std::size_t{1} << 30;
+    pthread_attr_t large;
+    ::pthread_attr_init(&large);
+    ::pthread_attr_setstacksize(&large, stack);
+    ::pthread_setattr_default_np(&large);
+    std::size_t pages = 0;
+    std::ifstream{"/proc/self/statm"} >> pages;
+    const auto size = pages * static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+    const rlimit little{size + stack * 3 / 2, RLIM_INFINITY};
+    ::setrlimit(RLIMIT_AS, &little);
+}
+
+TEST_CASE("where no thread for deadlines can be started connecting fails, and does not hang") {
+    if (!available()) return;
+    const pid_t child = ::fork();
+    if (child == 0) {
+        ::alarm(20);
+        leave_room_for_one_thread();
+        int wrong = 1;
+        try {
+            (void)connect();
+        } catch (const rowlock::error& e) {
+            wrong = e.kind() == errc::out_of_resources ? 0 : 2;
+        }
+        ::_exit(wrong);
+    }
+    int status = -1;
+    CHECK(::waitpid(child, &status, 0) == child);
+    CHECK(status == 0);
 }
 
 TEST_CASE("a null handle is refused") {

@@ -412,6 +412,67 @@ TEST_CASE("PostgreSQL: the end of a session reads no leases but those that are w
     }
 }
 
+TEST_CASE("PostgreSQL: short ways find that nobody waits without reading queues of others") {
+    if (support::lock_database database{support::backend::postgresql}; database.there()) {
+        const by_hand hand{database};
+        database.run(
+            "insert into rowlock_waiter (name, session, grant_id, enqueued_at) "
+            "select 'n' || i % 20, i, i, clock_timestamp() from generate_series(1, 20000) i");
+        database.run("analyze rowlock_waiter");
+        hand.db().query("set plan_cache_mode = force_generic_plan", soon());
+        const auto& sql = hand.leases().sql();
+        const std::vector<std::pair<std::string, std::string>> calls{
+            {sql.retake.text(), "'free', 1, 2, null, null, null, 3"},
+            {sql.release_unwaited->text(), "'free', 1, 2, 0"},
+            {sql.acquire_all->text(), "1, '{a,b}', '{1,2}', '{a,b}', '{a,b}', '{1,2}'"},
+            {sql.retake_all->text(),
+             "1, '{a,b}', '{1,2}', '{1,2}', '{a,b}', '{a,b}', '{1,2}'"},
+            {sql.release_all->text(), "1, '{a,b}', '{1,2}', 0"}};
+        for (const auto& [text, values] : calls) {
+            hand.db().query("prepare short_way as " + text, soon());
+            const auto plan = hand.db().query("explain execute short_way(" + values + ")", soon());
+            hand.db().query("deallocate short_way", soon());
+            std::string all;
+            for (std::size_t row = 0; row < plan.rows(); ++row) {
+                all.append(plan.text(row, 0)) += '\n';
+            }
+            CAPTURE(all);
+            CHECK(all.find("Seq Scan on " + database.prefix() + "waiter") == std::string::npos);
+        }
+    }
+}
+
+TEST_CASE("PostgreSQL: short ways step over no tickets of those who were served long ago") {
+    if (support::lock_database database{support::backend::postgresql}; database.there()) {
+        const by_hand hand{database};
+        hand.open(1);
+        REQUIRE(hand.acquire("queue", 1, 11).what == attempt::outcome::granted);
+        const auto reader = database.source().connect(soon());
+        reader->query("begin isolation level repeatable read", soon());
+        reader->query("select 1 from pg_class", soon());  // keeps vacuum from what ends after this
+        database.run(
+            "insert into rowlock_waiter (name, session, grant_id, enqueued_at) "
+            "select 'queue', i, i, clock_timestamp() from generate_series(1, 20000) i");
+        database.run(
+            "update rowlock_lease set served = (select max(w.ticket) from rowlock_waiter w)");
+        database.run("delete from rowlock_waiter");
+        database.run("analyze rowlock_waiter");
+        const auto& sql = hand.leases().sql();
+        hand.db().query("prepare short_way as " + sql.release_unwaited->text(), soon());
+        const auto plan = hand.db().query(
+            "explain (analyze, buffers, costs off, timing off) "
+            "execute short_way('queue', 1, 11, 0)",
+            soon());
+        reader->query("rollback", soon());
+        std::string all;
+        for (std::size_t row = 0; row < plan.rows(); ++row) all.append(plan.text(row, 0)) += '\n';
+        CAPTURE(all);
+        const auto at = all.find("Buffers: shared hit=");
+        REQUIRE(at != std::string::npos);
+        CHECK(std::stoi(all.substr(at + 20)) < 50);
+    }
+}
+
 TEST_CASE("a reaper alone keeps a queue moving") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
         const by_hand hand{database};

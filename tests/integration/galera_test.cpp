@@ -1,3 +1,4 @@
+#include "service/mailbox.hpp"
 #include "sql/server_facts.hpp"
 #include "support/blocked.hpp"
 #include "support/failure.hpp"
@@ -15,6 +16,7 @@
 #include <mutex>
 #include <set>
 #include <string>
+#include <thread>
 
 using namespace rowlock;
 using namespace std::chrono_literals;
@@ -112,6 +114,32 @@ TEST_CASE("on a Galera node a lease is handed over in one statement, which wakes
     const std::lock_guard lock{mutex};
     CHECK(sent.count("hand_over_compound") >= 3);  // by those who had waited themselves
     CHECK(sent.count("served_of_compound") == 0);  // nobody sleeps
+}
+
+TEST_CASE("on a Galera node a letter that comes before the row costs nobody his turn") {
+    const auto* node = the_node();
+    if (node == nullptr) return;
+    const auto source = open(node->url());
+    migrate(source);
+    client holder{source, {.ttl = 4s}};
+    client waiter{source, {.ttl = 4s}};
+    auto held = holder.acquire("committed elsewhere");
+    auto waiting =
+        std::async(std::launch::async, [&] { return waiter.acquire("committed elsewhere"); });
+    REQUIRE(support::eventually([&] { return holder.queue("committed elsewhere").size() == 1; }));
+    const auto db = source.connect(soon());
+    const auto place = db->query("select session, grant_id from rowlock_waiter", soon());
+    const auto session = place.integer(0, 0);
+    REQUIRE(support::eventually([&] { return service::mail_to{session}.reachable(); }));
+    const auto next = std::to_string(held.token().value() + 1);
+    REQUIRE(service::mail_to{session}.post(std::to_string(place.integer(0, 1)) + " " + next));
+    CHECK(waiting.wait_for(300ms) == std::future_status::timeout);
+    held.release();
+    auto got = waiting.get();
+    CHECK(got.token().value() > held.token().value());
+    std::this_thread::sleep_for(100ms);  // longer than a verification takes
+    CHECK(got.held());
+    CHECK(waiter.stats().lost == 0);
 }
 
 TEST_CASE("on a Galera node a fence writes, and nobody gets between it and the commit") {

@@ -264,6 +264,45 @@ TEST_CASE("a group goes past the token floor") {
     }
 }
 
+/// Gets the answer to its first change and is gone then, as one whose deadline passed meanwhile.
+class dying_connection final : public sql::connection {
+public:
+    explicit dying_connection(std::unique_ptr<sql::connection> inner) : inner_{std::move(inner)} {}
+
+    [[nodiscard]] sql::dialect speaks() const noexcept override { return inner_->speaks(); }
+    sql::result execute(const sql::statement& what, std::span<const sql::value> parameters,
+                        sql::deadline until) override {
+        if (gone_) throw error{errc::database_unreachable, "nothing was sent"};
+        auto answer = inner_->execute(what, parameters, until);
+        gone_ = answer.affected() > 0;
+        return answer;
+    }
+    sql::result query(std::string_view text, sql::deadline until) override {
+        return inner_->query(text, until);
+    }
+    [[nodiscard]] bool alive() const noexcept override { return !gone_ && inner_->alive(); }
+    [[nodiscard]] std::uint64_t round_trips() const noexcept override {
+        return inner_->round_trips();
+    }
+
+private:
+    std::unique_ptr<sql::connection> inner_;
+    bool gone_ = false;
+};
+
+TEST_CASE("MariaDB: what a group was granted is told if the connection is gone before the rest") {
+    support::lock_database database{support::backend::mariadb};
+    if (!database.there()) return;
+    by_hand on{database};
+    on.used("there");
+    dying_connection db{database.connect()};
+    const auto got =
+        on.fast.acquire_all(db, std::vector{on.request("there", 1), on.request("new", 2)}, soon());
+    CHECK(got[0].has_value());
+    CHECK(on.holder("there") == 1);
+    CHECK_FALSE(got[1]);
+}
+
 TEST_CASE("a row that is locked for long holds up nobody else of a group") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
         by_hand on{database};
@@ -425,6 +464,7 @@ TEST_CASE("only what is surely held counts as held") {
         on.leases.end_session(*on.db, 3, soon());
         REQUIRE(on.leases.acquire(*on.db, {"past its deadline", 2, 79, "", "", 1, false}, soon())
                     .what == attempt::outcome::granted);
+        std::this_thread::sleep_for(2ms);  // SQLite's clock goes in steps of a millisecond
         const std::vector<std::string_view> names{"freed", "held", "new", "of the dead",
                                                   "past its deadline"};
         REQUIRE(eventually([&] {
@@ -574,8 +614,11 @@ TEST_CASE("a shared statement whose reply is lost costs nobody his lease, and le
         }
         std::atomic<int> lost{0};
         all.network.after([&](std::string_view name) {
+            const bool acquires = which == std::string_view{"acquire_all"};
             const bool meant =
-                name == which || (which == std::string_view{"acquire_all"} && name == "retake_all");
+                database.speaks() == sql::dialect::sqlite
+                    ? name == "commit"  // a group is a transaction there
+                    : name == which || (acquires && (name == "retake_all" || name == "take_all"));
             if (meant && lost.fetch_add(1) == 0) interception::lose_reply();
         });
         std::atomic<int> wrong{0};
@@ -593,6 +636,61 @@ TEST_CASE("a shared statement whose reply is lost costs nobody his lease, and le
         for (int i = 0; i < crowd::many; ++i) {
             CHECK(all.locks.try_acquire("name " + std::to_string(i)));
         }
+    }
+}
+
+TEST_CASE(
+    "who was granted a lease by the first of two shared statements has it if the second fails") {
+    support::lock_database database{support::backend::postgresql};
+    if (!database.there()) return;
+    crowd all{database};
+    std::atomic<int> round{0}, refused{0}, wrong{0};
+    std::atomic<bool> retaken{false};
+    all.network.after([&](std::string_view name) { retaken = name == "retake_all"; });
+    all.network.before([&](std::string_view name) {
+        if (name != "acquire_all" || !retaken || refused.fetch_add(1) > 0) return;
+        throw error{errc::database_error, "refused"};
+    });
+    CHECK(all.until([&] { return refused > 0; },
+                    [&](const std::string& name) {
+                        const bool known = (name.back() - '0') % 3 != 0;
+                        try {
+                            auto lease = all.locks.try_acquire(
+                                known ? name : name + " " + std::to_string(++round));
+                            if (!lease || !lease->held()) return void(++wrong);
+                            lease->release();
+                        } catch (const error& failure) {
+                            if (failure.kind() != errc::database_error) ++wrong;
+                        }
+                    }));
+    CHECK(wrong == 0);
+    CHECK(rows_held(database) == 0);
+}
+
+TEST_CASE("a release that waits for a fenced transaction holds up nobody who releases together") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
+        crowd all{database};
+        std::atomic<int> held_up{0};
+        for (int round = 0; round < 3; ++round) {
+            const auto fenced = database.source().connect(soon());
+            fenced->query("begin", soon());
+            std::barrier together{crowd::many};
+            std::vector<std::jthread> threads;
+            for (int i = 0; i < crowd::many; ++i) {
+                threads.emplace_back([&, i] {
+                    auto lease = all.locks.acquire("name " + std::to_string(i));
+                    if (i == 3) fence(*fenced, lease);
+                    together.arrive_and_wait();
+                    const auto start = std::chrono::steady_clock::now();
+                    lease.release();
+                    if (i != 3 && std::chrono::steady_clock::now() - start > 700ms) ++held_up;
+                });
+            }
+            std::this_thread::sleep_for(1500ms);
+            fenced->query("commit", soon());
+        }
+        CHECK(held_up == 0);
+        CHECK(rows_held(database) == 0);
     }
 }
 

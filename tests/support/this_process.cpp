@@ -2,18 +2,21 @@
 
 #include <arpa/inet.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 
 #include <charconv>
 #include <filesystem>
 #include <iterator>
+#include <set>
 #include <vector>
 
 namespace support {
 namespace {
 
-// The local addresses of sockets that have a peer.
+// The local addresses of sockets that have a peer; of one that has several descriptors once.
 std::vector<sockaddr_storage> connected() {
     std::vector<sockaddr_storage> found;
+    std::set<ino_t> seen;
     for (const auto& each : std::filesystem::directory_iterator{"/proc/self/fd"}) {
         const auto name = each.path().filename().string();
         int descriptor = -1;
@@ -21,6 +24,8 @@ std::vector<sockaddr_storage> connected() {
         sockaddr_storage address{};
         socklen_t size = sizeof address;
         if (getpeername(descriptor, reinterpret_cast<sockaddr*>(&address), &size) != 0) continue;
+        struct stat file = {};
+        if (::fstat(descriptor, &file) != 0 || !seen.insert(file.st_ino).second) continue;
         size = sizeof address;
         address = {};
         if (getsockname(descriptor, reinterpret_cast<sockaddr*>(&address), &size) != 0) continue;

@@ -4,6 +4,9 @@
 -- was free and is not locked, k has locked it and judged its newest version; the write after that finds
 -- it by its place, or not at all if that version is younger than this snapshot: then it is left to
 -- acquire.sql too. Our session and the queues are of the snapshot, as in acquire.sql.
+-- A queue is looked at where it begins (fragment in_line), and by its key: of EXISTS the planner thinks
+-- that any place will do to begin with, and reads all queues. CASE: only of names that have no row is it
+-- looked through from the front.
 -- Rows that are new are inserted in the order of their names, so that two of us wait for each other's in
 -- one direction only, and for no longer than the other's commit.
 -- If the reply is lost: the grant ids find the rows again.
@@ -20,7 +23,9 @@ with r as materialized (
            from mine, r cross join lateral (
                 select l.ctid as place from rowlock_lease l
                  where l.name = r.name and l.session is null and l.successor is null
-                   and not exists (select from rowlock_waiter w where w.name = r.name)
+                   and (select w.ticket from rowlock_waiter w
+                         where w.name = r.name and w.ticket > coalesce(l.served, 0) - 256
+                         order by w.ticket limit 1) is null
                    for no key update skip locked) l),
      u as (
          update rowlock_lease l
@@ -37,8 +42,9 @@ with r as materialized (
          select r.name, mine.floor + 1, mine.id, r.grant_id, r.thread, r.note, clock_timestamp(),
                 clock_timestamp(), clock_timestamp() + r.deadline_us * interval '1 microsecond'
            from mine, r
-          where not exists (select from rowlock_lease l where l.name = r.name offset 0)
-            and not exists (select from rowlock_waiter w where w.name = r.name offset 0)
+          where case when exists (select from rowlock_lease l where l.name = r.name offset 0) then false
+                     else (select w.ticket from rowlock_waiter w where w.name = r.name
+                            order by w.ticket limit 1) is null end
           order by r.name
          on conflict (name) do nothing
          returning l.grant_id, l.token)

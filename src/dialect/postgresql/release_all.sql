@@ -9,6 +9,7 @@ update rowlock_lease l
        deadline = null, changed_at = clock_timestamp()
   from unnest($2::text[], $3::bigint[]) as r (name, grant_id)
  where l.name = r.name and l.session = $1::bigint and l.grant_id = r.grant_id
-   and not exists (select from rowlock_waiter w where w.name = r.name offset 0)
+   and (select w.ticket from rowlock_waiter w where w.name = r.name
+           and w.ticket > coalesce(l.served, 0) - 256 order by w.ticket limit 1) is null
    and ($4::int = 0 or set_config('synchronous_commit', 'off', true) = 'off')
 returning r.grant_id

@@ -13,5 +13,6 @@ update rowlock_lease l
  where l.name = r.name and l.token = r.known and l.session is null and l.successor is null
    and r.known >= (select f.floor from rowlock_token_floor f)
    and exists (select from rowlock_session m where m.id = $1::bigint and {live})
-   and not exists (select from rowlock_waiter w where w.name = r.name offset 0)
+   and (select w.ticket from rowlock_waiter w where w.name = r.name
+           and w.ticket > coalesce(l.served, 0) - 256 order by w.ticket limit 1) is null
 returning l.grant_id
