@@ -7,16 +7,17 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <chrono>
 #include <condition_variable>
 #include <csignal>
 #include <ctime>
 #include <mutex>
+#include <string>
 #include <string_view>
 #include <system_error>
 #include <thread>
@@ -39,11 +40,19 @@ bool is_stream(int number) {
     return ::getsockopt(number, SOL_SOCKET, SO_TYPE, &type, &size) == 0 && type == SOCK_STREAM;
 }
 
-/// Its inode, which no other open socket has; 0 if it is no socket.
+/// Its inode, which no other open socket has; 0 if it is no socket. Asked of /proc, not of the
+/// descriptor: that may be another thread's, which closes it just now.
 unsigned long socket_inode(int number) {
-    struct stat found = {};
-    if (::fstat(number, &found) != 0 || !S_ISSOCK(found.st_mode)) return 0;
-    return found.st_ino;
+    constexpr std::string_view prefix = "socket:[";
+    std::array<char, 64> text{};
+    const std::string path = "/proc/self/fd/" + std::to_string(number);
+    const auto size = ::readlink(path.c_str(), text.data(), text.size());
+    const std::string_view target{text.data(),
+                                  static_cast<std::size_t>(std::max<ssize_t>(size, 0))};
+    if (!target.starts_with(prefix)) return 0;
+    unsigned long inode = 0;
+    std::from_chars(target.data() + prefix.size(), target.data() + target.size(), inode);
+    return inode;
 }
 
 }  // namespace

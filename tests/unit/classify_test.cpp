@@ -62,6 +62,7 @@ TEST_CASE("MySQL's and MariaDB's error numbers mean what a caller can act on") {
         {1213, errc::deadlock},
         {1205, errc::timed_out},
         {1317, errc::timed_out},
+        {1467, errc::timed_out},
         {1969, errc::timed_out},
         {3024, errc::timed_out},
         {3572, errc::timed_out},

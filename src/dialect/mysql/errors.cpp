@@ -19,6 +19,7 @@ constexpr std::array table{
     // Only the statement was rolled back.
     row{1205, errc::timed_out},  // innodb_lock_wait_timeout, lock_wait_timeout
     row{1317, errc::timed_out},  // KILL QUERY
+    row{1467, errc::timed_out},  // the same while the next ticket was waited for
     row{1969, errc::timed_out},  // max_statement_time, MariaDB
     row{3024, errc::timed_out},  // max_execution_time, MySQL
     row{3572, errc::timed_out},  // NOWAIT, MySQL
