@@ -119,7 +119,9 @@ private:
         lock.unlock();
         {
             const std::lock_guard all{mutex_};
-            if (mine.now == stage::gathered) {
+            // If nobody is waited for any more, the last of us has come and is about to take us
+            // along: two must not lead.
+            if (mine.now == stage::gathered && (!first || collecting_)) {
                 std::erase(gathered_, &mine);
                 if (!first) return stage::gathered;
                 collecting_ = false;
