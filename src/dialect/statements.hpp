@@ -34,7 +34,7 @@ struct statements {
     // strategy/fast_protocol.hpp
     sql::statement retake;
     std::optional<sql::statement> acquire_all, retake_all, probe_held;  ///< PostgreSQL
-    std::optional<sql::statement> probe_all, release_all;   ///< not SQLite
+    std::optional<sql::statement> probe_all, release_all;               ///< not SQLite
     std::optional<sql::statement> take_all, insert_all, lock_all, take_locked,
         release_locked;  ///< MySQL
     sql::statement probe, release, find_grant, confirm_grant, session_leases, force_release,

@@ -532,8 +532,8 @@ private:
     bool alive_ = true;
     std::uint64_t round_trips_ = 0;
     std::unique_ptr<file_watch> watch_;
-    std::int64_t seen_ = 0;             // data_version() at the last look
-    bool blind_ = false;                // the last look has failed
+    std::int64_t seen_ = 0;  // data_version() at the last look
+    bool blind_ = false;     // the last look has failed
     std::unordered_map<std::uint64_t, statement_handle> kept_;
 };
 

@@ -425,8 +425,7 @@ TEST_CASE("PostgreSQL: short ways find that nobody waits without reading queues 
             {sql.retake.text(), "'free', 1, 2, null, null, null, 3"},
             {sql.release_unwaited->text(), "'free', 1, 2, 0"},
             {sql.acquire_all->text(), "1, '{a,b}', '{1,2}', '{a,b}', '{a,b}', '{1,2}'"},
-            {sql.retake_all->text(),
-             "1, '{a,b}', '{1,2}', '{1,2}', '{a,b}', '{a,b}', '{1,2}'"},
+            {sql.retake_all->text(), "1, '{a,b}', '{1,2}', '{1,2}', '{a,b}', '{a,b}', '{1,2}'"},
             {sql.release_all->text(), "1, '{a,b}', '{1,2}', 0"}};
         for (const auto& [text, values] : calls) {
             hand.db().query("prepare short_way as " + text, soon());

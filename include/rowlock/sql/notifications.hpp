@@ -42,8 +42,9 @@ public:
     /// is false, and nothing will arrive any more; errc::wrong_process
     [[nodiscard]] virtual std::vector<notification> take() = 0;
     /// Whether to be told that something may have changed (an empty payload); true after the first
-    /// listen(). To be called if a change is of no interest for a while: on a busy SQLite file each commit costs a wake-up and a look. When it
-    /// is wanted again, what was committed meanwhile counts as a change. Elsewhere nothing happens.
+    /// listen(). To be called if a change is of no interest for a while: on a busy SQLite file each
+    /// commit costs a wake-up and a look. When it is wanted again, what was committed meanwhile
+    /// counts as a change. Elsewhere nothing happens.
     /// @throws error errc::unsupported if no watch is left any more: it stays as it was
     virtual void want_changes(bool wanted) { static_cast<void>(wanted); }
 };
