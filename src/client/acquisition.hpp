@@ -58,16 +58,29 @@ struct engine::acquisition {
             unknown, [&](const auto& lost) { return lost.grant_id == seen.grant_id; });
     }
 
-    /// Inside a handler: what the current exception means for the attempt that was being made.
-    void failed_to_send() {
+    /// Calls `send` for an attempt with an id of its own, which the session knows as long as it may
+    /// have been granted. Nothing if `send` answers nothing.
+    template <typename Send>
+    std::optional<strategy::attempt> send_as_new(Send send) {
+        grant_id = self.next_id();
+        ours->expect(grant_id);
+        std::optional<strategy::attempt> answer;
         try {
-            throw;
+            sent = clock.now();
+            answer = send();
         } catch (const error& failure) {
-            if (failure.kind() != errc::outcome_unknown) return ours->forget(grant_id);
+            if (failure.kind() == errc::outcome_unknown) {
+                unknown.push_back({grant_id, sent});
+            } else {
+                ours->forget(grant_id);
+            }
+            throw;
         } catch (...) {
-            // No memory: who knows how far it came.
+            unknown.push_back({grant_id, sent});  // no memory: who knows how far it came
+            throw;
         }
-        unknown.push_back({grant_id, sent});
+        if (!answer || answer->what != strategy::attempt::outcome::granted) ours->forget(grant_id);
+        return answer;
     }
 
     void use(std::shared_ptr<session> next) {

@@ -167,18 +167,7 @@ strategy::attempt engine::attempt_once(acquisition& call, sql::connection& db,
 strategy::attempt engine::send_acquire(acquisition& call, sql::connection& db,
                                        sql::deadline until) {
     using outcome = strategy::attempt::outcome;
-    call.grant_id = next_id();
-    call.ours->expect(call.grant_id);
-    strategy::attempt answer{};
-    try {
-        call.sent = clock_.now();
-        answer = protocol_.acquire(db, call.request(), until);
-    } catch (...) {
-        call.failed_to_send();
-        throw;
-    }
-    if (answer.what == outcome::granted) return answer;
-    call.ours->forget(call.grant_id);
+    auto answer = *call.send_as_new([&] { return protocol_.acquire(db, call.request(), until); });
     if (answer.what == outcome::held && answer.seen.holder_expired) {
         // Ended first, in a commit of its own; only then may the lease row change (I3).
         end_expired(db, answer.seen.session, until);

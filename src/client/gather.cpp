@@ -27,19 +27,9 @@ std::optional<strategy::attempt> engine::acquire_together(acquisition& call, sql
         names_.forget(call.name.str());
     }
     call.use(std::move(ours));
-    call.grant_id = next_id();
-    call.ours->expect(call.grant_id);
-    std::optional<strategy::attempt> answer;
-    try {
-        call.sent = clock_.now();
-        answer =
-            acquires_.ask({call.request(), names_.take_free(call.name.str()), until}, patience);
-    } catch (...) {
-        call.failed_to_send();
-        throw;
-    }
-    if (answer && answer->what == outcome::granted) return answer;
-    call.ours->forget(call.grant_id);
+    const auto answer = call.send_as_new([&] {
+        return acquires_.ask({call.request(), names_.take_free(call.name.str()), until}, patience);
+    });
     if (answer && answer->seen.holder_expired) return std::nullopt;  // it has to be ended first
     return answer;
 }

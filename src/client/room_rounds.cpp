@@ -60,8 +60,10 @@ void waiting_room::run() noexcept {
 /// Returns when the next is due.
 nanoseconds waiting_room::step() noexcept {
     try {
-        read_mail();
-        if (now() < retry_at_) return retry_at_;
+        if (now() < retry_at_) {
+            read_mail();
+            return retry_at_;
+        }
         make_rounds();
         failures_ = 0;
         return next_moment();

@@ -16,10 +16,11 @@
 
 namespace rowlock::service {
 
-/// Threads that ask for the same kind of thing at the same moment share one call. Who finds a call
-/// to be made makes it at once, with nobody waited for; who comes while all calls are under way is
-/// gathered, and the next call is made, by the first of them, for all. (Group commit: DeWitt et
-/// al., "Implementation Techniques for Main Memory Database Systems", 1984.)
+/// Threads that ask for the same kind of thing at the same moment share one call. Who is alone
+/// makes it at once. Who comes while all calls are under way is gathered, and the next call is
+/// made, by the first of them, for all. Those who were answered together wait for each other.
+/// (Group commit: DeWitt et al., "Implementation Techniques for Main Memory Database Systems",
+/// 1984.)
 ///
 /// Thread-safe. Nothing is locked during a call.
 template <typename Ask, typename Answer>

@@ -30,6 +30,10 @@ inline constexpr std::size_t largest_group = 32;
 //   after acquire. Other errors: nothing was done, or what was done is known to nobody but the
 //   table; every name is asked after alone.
 
+/// The statement itself, which all databases have alike.
+bool run_retake(sql::connection& db, const dialect::statements& sql, const grant_request& request,
+                std::int64_t known, sql::deadline until);
+
 namespace on_mysql {
 
 /// Takes a lease that was free with token `known` when this client released it, if it still is, our
@@ -73,8 +77,6 @@ std::vector<bool> release_all(sql::connection& db, const dialect::statements& sq
 /// One round trip each.
 namespace on_postgresql {
 
-bool retake(sql::connection& db, const dialect::statements& sql, const grant_request& request,
-            std::int64_t known, sql::deadline until);
 std::vector<std::optional<std::int64_t>> acquire_all(sql::connection& db,
                                                      const dialect::statements& sql,
                                                      std::span<const grant_request> requests,
@@ -98,8 +100,6 @@ std::vector<bool> held(sql::connection& db, const dialect::statements& sql,
 /// The same. Round trips count nothing here; a group is one transaction, and one fsync.
 namespace on_sqlite {
 
-bool retake(sql::connection& db, const dialect::statements& sql, const grant_request& request,
-            std::int64_t known, sql::deadline until);
 std::vector<look> probe_all(sql::connection& db, const dialect::statements& sql,
                             std::int64_t session, std::span<const std::string_view> names,
                             sql::deadline until);

@@ -62,20 +62,6 @@ struct group_look {
     std::vector<look> looks;
 };
 
-/// A row of probe_all.
-look read_look(const sql::result& rows, std::size_t row) {
-    look seen;
-    seen.present = true;
-    seen.token = rows.integer(row, 3);
-    seen.free = rows.integer(row, 4) != 0;
-    seen.grant_id = rows.maybe_integer(row, 5).value_or(0);
-    seen.session = rows.maybe_integer(row, 6).value_or(0);
-    seen.holder_expired = rows.integer(row, 7) != 0;
-    seen.remaining = std::chrono::microseconds{rows.maybe_integer(row, 8).value_or(0)};
-    seen.waited = rows.integer(row, 9) != 0;
-    return seen;
-}
-
 /// Names without a row are free; somebody may wait for one all the same.
 void look_for_waiters(sql::connection& db, const dialect::statements& sql, names_view names,
                       std::span<look> looks, sql::deadline until) {
@@ -102,10 +88,7 @@ void look_at(sql::connection& db, const dialect::statements& sql, std::int64_t s
     std::array<value, 1 + list_size> parameters{value{session}};
     put_list(std::span<value>{parameters}, 1, names, [](std::string_view name) { return name; });
     const auto rows = db.execute(*sql.probe_all, parameters, until);
-    if (rows.empty()) {
-        throw error{errc::schema_outdated,
-                    "the token floor's row is missing: restore it with `rowlock migrate`'s SQL"};
-    }
+    if (rows.empty()) throw no_token_floor();
     std::unordered_map<std::string_view, std::size_t> by_name;
     for (std::size_t row = 0; row < rows.rows(); ++row) {
         if (!rows.is_null(row, 2)) by_name.emplace(rows.text(row, 2), row);
@@ -119,7 +102,7 @@ void look_at(sql::connection& db, const dialect::statements& sql, std::int64_t s
         if (found == by_name.end()) {
             each.free = true;
         } else {
-            each = read_look(rows, found->second);
+            each = read_lease(rows, found->second);
         }
         each.session_live = rows.integer(0, 1) != 0;
     }
@@ -384,10 +367,7 @@ bool retake(sql::connection& db, const dialect::statements& sql, const grant_req
             std::int64_t known, sql::deadline until) {
     if (!sql::facts_of(db, until).mariadb) return false;
     try {
-        return run(db, sql.retake, until, request.name, request.session, request.grant_id,
-                   text_or_null(request.thread), text_or_null(request.note), request.deadline_us,
-                   known)
-                   .affected() > 0;
+        return run_retake(db, sql, request, known, until);
     } catch (const error& failure) {
         if (!found_a_lock(failure)) throw;
         return false;

@@ -7,13 +7,6 @@
 
 namespace rowlock::strategy::on_postgresql {
 
-bool retake(sql::connection& db, const dialect::statements& sql, const grant_request& request,
-            std::int64_t known, sql::deadline until) {
-    return run(db, sql.retake, until, request.name, request.session, request.grant_id,
-               text_or_null(request.thread), text_or_null(request.note), request.deadline_us, known)
-               .affected() > 0;
-}
-
 namespace {
 
 /// The parameters that several grants have in common with one.

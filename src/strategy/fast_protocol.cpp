@@ -1,5 +1,7 @@
 #include "strategy/fast_protocol.hpp"
 
+#include "strategy/run_statement.hpp"
+
 #include <algorithm>
 
 namespace rowlock::strategy {
@@ -21,10 +23,17 @@ Call chosen(const sql::connection& db, Call on_postgresql, Call on_mysql, Call o
 
 }  // namespace
 
+bool run_retake(sql::connection& db, const dialect::statements& sql, const grant_request& request,
+                std::int64_t known, sql::deadline until) {
+    return run(db, sql.retake, until, request.name, request.session, request.grant_id,
+               text_or_null(request.thread), text_or_null(request.note), request.deadline_us, known)
+               .affected() > 0;
+}
+
 bool fast_protocol::retake(sql::connection& db, const grant_request& request, std::int64_t known,
                            sql::deadline until) const {
-    return chosen(db, on_postgresql::retake, on_mysql::retake, on_sqlite::retake)(
-        db, leases_.sql(), request, known, until);
+    const auto call = db.speaks() == sql::dialect::mysql ? on_mysql::retake : run_retake;
+    return call(db, leases_.sql(), request, known, until);
 }
 
 std::vector<std::optional<std::int64_t>> fast_protocol::acquire_all(

@@ -18,13 +18,6 @@ std::optional<std::int64_t> acquire(sql::connection& db, const dialect::statemen
 
 }  // namespace
 
-bool retake(sql::connection& db, const dialect::statements& sql, const grant_request& request,
-            std::int64_t known, sql::deadline until) {
-    return run(db, sql.retake, until, request.name, request.session, request.grant_id,
-               text_or_null(request.thread), text_or_null(request.note), request.deadline_us, known)
-               .affected() > 0;
-}
-
 std::vector<look> probe_all(sql::connection& db, const dialect::statements& sql,
                             std::int64_t session, std::span<const std::string_view> names,
                             sql::deadline until) {

@@ -73,18 +73,29 @@ void set_up_mysql(sql::connection& db, milliseconds statement_deadline, sql::dea
 }  // namespace
 
 look read_look(const sql::result& row) {
-    look seen;
+    look seen = read_lease(row, 0);
     seen.session_live = row.integer(0, 1) != 0;
     seen.present = row.integer(0, 2) != 0;
-    seen.token = row.maybe_integer(0, 3).value_or(0);
-    seen.free = row.integer(0, 4) != 0;
-    seen.grant_id = row.maybe_integer(0, 5).value_or(0);
-    seen.session = row.maybe_integer(0, 6).value_or(0);
-    seen.holder_expired = row.integer(0, 7) != 0;
-    seen.remaining = microseconds{row.maybe_integer(0, 8).value_or(0)};
-    seen.waited = row.integer(0, 9) != 0;
-    seen.promised = row.integer(0, 9) == 2;
     return seen;
+}
+
+look read_lease(const sql::result& rows, std::size_t row) {
+    look seen;
+    seen.present = true;
+    seen.token = rows.maybe_integer(row, 3).value_or(0);
+    seen.free = rows.integer(row, 4) != 0;
+    seen.grant_id = rows.maybe_integer(row, 5).value_or(0);
+    seen.session = rows.maybe_integer(row, 6).value_or(0);
+    seen.holder_expired = rows.integer(row, 7) != 0;
+    seen.remaining = microseconds{rows.maybe_integer(row, 8).value_or(0)};
+    seen.waited = rows.integer(row, 9) != 0;
+    seen.promised = rows.integer(row, 9) == 2;
+    return seen;
+}
+
+error no_token_floor() {
+    return {errc::schema_outdated,
+            "the token floor's row is missing: restore it with `rowlock migrate`'s SQL"};
 }
 
 void lease_protocol::set_up(sql::connection& db, milliseconds statement_deadline,
@@ -176,10 +187,7 @@ attempt lease_protocol::take_probed(sql::connection& db, const grant_request& re
 look lease_protocol::probe(sql::connection& db, std::string_view name, std::int64_t session,
                            sql::deadline until) const {
     const auto row = run(db, sql_.probe, until, name, session);
-    if (row.empty()) {
-        throw error{errc::schema_outdated,
-                    "the token floor's row is missing: restore it with `rowlock migrate`'s SQL"};
-    }
+    if (row.empty()) throw no_token_floor();
     look seen = read_look(row);
     seen.next_token = row.maybe_integer(0, 0).value_or(0);
     return seen;

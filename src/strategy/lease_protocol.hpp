@@ -2,9 +2,11 @@
 
 #include "dialect/statements.hpp"
 #include <rowlock/client.hpp>
+#include <rowlock/error.hpp>
 #include <rowlock/sql/connection.hpp>
 
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -53,6 +55,11 @@ struct look {
 
 /// The columns of `acquire` and `probe` from the second on.
 [[nodiscard]] look read_look(const sql::result& row);
+/// Those of them that tell of the lease, from the fourth on: `row` has one.
+[[nodiscard]] look read_lease(const sql::result& rows, std::size_t row);
+
+/// Nothing can be granted.
+[[nodiscard]] error no_token_floor();
 
 struct attempt {
     enum class outcome {

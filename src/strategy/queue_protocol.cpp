@@ -143,11 +143,6 @@ void check_time(sql::deadline until) {
                 "and again"};
 }
 
-error no_token_floor() {
-    return {errc::schema_outdated,
-            "the token floor's row is missing: restore it with `rowlock migrate`'s SQL"};
-}
-
 /// The row of the statement next_waiter.
 class queue_look {
 public:
