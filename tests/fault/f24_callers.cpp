@@ -106,7 +106,8 @@ const fault::on_databases f24{{.id = "F24",
                                        for (int i = 0; i < in.rounds(); ++i)
                                            block_callbacks(in, database, block);
                                    },
-                               .control_inside = true}};
+                               .control_inside = true,
+                               .alone = true}};
 
 // --- F27 ---------------------------------------------------------------------------------------
 
