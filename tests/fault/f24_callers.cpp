@@ -200,7 +200,7 @@ void misuse_locks(trial& in, support::lock_database& database) {
         unlock_expired(in, database, other);
         in.made();
     }
-    in.must(locks.stats().lost == static_cast<std::uint64_t>(2 * in.rounds()),
+    in.must(locks.stats().lost == 2 * static_cast<std::uint64_t>(in.rounds()),
             "others' leases were lost");
     in.must(support::nobody_holds(database), "a hold is left");
 }
