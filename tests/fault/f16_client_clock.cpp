@@ -17,7 +17,7 @@ using fault::trial;
 using std::chrono::milliseconds;
 using stress::micros;
 
-constexpr milliseconds ttl = 1500ms;
+constexpr milliseconds ttl = 3s;
 constexpr milliseconds poll = 300ms;
 constexpr micros day = 86'400'000'000;
 
