@@ -108,7 +108,7 @@ std::shared_ptr<grant> engine::acquire(const lock_name& name, steady::time_point
                 if (auto granted = accept(call, *attempt)) return granted;
                 break;
             case outcome::session_dead:
-                lose_session(*call.ours, loss_reason::session_ended);
+                lose_session(*call.ours, why_over(*call.ours));
                 break;
             case outcome::contested:
                 call.look_first = true;
@@ -300,8 +300,9 @@ std::shared_ptr<session> engine::open_session(sql::connection& db, sql::deadline
                                     .pid = getpid(),
                                     .ttl = options_.ttl};
     const nanoseconds sent = clock_.now();
-    protocol_.open_session(db, row, until);
-    auto opened = std::make_shared<session>(row.id, sent + options_.ttl - options_.margin, sent);
+    auto server = protocol_.open_session(db, row, until);
+    auto opened = std::make_shared<session>(row.id, std::move(server),
+                                            sent + options_.ttl - options_.margin, sent);
     start_workers(opened);
     count(counter::sessions);
     events_.post({.kind = event_kind::session_opened, .session = row.id});

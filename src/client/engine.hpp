@@ -242,7 +242,12 @@ private:
     nanoseconds reap_once() noexcept;
     void lose_session(session& ours, loss_reason why) noexcept;
     bool lose(grant& lost, loss_reason why, grant::state from = grant::state::held) noexcept;
-    [[nodiscard]] std::unique_ptr<sql::connection> make_connection(sql::deadline until) const;
+    [[nodiscard]] std::unique_ptr<sql::connection> make_connection(sql::deadline until);
+    void require_same_server(sql::connection& db, sql::deadline until);
+    [[nodiscard]] bool leads_elsewhere(sql::connection& db) const;
+    [[nodiscard]] loss_reason why_over(const session& ours) noexcept;
+    [[nodiscard]] loss_reason why_over(const session& ours, sql::connection& db,
+                                       sql::deadline until) const noexcept;
     void connection_broke() noexcept;
     bool end_own_session(session& ours, const std::vector<std::int64_t>& places,
                          std::vector<std::string>& names, sql::deadline until) noexcept;

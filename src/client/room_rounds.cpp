@@ -151,7 +151,7 @@ void waiting_room::tell_all(const error& failure) {
 }
 
 void waiting_room::connect() {
-    if (db_ && (!db_->alive() || db_->discarded())) disconnect();
+    if (db_ && (!db_->alive() || db_->discarded() || engine_.leads_elsewhere(*db_))) disconnect();
     const auto until = soon();
     if (!db_) {
         db_ = engine_.pool_.make(until);
@@ -625,8 +625,9 @@ void waiting_room::poll(const std::shared_ptr<session>& ours,
                                    : queue_.places_at(*db_, ours->id(), ids, soon());
     engine_.count(engine::counter::polls);
     if (!seen.session_live) {
-        engine_.lose_session(*ours, loss_reason::session_ended);
-        return session_lost(ours->id(), loss_reason::session_ended);
+        const auto why = engine_.why_over(*ours, *db_, soon());
+        engine_.lose_session(*ours, why);
+        return session_lost(ours->id(), why);
     }
     std::unordered_map<std::int64_t, const strategy::place*> places;
     for (const auto& each : seen.waiting) {

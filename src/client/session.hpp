@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <unordered_set>
@@ -31,10 +32,19 @@ struct unresolved_grant {
 /// to give back.
 class session {
 public:
-    session(std::int64_t id, nanoseconds trusted_until, nanoseconds opened)
-        : id_{id}, trust_{std::make_shared<trust_window>(trusted_until)}, last_beat_{opened} {}
+    session(std::int64_t id, std::string server, nanoseconds trusted_until, nanoseconds opened)
+        : id_{id},
+          server_{std::move(server)},
+          trust_{std::make_shared<trust_window>(trusted_until)},
+          last_beat_{opened} {}
 
     [[nodiscard]] std::int64_t id() const noexcept { return id_; }
+    /// The one on which it lives; empty if that did not tell.
+    [[nodiscard]] const std::string& server() const noexcept { return server_; }
+    /// Whether `server`, as far as it tells, is another one.
+    [[nodiscard]] bool lives_elsewhere(const std::optional<std::string>& server) const noexcept {
+        return server && !server->empty() && !server_.empty() && *server != server_;
+    }
     [[nodiscard]] const std::shared_ptr<trust_window>& trust() const noexcept { return trust_; }
 
     void expect(std::int64_t grant_id);  ///< an acquire with this id is about to be sent
@@ -64,6 +74,7 @@ public:
 
 private:
     const std::int64_t id_;
+    const std::string server_;
     const std::shared_ptr<trust_window> trust_;
     nanoseconds last_beat_;
 

@@ -2,6 +2,7 @@
 
 #include "client/engine.hpp"
 #include "client/waiting_room.hpp"
+#include "sql/connection_memory.hpp"
 #include "strategy/reaping.hpp"
 #include <rowlock/error.hpp>
 
@@ -44,7 +45,7 @@ nanoseconds engine::beat(session& ours) {
     if (!protocol_.heartbeat(db, ours.id(), ours.revision, until)) {
         const auto state = protocol_.state_of(db, ours.id(), until);
         if (!state.live) {
-            lose_session(ours, loss_reason::session_ended);
+            lose_session(ours, why_over(ours, db, until));
             return clock_.now();
         }
         // Somebody forced one of our leases out.
@@ -108,7 +109,8 @@ sql::deadline engine::heartbeat_deadline(const session& ours) const {
 }
 
 sql::connection& engine::heartbeat_connection(sql::deadline until) {
-    if (heartbeat_db_ && (!heartbeat_db_->alive() || heartbeat_db_->discarded())) {
+    if (heartbeat_db_ && (!heartbeat_db_->alive() || heartbeat_db_->discarded() ||
+                          leads_elsewhere(*heartbeat_db_))) {
         heartbeat_db_.reset();
         heartbeat_connected_ = false;
     }
@@ -311,10 +313,15 @@ void engine::lose_session(session& ours, loss_reason why) noexcept {
         const std::lock_guard lock{state_mutex_};
         if (!current_ || current_->id() != ours.id()) return;  // somebody was faster
         current_.reset();
-        if (why == loss_reason::trust_window_passed) {
+        if (why == loss_reason::trust_window_passed || why == loss_reason::server_changed) {
             to_end_.push_back({ours.id(), clock_.now() + options_.ttl});
         }
         if (heartbeat_) heartbeat_->poke();
+    }
+    if (why == loss_reason::server_changed) {
+        // What we learnt was true elsewhere; and connections to there are of no more use.
+        names_.forget_all();
+        pool_.renew();
     }
     events_.post({.kind = event_kind::session_ended, .reason = why, .session = ours.id()});
     for (const auto& granted : ours.held()) lose(*granted, why);
@@ -333,10 +340,62 @@ bool engine::lose(grant& lost, loss_reason why, grant::state from) noexcept {
     return true;
 }
 
-std::unique_ptr<sql::connection> engine::make_connection(sql::deadline until) const {
+std::unique_ptr<sql::connection> engine::make_connection(sql::deadline until) {
     auto db = source_.connect(until);
     protocol_.set_up(*db, options_.statement_deadline, until);
+    require_same_server(*db, until);
     return db;
+}
+
+/// Of a new connection. If it leads to another server than our session lives on, the session and
+/// all its leases are lost: a promoted standby may not know them. The statements would find that
+/// our session does not live there (fragment `here`); this is to know it with the first connection,
+/// and why. The caller's attempt was meant for the old session, and is made again without it.
+void engine::require_same_server(sql::connection& db, sql::deadline until) {
+    const auto ours = current();
+    if (!ours || ours->server().empty()) return;
+    const auto server = protocol_.server_of(db, until);
+    if (!server) {
+        throw error{errc::read_only,
+                    "the connection leads to a standby: name the primary in the URL, or all hosts "
+                    "(the first that accepts writes is taken)"};
+    }
+    if (!ours->lives_elsewhere(server)) return;
+    lose_session(*ours, loss_reason::server_changed);
+    throw error{errc::database_unreachable,
+                "another server answers than before, such as a standby that was promoted: all "
+                "leases are lost; try again"};
+}
+
+/// Whether a connection from before leads to another server than the session of today lives on.
+bool engine::leads_elsewhere(sql::connection& db) const {
+    const auto ours = current();
+    return ours && ours->lives_elsewhere(sql::memory_of(db).server);
+}
+
+/// Of a session that the database does not find alive. Behind a pooler the server may have changed
+/// under a connection.
+loss_reason engine::why_over(const session& ours, sql::connection& db,
+                             sql::deadline until) const noexcept {
+    try {
+        if (!ours.server().empty() && ours.lives_elsewhere(protocol_.server_of_again(db, until))) {
+            return loss_reason::server_changed;
+        }
+    } catch (const std::exception&) {
+        // It is over, whatever the reason.
+    }
+    return loss_reason::session_ended;
+}
+
+loss_reason engine::why_over(const session& ours) noexcept {
+    if (ours.server().empty()) return loss_reason::session_ended;
+    try {
+        const auto until = steady::now() + options_.statement_deadline;
+        const auto db = take_connection(until);
+        return why_over(ours, *db, until);
+    } catch (const std::exception&) {
+        return loss_reason::session_ended;
+    }
 }
 
 void engine::connection_broke() noexcept {

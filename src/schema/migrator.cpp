@@ -117,11 +117,23 @@ std::vector<recorded_migration> migrator::read_record() {
 
 void migrator::run_script(const migration& step, std::string_view script) {
     try {
-        for (const auto& statement : split_statements(script, speaks_)) {
-            query(qualified(statement));
-        }
+        for (const auto& statement : split_statements(script, speaks_)) run_step(statement);
     } catch (const error& failure) {
         throw explained(failure, step.title() + ": ");
+    }
+}
+
+/// On MySQL each statement commits by itself, and knows no IF NOT EXISTS for columns: what a run
+/// that was cut off has added or dropped already is no failure.
+void migrator::run_step(std::string_view statement) {
+    constexpr int duplicate_column = 1060;
+    constexpr int nothing_to_drop = 1091;
+    try {
+        query(qualified(statement));
+    } catch (const error& failure) {
+        const int code = failure.native_code();
+        if (speaks_ != sql::dialect::mysql) throw;
+        if (code != duplicate_column && code != nothing_to_drop) throw;
     }
 }
 

@@ -40,6 +40,7 @@ private:
     [[nodiscard]] bool has_record();
     [[nodiscard]] std::vector<recorded_migration> read_record();
     void run_script(const migration& step, std::string_view script);
+    void run_step(std::string_view statement);
 
     std::vector<int> move_in_transaction(int target);
     std::vector<int> move_in_steps(int target);

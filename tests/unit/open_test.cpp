@@ -127,6 +127,7 @@ TEST_CASE("MySQL is opened by URL, described without the password") {
     CHECK(told("mysql://ann@[::1]:3307/shop") == "mysql://ann@[::1]:3307/shop");
     CHECK(told("mysql://ann:hunter2@/shop?socket=/run/my.sock") ==
           "mysql://ann@/shop?socket=/run/my.sock");
+    CHECK(told("mysql://ann:pw@h,[::1]:3307/shop") == "mysql://ann@h,[::1]:3307/shop");
     CHECK(told("mysql://ann@localhost/shop?socket=/run/my.sock&ssl-mode=disabled") ==
           "mysql://ann@localhost/shop?socket=/run/my.sock");
 }
@@ -145,6 +146,7 @@ TEST_CASE("MySQL URLs with a part missing or unknown are refused, naming it") {
     CHECK(told("mysql://h/shop?ssl-verify=maybe").find("ssl-verify") != std::string::npos);
     CHECK(told("mysql://h/shop?ssl-mode=maybe").find("REQUIRED") != std::string::npos);
     CHECK(told("mysql://h/shop?ssl-mode=disabled&ssl-ca=x").find("DISABLED") != std::string::npos);
-    CHECK(told("mysql://h,i/shop").find("one host") != std::string::npos);
+    CHECK(told("mysql://h,i/shop?socket=/s").find("several hosts") != std::string::npos);
+    CHECK(told("mysql://h,,i/shop").find("names a host") != std::string::npos);
 }
 #endif

@@ -124,3 +124,17 @@ TEST_CASE("an unknown parameter is named if its name can be no password") {
     CHECK(told("ssl-caa").find("hunter2") == std::string::npos);
     CHECK(told("h/ter@x").find("h/ter@x") == std::string::npos);
 }
+
+TEST_CASE("a URL may name several hosts") {
+    const auto several = parse_url("mysql://ann:p,w@db1:3307,[::1]:3308,db3/shop?a=1");
+    CHECK(several.password == "p,w");
+    CHECK(several.host == "db1");
+    CHECK(several.port == 3307);
+    REQUIRE(several.more_hosts.size() == 2);
+    CHECK(several.more_hosts[0].host == "::1");
+    CHECK(several.more_hosts[0].port == 3308);
+    CHECK(several.more_hosts[1].host == "db3");
+    CHECK(several.more_hosts[1].port == 0);
+    CHECK(several.database == "shop");
+    CHECK(parse_url("mysql://db1/shop").more_hosts.empty());
+}

@@ -9,9 +9,20 @@ clock_timestamp()
 -- write that its heartbeat serialises with (invariant I3).
 (l.session is null or s.id is null or s.ended or coalesce(l.deadline <= clock_timestamp(), false))
 
+-- fragment here
+-- Whether session m was opened on this server, in this life of it: each promotion begins a timeline, and
+-- a restart goes on with the old one. What a standby knows may be older than what the primary before it
+-- has granted; so a session of that one is granted nothing here, and its heartbeat is refused. On a
+-- standby itself there is nothing to compare with, and nobody writes. '': opened by what tells none.
+(case when m.server_identity = '' or pg_is_in_recovery() then true
+      else right(m.server_identity, 8) = {timeline} end)
+
+-- fragment timeline
+substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8)
+
 -- fragment live
 -- Whether session m can be granted anything.
-(not m.ended and m.expires_at > clock_timestamp())
+(not m.ended and m.expires_at > clock_timestamp() and {here})
 
 -- fragment in_line
 -- Whether w is a ticket in the queue of the name $1, for looks that begin where the queue does. Older
@@ -139,3 +150,16 @@ was as materialized (
              then ((array_agg(k.place order by k.place desc))[1]::text::point)[0]::bigint end from k),
 (select case when count(*) = $1::bigint
              then ((array_agg(k.place order by k.place desc))[1]::text::point)[1]::bigint end from k)
+
+-- fragment settings
+-- Of a connection that we own: session_setup.sql has the reasons.
+set_config('default_transaction_isolation', 'read committed', false),
+set_config('default_transaction_read_only', 'off', false),
+set_config('synchronous_commit',
+           case current_setting('synchronous_commit') when 'off' then 'on'
+                else current_setting('synchronous_commit') end, false),
+set_config('lock_timeout', $1::text, false),
+set_config('statement_timeout', $2::text, false),
+set_config('idle_in_transaction_session_timeout', $2::text, false),
+set_config('plan_cache_mode', 'force_generic_plan', false),
+set_config('jit', 'off', false)
