@@ -165,6 +165,9 @@ statements::statements(sql::dialect dialect, const loader& load)
       delete_waiter{load.maybe("delete_waiter")},
       deletable_leases{load.maybe("deletable_leases")},
       delete_lease{load.maybe("delete_lease")},
+      history_there{load("history_there")},
+      old_history{load("old_history")},
+      delete_history{load("delete_history")},
       session_setup{load.maybe("session_setup")} {}
 
 sql::statement load(sql::dialect dialect, std::string_view name, const statement_options& options) {

@@ -68,6 +68,9 @@ struct statements {
     std::optional<sql::statement> orphans, free_orphan, dead_waiters, delete_waiter,
         deletable_leases, delete_lease;
 
+    // The history, if there is one (migrations/<dialect>/history)
+    sql::statement history_there, old_history, delete_history;
+
     /// Settings of a connection of our own; only PostgreSQL has them as a statement.
     std::optional<sql::statement> session_setup;
 

@@ -139,3 +139,8 @@ was as materialized (
              then ((array_agg(k.place order by k.place desc))[1]::text::point)[0]::bigint end from k),
 (select case when count(*) = $1::bigint
              then ((array_agg(k.place order by k.place desc))[1]::text::point)[1]::bigint end from k)
+
+-- fragment history
+-- What read_history reads: times in µs since 1970, and how old each record is.
+id, (extract(epoch from at) * 1000000)::bigint, (extract(epoch from clock_timestamp() - at) * 1000000)::bigint, kind, name, token, session, grant_id, ticket, previous_session,
+(extract(epoch from ends_at) * 1000000)::bigint, owner, host, pid, program, note, db_user
