@@ -220,7 +220,7 @@ violations beliefs_beyond_records(const history& all, const records& truth, micr
     violations found;
     const auto held = spans(truth);
     for (const auto& each : all.holds) {
-        if (each.db_begin == 0) continue;
+        if (each.db_begin == 0 || all.forced.contains(each.grant_id)) continue;
         const auto span = held.find({each.grant_id, each.token});
         const std::string what = each.name + " token " + std::to_string(each.token) +
                                  " of process " + std::to_string(each.process);

@@ -49,7 +49,7 @@ enum class order_by : unsigned char {
 /// or its session or its deadline had ended. A dead session stays dead.
 [[nodiscard]] violations overlapping_holds(const records& all);
 /// C1: what holders saw by the database's clock while they believed lies within the hold that is
-/// recorded. `slack`: SQLite's clock has milliseconds.
+/// recorded, unless force ended it. `slack`: SQLite's clock has milliseconds.
 [[nodiscard]] violations beliefs_beyond_records(const history& all, const records& truth,
                                                 micros slack = 0);
 /// C2: of each name every grant's token is greater than all before, and each grant has one token.

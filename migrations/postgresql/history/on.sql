@@ -47,15 +47,15 @@ create table if not exists rowlock_history (
     pid bigint,
     program text,
     note text,
-    db_user text not null
+    db_user text not null,
+    unique (name, id)
 ) with (vacuum_truncate = off, autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_scale_factor = 0.05);
-create index if not exists rowlock_history_name on rowlock_history (name, id);
 
 -- SEARCH_PATH FROM CURRENT: these find the tables beside which they were made, by whomever they are called.
 create or replace function rowlock_history_lease() returns trigger language plpgsql
 set search_path from current as $$
 declare
-    begins boolean := tg_op <> 'DELETE' and new.session is not null
+    begins boolean = tg_op <> 'DELETE' and new.session is not null
         and (old.session is null or new.session <> old.session
              or new.grant_id is distinct from old.grant_id);
     what text;
@@ -66,7 +66,7 @@ begin
                 session_user);
         return null;
     end if;
-    what := case
+    what = case
         when new.name <> old.name or new.token < old.token then 'altered'
         when begins and tg_op = 'INSERT' then 'granted'
         when begins and new.token = old.token then 'altered'
@@ -94,7 +94,7 @@ set search_path from current as $$
 declare
     place record;
 begin
-    if tg_op = 'INSERT' then place := new; else place := old; end if;
+    if tg_op = 'INSERT' then place = new; else place = old; end if;
     insert into rowlock_history (at, kind, name, session, grant_id, ticket, db_user)
     values (clock_timestamp(), case tg_op when 'INSERT' then 'queued' else 'left' end,
             place.name, place.session, place.grant_id, place.ticket, session_user);
@@ -106,7 +106,7 @@ set search_path from current as $$
 declare
     about record;
 begin
-    if tg_op = 'DELETE' then about := old; else about := new; end if;
+    if tg_op = 'DELETE' then about = old; else about = new; end if;
     insert into rowlock_history (at, kind, session, ends_at, owner, host, pid, program, db_user)
     values (clock_timestamp(),
             case when tg_op = 'INSERT' then 'session_opened'
