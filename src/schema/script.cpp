@@ -24,10 +24,10 @@ bool quote(char c) {
     return c == '\'' || c == '"' || c == '`';
 }
 
-/// Whether only blanks and comments follow on the line.
+/// Whether only blanks, comments and more semicolons follow on the line.
 bool ends_the_line(std::string_view script, std::size_t at, sql::dialect which) {
     while (at < script.size() && script[at] != '\n') {
-        if (blank(script[at])) {
+        if (blank(script[at]) || script[at] == ';') {
             ++at;
             continue;
         }
