@@ -204,6 +204,26 @@ void check_queues(examination& patient) {
                  "no reaper runs: give a client one, or run `rowlock reap` by cron");
 }
 
+void check_history(examination& patient) {
+    const database& in = patient.where();
+    switch (history_status(in.source, in.tables)) {
+        case history_recording::absent:
+            return;
+        case history_recording::stopped:
+            return patient.warn(
+                "history", "a table without triggers, as far as this user may see",
+                "`rowlock migrate --history on` goes on recording, `--history drop` "
+                "removes what was recorded");
+        case history_recording::on:
+            break;
+    }
+    if (patient.connection().runs_compounds()) {
+        return patient.fail("history", "on, and the URL says compound-statements=true",
+                            "MariaDB cannot have both: take that out of every URL");
+    }
+    patient.ok("history", "on");
+}
+
 /// Whether a waiter would hear what another connection says; where nothing can be heard it polls.
 void check_wake_ups(examination& patient) {
     auto& db = patient.connection();
@@ -239,6 +259,7 @@ void examine(examination& patient) {
     if (has_tables && patient.connection().speaks() != sql::dialect::sqlite) {
         patient.look_at("identity", [&] { check_identity(patient); });
     }
+    if (has_tables) patient.look_at("history", [&] { check_history(patient); });
     patient.look_at("wake-ups", [&] { check_wake_ups(patient); });
     patient.look_at("clock", [&] { check_clock(patient); });
     switch (patient.connection().speaks()) {

@@ -50,7 +50,8 @@ milliseconds parse_duration(std::string_view option, std::string_view text, zero
     }
     if (at == 0 || text[at - 1] == '.') unit(option, "?");
     const milliseconds one = unit(option, text.substr(at));
-    const double value = number / (scale == 0 ? 1 : scale) * static_cast<double>(one.count());
+    // Multiplied first, while there are whole numbers: 1.11 s are 1110 ms and not a bit more.
+    const double value = number * static_cast<double>(one.count()) / (scale == 0 ? 1 : scale);
     if (value > static_cast<double>(longest.count())) refuse(option, "is too long");
     const milliseconds time{static_cast<std::int64_t>(std::ceil(value))};
     if (time == 0ms && is == zero::refused) refuse(option, "must be more than 0");

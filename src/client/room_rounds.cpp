@@ -11,7 +11,6 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <ranges>
 
 namespace rowlock::detail {
@@ -30,20 +29,6 @@ constexpr nanoseconds least_rest = 1ms;
 constexpr auto idle_deadline = 1s;
 /// Who has not waited for so long is not interested in what others commit.
 constexpr nanoseconds idle = 50ms;
-
-template <typename Number>
-bool read(std::string_view text, Number& number) {
-    const auto end = text.data() + text.size();
-    const auto [stopped, failure] = std::from_chars(text.data(), end, number);
-    return failure == std::errc{} && stopped == end;
-}
-
-/// Takes it off the text.
-std::string_view first_word(std::string_view& text) {
-    const auto word = text.substr(0, text.find(' '));
-    text.remove_prefix(std::min(text.size(), word.size() + 1));
-    return word;
-}
 
 }  // namespace
 
@@ -350,18 +335,14 @@ void waiting_room::changed() {
     poll_at_ = std::min(poll_at_, last_poll_ + rest);
 }
 
-/// "<grant id> <token>", with a third word 1 if the commit may not be on disk yet.
 /// @param vouched whether only somebody who uses the database as we do can have said it
 void waiting_room::heard(std::string_view said, bool vouched) {
-    std::int64_t grant_id = 0;
-    std::int64_t token = 0;
-    int asynchronous = 0;
-    if (!read(first_word(said), grant_id) || !read(first_word(said), token)) return;
-    if (!said.empty() && !read(first_word(said), asynchronous)) return;
+    const auto next = strategy::understood(said);
+    if (!next) return;
     std::shared_ptr<turn> which;
     {
         const guard lock{mutex_};
-        const auto found = turns_.find(grant_id);
+        const auto found = turns_.find(next->grant_id);
         if (found == turns_.end()) return;
         which = found->second;
     }
@@ -370,10 +351,11 @@ void waiting_room::heard(std::string_view said, bool vouched) {
     // Said by the transaction that wrote the grant and delivered after its commit, or sent after
     // that: durable, or keeping a promise that was. So it is believed, and then verified. Of a
     // deadline it tells nothing: there we ask first.
-    if (vouched && !which->has_deadline) serve(which, token, engine_.clock().now(), std::nullopt);
+    if (vouched && !which->has_deadline)
+        serve(which, next->token, engine_.clock().now(), std::nullopt);
     const guard lock{mutex_};
-    told_.push_back(
-        {which, which->granted, token, which->granted ? now() + rush : now(), asynchronous != 0});
+    told_.push_back({which, which->granted, next->token, which->granted ? now() + rush : now(),
+                     next->asynchronous});
 }
 
 void waiting_room::cancel_places() {
@@ -458,9 +440,14 @@ void waiting_room::look_for_waiters() {
     std::vector<std::string> names;
     for (const auto& [name, when] : looks) names.push_back(name);
     try {
+        // A look counts after the commit of the release; this one may only have been sent.
+        if (!engine_.settle_posted(nullptr, soon())) {
+            throw error{errc::timed_out, "a release that was sent has not been answered yet"};
+        }
         const auto waited_for = queue_.waited_for(*db_, names, soon());
         for (const auto& name : waited_for) engine_.note_contended(name);
         const guard lock{mutex_};
+        if (waited_for.empty()) vain_look_ = now();
         for (const auto& name : waited_for) plan(hand_on_, name, {now(), 0ns});
         for (const auto& [name, when] : looks) {
             if (when.again == 0) continue;

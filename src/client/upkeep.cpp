@@ -391,7 +391,7 @@ loss_reason engine::why_over(const session& ours) noexcept {
     if (ours.server().empty()) return loss_reason::session_ended;
     try {
         const auto until = steady::now() + options_.statement_deadline;
-        const auto db = pool_.take(budget_, until, until);
+        const auto db = take_connection(until);
         return why_over(ours, *db, until);
     } catch (const std::exception&) {
         return loss_reason::session_ended;

@@ -69,6 +69,9 @@ struct statements {
     std::optional<sql::statement> orphans, free_orphan, dead_waiters, delete_waiter,
         deletable_leases, delete_lease;
 
+    // The history, if there is one (migrations/<dialect>/history)
+    sql::statement history_there, old_history, delete_history;
+
     /// Settings of a connection of our own, and which server it leads to; only PostgreSQL has them
     /// as statements.
     std::optional<sql::statement> session_setup, session_setup_only, server_identity,

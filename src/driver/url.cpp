@@ -115,8 +115,15 @@ url parse_url(std::string_view text) {
     text.remove_prefix(colon + 3);
 
     std::string_view place = take_until(text, '?');
-    made.parameters = parse_parameters(text);
     std::string_view authority = take_until(place, '/');
+    // With a / or ? in the password what follows would be taken for the database or a parameter,
+    // and shown.
+    if (place.find('@') != std::string_view::npos || text.find('@') != std::string_view::npos) {
+        refuse(
+            "has an @ behind a / or ?, which are written %2F and %3F in a password; an @ that "
+            "belongs there is written %40");
+    }
+    made.parameters = parse_parameters(text);
     made.database = percent_decoded(place);
 
     // The last @ parts user and host, so that one in a password does no harm.

@@ -106,6 +106,7 @@ const std::vector<std::size_t> killed_places{0, 4, 5, 11};
 /// Waiters in the order in which they came, who note when they are served.
 std::vector<stress::hold> serve_a_line(support::lock_database& database, bool barging,
                                        stress::micros& released) {
+    rowlock::reap(database.source(), database.reaping(60s, 10s));  // places of the round before
     rowlock::client holder{database.source(), database.options({.ttl = 20s})};
     auto held = holder.acquire("lock-0");
     stress::crew crew{database};
@@ -160,13 +161,14 @@ const fault::on_databases f4{
     {.id = "F4",
      .what = "kill -9 of waiters at the head, in the middle, at the tail",
      .databases = fault::all_databases,
-     .quick_rounds = 1,
+     .quick_rounds = 2,
      .full_rounds = 25,
      .bound = ttl + poll,
      .run = [](trial& in, support::lock_database& database) { kill_waiters(in, database, false); },
      // Without tickets there is no order.
      .control = [](trial& in,
-                   support::lock_database& database) { kill_waiters(in, database, true); }}};
+                   support::lock_database& database) { kill_waiters(in, database, true); },
+     .alone = true}};
 
 // --- F6 ----------------------------------------------------------------------------------------
 

@@ -40,15 +40,9 @@ struct interval {
     micros end;
 };
 
-/// Whether a hold was ended by force: somebody did so while it lasted, and its token's successor
-/// was used up by that and never granted. Of such a hold nothing is said from there on.
+/// Of a hold that was ended by force nothing is said: its holder may believe in it for a heartbeat.
 bool was_forced(const history& all, const hold& one) {
-    const bool there = std::ranges::any_of(all.forced, [&](const auto& each) {
-        return each.name == one.name && each.over >= one.called && each.at <= one.believed_until;
-    });
-    return there && std::ranges::none_of(all.holds, [&](const auto& each) {
-               return each.name == one.name && each.token == one.token + 1;
-           });
+    return all.forced.contains(one.grant_id);
 }
 
 /// Neighbours by begin suffice: whoever overlaps anything overlaps the one that reaches farthest.
@@ -58,9 +52,8 @@ violations overlapping(const history& all, const std::function<interval(const ho
     for (auto& [name, holds] : holds_in_token_order(all)) {
         std::vector<std::pair<interval, const hold*>> parts;
         for (const auto* each : holds) {
-            auto when = part(*each);
-            // Its holder may have begun to believe in it afterwards.
             if (was_forced(all, *each)) continue;
+            const auto when = part(*each);
             if (when.begin != 0) parts.emplace_back(when, each);
         }
         std::sort(parts.begin(), parts.end(),

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstdint>
 #include <string>
+#include <unordered_set>
 #include <vector>
 
 /// What many processes did to a few locks, and the rules that it is held against. Processes write
@@ -47,16 +48,10 @@ struct attempt {
     std::string result;      ///< "granted", "none", "stopped", or the kind of error
 };
 
-/// Somebody took a lock from its holder, who learns of it later.
-struct forced_release {
-    std::string name;
-    micros at = 0;
-    micros over = 0;
-};
-
 struct history {
     std::vector<hold> holds;
-    std::vector<forced_release> forced;
+    /// Grants that somebody ended by force; their holders learn of it later.
+    std::unordered_set<std::int64_t> forced;
     std::vector<attempt> attempts;
     std::vector<std::string> notes;  ///< what processes said in plain words
 

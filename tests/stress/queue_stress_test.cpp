@@ -6,6 +6,7 @@
 
 #include "stress/crew.hpp"
 #include "stress/history.hpp"
+#include "stress/recorded.hpp"
 #include "support/lock_database.hpp"
 #include "support/this_process.hpp"
 #include <rowlock/client.hpp>
@@ -86,15 +87,18 @@ private:
     std::jthread thread_{[this](const std::stop_token& over) { run(over); }};
 };
 
-void check_exclusion_and_order(const stress::history& past, const stress::audit::findings& found) {
-    const auto regressions = token_regressions(past);
-    const auto clock = overlaps(past);
-    const auto beliefs = overlapping_beliefs(past);
-    CHECK_MESSAGE(clock.empty(), told(clock));
-    CHECK_MESSAGE(beliefs.empty(), told(beliefs));
-    CHECK_MESSAGE(regressions.empty(), told(regressions));
-    CHECK_MESSAGE(found.regressions.empty(), told(found.regressions));
-    CHECK_MESSAGE(found.unfair.empty(), told(found.unfair));
+/// What the processes saw, and what the database recorded.
+void check_exclusion_and_order(stress::history& past, const stress::recording& recording,
+                               const stress::records& truth) {
+    const auto forced = forced_grants(truth);
+    past.forced.insert(forced.begin(), forced.end());
+    for (const auto& found :
+         {overlaps(past), overlapping_beliefs(past), token_regressions(past),
+          overlapping_holds(truth), beliefs_beyond_records(past, truth, recording.slack()),
+          falling_tokens(truth), other_tokens(past, truth),
+          unfair_grants(truth, recording.order())}) {
+        CHECK_MESSAGE(found.empty(), told(found));
+    }
 }
 
 bool nothing_left(support::lock_database& database) {
@@ -102,12 +106,6 @@ bool nothing_left(support::lock_database& database) {
         const auto left = stress::left_in(database);
         return left.tickets == 0 && left.holds == 0;
     });
-}
-
-std::string words(const stress::audit::findings& found) {
-    return std::to_string(found.grants) + " grants, " + std::to_string(found.queued_grants) +
-           " through the queue, " + std::to_string(found.overlapping) +
-           " pairs of overlapping enqueues";
 }
 
 // --- hand-offs -------------------------------------------------------------------------------
@@ -130,7 +128,7 @@ std::string failures_in(const std::vector<std::string>& notes) {
 
 void pass_on_under_fire(support::lock_database& database) {
     const int wanted = chosen().full ? 100'000 : 2'000;
-    stress::audit audit{database};
+    const stress::recording recording{database};
     stress::crew crew{database};
     for (int i = 0; i < hand_off_processes; ++i) {
         crew.add({.names = hand_off_names,
@@ -157,18 +155,18 @@ void pass_on_under_fire(support::lock_database& database) {
     CHECK(left.holds == 0);
     crew.stop();
 
-    const auto past = crew.past();
+    auto past = crew.past();
     const auto passed = hand_offs(past);
-    const auto found = audit.check();
+    const auto truth = recording.read();
     const auto placed = std::count_if(past.attempts.begin(), past.attempts.end(),
                                       [](const auto& each) { return each.waiting != 0; });
     CHECK(placed > static_cast<long>(past.holds.size()) / 2);
     MESSAGE(name_of(database), ": ", summary(passed), "; ", killed.load(), " listeners killed; ",
-            words(found));
+            summary(truth));
     CHECK(static_cast<int>(past.holds.size()) ==
           wanted / hand_off_processes / hand_off_names * hand_off_names * hand_off_processes);
     if (database.which() != support::backend::sqlite) CHECK(killed.load() > 0);
-    check_exclusion_and_order(past, found);
+    check_exclusion_and_order(past, recording, truth);
     const auto unfair = unfair_calls(past);
     CHECK_MESSAGE(unfair.empty(), told(unfair));
     const auto late =
@@ -204,7 +202,7 @@ void change_minds(support::lock_database& database) {
     const int wanted = chosen().full ? 100'000 : 3'000;
     constexpr int processes = 3;
     constexpr int threads = 4;
-    stress::audit audit{database};
+    const stress::recording recording{database};
     stress::crew crew{database};
     for (int i = 0; i < processes; ++i) {
         crew.add({.mode = "cancel",
@@ -222,11 +220,11 @@ void change_minds(support::lock_database& database) {
     // While the clients live: what they close is cleaned up in any case.
     CHECK(nothing_left(database));
     crew.stop();
-    const auto past = crew.past();
-    const auto found = audit.check();
+    auto past = crew.past();
+    const auto truth = recording.read();
     MESSAGE(name_of(database), ": ", past.attempts.size(), " races, ", past.holds.size(), " won; ",
-            found.tickets, " tickets, ", words(found));
-    check_exclusion_and_order(past, found);
+            summary(truth));
+    check_exclusion_and_order(past, recording, truth);
     const auto odd = unexpected_results(past, {"granted", "none", "ok"});
     CHECK_MESSAGE(odd.empty(), told(odd));
 }
@@ -418,13 +416,10 @@ public:
     }
 
     std::vector<stress::fault> faults;
-    std::vector<stress::forced_release> forced;
 
 private:
     std::string break_one(const std::string& name) {
-        const auto at = stress::boot_time();
         breaker_.force_release(name);
-        forced.push_back({name, at, stress::boot_time()});
         return "break";
     }
 
@@ -490,7 +485,7 @@ void do_anything(support::lock_database& database) {
     part.ttl_ms = static_cast<int>(bounds.ttl.count());
     part.poll_ms = static_cast<int>(bounds.poll.count());
     part.seed = chosen().seed;
-    stress::audit audit{database};
+    const stress::recording recording{database};
     stress::crew crew{database};
     for (int i = 0; i < 4; ++i) crew.add(part);
     crew.begin();
@@ -510,12 +505,11 @@ void do_anything(support::lock_database& database) {
     CHECK(nothing_left(database));
 
     auto past = crew.past();
-    past.forced = faults.forced;
-    const auto found = audit.check();
+    const auto truth = recording.read();
     MESSAGE(name_of(database), ", seed ", chosen().seed, ": ", past.attempts.size(), " calls, ",
             past.holds.size(), " holds, ", faults.faults.size(), " faults; ",
-            summary(hand_offs(past)), "; ", words(found));
-    check_exclusion_and_order(past, found);
+            summary(hand_offs(past)), "; ", summary(truth));
+    check_exclusion_and_order(past, recording, truth);
     const auto late = late_grants(past, faults.faults,
                                   {.usual = in_micros(bounds.poll + tolerance),
                                    .after_fault = in_micros(bounds.ttl + bounds.poll + tolerance)});
@@ -534,18 +528,19 @@ TEST_CASE("hand-offs: none is lost or late while the listening connections are k
 
 TEST_CASE("hand-offs: control: a grant out of ticket order, or a token granted again, is found") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
-        stress::audit audit{database};
+        const stress::recording recording{database};
+        const auto unfair = [&] { return unfair_grants(recording.read(), recording.order()); };
         stand_by_hand(database, 1);
         // Much later by the clock, which is all that MariaDB tells.
         if (database.speaks() == dialect::mysql) std::this_thread::sleep_for(1'100ms);
         stand_by_hand(database, 2);
         grant_by_hand(database, 10, 2);
         grant_by_hand(database, 11, 1);
-        CHECK(audit.check().unfair.size() == 1);
-        CHECK(audit.check().regressions.empty());
+        CHECK(unfair().size() == 1);
+        CHECK(falling_tokens(recording.read()).empty());
         grant_by_hand(database, 11, 3);
-        CHECK(audit.check().regressions.size() == 1);
-        CHECK(audit.check().queued_grants == 2);
+        CHECK(falling_tokens(recording.read()).size() == 1);
+        CHECK(unfair().size() == 1);
     }
 }
 

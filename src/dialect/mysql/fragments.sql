@@ -126,3 +126,8 @@ update rowlock_lease l force index (primary)
                       $33)
    and l.session = $1
    and coalesce({waited_here}, 1) = 0
+
+-- fragment history
+-- What read_history reads: times in µs since 1970, and how old each record is.
+id, at, {now} - at, kind, name, token, session, grant_id, ticket, previous_session,
+ends_at, owner, host, pid, program, note, db_user

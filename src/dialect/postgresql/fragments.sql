@@ -163,3 +163,8 @@ set_config('statement_timeout', $2::text, false),
 set_config('idle_in_transaction_session_timeout', $2::text, false),
 set_config('plan_cache_mode', 'force_generic_plan', false),
 set_config('jit', 'off', false)
+
+-- fragment history
+-- What read_history reads: times in µs since 1970, and how old each record is.
+id, (extract(epoch from at) * 1000000)::bigint, (extract(epoch from clock_timestamp() - at) * 1000000)::bigint, kind, name, token, session, grant_id, ticket, previous_session,
+(extract(epoch from ends_at) * 1000000)::bigint, owner, host, pid, program, note, db_user
