@@ -139,7 +139,8 @@ private:
     bool send_release(grant& held, bool& unknown);
     std::optional<strategy::handed_over> pass_on(sql::connection& db, grant& held,
                                                  sql::deadline until);
-    void give_up_release(grant& held, const char* why);
+    void give_up_release(grant& held, const char* why) noexcept;
+    void leave_unresolved(session& ours, const std::string& name, unresolved_grant what) noexcept;
     std::int64_t next_id() noexcept;
     [[nodiscard]] std::shared_ptr<session> current() const;
     void poke_heartbeat() noexcept;
@@ -221,7 +222,7 @@ private:
     nanoseconds beat(session& ours);
     [[nodiscard]] nanoseconds first_connection_at(const session& ours) const;
     [[nodiscard]] bool beat_is_due(const session& ours, nanoseconds now) const;
-    nanoseconds after_failed_beat(session& ours, const error& failure) noexcept;
+    nanoseconds after_failed_beat(session& ours, const std::exception& failure) noexcept;
     void after_beat(session& ours, sql::deadline until);
     void compare_with_database(session& ours, sql::deadline until);
     void give_up_strays(session& ours, sql::deadline until);
@@ -231,14 +232,14 @@ private:
     [[nodiscard]] sql::deadline heartbeat_deadline(const session& ours) const;
     nanoseconds watch() noexcept;
     nanoseconds watch_deadlines(nanoseconds now);
-    void clear_row(const grant& passed);
+    void clear_row(const grant& passed) noexcept;
     nanoseconds reap_once() noexcept;
     void lose_session(session& ours, loss_reason why) noexcept;
     bool lose(grant& lost, loss_reason why, grant::state from = grant::state::held) noexcept;
     [[nodiscard]] std::unique_ptr<sql::connection> make_connection(sql::deadline until) const;
     void connection_broke() noexcept;
     bool end_own_session(session& ours, const std::vector<std::int64_t>& places,
-                         std::vector<std::string>& names, sql::deadline until) noexcept;
+                         std::vector<std::string>& names, sql::deadline until);
 
     void count(counter which, std::uint64_t by = 1) noexcept {
         counters_[static_cast<std::size_t>(which)].fetch_add(by, std::memory_order_relaxed);

@@ -99,6 +99,7 @@ public:
     sql::result execute(const sql::statement& what, std::span<const sql::value> parameters,
                         sql::deadline until) {
         check_usable(until);
+        const unless_left_halfway whole{*this};
         kept& statement = look_up(what, until);
         statement.shape.require_parameters(parameters.size());
         const wire_parameters sent{parameters};
@@ -113,6 +114,7 @@ public:
 
     sql::result query(std::string_view text, sql::deadline until) {
         check_usable(until);
+        const unless_left_halfway whole{*this};
         const std::string terminated = checked(text);
         const non_blocking guard{handle_};
         require_sent(PQsendQuery(handle_, terminated.c_str()));
@@ -231,6 +233,22 @@ private:
     private:
         std::vector<std::string> texts_;
         std::vector<const char*> pointers_;
+    };
+
+    // Memory may run out between a statement and its answer: then nobody reads that any more.
+    class unless_left_halfway {
+    public:
+        explicit unless_left_halfway(wire& of) noexcept : of_{of} {}
+        unless_left_halfway(const unless_left_halfway&) = delete;
+        unless_left_halfway& operator=(const unless_left_halfway&) = delete;
+        ~unless_left_halfway() {
+            const bool busy = PQtransactionStatus(of_.handle_) == PQTRANS_ACTIVE ||
+                              PQpipelineStatus(of_.handle_) != PQ_PIPELINE_OFF;
+            if (busy) of_.alive_ = false;
+        }
+
+    private:
+        wire& of_;
     };
 
     // Puts the handle into non-blocking mode and leaves it as it was found.
