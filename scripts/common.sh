@@ -36,6 +36,23 @@ need_build_packages() {
         libcli11-dev libfmt-dev nlohmann-json3-dev
 }
 
+# What the tests need, and the servers that they start.
+need_servers() {
+    need_build_packages
+    need_package doctest-dev
+    need_command pkg-config pkg-config
+    if [[ -z ${ROWLOCK_TEST_POSTGRESQL_URL:-} ]] &&
+        ! compgen -G '/usr/lib/postgresql/*/bin/postgres' >/dev/null; then
+        need_command postgres postgresql-15
+    fi
+    PATH=$PATH:/usr/sbin need_command pgbouncer pgbouncer
+    if [[ -z ${ROWLOCK_TEST_MARIADB_URL:-}${ROWLOCK_TEST_MYSQL_URL:-} ]]; then
+        need_command mariadb-install-db mariadb-server-core mariadb-client-core
+    fi
+    # Clusters are started by the tests themselves, and clocks are moved.
+    need_package galera-4 mariadb-server-core libfaketime
+}
+
 # Installs what is missing. When nothing is, neither apt-get nor root is needed.
 install_missing_packages() {
     ((${#missing_packages[@]})) || return 0

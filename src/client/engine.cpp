@@ -468,8 +468,10 @@ bool engine::send_release(grant& held, bool& unknown) {
         if (released.freed) after_release(*db, held.name, released, until);
         return released;
     };
-    const auto done = repeat(steady::now() + options_.statement_deadline, std::stop_token{},
-                             [&](sql::deadline until) {
+    // The last part is for a driver that cancels what was not answered.
+    const auto cancelling = std::min<milliseconds>(250ms, options_.statement_deadline / 4);
+    const auto done = repeat(steady::now() + options_.statement_deadline - cancelling,
+                             std::stop_token{}, [&](sql::deadline until) {
                                  try {
                                      return send(until);
                                  } catch (const error& failure) {

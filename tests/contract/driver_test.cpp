@@ -2,6 +2,7 @@
 // each fixture of driver_fixtures.hpp.
 #include "contract/driver_fixtures.hpp"
 #include "support/tcp_listener.hpp"
+#include "support/tcp_relay.hpp"
 #include "support/waits.hpp"
 #include <rowlock/error.hpp>
 #include <rowlock/sql/connection.hpp>

@@ -2,6 +2,7 @@
 #include "contract/server_address.hpp"
 #include "support/servers.hpp"
 #include "support/tcp_listener.hpp"
+#include "support/tcp_relay.hpp"
 #include "support/waits.hpp"
 #include <rowlock/driver/postgresql.hpp>
 #include <rowlock/error.hpp>

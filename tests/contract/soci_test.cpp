@@ -3,7 +3,7 @@
 #include "contract/soci_fixtures.hpp"
 #include "contract/sqlite_path.hpp"
 #include "support/failure.hpp"
-#include "support/tcp_listener.hpp"
+#include "support/tcp_relay.hpp"
 #include "support/waits.hpp"
 #include <rowlock/driver/soci.hpp>
 #include <rowlock/error.hpp>

@@ -10,7 +10,7 @@
 #include "support/lock_database.hpp"
 #include "support/pgbouncer.hpp"
 #include "support/standby.hpp"
-#include "support/tcp_listener.hpp"
+#include "support/tcp_relay.hpp"
 #include "support/this_process.hpp"
 #include <rowlock/driver/postgresql.hpp>
 #include <rowlock/open.hpp>

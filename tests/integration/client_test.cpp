@@ -6,7 +6,7 @@
 #include "support/interception.hpp"
 #include "support/lock_database.hpp"
 #include "support/servers.hpp"
-#include "support/tcp_listener.hpp"
+#include "support/tcp_relay.hpp"
 #include <rowlock/open.hpp>
 #include <rowlock/rowlock.hpp>
 

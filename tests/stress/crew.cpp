@@ -32,20 +32,22 @@ std::vector<std::string> command_of(const support::lock_database& database, cons
     const auto number = [](const char* key, auto value) {
         return std::string{key} + "=" + std::to_string(value);
     };
-    return {ROWLOCK_QUEUE_WORKER,
-            "mode=" + part.mode,
-            "prefix=" + database.prefix(),
-            "log=" + log,
-            number("names", part.names),
-            number("threads", part.threads),
-            number("count", part.count),
-            number("hold_us", part.hold_us),
-            number("ttl_ms", part.ttl_ms),
-            number("poll_ms", part.poll_ms),
-            number("polling", int{part.polling}),
-            number("by_database", int{part.by_database}),
-            number("barging", int{part.barging}),
-            number("seed", part.seed)};
+    std::vector<std::string> words{part.program.empty() ? ROWLOCK_QUEUE_WORKER : part.program,
+                                   "mode=" + part.mode,
+                                   "prefix=" + database.prefix(),
+                                   "log=" + log,
+                                   number("names", part.names),
+                                   number("threads", part.threads),
+                                   number("count", part.count),
+                                   number("hold_us", part.hold_us),
+                                   number("ttl_ms", part.ttl_ms),
+                                   number("poll_ms", part.poll_ms),
+                                   number("polling", int{part.polling}),
+                                   number("by_database", int{part.by_database}),
+                                   number("barging", int{part.barging}),
+                                   number("seed", part.seed)};
+    words.insert(words.end(), part.words.begin(), part.words.end());
+    return words;
 }
 
 struct both_ends {
@@ -193,6 +195,8 @@ member::member(const support::lock_database& database, const role& part, std::st
     const auto out = make_pipe();
     std::string url = "ROWLOCK_STRESS_URL=" + database.url();
     std::vector<char*> variables{url.data()};
+    auto more = part.environment;
+    for (auto& each : more) variables.push_back(each.data());
     for (char** each = environ; *each != nullptr; ++each) variables.push_back(*each);
     variables.push_back(nullptr);
 
@@ -261,6 +265,8 @@ void member::kill() {
 
 void member::pause() const {
     ::kill(id_, SIGSTOP);
+    siginfo_t stopped{};
+    waitid(P_PID, static_cast<id_t>(id_), &stopped, WSTOPPED);
 }
 
 void member::resume() const {

@@ -25,6 +25,9 @@ struct role {
     bool by_database = false;  ///< wake_ups::by_database
     bool barging = false;
     unsigned seed = 1;
+    std::string program = {};             ///< another that speaks as queue_worker does
+    std::vector<std::string> words = {};  ///< more of its KEY=VALUE
+    std::vector<std::string> environment = {};
 };
 
 /// A process with a client of its own. Killed if it still runs when this object goes.
@@ -41,6 +44,8 @@ public:
 
     /// Lets it begin, once it is connected.
     void begin();
+    /// Until it has said this word.
+    [[nodiscard]] bool says(const std::string& word, std::chrono::milliseconds limit);
     /// Until its threads have ended by themselves, its client living on; false after `limit`.
     [[nodiscard]] bool done(std::chrono::milliseconds limit);
     /// Gives up what it waits for and ends, once it has been waited for.
@@ -48,13 +53,11 @@ public:
     /// Its exit code; fails the test case if it does not end within `limit`.
     int wait(std::chrono::milliseconds limit = std::chrono::seconds{20});
     void kill();
+    /// Returns when all of its threads have stopped.
     void pause() const;
     void resume() const;
 
 private:
-    /// Until it has said this word.
-    [[nodiscard]] bool says(const std::string& word, std::chrono::milliseconds limit);
-
     std::string log_;
     pid_t id_ = -1;
     int input_ = -1;

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
 
 namespace support {
 
@@ -34,32 +33,6 @@ public:
 private:
     int socket_;
     std::uint16_t port_;
-};
-
-/// Stands between a client and the server at 127.0.0.1:`target` (or a unix socket path) and passes
-/// bytes on, until told to swallow them: a connection that breaks, or falls silent, at the moment a
-/// test wants.
-class tcp_relay {
-public:
-    explicit tcp_relay(std::uint16_t target);
-    tcp_relay(const tcp_relay&) = delete;
-    tcp_relay& operator=(const tcp_relay&) = delete;
-    ~tcp_relay();
-
-    [[nodiscard]] std::uint16_t port() const noexcept;
-    /// Passes nothing on from now on, in either direction. New connections are accepted and
-    /// ignored.
-    void fall_silent();
-    /// Passes requests on and swallows what the server answers.
-    void swallow_answers();
-    /// Passes everything on again, what was held back first.
-    void resume();
-    /// Closes every connection.
-    void cut();
-
-private:
-    class state;
-    std::unique_ptr<state> state_;
 };
 
 }  // namespace support

@@ -1,0 +1,11 @@
+// Loaded before libfaketime (0.9.10), which moves every absolute timer of timerfd by the step of
+// the wall clock, also those of CLOCK_BOOTTIME, which it leaves alone otherwise.
+
+#include <sys/syscall.h>
+#include <sys/timerfd.h>
+#include <unistd.h>
+
+extern "C" int timerfd_settime(int timer, int flags, const itimerspec* due,
+                               itimerspec* before) noexcept {
+    return static_cast<int>(syscall(SYS_timerfd_settime, timer, flags, due, before));
+}

@@ -1,0 +1,253 @@
+// F3, F4 and F6: holders and waiters that are killed, and waiters whose session is over.
+
+#include "fault/holders.hpp"
+#include "support/queues.hpp"
+#include <rowlock/client.hpp>
+#include <rowlock/reaper.hpp>
+
+#include <algorithm>
+#include <future>
+#include <thread>
+
+namespace {
+
+using namespace std::chrono_literals;
+using fault::duration;
+using fault::trial;
+using std::chrono::milliseconds;
+using steady = std::chrono::steady_clock;
+
+constexpr milliseconds ttl = 1500ms;
+constexpr milliseconds poll = 500ms;
+
+std::string name_of(int i) {
+    return "job-" + std::to_string(i);
+}
+
+// --- F3 ----------------------------------------------------------------------------------------
+
+struct killed_holder {
+    steady::time_point last_heartbeat;
+    std::int64_t session = 0;
+    std::int64_t token = 0;
+};
+
+/// By the database's clock: it says how long the session still has to live.
+killed_holder kill_one(fault::holders& all, std::size_t i, rowlock::client& locks,
+                       milliseconds its_ttl) {
+    all[i].kill();
+    const auto diary = all.diary(i);
+    const auto found = locks.inspect(name_of(static_cast<int>(i)));
+    const auto now = steady::now();
+    if (!found || !found->holder) throw std::runtime_error{"freed before it was looked at"};
+    return {now - (its_ttl - found->holder->remaining), diary.session, diary.token};
+}
+
+/// By the database's clock the dead session was over when the lease was granted again.
+bool over_before_the_grant(support::lock_database& database, int i, std::int64_t session) {
+    return database.number(
+               "select count(*) from rowlock_session s, rowlock_lease l where l.name = '" +
+               name_of(i) + "' and s.id = " + std::to_string(session) +
+               " and s.expires_at > l.acquired_at") == 0;
+}
+
+void kill_holders_of(trial& in, support::lock_database& database, milliseconds its_ttl) {
+    constexpr int at_once = 5;
+    for (int left = in.rounds(); left > 0; left -= at_once) {
+        const int count = std::min(left, at_once);
+        std::vector<fault::holder_role> parts;
+        for (int i = 0; i < count; ++i) {
+            parts.push_back({.name = name_of(i), .ttl = its_ttl, .poll = poll});
+        }
+        fault::holders doomed{database, parts};
+        rowlock::client locks{database.source(), database.options({.poll_interval = poll})};
+        std::vector<std::future<std::pair<rowlock::lease, steady::time_point>>> line;
+        for (int i = 0; i < count; ++i) {
+            line.push_back(std::async(std::launch::async, [&locks, i] {
+                auto lease = support::acquire_soon(locks, name_of(i));
+                return std::pair{std::move(lease), steady::now()};
+            }));
+        }
+        if (!support::places(database, count)) throw std::runtime_error{"nobody stands in line"};
+        std::vector<killed_holder> killed;
+        for (int i = 0; i < count; ++i) {
+            killed.push_back(kill_one(doomed, static_cast<std::size_t>(i), locks, its_ttl));
+        }
+        for (int i = 0; i < count; ++i) {
+            const auto each = static_cast<std::size_t>(i);
+            const auto [lease, at] = line[each].get();
+            in.made();
+            in.took(at - killed[each].last_heartbeat, "from the last heartbeat to the next grant");
+            in.must(lease.token().value() > killed[each].token, "the token did not grow");
+            in.must(over_before_the_grant(database, i, killed[each].session),
+                    "granted while the dead holder's session was not over");
+        }
+    }
+}
+
+const fault::on_databases f3{
+    {.id = "F3",
+     .what = "kill -9 of the holder",
+     .databases = fault::all_databases,
+     .quick_rounds = 5,
+     .full_rounds = 100,
+     .bound = ttl + poll,
+     .run = [](trial& in, support::lock_database& database) { kill_holders_of(in, database, ttl); },
+     // That the bound is measured at all: whose session lives longer is found too late.
+     .control = [](trial& in,
+                   support::lock_database& database) { kill_holders_of(in, database, 2 * ttl); },
+     .smoke_rounds = 3}};
+
+// --- F4 ----------------------------------------------------------------------------------------
+
+constexpr int waiters = 12;
+const std::vector<std::size_t> killed_places{0, 4, 5, 11};
+
+/// Waiters in the order in which they came, who note when they are served.
+std::vector<stress::hold> serve_a_line(support::lock_database& database, bool barging,
+                                       stress::micros& released) {
+    rowlock::reap(database.source(), database.reaping(60s, 10s));  // places of the round before
+    rowlock::client holder{database.source(), database.options({.ttl = 20s})};
+    auto held = holder.acquire("lock-0");
+    stress::crew crew{database};
+    for (int i = 0; i < waiters; ++i) {
+        stress::role part;
+        part.count = 1;
+        part.ttl_ms = static_cast<int>(ttl.count());
+        part.poll_ms = static_cast<int>(poll.count());
+        part.barging = barging;
+        crew.add(part);
+    }
+    int place = 0;
+    for (const auto& each : crew.members()) {
+        each->begin();
+        ++place;
+        if (barging) {
+            std::this_thread::sleep_for(5ms);
+        } else if (!support::places(database, place)) {
+            throw std::runtime_error{"a waiter takes no place"};
+        }
+    }
+    for (const auto each : killed_places) crew.members()[each]->kill();
+    released = stress::boot_time();
+    held.release();
+    for (const auto& each : crew.members()) {
+        if (!each->killed() && !each->done(30s)) throw std::runtime_error{"a waiter still waits"};
+    }
+    auto served = crew.past().holds;
+    std::sort(served.begin(), served.end(),
+              [](const auto& a, const auto& b) { return a.token < b.token; });
+    crew.stop();
+    return served;
+}
+
+void kill_waiters(trial& in, support::lock_database& database, bool barging) {
+    for (int i = 0; i < in.rounds(); ++i) {
+        stress::micros released = 0;
+        const auto served = serve_a_line(database, barging, released);
+        in.made();
+        in.must(served.size() == waiters - killed_places.size(), "not everybody was served");
+        in.must(std::is_sorted(served.begin(), served.end(),
+                               [](const auto& a, const auto& b) { return a.process < b.process; }),
+                "not in the order in which they came");
+        if (!barging && !served.empty()) {
+            in.took(fault::micros_to_duration(served.back().acquired - released),
+                    "until all others were served");
+        }
+    }
+}
+
+const fault::on_databases f4{
+    {.id = "F4",
+     .what = "kill -9 of waiters at the head, in the middle, at the tail",
+     .databases = fault::all_databases,
+     .quick_rounds = 2,
+     .full_rounds = 25,
+     .bound = ttl + poll,
+     .run = [](trial& in, support::lock_database& database) { kill_waiters(in, database, false); },
+     // Without tickets there is no order.
+     .control = [](trial& in,
+                   support::lock_database& database) { kill_waiters(in, database, true); },
+     .alone = true}};
+
+// --- F6 ----------------------------------------------------------------------------------------
+
+constexpr milliseconds heartbeat = ttl / 3;
+
+std::int64_t only_waiting_session(support::lock_database& database) {
+    return database.number("select max(session) from rowlock_waiter");
+}
+
+/// What a waiter's only call came to, once it has.
+stress::attempt end_of_call(stress::crew& crew, std::size_t which) {
+    auto& member = *crew.members().at(which);
+    if (!member.done(20s)) return {};
+    stress::history all;
+    all.read(member.log(), 0);
+    return all.attempts.at(0);
+}
+
+/// Ended while the process runs, as if others had found it expired.
+stress::micros end_its_session(support::lock_database& database, stress::member&) {
+    const auto at = stress::boot_time();
+    database.run("update rowlock_session set ended = true where id = " +
+                 std::to_string(only_waiting_session(database)));
+    return at;
+}
+
+/// Stopped until it expired, and ended by somebody else; from SIGCONT on.
+stress::micros stop_it_until_it_is_over(support::lock_database& database, stress::member& one) {
+    const auto session = std::to_string(only_waiting_session(database));
+    const bool sqlite = database.which() == support::backend::sqlite;
+    if (sqlite) database.run("begin immediate");
+    one.pause();
+    if (sqlite) database.run("commit");
+    const bool over = support::eventually([&] {
+        rowlock::reap(database.source(), database.reaping(60s, 10s));
+        return database.number("select count(*) from rowlock_session where id = " + session +
+                               " and not ended") == 0;
+    });
+    if (!over) throw std::runtime_error{"nobody ended the session"};
+    const auto at = stress::boot_time();
+    one.resume();
+    return at;
+}
+
+void end_waiting_sessions(trial& in, support::lock_database& database) {
+    rowlock::client holder{database.source(), database.options({.ttl = 20s})};
+    const auto held = holder.acquire("lock-0");
+    for (int i = 0; i < in.rounds(); ++i) {
+        for (const auto how : {end_its_session, stop_it_until_it_is_over}) {
+            stress::crew crew{database};
+            stress::role part;
+            part.count = 1;
+            part.ttl_ms = static_cast<int>(ttl.count());
+            part.poll_ms = static_cast<int>(poll.count());
+            auto& waiter = crew.add(part);
+            crew.begin();
+            if (!support::places(database, 1)) throw std::runtime_error{"nobody waits"};
+            const auto from = how(database, waiter);
+            const auto call = end_of_call(crew, 0);
+            in.made();
+            if (in.must(call.returned != 0, "the call does not end")) {
+                in.must(call.result == "the_lock_was_lost", "the call came to: " + call.result);
+                in.took(fault::micros_to_duration(call.returned - from), "until the call failed");
+            }
+            crew.stop();
+            rowlock::reap(database.source(), database.reaping(60s, 10s));
+            support::places(database, 0);
+        }
+    }
+    in.must(held.held(), "the holder lost its lock");
+}
+
+const fault::on_databases f6{{.id = "F6",
+                              .what = "a waiter's own session ends while the holder lives",
+                              .databases = fault::all_databases,
+                              .quick_rounds = 2,
+                              .full_rounds = 50,
+                              .bound = heartbeat,
+                              .run = end_waiting_sessions,
+                              .smoke_rounds = 1}};
+
+}  // namespace

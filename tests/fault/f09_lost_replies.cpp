@@ -1,0 +1,349 @@
+// F9 and F10: the server has done what it was asked, and its answer never arrives.
+
+#include "contract/server_address.hpp"
+#include "fault/frame.hpp"
+#include "stress/crew.hpp"
+#include "support/failure.hpp"
+#include "support/interception.hpp"
+#include "support/queues.hpp"
+#include "support/tcp_relay.hpp"
+#include <rowlock/client.hpp>
+#include <rowlock/open.hpp>
+
+#include <atomic>
+#include <future>
+#include <memory>
+#include <thread>
+
+namespace {
+
+using namespace std::chrono_literals;
+using fault::trial;
+using rowlock::sql::dialect;
+using std::chrono::milliseconds;
+using support::soon;
+using steady = std::chrono::steady_clock;
+
+std::string name_of(int i) {
+    return "job-" + std::to_string(i);
+}
+
+/// A way to the database on which the answer to the n-th thing that is asked can be lost.
+class lossy_way {
+public:
+    virtual ~lossy_way() = default;
+    [[nodiscard]] virtual rowlock::sql::connection_source source() = 0;
+    virtual void lose_answer(int n) = 0;
+    /// Runs `action`, and `meanwhile` when the answer is about to be lost; false if it came to
+    /// that not at all.
+    virtual bool run(const std::function<void()>& action,
+                     const std::function<void()>& meanwhile) = 0;
+    /// Nothing passes any more, connections break; or everything is as it was.
+    virtual void close_down(bool closed) = 0;
+};
+
+/// By a relay, which has the answer and cuts the connection.
+class lossy_network final : public lossy_way {
+public:
+    explicit lossy_network(const support::lock_database& database)
+        : address_{contract::address_of(database.speaks() == dialect::postgresql
+                                            ? support::server::postgresql
+                                            : support::server::mariadb)},
+          relay_{address_.port} {
+        address_.host = "127.0.0.1";
+        address_.port = relay_.port();
+    }
+    [[nodiscard]] rowlock::sql::connection_source source() override {
+        return rowlock::open(address_.url());
+    }
+    void lose_answer(int n) override { relay_.hold_answer(n); }
+    bool run(const std::function<void()>& action, const std::function<void()>& meanwhile) override {
+        auto running = std::async(std::launch::async, action);
+        bool lost = false;
+        while (!(lost = relay_.holds_answer(2ms)) &&
+               running.wait_for(0s) != std::future_status::ready) {
+        }
+        if (lost) {
+            meanwhile();
+            relay_.cut();
+        }
+        relay_.hold_answer(0);
+        running.get();
+        return lost;
+    }
+    void close_down(bool closed) override {
+        if (closed) {
+            relay_.hold(support::tcp_relay::direction::both);
+            relay_.cut();
+        } else {
+            relay_.cut();
+            relay_.resume();
+        }
+    }
+
+private:
+    contract::server_address address_;
+    support::tcp_relay relay_;
+};
+
+/// A file has no network: the answer is lost between the driver and the client.
+class lossy_driver final : public lossy_way {
+public:
+    explicit lossy_driver(const support::lock_database& database) : database_{database} {}
+    [[nodiscard]] rowlock::sql::connection_source source() override {
+        return network_.wrap(database_.source());
+    }
+    void lose_answer(int n) override { countdown_ = n; }
+    bool run(const std::function<void()>& action, const std::function<void()>& meanwhile) override {
+        std::atomic<bool> lost{false};
+        network_.after([&](std::string_view what) {
+            // Within a transaction nothing has happened yet.
+            if (what.starts_with("begin") || what == "connect") return;
+            if (countdown_ <= 0 || --countdown_ > 0) return;
+            lost = true;
+            meanwhile();
+            support::interception::lose_reply();
+        });
+        action();
+        network_.after({});
+        return lost;
+    }
+    void close_down(bool closed) override {
+        if (closed) {
+            network_.before([](std::string_view) { support::interception::refuse_to_send(); });
+            network_.break_connections();
+        } else {
+            network_.before({});
+        }
+    }
+
+private:
+    const support::lock_database& database_;
+    support::interception network_;
+    std::atomic<int> countdown_{0};
+};
+
+std::unique_ptr<lossy_way> way_to(const support::lock_database& database) {
+    if (database.which() == support::backend::sqlite) {
+        return std::make_unique<lossy_driver>(database);
+    }
+    return std::make_unique<lossy_network>(database);
+}
+
+/// In the row; 0 if there is none or it is free.
+std::int64_t grant_in_row(support::lock_database& database, const std::string& name) {
+    const auto found = database.run(
+        "select grant_id from rowlock_lease where session is not null and name = '" + name + "'");
+    return found.empty() ? 0 : found.integer(0, 0);
+}
+
+rowlock::client_options briefly(const support::lock_database& database) {
+    return database.options(
+        {.ttl = 4s, .statement_deadline = 1s, .retry = {.attempts = 20, .backoff = 2ms}});
+}
+
+// --- F9 ----------------------------------------------------------------------------------------
+
+void check_one_hold(trial& in, support::lock_database& database, const rowlock::lease& lease) {
+    const auto row = database.run("select token, grant_id from rowlock_lease where name = '" +
+                                  lease.name() + "' and session is not null");
+    if (!in.must(row.rows() == 1, "the lease is not held in the table")) return;
+    in.must(lease.held(), "the lease is not held");
+    in.must(row.integer(0, 0) == lease.token().value(), "another token than in the table");
+    in.must(row.integer(0, 1) == lease.grant_id(), "another grant than in the table");
+    in.must(database.number("select count(*) from rowlock_audit where kind = 'g' and name = '" +
+                            lease.name() + "'") == 1,
+            "granted more than once");
+}
+
+void lose_answers_to_acquire(trial& in, support::lock_database& database) {
+    const stress::audit audit{database};
+    const auto way = way_to(database);
+    rowlock::client locks{way->source(), briefly(database)};
+    int lost = 0;
+    for (int i = 0, n = 1; lost < in.rounds() && i < 3 * in.rounds() + 20; ++i) {
+        locks.acquire("warm").release();
+        way->lose_answer(n);
+        std::optional<rowlock::lease> lease;
+        const bool was_lost = way->run([&] { lease = locks.acquire(name_of(i)); }, [] {});
+        check_one_hold(in, database, *lease);
+        lease->release();
+        // To the end of what an acquire consists of, then from the beginning.
+        n = was_lost ? n + 1 : 1;
+        if (was_lost) {
+            ++lost;
+            in.made();
+        }
+    }
+    in.must(lost >= in.rounds(), "no answer could be lost");
+    in.must(support::nobody_holds(database), "an orphan is left");
+}
+
+constexpr milliseconds ttl = 2s;
+
+/// Callers who give up: their grant must not live on.
+void give_up_acquires(trial& in, support::lock_database& database) {
+    const auto way = way_to(database);
+    rowlock::client locks{
+        way->source(),
+        database.options({.ttl = ttl, .statement_deadline = 400ms, .retry = {.attempts = 1}})};
+    int orphans = 0;
+    for (int i = 0; i < (in.rounds() + 19) / 20; ++i) {
+        const auto name = "given-up-" + std::to_string(i);
+        for (int n = 1; n < 8 && grant_in_row(database, name) == 0; ++n) {
+            try {
+                locks.acquire("warm").release();
+            } catch (const rowlock::error&) {
+                continue;
+            }
+            way->lose_answer(n);
+            try {
+                way->run([&] { locks.acquire(name).release(); }, [&] { way->close_down(true); });
+            } catch (const rowlock::error&) {  // as it must
+            }
+            if (grant_in_row(database, name) != 0) {
+                ++orphans;
+                break;
+            }
+            way->close_down(false);
+        }
+        const auto from = steady::now();
+        way->close_down(false);
+        in.must(support::eventually([&] { return grant_in_row(database, name) == 0; }),
+                "an orphan lives on");
+        in.took(steady::now() - from, "until the grant of one who gave up was free");
+    }
+    in.must(orphans > 0, "no grant was orphaned: nothing was tested");
+}
+
+/// A lock that is a row with a unique name, as people write it.
+class naive_lock {
+public:
+    naive_lock(support::lock_database& database, rowlock::sql::connection_source source)
+        : table_{database.prefix() + "naive"}, database_{database}, source_{std::move(source)} {
+        database_.run("create table " + table_ +
+                      " (name varchar(50) not null primary key, owner varchar(50))");
+        connection_ = source_.connect(soon());
+    }
+    naive_lock(const naive_lock&) = delete;
+    naive_lock& operator=(const naive_lock&) = delete;
+    ~naive_lock() {
+        connection_.reset();
+        database_.run("drop table " + table_);
+    }
+
+    /// Tries again after an error, on a new connection.
+    bool acquire(const std::string& name, const std::string& owner) {
+        return send("insert into " + table_ + " values ('" + name + "', '" + owner + "')");
+    }
+    bool release(const std::string& name) {
+        return send("delete from " + table_ + " where name = '" + name + "'");
+    }
+    [[nodiscard]] bool holds(const std::string& name, const std::string& owner) {
+        return database_.number("select count(*) from " + table_ + " where name = '" + name +
+                                "' and owner = '" + owner + "'") == 1;
+    }
+    /// Past the lossy way.
+    bool acquire_directly(const std::string& name, const std::string& owner) {
+        database_.run("insert into " + table_ + " values ('" + name + "', '" + owner + "')");
+        return true;
+    }
+
+private:
+    bool send(const std::string& sql) {
+        for (int tries = 0; tries < 2; ++tries) {
+            try {
+                connection_->query(sql, soon());
+                return true;
+            } catch (const rowlock::error& failure) {
+                if (failure.kind() == rowlock::errc::unique_violation) return false;
+                connection_ = source_.connect(soon());
+            }
+        }
+        return false;
+    }
+
+    std::string table_;
+    support::lock_database& database_;
+    rowlock::sql::connection_source source_;
+    std::unique_ptr<rowlock::sql::connection> connection_;
+};
+
+void lose_answer_to_naive_acquire(trial& in, support::lock_database& database) {
+    const auto way = way_to(database);
+    naive_lock lock{database, way->source()};
+    way->lose_answer(1);
+    bool got = false;
+    way->run([&] { got = lock.acquire("a", "us"); }, [] {});
+    if (!got && lock.holds("a", "us")) in.violation("we hold it and think that another does");
+}
+
+const fault::on_databases f9{{.id = "F9",
+                              .what = "the answer to an acquire is lost after it committed",
+                              .databases = fault::all_databases,
+                              .quick_rounds = 40,
+                              .full_rounds = 200,
+                              .bound = ttl,
+                              .run =
+                                  [](trial& in, support::lock_database& database) {
+                                      lose_answers_to_acquire(in, database);
+                                      give_up_acquires(in, database);
+                                  },
+                              .control = lose_answer_to_naive_acquire,
+                              .smoke_rounds = 12}};
+
+// --- F10 ---------------------------------------------------------------------------------------
+
+void lose_answers_to_release(trial& in, support::lock_database& database) {
+    const auto way = way_to(database);
+    rowlock::client locks{way->source(), briefly(database)};
+    rowlock::client other{database.source(), database.options()};
+    std::vector<rowlock::lease> newer;
+    for (int i = 0; i < in.rounds(); ++i) {
+        auto lease = locks.acquire(name_of(i));
+        way->lose_answer(1);
+        way->run(
+            [&] {
+                try {
+                    lease.release();
+                } catch (const rowlock::error&) {  // repeated in the background
+                }
+            },
+            [&] {
+                if (auto got = other.try_acquire(name_of(i))) newer.push_back(std::move(*got));
+            });
+        in.made();
+    }
+    in.must(newer.size() > static_cast<std::size_t>(in.rounds() / 2),
+            "the names were taken in between only " + std::to_string(newer.size()) + " times");
+    // What is unresolved is sent again with each of them.
+    const auto beats = locks.stats().heartbeats;
+    in.must(support::eventually([&] { return locks.stats().heartbeats >= beats + 2; }),
+            "no heartbeats");
+    for (auto& each : newer) {
+        in.must(grant_in_row(database, each.name()) == each.grant_id(),
+                "a repeated release has freed a newer hold");
+        each.release();
+    }
+    in.must(support::nobody_holds(database), "a hold is left");
+}
+
+void lose_answer_to_naive_release(trial& in, support::lock_database& database) {
+    const auto way = way_to(database);
+    naive_lock lock{database, way->source()};
+    lock.acquire_directly("a", "us");
+    way->lose_answer(1);
+    way->run([&] { lock.release("a"); }, [&] { lock.acquire_directly("a", "another"); });
+    if (!lock.holds("a", "another")) in.violation("a repeated release has freed a newer hold");
+}
+
+const fault::on_databases f10{{.id = "F10",
+                               .what = "the answer to a release is lost, the name taken again",
+                               .databases = fault::all_databases,
+                               .quick_rounds = 40,
+                               .full_rounds = 500,
+                               .run = lose_answers_to_release,
+                               .control = lose_answer_to_naive_release,
+                               .smoke_rounds = 12}};
+
+}  // namespace

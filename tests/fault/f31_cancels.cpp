@@ -1,0 +1,88 @@
+// F31: who gives up at the moment in which his turn comes.
+
+#include "fault/frame.hpp"
+#include "stress/crew.hpp"
+#include "support/waits.hpp"
+
+#include <algorithm>
+#include <thread>
+
+namespace {
+
+using namespace std::chrono_literals;
+using fault::trial;
+
+constexpr int processes = 3;
+constexpr int threads = 4;
+
+/// Processes whose threads want one of three locks for about as long as it is held.
+void start(stress::crew& crew, int calls, unsigned seed) {
+    for (int i = 0; i < processes; ++i) {
+        stress::role part;
+        part.mode = "cancel";
+        part.names = 3;
+        part.threads = threads;
+        part.count = calls;
+        part.hold_us = 2'000;
+        part.seed = seed;
+        crew.add(part);
+    }
+    crew.begin();
+}
+
+bool nothing_left(support::lock_database& database, std::chrono::milliseconds limit) {
+    return support::eventually(
+        [&] {
+            const auto left = stress::left_in(database);
+            return left.tickets == 0 && left.holds == 0;
+        },
+        limit);
+}
+
+void give_up_in_time(trial& in, support::lock_database& database) {
+    stress::audit audit{database};
+    stress::crew crew{database};
+    start(crew, (in.rounds() + processes * threads - 1) / processes / threads, in.seed());
+    for (const auto& each : crew.members()) {
+        in.must(each->done(in.size() == fault::scale::full ? 60min : 120s),
+                "a process does not come to an end");
+    }
+    // While the clients live: what they close is cleaned up in any case.
+    in.must(nothing_left(database, 10s), "holds or tickets are left");
+    crew.stop();
+    const auto past = crew.past();
+    in.made(static_cast<int>(past.attempts.size()));
+    in.violations(overlaps(past));
+    in.violations(overlapping_beliefs(past));
+    in.violations(token_regressions(past));
+    in.violations(unexpected_results(past, {"granted", "none", "ok"}));
+    const auto found = audit.check();
+    in.violations(found.unfair);
+    in.violations(found.regressions);
+    const auto count = static_cast<long>(past.attempts.size());
+    const auto won = static_cast<long>(past.holds.size());
+    in.must(won > count / 25 && won < count * 24 / 25,
+            "hardly a race: " + std::to_string(won) + " of " + std::to_string(count) + " won");
+}
+
+/// Who is killed cancels nothing.
+void vanish(trial& in, support::lock_database& database) {
+    stress::crew crew{database};
+    start(crew, 1'000'000, in.seed());
+    support::eventually([&] {
+        const auto left = stress::left_in(database);
+        return left.tickets > 0 && left.holds > 0;
+    });
+    for (const auto& each : crew.members()) each->kill();
+    if (!nothing_left(database, 500ms)) in.violation("holds or tickets are left");
+}
+
+const fault::on_databases f31{{.id = "F31",
+                               .what = "cancels race with grants",
+                               .databases = fault::all_databases,
+                               .quick_rounds = 2'000,
+                               .full_rounds = 100'000,
+                               .run = give_up_in_time,
+                               .control = vanish}};
+
+}  // namespace

@@ -1,0 +1,278 @@
+#include "fault/frame.hpp"
+
+#include "support/servers.hpp"
+
+#include <doctest/doctest.h>
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <stdexcept>
+
+namespace fault {
+namespace {
+
+constexpr std::size_t most_words = 40;
+
+double in_ms(duration time) {
+    return std::chrono::duration<double, std::milli>{time}.count();
+}
+
+double share(const measure& one) {
+    return one.bound_ms > 0 ? one.took_ms / one.bound_ms : 0;
+}
+
+/// The trial that failed assertions of the support libraries are counted in.
+trial*& current() {
+    static trial* one = nullptr;
+    return one;
+}
+
+/// Stands in for doctest's own printing.
+class assertions final : public doctest::IReporter {
+public:
+    explicit assertions(const doctest::ContextOptions&) {}
+    void report_query(const doctest::QueryData&) override {}
+    void test_run_start() override {}
+    void test_run_end(const doctest::TestRunStats&) override {}
+    void test_case_start(const doctest::TestCaseData&) override {}
+    void test_case_reenter(const doctest::TestCaseData&) override {}
+    void test_case_end(const doctest::CurrentTestCaseStats&) override {}
+    void test_case_exception(const doctest::TestCaseException&) override {}
+    void subcase_start(const doctest::SubcaseSignature&) override {}
+    void subcase_end() override {}
+    void log_assert(const doctest::AssertData& what) override {
+        if (!what.m_failed || current() == nullptr) return;
+        current()->violation(std::string{"assertion failed: "} + what.m_expr + " is " +
+                             what.m_decomp.c_str());
+    }
+    void log_message(const doctest::MessageData& what) override {
+        if (current() == nullptr) return;
+        const std::string text = what.m_string.c_str();
+        if (what.m_severity == doctest::assertType::is_warn) {
+            current()->note(text);
+        } else {
+            current()->violation(text);
+        }
+    }
+    void test_case_skipped(const doctest::TestCaseData&) override {}
+};
+REGISTER_REPORTER("fault", 0, assertions);
+
+void attempt(trial& in, const std::function<void(trial&)>& action) {
+    current() = &in;
+    try {
+        action(in);
+    } catch (const std::exception& failure) {
+        in.violation(std::string{"exception: "} + failure.what());
+    } catch (...) {  // doctest's, after an assertion that was told already
+        in.violation("given up after an assertion");
+    }
+    current() = nullptr;
+}
+
+int rounds_of(const row& which, scale size) {
+    switch (size) {
+        case scale::full:
+            return which.full_rounds;
+        case scale::quick:
+            return which.quick_rounds;
+        case scale::smoke:
+            break;
+    }
+    return which.smoke_rounds > 0 ? which.smoke_rounds : (which.quick_rounds + 3) / 4;
+}
+
+row on_database(const family& all, support::backend which) {
+    const auto with_tables = [which](const database_action& action) {
+        return [which, action](trial& in) {
+            support::lock_database database{which};
+            if (!database.there()) {
+                in.skip("no server");
+                return;
+            }
+            action(in, database);
+        };
+    };
+    row made{.id = all.id + "/" + id_of(which),
+             .what = all.what,
+             .quick_rounds = all.quick_rounds,
+             .full_rounds = all.full_rounds,
+             .bound = all.bound,
+             .run = with_tables(all.run),
+             .control_inside = all.control_inside,
+             .alone = all.alone,
+             .smoke_rounds = all.smoke_rounds};
+    if (all.control) made.control = with_tables(all.control);
+    return made;
+}
+
+}  // namespace
+
+/// Reads what a trial has found.
+class report_of {
+public:
+    explicit report_of(const trial& which) : trial_{which}, lock_{which.mutex_} {}
+    [[nodiscard]] int rounds() const { return trial_.rounds_; }
+    [[nodiscard]] int violations() const { return trial_.violations_; }
+    [[nodiscard]] int unprotected() const { return trial_.control_violations_; }
+    [[nodiscard]] const std::optional<measure>& worst() const { return trial_.worst_; }
+    [[nodiscard]] const std::vector<std::string>& words() const { return trial_.words_; }
+    [[nodiscard]] const std::string& skipped() const { return trial_.skipped_; }
+    [[nodiscard]] bool in_time() const {
+        return !trial_.worst_ || trial_.worst_->took_ms <= trial_.worst_->bound_ms;
+    }
+
+private:
+    const trial& trial_;
+    std::lock_guard<std::mutex> lock_;
+};
+
+void trial::made(int rounds) {
+    const std::lock_guard lock{mutex_};
+    rounds_ += rounds;
+}
+
+void trial::violation(const std::string& what) {
+    const std::lock_guard lock{mutex_};
+    ++violations_;
+    if (words_.size() < most_words) words_.push_back("VIOLATION " + what);
+}
+
+bool trial::must(bool holds, const std::string& what) {
+    if (!holds) violation(what);
+    return holds;
+}
+
+void trial::violations(const std::vector<std::string>& all) {
+    for (const auto& each : all) violation(each);
+}
+
+void trial::unprotected(const std::string& what, int times) {
+    if (times == 0) return;
+    const std::lock_guard lock{mutex_};
+    control_violations_ += times;
+    if (words_.size() < most_words) {
+        words_.push_back("control: " + std::to_string(times) + " x " + what);
+    }
+}
+
+void trial::took(duration time, const std::string& what) {
+    took(time, what, bound_);
+}
+
+void trial::took(duration time, const std::string& what, duration bound) {
+    const std::lock_guard lock{mutex_};
+    const measure one{what, in_ms(time), in_ms(bound)};
+    if (one.took_ms > one.bound_ms && words_.size() < most_words) {
+        words_.push_back("TOO LATE " + what + " took " + std::to_string(one.took_ms) +
+                         " ms, bound " + std::to_string(one.bound_ms) + " ms");
+    }
+    if (!worst_ || share(one) > share(*worst_)) worst_ = one;
+}
+
+void trial::took_mostly(std::vector<duration> all, const std::string& what, duration p95) {
+    constexpr std::size_t enough = 20;  // of fewer it would be the longest
+    if (all.size() < enough) return;
+    std::sort(all.begin(), all.end());
+    const auto at = static_cast<std::size_t>(0.95 * static_cast<double>(all.size() - 1) + 0.5);
+    took(all[at], what + " (p95 of " + std::to_string(all.size()) + ")", p95);
+}
+
+void trial::note(const std::string& text) {
+    const std::lock_guard lock{mutex_};
+    if (words_.size() < most_words) words_.push_back(text);
+}
+
+void trial::skip(const std::string& why) {
+    const std::lock_guard lock{mutex_};
+    skipped_ = why;
+}
+
+std::vector<row>& rows() {
+    static std::vector<row> all;
+    return all;
+}
+
+on_databases::on_databases(const family& all) {
+    for (const auto which : all.databases) rows().push_back(on_database(all, which));
+}
+
+std::string id_of(support::backend which) {
+    switch (which) {
+        case support::backend::postgresql:
+            return "postgresql";
+        case support::backend::mariadb:
+            return "mariadb";
+        case support::backend::sqlite:
+            return "sqlite";
+        default:
+            return "soci";
+    }
+}
+
+outcome run_here(const row& which, scale size, std::optional<int> rounds, unsigned seed) {
+    const int count = rounds.value_or(rounds_of(which, size));
+    const auto begin = std::chrono::steady_clock::now();
+    outcome all;
+    all.id = which.id;
+    trial protected_{size, count, which.bound, seed};
+    attempt(protected_, which.run);
+    bool in_time = true;
+    {
+        const report_of report{protected_};
+        all.rounds = report.rounds();
+        all.violations = report.violations();
+        all.worst = report.worst();
+        all.words = report.words();
+        all.skipped = report.skipped();
+        in_time = report.in_time();
+        if (which.control_inside) all.control_violations = report.unprotected();
+    }
+    if (which.control && all.skipped.empty()) {
+        trial without{size, count, which.bound, seed};
+        attempt(without, which.control);
+        const report_of report{without};
+        all.control_violations = all.control_violations.value_or(0) + report.violations() +
+                                 report.unprotected() + (report.in_time() ? 0 : 1);
+        for (const auto& each : report.words()) all.words.push_back("in the control: " + each);
+    }
+    if (support::missed_a_server() && all.skipped.empty()) all.skipped = "something is missing";
+    if (all.rounds == 0 && all.skipped.empty()) all.words.emplace_back("no round was made");
+    all.passed = all.violations == 0 && in_time && all.rounds > 0 && all.skipped.empty() &&
+                 all.control_violations.value_or(1) > 0;
+    all.seconds = std::chrono::duration<double>{std::chrono::steady_clock::now() - begin}.count();
+    return all;
+}
+
+std::string to_line(const outcome& all) {
+    nlohmann::json line{
+        {"id", all.id},          {"rounds", all.rounds},   {"violations", all.violations},
+        {"passed", all.passed},  {"skipped", all.skipped}, {"words", all.words},
+        {"seconds", all.seconds}};
+    if (all.control_violations) line["control"] = *all.control_violations;
+    if (all.worst) {
+        line["worst"] = {{"what", all.worst->what},
+                         {"took", all.worst->took_ms},
+                         {"bound", all.worst->bound_ms}};
+    }
+    return line.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
+}
+
+outcome from_line(const std::string& line) {
+    const auto read = nlohmann::json::parse(line);
+    outcome all;
+    all.id = read.at("id");
+    all.rounds = read.at("rounds");
+    all.violations = read.at("violations");
+    all.passed = read.at("passed");
+    all.skipped = read.at("skipped");
+    all.words = read.at("words").get<std::vector<std::string>>();
+    all.seconds = read.at("seconds");
+    if (read.contains("control")) all.control_violations = read["control"].get<int>();
+    if (read.contains("worst")) {
+        all.worst = measure{read["worst"]["what"], read["worst"]["took"], read["worst"]["bound"]};
+    }
+    return all;
+}
+
+}  // namespace fault

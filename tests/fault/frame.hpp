@@ -1,0 +1,164 @@
+#pragma once
+
+#include "support/lock_database.hpp"
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+/// The fault suite: each row makes one fault for real, again and again, and counts what broke. A
+/// row registers itself from its own .cpp:
+///
+///     const fault::on_databases f3{{.id = "F3",
+///                                   .what = "kill -9 of the holder",
+///                                   .databases = fault::all_databases,
+///                                   .quick_rounds = 4,
+///                                   .full_rounds = 100,
+///                                   .bound = ttl + poll,
+///                                   .run = kill_the_holder,
+///                                   .control = kill_a_holder_of_a_longer_ttl}};
+///
+/// makes the rows F3/postgresql, F3/mariadb, F3/sqlite. One without tables of the shared servers
+/// is a fault::row of its own. Each row runs in a process of its own, of a few at a time.
+namespace fault {
+
+using std::chrono::milliseconds;
+using duration = std::chrono::steady_clock::duration;
+
+/// How many rounds: smoke, for the ordinary tests, is a fraction of quick.
+enum class scale : unsigned char { smoke, quick, full };
+
+/// Somebody measured how long something took, against what was promised.
+struct measure {
+    std::string what;
+    double took_ms = 0;
+    double bound_ms = 0;
+};
+
+/// What one run of a row finds. Thread-safe.
+class trial {
+public:
+    trial(scale size, int rounds, milliseconds bound, unsigned seed)
+        : size_{size}, wanted_{rounds}, bound_{bound}, seed_{seed} {}
+
+    /// How many rounds to make.
+    [[nodiscard]] int rounds() const noexcept { return wanted_; }
+    [[nodiscard]] scale size() const noexcept { return size_; }
+    [[nodiscard]] unsigned seed() const noexcept { return seed_; }
+    /// Of the row.
+    [[nodiscard]] milliseconds bound() const noexcept { return bound_; }
+
+    /// That many rounds have been made.
+    void made(int rounds = 1);
+    /// A promise was broken.
+    void violation(const std::string& what);
+    /// … unless this holds.
+    bool must(bool holds, const std::string& what);
+    void violations(const std::vector<std::string>& all);
+    /// The unprotected way went wrong, as it must: the fault was real and is noticed.
+    void unprotected(const std::string& what, int times = 1);
+    /// Something that was promised to take no longer than the row's bound, or another.
+    void took(duration time, const std::string& what = {});
+    void took(duration time, const std::string& what, duration bound);
+    /// The p95 of all, besides the longest of them; not of fewer than twenty.
+    void took_mostly(std::vector<duration> all, const std::string& what, duration p95);
+    /// For people, shown with --verbose or when the row fails.
+    void note(const std::string& text);
+    /// What the row needs is not there.
+    void skip(const std::string& why);
+
+private:
+    friend class report_of;
+
+    const scale size_;
+    const int wanted_;
+    const milliseconds bound_;
+    const unsigned seed_;
+    mutable std::mutex mutex_;
+    int rounds_ = 0;
+    int violations_ = 0;
+    int control_violations_ = 0;
+    std::optional<measure> worst_;  ///< the nearest to its bound, or the farthest beyond
+    std::vector<std::string> words_;
+    std::string skipped_;
+};
+
+struct row {
+    std::string id = {};    ///< the fault's, and where: "F9/postgresql"
+    std::string what = {};  ///< in a few words
+    int quick_rounds = 1;
+    int full_rounds = 1;
+    milliseconds bound{0};  ///< 0: nothing is timed
+    std::function<void(trial&)> run;
+    /// The same without protection: what it reports by violation(), and took() beyond the bound, is
+    /// the control's, and there must be some.
+    std::function<void(trial&)> control = {};
+    /// run itself has an unprotected side, and says so by trial::unprotected().
+    bool control_inside = false;
+    /// No other row may run beside it: it measures milliseconds, or starts many processes.
+    bool alone = false;
+    int smoke_rounds = 0;  ///< 0: a quarter of quick_rounds, rounded up; -1: left out of smoke
+};
+
+/// All that were registered, by fault and database.
+[[nodiscard]] std::vector<row>& rows();
+
+struct registered {
+    explicit registered(row one) { rows().push_back(std::move(one)); }
+};
+
+using database_action = std::function<void(trial&, support::lock_database&)>;
+
+/// A row for each database, on migrated tables of its own.
+struct family {
+    std::string id;
+    std::string what;
+    std::vector<support::backend> databases;
+    int quick_rounds = 1;
+    int full_rounds = 1;
+    milliseconds bound{0};
+    database_action run;
+    database_action control = {};
+    bool control_inside = false;
+    bool alone = false;
+    int smoke_rounds = 0;
+};
+
+struct on_databases {
+    explicit on_databases(const family& all);
+};
+
+inline const std::vector<support::backend> all_databases{
+    support::backend::postgresql, support::backend::mariadb, support::backend::sqlite};
+inline const std::vector<support::backend> all_servers{support::backend::postgresql,
+                                                       support::backend::mariadb};
+
+/// postgresql, mariadb, sqlite.
+[[nodiscard]] std::string id_of(support::backend which);
+
+/// What became of a row.
+struct outcome {
+    std::string id;
+    int rounds = 0;
+    int violations = 0;
+    std::optional<int> control_violations;  ///< empty: there is no control
+    std::optional<measure> worst;
+    bool passed = false;
+    std::string skipped;  ///< why; empty: it was not
+    std::vector<std::string> words;
+    double seconds = 0;
+};
+
+/// Runs a row and its control here. Exceptions and failed assertions of doctest are violations.
+[[nodiscard]] outcome run_here(const row& which, scale size, std::optional<int> rounds,
+                               unsigned seed);
+
+/// For the way from a row's process to ours.
+[[nodiscard]] std::string to_line(const outcome& all);
+[[nodiscard]] outcome from_line(const std::string& line);
+
+}  // namespace fault

@@ -1,0 +1,207 @@
+// A process of the fault suite that holds one lock, and writes into a table with it, fenced and
+// not. Started by crew.cpp, as the stress tests' workers.
+//
+//   fault_holder KEY=VALUE…     the URL in the environment, ROWLOCK_STRESS_URL
+//
+// Says "ready", begins with the first line of its standard input, says "holds" when it does, and
+// releases and ends when its input is closed. If it finds that it was stopped for longer than
+// `gap_ms` it does what a holder that knows nothing would do: it writes at once. Its log has the
+// lines of stress::history, and its own, as words:
+//
+//   # woke AT HELD             the first thing that it does; HELD: what held() says then
+//   # wrote KIND RESULT        f: fenced, u: not
+//   # lost AT
+//   # clock BOOT REAL HELD     once a tick: the clocks of this process, in microseconds
+//   # end HELD RESULT          of the release
+
+#include "stress/history.hpp"
+#include <rowlock/client.hpp>
+#include <rowlock/error.hpp>
+#include <rowlock/open.hpp>
+#include <rowlock/transaction.hpp>
+
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <map>
+#include <stop_token>
+#include <string>
+#include <thread>
+
+namespace {
+
+using namespace std::chrono_literals;
+using stress::boot_time;
+using stress::micros;
+
+using settings = std::map<std::string, std::string>;
+
+settings read_settings(int count, char** words) {
+    settings all;
+    for (int i = 1; i < count; ++i) {
+        const std::string word = words[i];
+        const auto at = word.find('=');
+        all[word.substr(0, at)] = word.substr(at + 1);
+    }
+    return all;
+}
+
+micros wall_time() {
+    timespec now{};
+    clock_gettime(CLOCK_REALTIME, &now);
+    return static_cast<micros>(now.tv_sec) * 1'000'000 + now.tv_nsec / 1000;
+}
+
+std::string word_for(const rowlock::error& failure) {
+    std::string word = rowlock::make_error_code(failure.kind()).message();
+    for (char& each : word) each = each == ' ' ? '_' : each;
+    return word;
+}
+
+class holder {
+public:
+    explicit holder(const settings& with)
+        : name_{with.at("name")},
+          table_{with.at("table")},
+          gap_{1000 * std::stoll(with.at("gap_ms"))},
+          tick_{std::chrono::milliseconds{std::stoi(with.at("tick_ms"))}},
+          log_{open(with.at("log").c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644)},
+          source_{rowlock::open(std::getenv("ROWLOCK_STRESS_URL"))},
+          db_{source_.connect(soon())},
+          client_{source_, options(with)} {
+        if (log_ < 0) throw std::runtime_error{"cannot write the log"};
+    }
+    holder(const holder&) = delete;
+    holder& operator=(const holder&) = delete;
+    ~holder() { close(log_); }
+
+    int run() {
+        [[maybe_unused]] const auto there = client_.inspect("warm");  // connected
+        say("ready");
+        char byte = 0;
+        if (read(STDIN_FILENO, &byte, 1) != 1) return 0;
+        const auto called = boot_time();
+        line("C " + name_ + " 0 " + std::to_string(called) + " 1");
+        auto lease = client_.acquire(name_);
+        const auto acquired = boot_time();
+        line("G " + name_ + " 0 " + std::to_string(lease.token().value()) + " " +
+             std::to_string(lease.session_id()) + " " + std::to_string(lease.grant_id()) + " " +
+             std::to_string(called) + " " + std::to_string(acquired) + " 0");
+        const std::stop_callback told{lease.lost(),
+                                      [&] { line("# lost " + std::to_string(boot_time())); }};
+        write_with(lease);
+        say("holds");
+        hold(lease);
+        end(lease);
+        return 0;
+    }
+
+private:
+    static rowlock::sql::deadline soon() { return std::chrono::steady_clock::now() + 20s; }
+
+    static rowlock::client_options options(const settings& with) {
+        rowlock::client_options options;
+        options.ttl = std::chrono::milliseconds{std::stoi(with.at("ttl_ms"))};
+        options.poll_interval = std::chrono::milliseconds{std::stoi(with.at("poll_ms"))};
+        options.prefix = with.at("prefix");
+        options.wake_ups = rowlock::wake_ups::by_database;
+        return options;
+    }
+
+    static void say(const char* word) {
+        std::puts(word);
+        std::fflush(stdout);
+    }
+
+    /// One write for each: a process that is killed leaves whole lines only.
+    void line(std::string text) const {
+        text += '\n';
+        if (::write(log_, text.data(), text.size()) < 0) std::abort();
+    }
+
+    void hold(const rowlock::lease& lease) {
+        auto last = boot_time();
+        auto told = last;
+        pollfd input{STDIN_FILENO, POLLIN, 0};
+        for (bool over = false; !over;) {
+            over = poll(&input, 1, 1) != 0;
+            const auto now = boot_time();
+            if (now - last > gap_) {
+                const bool held = lease.held();
+                line("# woke " + std::to_string(now) + (held ? " 1" : " 0"));
+                write_with(lease);
+            }
+            last = boot_time();
+            if (last - told < std::chrono::microseconds{tick_}.count()) continue;
+            told = last;
+            line("# clock " + std::to_string(last) + " " + std::to_string(wall_time()) +
+                 (lease.held() ? " 1" : " 0"));
+        }
+    }
+
+    /// As the application of somebody who believes in his lock.
+    void write_with(const rowlock::lease& lease) {
+        if (table_.empty()) return;
+        const bool sqlite = source_.speaks() == rowlock::sql::dialect::sqlite;
+        std::string fenced = "ok";
+        try {
+            db_->query(sqlite ? "begin immediate" : "begin", soon());
+            rowlock::fence(*db_, lease);
+            insert('f', lease);
+            db_->query("commit", soon());
+        } catch (const rowlock::error& failure) {
+            fenced = word_for(failure);
+            db_->query("rollback", soon());
+        }
+        line("# wrote f " + fenced);
+        insert('u', lease);
+        line("# wrote u ok");
+    }
+
+    void insert(char kind, const rowlock::lease& lease) {
+        db_->query("insert into " + table_ + " (kind, name, token) values ('" + kind + "', '" +
+                       name_ + "', " + std::to_string(lease.token().value()) + ")",
+                   soon());
+    }
+
+    void end(rowlock::lease& lease) {
+        const bool held = lease.held();
+        const auto called = boot_time();
+        line("E 0 " + std::to_string(called) + " 0 " + std::to_string(called));
+        std::string result = "ok";
+        try {
+            lease.release();
+        } catch (const rowlock::error& failure) {
+            result = word_for(failure);
+        }
+        line("R 0 " + std::to_string(boot_time()) + " " + result);
+        line(std::string{"# end "} + (held ? "1 " : "0 ") + result);
+    }
+
+    std::string name_;
+    std::string table_;
+    micros gap_;
+    std::chrono::milliseconds tick_;
+    int log_;
+    rowlock::sql::connection_source source_;
+    std::unique_ptr<rowlock::sql::connection> db_;
+    rowlock::client client_;
+};
+
+}  // namespace
+
+int main(int count, char** words) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);  // also if it is stopped then
+    try {
+        return holder{read_settings(count, words)}.run();
+    } catch (const std::exception& failure) {
+        std::fprintf(stderr, "fault_holder: %s\n", failure.what());
+        return 2;
+    }
+}

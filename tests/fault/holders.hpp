@@ -1,0 +1,94 @@
+#pragma once
+
+#include "fault/frame.hpp"
+#include "stress/crew.hpp"
+
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+namespace fault {
+
+using stress::micros;
+
+inline duration micros_to_duration(micros time) {
+    return std::chrono::microseconds{time};
+}
+
+/// How a holder's process (holder.cpp) is started.
+struct holder_role {
+    std::string name;
+    milliseconds ttl;
+    milliseconds poll{500};
+    /// The table of writes, or none.
+    std::string table = {};
+    /// How long it must have been stopped to notice.
+    milliseconds gap{std::chrono::hours{1}};
+    std::vector<std::string> environment = {};
+};
+
+[[nodiscard]] stress::role role_of(const holder_role& part);
+
+/// What a holder has written down.
+struct holder_diary {
+    std::int64_t token = 0;
+    std::int64_t session = 0;
+    micros called = 0;
+    micros acquired = 0;
+    micros woke = 0;  ///< 0: never
+    bool held_on_waking = false;
+    micros lost = 0;           ///< 0: never
+    std::string fenced_write;  ///< what became of the last one
+    std::string end;           ///< of the release; empty: not yet
+    bool held_at_the_end = false;
+    struct tick {
+        micros boot = 0;
+        micros wall = 0;
+        bool held = false;
+    };
+    std::vector<tick> ticks;
+};
+[[nodiscard]] holder_diary read_diary(const std::string& log);
+
+/// Holders' processes on one database, all holding when this returns.
+class holders {
+public:
+    holders(support::lock_database& database, const std::vector<holder_role>& parts);
+
+    [[nodiscard]] stress::member& operator[](std::size_t i) { return *crew_.members().at(i); }
+    [[nodiscard]] holder_diary diary(std::size_t i) const {
+        return read_diary(crew_.members().at(i)->log());
+    }
+    [[nodiscard]] std::size_t size() const { return crew_.members().size(); }
+    /// SIGSTOP. On SQLite at a moment in which it does not write: a process that stops in the
+    /// middle of a write stops everybody, for as long as it is stopped. From any thread.
+    void pause(std::size_t i);
+    /// Closes its input; it releases and ends.
+    void end(std::size_t i);
+
+private:
+    support::lock_database& database_;
+    stress::crew crew_;
+    std::mutex mutex_;
+};
+
+/// A table into which holders write, with a row for each write. Dropped at the end.
+class write_table {
+public:
+    explicit write_table(support::lock_database& database);
+    write_table(const write_table&) = delete;
+    write_table& operator=(const write_table&) = delete;
+    ~write_table();
+
+    [[nodiscard]] const std::string& name() const noexcept { return name_; }
+    void write(char kind, const std::string& name, std::int64_t token);
+    /// Writes of one kind that came after one with a greater token.
+    [[nodiscard]] int stale(char kind);
+
+private:
+    support::lock_database& database_;
+    std::string name_;
+};
+
+}  // namespace fault
