@@ -101,7 +101,7 @@ void stop_and_wake(trial& in, support::lock_database& database, int count,
 }
 
 void stop_holders(trial& in, support::lock_database& database) {
-    constexpr int at_once = 5;
+    constexpr int at_once = 10;
     std::vector<duration> notices;
     for (int left = in.rounds(); left > 0; left -= at_once) {
         stop_and_wake(in, database, std::min(left, at_once), notices);
@@ -112,7 +112,7 @@ void stop_holders(trial& in, support::lock_database& database) {
 const fault::on_databases f1{{.id = "F1",
                               .what = "SIGSTOP of the holder for 2 ttl, which writes on waking",
                               .databases = fault::all_databases,
-                              .quick_rounds = 5,
+                              .quick_rounds = 20,
                               .full_rounds = 100,
                               .bound = lost_bound,
                               .run = stop_holders,

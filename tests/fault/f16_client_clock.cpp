@@ -114,8 +114,8 @@ void step_clocks(trial& in, support::lock_database& database) {
         const auto each = static_cast<std::size_t>(i);
         const auto token = database.number("select token from rowlock_lease where name = '" +
                                            name_of(i) + "' and session is not null");
-        all.end(each);
         const auto released = stress::boot_time();
+        all.end(each);
         auto& next = *line.members()[each];
         in.must(next.says("holds", 20s), "who waited is not served");
         const auto diary = all.diary(each);
