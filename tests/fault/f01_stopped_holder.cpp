@@ -135,6 +135,7 @@ void pause_for(trial& in, support::lock_database& database, milliseconds pause) 
             parts.push_back({.name = name_of(i), .ttl = long_ttl, .poll = poll});
         }
         fault::holders stopped{database, parts};
+        line_of_successors line{database, count};
         // At different moments between two heartbeats.
         std::vector<std::jthread> pausing;
         for (int i = 0; i < count; ++i) {
@@ -158,6 +159,7 @@ void pause_for(trial& in, support::lock_database& database, milliseconds pause) 
             in.must(diary.held_at_the_end, "held() was false");
             in.must(diary.end == "ok", "the release said " + diary.end);
             in.must(token == diary.token, "the token changed");
+            in.must(line.next(i).lease->token().value() > diary.token, "the token did not grow");
         }
     }
 }
