@@ -83,7 +83,7 @@ std::unique_ptr<galera_cluster> galera_cluster::start(int nodes) {
     for (int attempt = 0; attempt < 3; ++attempt) {
         made->nodes_.clear();
         for (int i = 0; i < nodes; ++i) {
-            made->nodes_.push_back({.folder = std::make_unique<server_folder>()});
+            made->nodes_.emplace_back().folder = std::make_unique<server_folder>();
         }
         if (made->run(true) && made->run(false)) return made;
     }
