@@ -15,6 +15,8 @@ using std::chrono::milliseconds;
 
 // Longer than the library accepts anywhere, shorter than any overflow.
 constexpr milliseconds longest = std::chrono::hours{24 * 3660};
+// Decimal places that a double tells apart.
+constexpr double finest = 1e15;
 
 [[noreturn]] void refuse(std::string_view option, const char* why) {
     throw failure{usage, fmt::format("{} {}", option, why)};
@@ -42,6 +44,7 @@ milliseconds parse_duration(std::string_view option, std::string_view text, zero
         if (c == '.' && scale == 0 && at > 0) {
             scale = 1;
         } else if (c >= '0' && c <= '9') {
+            if (scale >= finest) continue;  // neither number nor scale may become infinite
             number = number * 10 + (c - '0');
             scale *= 10;
         } else {

@@ -200,15 +200,24 @@ bool engine::try_again_in_vain(acquisition& call) {
 std::shared_ptr<grant> engine::accept(acquisition& call, const strategy::attempt& granted) {
     std::optional<microseconds> deadline;
     if (call.options.deadline) deadline = *call.options.deadline;
-    auto made = make_grant(*call.ours, call.name.str(), call.grant_id, granted.token, call.sent,
-                           deadline, call.thread);
+    std::shared_ptr<grant> made;
+    try {
+        made = make_grant(*call.ours, call.name.str(), call.grant_id, granted.token, call.sent,
+                          deadline, call.thread);
+    } catch (...) {
+        // No memory to hold it with.
+        leave_unresolved(*call.ours, call.name.str(),
+                         {.grant_id = call.grant_id, .not_after = clock_.now()});
+        throw;
+    }
     if (made->held()) {
         count(counter::acquired);
         report(event_kind::lease_acquired, *made, {}, call.waited());
         return made;
     }
     made->now = grant::state::lost;
-    call.ours->remember({made->name, made->grant_id, clock_.now() + statement_bound()});
+    leave_unresolved(*call.ours, made->name,
+                     {.grant_id = made->grant_id, .not_after = clock_.now() + statement_bound()});
     if (!call.ours->trust()->open(clock_.now())) {
         lose_session(*call.ours, loss_reason::trust_window_passed);
     }
@@ -234,12 +243,12 @@ std::shared_ptr<grant> engine::make_grant(session& ours, std::string name, std::
         const nanoseconds margin = std::min<nanoseconds>(options_.margin, *deadline / 6);
         made->deadline = sent + *deadline - margin;
     }
-    ours.hold(made);
     if (deadline) {
         const std::lock_guard lock{state_mutex_};
         deadlines_.emplace(std::pair{made->deadline, grant_id}, made);
         if (watchdog_) watchdog_->poke();
     }
+    ours.hold(made);  // last: what could not be finished is not held
     return made;
 }
 
@@ -545,8 +554,10 @@ bool engine::send_release(grant& held, bool& unknown) {
         if (released.freed) after_release(*db, held.name, released, until);
         return released;
     };
-    const auto done = repeat(steady::now() + options_.statement_deadline, std::stop_token{},
-                             [&](sql::deadline until) {
+    // The last part is for a driver that cancels what was not answered.
+    const auto cancelling = std::min<milliseconds>(250ms, options_.statement_deadline / 4);
+    const auto done = repeat(steady::now() + options_.statement_deadline - cancelling,
+                             std::stop_token{}, [&](sql::deadline until) {
                                  try {
                                      return send(until);
                                  } catch (const error& failure) {
@@ -587,12 +598,32 @@ void engine::forget(const grant& ended) {
 }
 
 /// The lease counts as released; the heartbeat goes on trying to tell the database.
-void engine::give_up_release(grant& held, const char* why) {
+void engine::give_up_release(grant& held, const char* why) noexcept {
     held.now = grant::state::released;
     const auto ours = current();
     if (!ours || ours->id() != held.session_id) return;  // an ended session holds nothing
-    ours->remember({held.name, held.grant_id, clock_.now() + statement_bound()});
-    report(event_kind::outcome_unknown, held, why);
+    leave_unresolved(*ours, held.name,
+                     {.grant_id = held.grant_id, .not_after = clock_.now() + statement_bound()});
+    try {
+        report(event_kind::outcome_unknown, held, why);
+    } catch (...) {
+        // No memory for the words.
+    }
+}
+
+/// On the list of what the heartbeat finds out. Without memory for that it is not known here any
+/// more, and a comparison with the database gives back what is there and not known.
+void engine::leave_unresolved(session& ours, const std::string& name,
+                              unresolved_grant what) noexcept {
+    const auto grant_id = what.grant_id;
+    try {
+        what.name = name;
+        ours.remember(std::move(what));
+    } catch (...) {
+        ours.forget(grant_id);
+        ours.doubt();
+        compare_wanted_ = true;
+    }
     poke_heartbeat();
 }
 
@@ -714,17 +745,19 @@ void engine::close() noexcept {
     auto rest = room ? room->close() : waiting_room::leftovers{};
     // A client that lived for a moment says its last words on the connection that it has.
     if (!heartbeat_db_ && !heartbeat_was_connected_) heartbeat_db_ = pool_.remove_idle();
-    if (const auto ours = current()) {
-        if (end_own_session(*ours, rest.places, rest.names, until)) {
-            rest.sessions.push_back(ours->id());
-        }
-        const std::lock_guard lock{state_mutex_};
-        current_.reset();
-    }
     try {
+        if (const auto ours = current()) {
+            if (end_own_session(*ours, rest.places, rest.names, until)) {
+                rest.sessions.push_back(ours->id());
+            }
+        }
         for (const auto id : end_lost_sessions(until)) rest.sessions.push_back(id);
     } catch (...) {
-        // Out of reach: they expire.
+        // Out of reach, or no memory: they expire, and those who wait look for themselves.
+    }
+    {
+        const std::lock_guard lock{state_mutex_};
+        current_.reset();
     }
     hand_on(std::move(rest.names), rest.sessions, until);
     heartbeat_db_.reset();

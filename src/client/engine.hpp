@@ -140,7 +140,8 @@ private:
     bool send_release(grant& held, bool& unknown);
     std::optional<strategy::handed_over> pass_on(sql::connection& db, grant& held,
                                                  sql::deadline until);
-    void give_up_release(grant& held, const char* why);
+    void give_up_release(grant& held, const char* why) noexcept;
+    void leave_unresolved(session& ours, const std::string& name, unresolved_grant what) noexcept;
     bool release_behind(const std::shared_ptr<grant>& held);
     void released_behind(grant& held, const sql::result* done, const error* failure) noexcept;
     void confirm_release(grant& held);
@@ -228,7 +229,7 @@ private:
     nanoseconds beat(session& ours);
     [[nodiscard]] nanoseconds first_connection_at(const session& ours) const;
     [[nodiscard]] bool beat_is_due(const session& ours, nanoseconds now) const;
-    nanoseconds after_failed_beat(session& ours, const error& failure) noexcept;
+    nanoseconds after_failed_beat(session& ours, const std::exception& failure) noexcept;
     void after_beat(session& ours, sql::deadline until);
     void compare_with_database(session& ours, sql::deadline until);
     void give_up_strays(session& ours, sql::deadline until);
@@ -238,7 +239,7 @@ private:
     [[nodiscard]] sql::deadline heartbeat_deadline(const session& ours) const;
     nanoseconds watch() noexcept;
     nanoseconds watch_deadlines(nanoseconds now);
-    void clear_row(const grant& passed);
+    void clear_row(const grant& passed) noexcept;
     nanoseconds reap_once() noexcept;
     void lose_session(session& ours, loss_reason why) noexcept;
     bool lose(grant& lost, loss_reason why, grant::state from = grant::state::held) noexcept;
@@ -250,7 +251,7 @@ private:
                                        sql::deadline until) const noexcept;
     void connection_broke() noexcept;
     bool end_own_session(session& ours, const std::vector<std::int64_t>& places,
-                         std::vector<std::string>& names, sql::deadline until) noexcept;
+                         std::vector<std::string>& names, sql::deadline until);
 
     void count(counter which, std::uint64_t by = 1) noexcept {
         counters_[static_cast<std::size_t>(which)].fetch_add(by, std::memory_order_relaxed);

@@ -82,7 +82,7 @@ void waiting_room::make_rounds() {
 nanoseconds waiting_room::next_moment() {
     constexpr nanoseconds at_once{0};
     const guard lock{mutex_};
-    if (!cancels_.empty() || !ended_.empty()) return at_once;
+    if (!cancels_.empty() || forgotten_ || !ended_.empty()) return at_once;
     nanoseconds next = alarm::never;
     for (const auto& each : told_) next = std::min(next, each.at);
     for (const auto* list : {&hand_on_, &looks_}) {
@@ -129,7 +129,7 @@ void waiting_room::tell_all(const error& failure) {
     {
         const guard lock{mutex_};
         for (const auto& [grant_id, each] : turns_) all.push_back(each);
-        for (const auto& each : all) end(*each, turn::state::failed, failure);
+        for (const auto& each : all) end(*each, turn::state::failed, &failure);
         looks_.clear();  // those who wait look for themselves
     }
     for (const auto& each : all) engine_.give_back(*each->ours, each->name, each->grant_id);
@@ -362,13 +362,21 @@ void waiting_room::cancel_places() {
     std::vector<std::shared_ptr<turn>> given_up;
     {
         const guard lock{mutex_};
-        given_up = std::exchange(cancels_, {});
-        std::erase_if(given_up, [](const auto& each) { return each->over(); });
+        if (forgotten_) {
+            for (const auto& [grant_id, each] : turns_) {
+                if (each->giving_up) given_up.push_back(each);
+            }
+            forgotten_ = false;
+            cancels_.clear();
+        } else {
+            given_up = std::exchange(cancels_, {});
+            std::erase_if(given_up, [](const auto& each) { return each->over(); });
+        }
     }
     if (given_up.empty()) return;
-    std::vector<std::int64_t> ids;
-    for (const auto& each : given_up) ids.push_back(each->grant_id);
     try {
+        std::vector<std::int64_t> ids;
+        for (const auto& each : given_up) ids.push_back(each->grant_id);
         const auto deleted = queue_.cancel(*db_, ids, soon_for_a_write());
         while (!given_up.empty()) {
             const auto& last = given_up.back();
@@ -377,7 +385,7 @@ void waiting_room::cancel_places() {
         }
     } catch (...) {
         const guard lock{mutex_};
-        cancels_.insert(cancels_.end(), given_up.begin(), given_up.end());
+        forgotten_ = true;  // all of those that are left, without memory for a list
         throw;
     }
 }
@@ -722,12 +730,12 @@ void waiting_room::give_way(const strategy::deadlock_found& circle, session& our
     if (queue_.cancel(*db_, id, soon_for_a_write()).empty()) return;
     ours.forget(circle.grant_id);
     engine_.count(engine::counter::deadlocks);
+    const error found{errc::deadlock, "a circle of waiters: " + circle.description +
+                                          "; release what this thread holds, then start over"};
     const guard lock{mutex_};
     plan(hand_on_, which->name, {now(), 0ns});
     if (which->over()) return;
-    end(*which, turn::state::failed,
-        error{errc::deadlock, "a circle of waiters: " + circle.description +
-                                  "; release what this thread holds, then start over"});
+    end(*which, turn::state::failed, &found);
 }
 
 /// When to look again. Where nobody wakes us: soon, the sooner the nearer our turn is, then with

@@ -27,11 +27,8 @@ nanoseconds engine::beat() noexcept {
             look_for_waiters_after(id);
         }
         return alarm::never;
-    } catch (const error& failure) {
-        return ours ? after_failed_beat(*ours, failure) : clock_.now() + options_.heartbeat;
     } catch (const std::exception& failure) {
-        const error wrapped{errc::database_error, failure.what()};
-        return ours ? after_failed_beat(*ours, wrapped) : clock_.now() + options_.heartbeat;
+        return ours ? after_failed_beat(*ours, failure) : clock_.now() + options_.heartbeat;
     }
 }
 
@@ -127,7 +124,7 @@ sql::connection& engine::heartbeat_connection(sql::deadline until) {
     return *heartbeat_db_;
 }
 
-nanoseconds engine::after_failed_beat(session& ours, const error& failure) noexcept {
+nanoseconds engine::after_failed_beat(session& ours, const std::exception& failure) noexcept {
     count(counter::heartbeat_failures);
     try {
         events_.post({.kind = event_kind::heartbeat_failed,
@@ -177,15 +174,12 @@ void engine::compare_with_database(session& ours, sql::deadline until) {
 /// A grant that the table denies. If a crash lost the hand-over the place is back that it came
 /// from, and would be served to nobody: one of the two is there, and one look finds it.
 void engine::give_up(session& ours, const grant& lost) noexcept {
-    try {
-        if (!lost.queued) return ours.forget(lost.grant_id);
-        ours.remember({lost.name, lost.grant_id, clock_.now(), true, true});
-        poke_heartbeat();
-    } catch (...) {
-        // No memory. A comparison with the database finds it.
-        ours.forget(lost.grant_id);
-        compare_wanted_ = true;
-    }
+    if (!lost.queued) return ours.forget(lost.grant_id);
+    leave_unresolved(ours, lost.name,
+                     {.grant_id = lost.grant_id,
+                      .not_after = clock_.now(),
+                      .surely_ended = true,
+                      .queued = true});
 }
 
 /// Places at which nobody waits any more: put there by a statement that came late, or back there
@@ -285,25 +279,30 @@ nanoseconds engine::watch_deadlines(nanoseconds now) {
 
 /// Of a lease whose own deadline has passed: free by the database's definition anyway; cleared to
 /// keep lists readable.
-void engine::clear_row(const grant& passed) {
+void engine::clear_row(const grant& passed) noexcept {
     const auto ours = current();
     if (!ours || ours->id() != passed.session_id) return;
-    ours->remember({passed.name, passed.grant_id, clock_.now(), true});
-    poke_heartbeat();
+    leave_unresolved(
+        *ours, passed.name,
+        {.grant_id = passed.grant_id, .not_after = clock_.now(), .surely_ended = true});
 }
 
 nanoseconds engine::reap_once() noexcept {
     const auto& options = *options_.reaper;
-    event done{.kind = event_kind::reaped};
     try {
-        const auto until = steady::now() + options_.statement_deadline;
-        const auto db = pool_.make(until);
-        done.message =
-            to_string(strategy::reap_round(*db, protocol_.sql(), options, reaping_.get_token()));
-    } catch (const std::exception& failure) {
-        done.message = std::string{"the round failed and will be repeated: "} + failure.what();
+        event done{.kind = event_kind::reaped};
+        try {
+            const auto until = steady::now() + options_.statement_deadline;
+            const auto db = pool_.make(until);
+            done.message = to_string(
+                strategy::reap_round(*db, protocol_.sql(), options, reaping_.get_token()));
+        } catch (const std::exception& failure) {
+            done.message = std::string{"the round failed and will be repeated: "} + failure.what();
+        }
+        events_.post(std::move(done));
+    } catch (...) {
+        // No memory for the words.
     }
-    events_.post(std::move(done));
     return clock_.now() + options.interval;
 }
 
@@ -313,8 +312,12 @@ void engine::lose_session(session& ours, loss_reason why) noexcept {
         const std::lock_guard lock{state_mutex_};
         if (!current_ || current_->id() != ours.id()) return;  // somebody was faster
         current_.reset();
-        if (why == loss_reason::trust_window_passed || why == loss_reason::server_changed) {
-            to_end_.push_back({ours.id(), clock_.now() + options_.ttl});
+        try {
+            if (why == loss_reason::trust_window_passed || why == loss_reason::server_changed) {
+                to_end_.push_back({ours.id(), clock_.now() + options_.ttl});
+            }
+        } catch (...) {
+            // No memory: it expires.
         }
         if (heartbeat_) heartbeat_->poke();
     }
@@ -324,7 +327,7 @@ void engine::lose_session(session& ours, loss_reason why) noexcept {
         pool_.renew();
     }
     events_.post({.kind = event_kind::session_ended, .reason = why, .session = ours.id()});
-    for (const auto& granted : ours.held()) lose(*granted, why);
+    ours.for_each_held([&](grant& each) { lose(each, why); });
     if (const auto room = open_room()) room->session_lost(ours.id(), why);
 }
 
@@ -407,16 +410,15 @@ void engine::connection_broke() noexcept {
 /// True if somebody may have waited for what we had. Of `names`, which were released lately, those
 /// stay for which somebody waits, or all if that could not be learnt.
 bool engine::end_own_session(session& ours, const std::vector<std::int64_t>& places,
-                             std::vector<std::string>& names, sql::deadline until) noexcept {
-    const auto held = ours.held();
+                             std::vector<std::string>& names, sql::deadline until) {
     ours.trust()->close();
-    for (const auto& granted : held) lose(*granted, loss_reason::client_closed);
+    ours.for_each_held([&](grant& each) { lose(each, loss_reason::client_closed); });
     event done{.kind = event_kind::session_ended,
                .reason = loss_reason::client_closed,
                .session = ours.id()};
     // The row may go if nothing names it. A held lease does; so may a place, or a grant that is
     // unresolved.
-    const bool alone = held.empty() && places.empty() && ours.unresolved_count() == 0;
+    const bool alone = ours.held_count() == 0 && places.empty() && ours.unresolved_count() == 0;
     try {
         auto& db = heartbeat_connection(until);
         if (alone) {

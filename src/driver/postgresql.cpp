@@ -109,6 +109,7 @@ public:
         check_usable(until);
         const auto known = statements_.find(what.id());
         if (known == statements_.end() || !known->second.prepared) settle(until);
+        const unless_left_halfway whole{*this};
         kept& statement = look_up(what, until);
         statement.shape.require_parameters(parameters.size());
         const wire_parameters sent{parameters};
@@ -147,6 +148,7 @@ public:
     void settle(sql::deadline until) {
         if (posted_.empty()) return;
         if (home_ != ::getpid()) throw in_a_child();
+        const unless_left_halfway whole{*this};
         const non_blocking guard{handle_};
         await(until, [&](sql::deadline end) { return collect_posted(end); });
         PQexitPipelineMode(handle_);
@@ -155,6 +157,7 @@ public:
     sql::result query(std::string_view text, sql::deadline until) {
         check_usable(until);
         settle(until);
+        const unless_left_halfway whole{*this};
         const std::string terminated = checked(text);
         const non_blocking guard{handle_};
         require_sent(PQsendQuery(handle_, terminated.c_str()));
@@ -282,6 +285,22 @@ private:
     private:
         std::vector<std::string> texts_;
         std::vector<const char*> pointers_;
+    };
+
+    // Memory may run out between a statement and its answer: then nobody reads that any more.
+    class unless_left_halfway {
+    public:
+        explicit unless_left_halfway(wire& of) noexcept : of_{of} {}
+        unless_left_halfway(const unless_left_halfway&) = delete;
+        unless_left_halfway& operator=(const unless_left_halfway&) = delete;
+        ~unless_left_halfway() {
+            const bool busy = PQtransactionStatus(of_.handle_) == PQTRANS_ACTIVE ||
+                              PQpipelineStatus(of_.handle_) != PQ_PIPELINE_OFF;
+            if (busy) of_.alive_ = false;
+        }
+
+    private:
+        wire& of_;
     };
 
     // Puts the handle into non-blocking mode and leaves it as it was found.

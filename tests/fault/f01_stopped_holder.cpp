@@ -101,7 +101,7 @@ void stop_and_wake(trial& in, support::lock_database& database, int count,
 }
 
 void stop_holders(trial& in, support::lock_database& database) {
-    constexpr int at_once = 5;
+    constexpr int at_once = 10;
     std::vector<duration> notices;
     for (int left = in.rounds(); left > 0; left -= at_once) {
         stop_and_wake(in, database, std::min(left, at_once), notices);
@@ -112,7 +112,7 @@ void stop_holders(trial& in, support::lock_database& database) {
 const fault::on_databases f1{{.id = "F1",
                               .what = "SIGSTOP of the holder for 2 ttl, which writes on waking",
                               .databases = fault::all_databases,
-                              .quick_rounds = 5,
+                              .quick_rounds = 20,
                               .full_rounds = 100,
                               .bound = lost_bound,
                               .run = stop_holders,
@@ -135,6 +135,7 @@ void pause_for(trial& in, support::lock_database& database, milliseconds pause) 
             parts.push_back({.name = name_of(i), .ttl = long_ttl, .poll = poll});
         }
         fault::holders stopped{database, parts};
+        line_of_successors line{database, count};
         // At different moments between two heartbeats.
         std::vector<std::jthread> pausing;
         for (int i = 0; i < count; ++i) {
@@ -158,6 +159,7 @@ void pause_for(trial& in, support::lock_database& database, milliseconds pause) 
             in.must(diary.held_at_the_end, "held() was false");
             in.must(diary.end == "ok", "the release said " + diary.end);
             in.must(token == diary.token, "the token changed");
+            in.must(line.next(i).lease->token().value() > diary.token, "the token did not grow");
         }
     }
 }

@@ -64,7 +64,7 @@ public:
     /// Something that was promised to take no longer than the row's bound, or another.
     void took(duration time, const std::string& what = {});
     void took(duration time, const std::string& what, duration bound);
-    /// The p95 of all, besides the longest of them.
+    /// The p95 of all, besides the longest of them; not of fewer than twenty.
     void took_mostly(std::vector<duration> all, const std::string& what, duration p95);
     /// For people, shown with --verbose or when the row fails.
     void note(const std::string& text);
@@ -88,8 +88,8 @@ private:
 };
 
 struct row {
-    std::string id;    ///< the fault's, and where: "F9/postgresql"
-    std::string what;  ///< in a few words
+    std::string id = {};    ///< the fault's, and where: "F9/postgresql"
+    std::string what = {};  ///< in a few words
     int quick_rounds = 1;
     int full_rounds = 1;
     milliseconds bound{0};  ///< 0: nothing is timed

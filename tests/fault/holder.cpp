@@ -22,6 +22,8 @@
 
 #include <fcntl.h>
 #include <poll.h>
+#include <signal.h>
+#include <sys/prctl.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -195,6 +197,7 @@ private:
 }  // namespace
 
 int main(int count, char** words) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);  // also if it is stopped then
     try {
         return holder{read_settings(count, words)}.run();
     } catch (const std::exception& failure) {

@@ -33,9 +33,7 @@ std::optional<rewritten> rewrite(std::string_view text, dialect which, spelling 
         const bool for_soci = refused.kind() == errc::unsupported && wanted == spelling::colon_name;
         require(for_soci || refused.kind() == errc::invalid_options, "a refusal has its kind",
                 text);
-        require(text.size() < 30 ||
-                    std::string_view{refused.what()}.find(text) == std::string_view::npos,
-                "a refusal does not repeat the text", text);
+        fuzz::require_no_secret(refused.what());
         return std::nullopt;
     }
 }

@@ -21,6 +21,13 @@ inline void require(bool holds, const char* rule, std::string_view about = {}) {
     std::abort();
 }
 
+/// What no message may repeat. (Any piece of a message is soon found as an input.)
+constexpr std::string_view secret = "hunter2";
+
+inline void require_no_secret(std::string_view said) {
+    require(said.find(secret) == std::string_view::npos, "a secret is not told", said);
+}
+
 /// Takes bytes off the input; zeros once it is used up.
 class input {
 public:
