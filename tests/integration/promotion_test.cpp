@@ -146,10 +146,10 @@ TEST_CASE("after the promotion of a standby that lagged all leases are lost and 
         CHECK(token > greatest);
         CHECK(token > raise);
         CHECK(eventually([&] { return !kept.held() && !late.held(); }, 5s));
-        CHECK(events.count(event_kind::session_ended, loss_reason::server_changed) == 1);
         CHECK(eventually([&] {
             return events.count(event_kind::lease_lost, loss_reason::server_changed) == 2;
         }));
+        CHECK(events.count(event_kind::session_ended, loss_reason::server_changed) == 1);
         CHECK(use(locks, "job", 2) > token);
         CHECK(locks.try_acquire_for("known to the standby", 10s));
         CHECK(floor_of(pair->standby_url()) == raise);  // once, by two clients
