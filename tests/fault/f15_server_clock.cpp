@@ -82,12 +82,21 @@ void step_forward(trial& in, clocked_server& one, support::lock_database& databa
     const auto held = holder.acquire("job");
     std::promise<steady::time_point> told;
     const std::stop_callback on_loss{held.lost(), [&] { told.set_value(steady::now()); }};
-    auto next =
-        std::async(std::launch::async, [&] { return support::acquire_soon(waiter, "job"); });
+    auto next = std::async(std::launch::async, [&] {
+        for (;;) {
+            try {
+                return support::acquire_soon(waiter, "job");
+            } catch (const rowlock::error& failure) {
+                // Its own session has expired as well.
+                if (failure.kind() != rowlock::errc::lock_lost) throw;
+            }
+        }
+    });
     if (!support::places(database, 1)) throw std::runtime_error{"nobody stands in line"};
-    // Right behind a heartbeat, for which is the longest until the next.
+    // Behind a heartbeat it is the longest until the next.
     const auto beats = holder.stats().heartbeats;
     support::eventually([&] { return holder.stats().heartbeats > beats; });
+    std::this_thread::sleep_for(heartbeat / 10);
     one.step(1h);
     const auto from = steady::now();
     auto lost = told.get_future();

@@ -146,10 +146,10 @@ TEST_CASE("after the promotion of a standby that lagged all leases are lost and 
         CHECK(token > greatest);
         CHECK(token > raise);
         CHECK(eventually([&] { return !kept.held() && !late.held(); }, 5s));
-        CHECK(events.count(event_kind::session_ended, loss_reason::server_changed) == 1);
         CHECK(eventually([&] {
             return events.count(event_kind::lease_lost, loss_reason::server_changed) == 2;
         }));
+        CHECK(events.count(event_kind::session_ended, loss_reason::server_changed) == 1);
         CHECK(use(locks, "job", 2) > token);
         CHECK(locks.try_acquire_for("known to the standby", 10s));
         CHECK(floor_of(pair->standby_url()) == raise);  // once, by two clients
@@ -269,4 +269,32 @@ TEST_CASE("a role that may not ask for the server's name goes by the timeline") 
 
     admin->query("revoke execute on function pg_walfile_name(pg_lsn) from public", soon());
     CHECK(kind_of([&] { use(locks, "job", 1); }) == errc::access_denied);
+}
+
+TEST_CASE("who was promised a token before the promotion is in the way until its session is over") {
+    // It was told, perhaps: the grant itself need not be on disk, nor on the standby (ADR 23).
+    lock_database database{support::backend::postgresql};
+    if (!database.there()) return;
+    const auto protocol = database.protocol();
+    const auto db = database.connect();
+    for (const std::int64_t id : {1, 2, 3}) {
+        protocol.open_session(*db, {id, "owner", "host", "program", id, 60s}, soon());
+    }
+    using outcome = strategy::attempt::outcome;
+    CHECK(protocol.acquire(*db, request("job", 1, 11), soon()).what == outcome::granted);
+    database.run(
+        "insert into rowlock_waiter (name, session, grant_id, enqueued_at) "
+        "values ('job', 2, 22, clock_timestamp())");
+    database.run("update rowlock_lease set successor = 22");
+    // As the standby knows it: the holder's client has ended its session there.
+    database.run("update rowlock_session set server_identity = '1/0000002A' where id < 3");
+    protocol.end_session(*db, 1, soon());
+    CHECK(protocol.acquire(*db, request("job", 3, 33), soon()).what == outcome::held);
+    auto barging = request("job", 3, 34);
+    barging.barging = true;
+    CHECK(protocol.acquire(*db, barging, soon()).what == outcome::held);
+    protocol.end_session(*db, 2, soon());
+    const auto granted = protocol.acquire(*db, request("job", 3, 35), soon());
+    CHECK(granted.what == outcome::granted);
+    CHECK(granted.token == 3);  // past the promised one
 }

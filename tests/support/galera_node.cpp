@@ -83,12 +83,13 @@ std::unique_ptr<galera_cluster> galera_cluster::start(int nodes) {
     for (int attempt = 0; attempt < 3; ++attempt) {
         made->nodes_.clear();
         for (int i = 0; i < nodes; ++i) {
-            made->nodes_.push_back({.folder = std::make_unique<server_folder>()});
+            made->nodes_.emplace_back().folder = std::make_unique<server_folder>();
         }
         if (made->run(true) && made->run(false)) return made;
     }
-    throw std::runtime_error{"a Galera cluster did not start: " +
-                             made->nodes_.back().folder->read("galera.log")};
+    throw std::runtime_error{
+        "a Galera cluster did not start: " + made->home_->folder().read("galera.log") +
+        made->nodes_.back().folder->read("galera.log")};
 }
 
 const std::string& galera_cluster::url(int node) const {
@@ -159,8 +160,9 @@ bool galera_cluster::run(bool first) {
             "--wsrep-provider-options=gcache.size=16M;gmcast.listen_addr=tcp://127.0.0.1:" +
                 std::to_string(ports[i]) +
                 ";ist.recv_addr=127.0.0.1:" + std::to_string(free_port()) +
-                ";evs.suspect_timeout=PT1S;evs.inactive_timeout=PT2S;"
-                "evs.keepalive_period=PT0.3S;evs.inactive_check_period=PT0.2S"};
+                ";evs.keepalive_period=PT0.5S;evs.join_retrans_period=PT0.5S;"
+                "evs.inactive_check_period=PT0.25S;evs.suspect_timeout=PT1.5S;"
+                "evs.inactive_timeout=PT3S;evs.install_timeout=PT2S"};
         words.insert(words.end(), cluster.begin(), cluster.end());
         if (!first) {
             if (run_as_server({"cp", "-a", home_->folder().path() + "/data", home + "/data"},

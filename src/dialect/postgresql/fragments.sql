@@ -20,9 +20,13 @@ clock_timestamp()
 -- fragment timeline
 substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8)
 
+-- fragment unexpired
+-- Whether session m lives, here or on a server before this one: its client may still believe in it.
+(not m.ended and m.expires_at > clock_timestamp())
+
 -- fragment live
 -- Whether session m can be granted anything.
-(not m.ended and m.expires_at > clock_timestamp() and {here})
+({unexpired} and {here})
 
 -- fragment in_line
 -- Whether w is a ticket in the queue of the name $1, for looks that begin where the queue does. Older
@@ -33,9 +37,10 @@ w.name = $1::text
 
 -- fragment heir
 -- The grant id of the waiter to whom lease l promises the next token, if that can be served: it goes
--- before all others (docs/adr/0023). NULL if there is none.
+-- before all others (docs/adr/0023). NULL if there is none. One whose session was opened on a server
+-- before this one is there too: it may have been told of a grant that this server never heard of.
 (select h.grant_id from rowlock_waiter h join rowlock_session m on m.id = h.session
-  where h.grant_id = l.successor and {live})
+  where h.grant_id = l.successor and {unexpired})
 
 -- fragment waited
 -- Whether somebody live waits for the name $1. A ticket whose session has expired is in nobody's way:
