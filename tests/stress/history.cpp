@@ -17,6 +17,12 @@ namespace {
 
 constexpr micros never = std::numeric_limits<micros>::max();
 
+micros reading_of(clockid_t clock) noexcept {
+    timespec now{};
+    clock_gettime(clock, &now);
+    return static_cast<micros>(now.tv_sec) * 1'000'000 + now.tv_nsec / 1000;
+}
+
 template <typename Record>
 using by_name = std::map<std::string, std::vector<const Record*>>;
 
@@ -136,9 +142,11 @@ micros last_fault_before(const std::vector<fault>& faults, micros from, micros u
 }  // namespace
 
 micros boot_time() noexcept {
-    timespec now{};
-    clock_gettime(CLOCK_BOOTTIME, &now);
-    return static_cast<micros>(now.tv_sec) * 1'000'000 + now.tv_nsec / 1000;
+    return reading_of(CLOCK_BOOTTIME);
+}
+
+micros wall_time() noexcept {
+    return reading_of(CLOCK_REALTIME);
 }
 
 // Lines, by their first letter:

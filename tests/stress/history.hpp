@@ -16,6 +16,8 @@ namespace stress {
 using micros = std::int64_t;
 
 [[nodiscard]] micros boot_time() noexcept;
+/// CLOCK_REALTIME: that of a database on this host.
+[[nodiscard]] micros wall_time() noexcept;
 
 /// One grant, as its holder saw it.
 struct hold {

@@ -92,7 +92,7 @@ void check_exclusion_and_order(stress::history& past, const stress::recording& r
     for (const auto& found :
          {overlaps(past), overlapping_beliefs(past), token_regressions(past),
           overlapping_holds(truth), beliefs_beyond_records(past, truth, recording.slack()),
-          falling_tokens(truth), other_tokens(past, truth),
+          falling_tokens(truth), other_tokens(past, truth), unexplained_losses(past, truth, 0),
           unfair_grants(truth, recording.order())}) {
         CHECK_MESSAGE(found.empty(), told(found));
     }

@@ -95,11 +95,7 @@ public:
           here_{here || source_.speaks() == rowlock::sql::dialect::sqlite} {}
 
     micros now() {
-        if (here_) {
-            timespec now{};
-            clock_gettime(CLOCK_REALTIME, &now);
-            return static_cast<micros>(now.tv_sec) * 1'000'000 + now.tv_nsec / 1000;
-        }
+        if (here_) return stress::wall_time();
         const std::lock_guard lock{mutex_};
         for (int left = 20;; --left) {  // tests kill connections
             try {

@@ -248,6 +248,31 @@ violations beliefs_beyond_records(const history& all, const records& truth, micr
     return found;
 }
 
+violations unexplained_losses(const history& all, const records& truth, micros within,
+                              const std::vector<fault>& faults) {
+    const auto sessions = ends_of_sessions(truth);
+    std::unordered_map<std::int64_t, micros> deadlines;  // by grant id
+    for (const auto& each : truth) {
+        if (begins_a_hold(each.kind)) deadlines[each.grant_id] = each.ends_at;
+    }
+    const micros offset = wall_time() - boot_time();
+    violations found;
+    for (const auto& each : all.holds) {
+        if (each.result != "the_lock_was_lost" || all.forced.contains(each.grant_id)) continue;
+        if (told_before_a_crash(each, faults)) continue;
+        const micros then = each.released + offset;
+        const auto deadline = deadlines.find(each.grant_id);
+        const bool passed = deadline != deadlines.end() && deadline->second != 0 &&
+                            deadline->second <= then + within;
+        const auto end = sessions.find(each.session);
+        const bool over = end != sessions.end() && end->second.dead <= then + within;
+        if (passed || over) continue;
+        found.push_back("lost for no reason: " + each.name + " token " +
+                        std::to_string(each.token) + " of process " + std::to_string(each.process));
+    }
+    return found;
+}
+
 violations falling_tokens(const records& all) {
     violations found;
     std::unordered_map<std::string, std::int64_t> greatest;

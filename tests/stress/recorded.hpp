@@ -56,6 +56,11 @@ enum class order_by : unsigned char {
 [[nodiscard]] violations beliefs_beyond_records(const history& all, const records& truth,
                                                 micros slack = 0,
                                                 const std::vector<fault>& faults = {});
+/// C1: who is told at its release that the lease was lost has lost it by force, by its own
+/// deadline, by a crash, or with its session, which is over at the latest `within` afterwards. Else
+/// it was stolen.
+[[nodiscard]] violations unexplained_losses(const history& all, const records& truth, micros within,
+                                            const std::vector<fault>& faults = {});
 /// C2: of each name every grant's token is greater than all before, and each grant has one token.
 /// On Galera, where ids interleave, put the records in the order of their times before.
 [[nodiscard]] violations falling_tokens(const records& all);
