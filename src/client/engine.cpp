@@ -243,12 +243,16 @@ std::shared_ptr<grant> engine::make_grant(session& ours, std::string name, std::
         const nanoseconds margin = std::min<nanoseconds>(options_.margin, *deadline / 6);
         made->deadline = sent + *deadline - margin;
     }
-    if (deadline) {
+    ours.hold(made);
+    if (!deadline) return made;
+    try {
         const std::lock_guard lock{state_mutex_};
         deadlines_.emplace(std::pair{made->deadline, grant_id}, made);
         if (watchdog_) watchdog_->poke();
+    } catch (...) {
+        ours.forget(grant_id);  // what could not be finished is not held
+        throw;
     }
-    ours.hold(made);  // last: what could not be finished is not held
     return made;
 }
 
