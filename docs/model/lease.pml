@@ -578,7 +578,7 @@ inline pass_on(my, id, did, whom) {
 proctype client(byte s) {
     STATEMENT;
     byte g, t, got, whom, rounds, attempt, connected;
-    bit repeated;
+    bit repeated, given_up;
 #ifdef WRONG_1
     bit alive[CLIENTS + 1];
 #endif
@@ -818,6 +818,12 @@ released:
             skip
         :: else
         fi;
+#ifdef CRASH
+        if
+        :: !got && !given_up -> goto give_up
+        :: else
+        fi;
+#endif
         d_step { got = 0; whom = 0 }
 #ifdef REPLIES
         if
@@ -825,15 +831,28 @@ released:
         :: true
         fi;
 #endif
-        d_step {    /* not ours any more: if a crash lost the hand-over, the place may be back */
-            if
-            :: place[s] == g -> ticket[s] = 0; place[s] = 0; due[s] = 1; FLUSH
-            :: else
-            fi;
-            knows[s] = 0; t = 0
-        }
+        d_step { knows[s] = 0; t = 0; given_up = 0 }
         goto next_round
     }
+
+#ifdef CRASH
+/* Not ours any more. If a crash lost the hand-over, the place may be back, or be served just now: it is
+ * given up first, and then the lease (src/client/upkeep.cpp, give_up and resolve_unknown). */
+give_up:
+    atomic {
+        !ticket_locked[s];
+        given_up = 1;
+        if
+        :: place[s] == g ->
+            d_step {
+                ticket[s] = 0; place[s] = 0; due[s] = 1; knows[s] = 0; t = 0; given_up = 0;
+                FLUSH
+            }
+            goto next_round
+        :: else -> goto release
+        fi
+    }
+#endif
 
 /* The trust window has passed: its session is ended, and it looks at the queue behind that. */
 lost:
