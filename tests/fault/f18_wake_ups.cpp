@@ -3,6 +3,7 @@
 
 #include "fault/frame.hpp"
 #include "stress/crew.hpp"
+#include "stress/recorded.hpp"
 #include "support/interception.hpp"
 #include "support/pgbouncer.hpp"
 #include "support/queues.hpp"
@@ -63,7 +64,7 @@ void judge(trial& in, const stress::history& past) {
 /// Half of the processes hear nothing by their own choice, those of the other half lose what they
 /// hear with.
 void pass_on_unheard(trial& in, support::lock_database& database) {
-    stress::audit audit{database};
+    const stress::recording recording{database};
     stress::crew crew{database};
     const bool sqlite = database.which() == backend::sqlite;
     for (int i = 0; i < processes; ++i) {
@@ -92,9 +93,10 @@ void pass_on_unheard(trial& in, support::lock_database& database) {
     const auto left = stress::left_in(database);
     in.must(left.tickets == 0 && left.holds == 0, "holds or tickets are left");
     judge(in, crew.past());
-    const auto found = audit.check();
-    in.violations(found.unfair);
-    in.violations(found.regressions);
+    const auto truth = recording.read();
+    in.violations(overlapping_holds(truth));
+    in.violations(falling_tokens(truth));
+    in.violations(unfair_grants(truth, recording.order()));
 }
 
 /// Who neither hears nor looks waits in vain.
