@@ -16,7 +16,7 @@ using fault::trial;
 using std::chrono::milliseconds;
 using steady = std::chrono::steady_clock;
 
-constexpr milliseconds ttl = 1200ms;
+constexpr milliseconds ttl = 2400ms;
 constexpr milliseconds poll = 500ms;
 constexpr milliseconds lost_p95 = 50ms;
 constexpr milliseconds lost_bound = 500ms;
@@ -41,7 +41,7 @@ public:
                 return successor{std::move(lease), steady::now()};
             }));
         }
-        if (!support::places(database, count)) throw std::runtime_error{"nobody stands in line"};
+        fault::await_places(database, count);
     }
     successor next(int i) { return all_.at(static_cast<std::size_t>(i)).get(); }
 

@@ -69,7 +69,7 @@ void kill_holders_of(trial& in, support::lock_database& database, milliseconds i
                 return std::pair{std::move(lease), steady::now()};
             }));
         }
-        if (!support::places(database, count)) throw std::runtime_error{"nobody stands in line"};
+        fault::await_places(database, count);
         std::vector<killed_holder> killed;
         for (int i = 0; i < count; ++i) {
             killed.push_back(kill_one(doomed, static_cast<std::size_t>(i), locks, its_ttl));
@@ -125,8 +125,8 @@ std::vector<stress::hold> serve_a_line(support::lock_database& database, bool ba
         ++place;
         if (barging) {
             std::this_thread::sleep_for(5ms);
-        } else if (!support::places(database, place)) {
-            throw std::runtime_error{"a waiter takes no place"};
+        } else {
+            fault::await_places(database, place);
         }
     }
     for (const auto each : killed_places) crew.members()[each]->kill();
@@ -226,7 +226,7 @@ void end_waiting_sessions(trial& in, support::lock_database& database) {
             part.poll_ms = static_cast<int>(poll.count());
             auto& waiter = crew.add(part);
             crew.begin();
-            if (!support::places(database, 1)) throw std::runtime_error{"nobody waits"};
+            fault::await_places(database, 1);
             const auto from = how(database, waiter);
             const auto call = end_of_call(crew, 0);
             in.made();
@@ -236,7 +236,7 @@ void end_waiting_sessions(trial& in, support::lock_database& database) {
             }
             crew.stop();
             rowlock::reap(database.source(), database.reaping(60s, 10s));
-            support::places(database, 0);
+            fault::await_places(database, 0);
         }
     }
     in.must(held.held(), "the holder lost its lock");

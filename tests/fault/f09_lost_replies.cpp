@@ -67,8 +67,10 @@ public:
         if (lost) {
             meanwhile();
             relay_.cut();
+            relay_.hold_answer(0);
+        } else {
+            relay_.resume();  // of another exchange, in the background, the answer may be kept
         }
-        relay_.hold_answer(0);
         running.get();
         return lost;
     }

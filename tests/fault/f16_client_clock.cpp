@@ -17,7 +17,7 @@ using fault::trial;
 using std::chrono::milliseconds;
 using stress::micros;
 
-constexpr milliseconds ttl = 1500ms;
+constexpr milliseconds ttl = 3s;
 constexpr milliseconds poll = 300ms;
 constexpr micros day = 86'400'000'000;
 
@@ -104,7 +104,7 @@ void step_clocks(trial& in, support::lock_database& database) {
     stress::crew line{database};
     for (const auto& each : parts) line.add(fault::role_of(each));
     line.begin();
-    if (!support::places(database, count)) throw std::runtime_error{"nobody stands in line"};
+    fault::await_places(database, count);
 
     for (const char* step : {"+86400", "-86400", "+0"}) {
         clock.step(step);

@@ -25,7 +25,7 @@ using steady = std::chrono::steady_clock;
 
 // --- F24 ---------------------------------------------------------------------------------------
 
-constexpr milliseconds ttl = 1500ms;
+constexpr milliseconds ttl = 3s;
 constexpr milliseconds heartbeat = ttl / 3;
 constexpr milliseconds tolerance = 100ms;
 

@@ -49,6 +49,7 @@ settings read_settings(int count, char** words) {
         const auto at = word.find('=');
         all[word.substr(0, at)] = word.substr(at + 1);
     }
+    if (const char* url = std::getenv("ROWLOCK_STRESS_URL")) all["url"] = url;
     return all;
 }
 
@@ -72,7 +73,7 @@ public:
           gap_{1000 * std::stoll(with.at("gap_ms"))},
           tick_{std::chrono::milliseconds{std::stoi(with.at("tick_ms"))}},
           log_{open(with.at("log").c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644)},
-          source_{rowlock::open(std::getenv("ROWLOCK_STRESS_URL"))},
+          source_{rowlock::open(with.at("url"))},
           db_{source_.connect(soon())},
           client_{source_, options(with)} {
         if (log_ < 0) throw std::runtime_error{"cannot write the log"};

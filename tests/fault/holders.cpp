@@ -1,5 +1,7 @@
 #include "fault/holders.hpp"
 
+#include "support/queues.hpp"
+
 #include <fstream>
 #include <sstream>
 #include <stdexcept>
@@ -72,6 +74,16 @@ void holders::end(std::size_t i) {
     if (const int code = (*this)[i].wait(); code != 0) {
         throw std::runtime_error{"a holder ended with " + std::to_string(code)};
     }
+}
+
+void await_places(support::lock_database& database, int count) {
+    if (support::places(database, count)) return;
+    const auto stand = database.number("select count(*) from rowlock_waiter");
+    const auto held =
+        database.number("select count(*) from rowlock_lease where session is not null");
+    throw std::runtime_error{std::to_string(stand) + " stand in line instead of " +
+                             std::to_string(count) + ", " + std::to_string(held) +
+                             " locks are held"};
 }
 
 write_table::write_table(support::lock_database& database)

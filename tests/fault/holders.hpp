@@ -73,6 +73,9 @@ private:
     std::mutex mutex_;
 };
 
+/// Until so many stand in line; throws if they do not.
+void await_places(support::lock_database& database, int count);
+
 /// A table into which holders write, with a row for each write. Dropped at the end.
 class write_table {
 public:
