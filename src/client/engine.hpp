@@ -42,8 +42,8 @@ struct turn;
 class waiting_room;
 
 /// What a client is made of. engine.cpp: the calls of its users. gather.cpp: what threads that call
-/// at the same moment share. line.cpp: what of them concerns the queues. upkeep.cpp: the
-/// background.
+/// at the same moment share. behind.cpp: releases that nobody waits for. line.cpp: what of them
+/// concerns the queues. fence.cpp: the caller's transactions. upkeep.cpp: the background.
 ///
 /// Threads: the callers'; one heartbeat with a connection of its own; one watchdog that closes the
 /// trust window without a network; one reaper if asked for; that of the waiting room from the first
@@ -142,12 +142,8 @@ private:
                                                  sql::deadline until);
     void give_up_release(grant& held, const char* why) noexcept;
     void leave_unresolved(session& ours, const std::string& name, unresolved_grant what) noexcept;
-    bool release_behind(const std::shared_ptr<grant>& held);
-    void released_behind(grant& held, const sql::result* done, const error* failure) noexcept;
     void confirm_release(grant& held);
     void deny_release(grant& held);
-    sql::connection_pool::borrowed take_connection(sql::deadline until);
-    bool settle_posted(const sql::connection* but, sql::deadline until) noexcept;
     std::int64_t next_id() noexcept;
     [[nodiscard]] std::shared_ptr<session> current() const;
     void poke_heartbeat() noexcept;
@@ -182,6 +178,12 @@ private:
     std::optional<strategy::release_outcome> release_together(const grant& held,
                                                               sql::deadline until, bool& unknown);
     void release_for(std::span<releases::item* const> asked);
+
+    // --- behind.cpp
+    bool release_behind(const std::shared_ptr<grant>& held);
+    void released_behind(grant& held, const sql::result* done, const error* failure) noexcept;
+    sql::connection_pool::borrowed take_connection(sql::deadline until);
+    bool settle_posted(const sql::connection* but, sql::deadline until) noexcept;
 
     // --- line.cpp
     std::shared_ptr<waiting_room> room();  ///< opened with the first call

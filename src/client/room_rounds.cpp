@@ -116,8 +116,11 @@ nanoseconds waiting_room::after_failure(const error& failure) noexcept {
     try {
         if (!passes) tell_all(failure);
         const auto elapsed = std::chrono::duration_cast<milliseconds>(now() - failing_since_);
-        const auto pause = options_.retry.next(failure, failures_, elapsed);
-        retry_at_ = now() + std::max<nanoseconds>(pause.value_or(options_.retry.max_backoff), 5ms);
+        const auto pause =
+            options_.retry.next(failure, failures_, elapsed).value_or(options_.retry.max_backoff);
+        // Those who wait were promised a look in each poll_interval.
+        retry_at_ = now() + std::clamp<nanoseconds>(
+                                pause, 5ms, std::max<nanoseconds>(options_.poll_interval, 5ms));
     } catch (...) {
         retry_at_ = now() + 1s;
     }

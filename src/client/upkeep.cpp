@@ -16,6 +16,15 @@ using namespace std::chrono_literals;
 using service::alarm;
 using steady = std::chrono::steady_clock;
 
+/// Whether a release of this grant is under way, or was a moment ago.
+bool is_ending(const std::vector<std::shared_ptr<grant>>& held, std::int64_t grant_id) {
+    return std::ranges::any_of(held, [&](const auto& each) {
+        const auto now = each->now.load();
+        return each->grant_id == grant_id &&
+               (now == grant::state::releasing || now == grant::state::released);
+    });
+}
+
 }  // namespace
 
 /// One step of the heartbeat thread; returns when the next is due.
@@ -153,7 +162,12 @@ void engine::compare_with_database(session& ours, sql::deadline until) {
     give_up_strays(ours, until);
     const auto rows = protocol_.leases_of(db, ours.id(), until);
     for (const auto& row : rows) {
-        if (ours.knows(row.grant_id)) continue;
+        if (ours.knows(row.grant_id)) {
+            // The release of this one may have been committed, answered and then lost in the crash
+            // that made us look, before its thread came to forget it: look once more.
+            if (is_ending(held, row.grant_id)) compare_wanted_ = true;
+            continue;
+        }
         const auto done = queue_.release(db, row.name, ours.id(), row.grant_id, true, until);
         if (done.freed) {
             after_release(db, row.name, done, until);

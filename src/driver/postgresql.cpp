@@ -93,6 +93,7 @@ public:
           pooled_{how.transaction_pooler},
           borrowed_{whose == ownership::borrowed} {
         if (handle == nullptr) throw error{errc::invalid_options, "the PostgreSQL handle is null"};
+        (void)lost_answer();
         if (whose == ownership::ours) PQsetNoticeReceiver(handle, notice, this);
     }
     wire(const wire&) = delete;
@@ -100,8 +101,7 @@ public:
     ~wire() override {
         if (home_ != ::getpid()) return;
         alive_ = false;
-        const error unknown = driver::unanswered();
-        while (!posted_.empty()) tell(nullptr, &unknown);
+        while (!posted_.empty()) tell(nullptr, &lost_answer());
     }
 
     sql::result execute(const sql::statement& what, std::span<const sql::value> parameters,
@@ -109,7 +109,6 @@ public:
         check_usable(until);
         const auto known = statements_.find(what.id());
         if (known == statements_.end() || !known->second.prepared) settle(until);
-        const unless_left_halfway whole{*this};
         kept& statement = look_up(what, until);
         statement.shape.require_parameters(parameters.size());
         const wire_parameters sent{parameters};
@@ -148,7 +147,6 @@ public:
     void settle(sql::deadline until) {
         if (posted_.empty()) return;
         if (home_ != ::getpid()) throw in_a_child();
-        const unless_left_halfway whole{*this};
         const non_blocking guard{handle_};
         await(until, [&](sql::deadline end) { return collect_posted(end); });
         PQexitPipelineMode(handle_);
@@ -157,7 +155,6 @@ public:
     sql::result query(std::string_view text, sql::deadline until) {
         check_usable(until);
         settle(until);
-        const unless_left_halfway whole{*this};
         const std::string terminated = checked(text);
         const non_blocking guard{handle_};
         require_sent(PQsendQuery(handle_, terminated.c_str()));
@@ -234,6 +231,12 @@ public:
     }
 
 private:
+    // Made with the first connection: the end of one must not ask for memory.
+    static const error& lost_answer() {
+        static const error unknown = driver::unanswered();
+        return unknown;
+    }
+
     // A cancel or timeout that ends the wait for a synchronous standby does not undo the commit:
     // the server warns and reports success, although a promotion would lose what was written. The
     // words of the warning are translated; the function it comes from is not.
@@ -285,22 +288,6 @@ private:
     private:
         std::vector<std::string> texts_;
         std::vector<const char*> pointers_;
-    };
-
-    // Memory may run out between a statement and its answer: then nobody reads that any more.
-    class unless_left_halfway {
-    public:
-        explicit unless_left_halfway(wire& of) noexcept : of_{of} {}
-        unless_left_halfway(const unless_left_halfway&) = delete;
-        unless_left_halfway& operator=(const unless_left_halfway&) = delete;
-        ~unless_left_halfway() {
-            const bool busy = PQtransactionStatus(of_.handle_) == PQTRANS_ACTIVE ||
-                              PQpipelineStatus(of_.handle_) != PQ_PIPELINE_OFF;
-            if (busy) of_.alive_ = false;
-        }
-
-    private:
-        wire& of_;
     };
 
     // Puts the handle into non-blocking mode and leaves it as it was found.
@@ -507,13 +494,22 @@ private:
     template <typename Read>
     void await(sql::deadline until, Read read) {
         ++round_trips_;
-        if (read(until)) return;
-        const std::future<void> cancelled = send_cancel();
-        const auto last = steady_clock::now() + cancel_grace;
-        const bool answered = cancelled.valid() && read(last);
-        // A cancel that is still under way could hit the next statement.
-        if (!answered || cancelled.wait_until(last) != std::future_status::ready) alive_ = false;
-        if (!answered) throw driver::unanswered();
+        try {
+            if (read(until)) return;
+            const std::future<void> cancelled = send_cancel();
+            const auto last = steady_clock::now() + cancel_grace;
+            const bool answered = cancelled.valid() && read(last);
+            // A cancel that is still under way could hit the next statement.
+            const bool over =
+                cancelled.valid() && cancelled.wait_until(last) == std::future_status::ready;
+            if (!answered || !over) alive_ = false;
+            if (!answered) throw driver::unanswered();
+        } catch (const error&) {
+            throw;
+        } catch (...) {
+            alive_ = false;  // no memory for the answer, of which nobody knows how much was read
+            throw;
+        }
     }
 
     // False if the deadline passed first.

@@ -5,6 +5,7 @@
 #include <sys/timerfd.h>
 #include <unistd.h>
 
+// NOLINTNEXTLINE(readability-inconsistent-declaration-parameter-name): the header's are reserved
 extern "C" int timerfd_settime(int timer, int flags, const itimerspec* due,
                                itimerspec* before) noexcept {
     return static_cast<int>(syscall(SYS_timerfd_settime, timer, flags, due, before));

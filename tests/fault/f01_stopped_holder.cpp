@@ -122,9 +122,10 @@ const fault::on_databases f1{{.id = "F1",
 
 // --- F2 ----------------------------------------------------------------------------------------
 
-constexpr milliseconds long_ttl = 2400ms;
-/// Less than ttl − heartbeat − margin, which is half of the ttl, by what a loaded machine needs.
-constexpr milliseconds short_pause = long_ttl / 2 - 200ms;
+constexpr milliseconds long_ttl = 4800ms;
+/// Less than ttl - heartbeat - margin, which is half of the ttl, by the time for a heartbeat, which
+/// may have to connect anew: the deadline of one that was under way has passed meanwhile.
+constexpr milliseconds short_pause = long_ttl / 2 - 500ms;
 
 void pause_for(trial& in, support::lock_database& database, milliseconds pause) {
     constexpr int at_once = 5;

@@ -1,6 +1,7 @@
 // F3, F4 and F6: holders and waiters that are killed, and waiters whose session is over.
 
 #include "fault/holders.hpp"
+#include "strategy/queue_protocol.hpp"
 #include "support/queues.hpp"
 #include <rowlock/client.hpp>
 #include <rowlock/reaper.hpp>
@@ -241,6 +242,26 @@ void end_waiting_sessions(trial& in, support::lock_database& database) {
     in.must(held.held(), "the holder lost its lock");
 }
 
+/// A place and nobody at it who looks whether the session still lives.
+void wait_for_the_turn_alone(trial& in, support::lock_database& database) {
+    rowlock::client holder{database.source(), database.options({.ttl = 20s})};
+    auto held = holder.acquire("lock-0");
+    const auto protocol = database.protocol();
+    const rowlock::strategy::queue_protocol queue{protocol};
+    const auto db = database.connect();
+    constexpr std::int64_t session = 7;
+    protocol.open_session(*db, {session, "naive", "host", "program", 1, 60s}, support::soon());
+    queue.enqueue(*db, {"lock-0", session, 70, "1", "", std::nullopt}, support::soon());
+    database.run("update rowlock_session set ended = true where id = 7");
+    held.release();
+    const bool served = support::eventually(
+        [&] {
+            return database.number("select count(*) from rowlock_lease where session = 7") == 1;
+        },
+        heartbeat);
+    if (!served) in.violation("the lock is free, and the waiter waits on");
+}
+
 const fault::on_databases f6{{.id = "F6",
                               .what = "a waiter's own session ends while the holder lives",
                               .databases = fault::all_databases,
@@ -248,6 +269,7 @@ const fault::on_databases f6{{.id = "F6",
                               .full_rounds = 50,
                               .bound = heartbeat,
                               .run = end_waiting_sessions,
+                              .control = wait_for_the_turn_alone,
                               .smoke_rounds = 1}};
 
 }  // namespace

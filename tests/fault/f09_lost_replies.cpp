@@ -10,9 +10,9 @@
 #include <rowlock/client.hpp>
 #include <rowlock/open.hpp>
 
-#include <atomic>
 #include <future>
 #include <memory>
+#include <mutex>
 #include <thread>
 
 namespace {
@@ -93,20 +93,25 @@ public:
     [[nodiscard]] rowlock::sql::connection_source source() override {
         return network_.wrap(database_.source());
     }
-    void lose_answer(int n) override { countdown_ = n; }
+    void lose_answer(int n) override { armed_->countdown = n; }
     bool run(const std::function<void()>& action, const std::function<void()>& meanwhile) override {
-        std::atomic<bool> lost{false};
-        network_.after([&](std::string_view what) {
-            // Within a transaction nothing has happened yet.
-            if (what.starts_with("begin") || what == "connect") return;
-            if (countdown_ <= 0 || --countdown_ > 0) return;
-            lost = true;
-            meanwhile();
-            support::interception::lose_reply();
-        });
-        action();
-        network_.after({});
-        return lost;
+        armed_->meanwhile = &meanwhile;
+        armed_->lost = false;
+        network_.after([armed = armed_](std::string_view what) { armed->look(what); });
+        const auto disarm = [&] {
+            network_.after({});
+            const std::lock_guard until_done{armed_->mutex};  // in another thread of the client
+            armed_->countdown = 0;
+            armed_->meanwhile = nullptr;
+        };
+        try {
+            action();
+        } catch (...) {
+            disarm();
+            throw;
+        }
+        disarm();
+        return armed_->lost;
     }
     void close_down(bool closed) override {
         if (closed) {
@@ -118,9 +123,29 @@ public:
     }
 
 private:
+    /// Outlives the call: the client's heartbeat may still be about to look.
+    struct trap {
+        std::mutex mutex;
+        int countdown = 0;
+        bool lost = false;
+        const std::function<void()>* meanwhile = nullptr;
+
+        void look(std::string_view what) {
+            // Within a transaction nothing has happened yet.
+            if (what.starts_with("begin") || what == "connect") return;
+            {
+                const std::lock_guard lock{mutex};
+                if (meanwhile == nullptr || countdown <= 0 || --countdown > 0) return;
+                lost = true;
+                (*meanwhile)();
+            }
+            support::interception::lose_reply();
+        }
+    };
+
     const support::lock_database& database_;
     support::interception network_;
-    std::atomic<int> countdown_{0};
+    std::shared_ptr<trap> armed_ = std::make_shared<trap>();
 };
 
 std::unique_ptr<lossy_way> way_to(const support::lock_database& database) {

@@ -106,7 +106,8 @@ const fault::on_databases f24{{.id = "F24",
                                        for (int i = 0; i < in.rounds(); ++i)
                                            block_callbacks(in, database, block);
                                    },
-                               .control_inside = true}};
+                               .control_inside = true,
+                               .alone = true}};
 
 // --- F27 ---------------------------------------------------------------------------------------
 
@@ -199,7 +200,7 @@ void misuse_locks(trial& in, support::lock_database& database) {
         unlock_expired(in, database, other);
         in.made();
     }
-    in.must(locks.stats().lost == static_cast<std::uint64_t>(2 * in.rounds()),
+    in.must(locks.stats().lost == 2 * static_cast<std::uint64_t>(in.rounds()),
             "others' leases were lost");
     in.must(support::nobody_holds(database), "a hold is left");
 }

@@ -79,6 +79,8 @@ public:
     void begin();
     /// Stops all that live; a failure of theirs fails the test case.
     void stop();
+    /// For files of theirs.
+    [[nodiscard]] const std::string& folder() const noexcept { return folder_; }
     /// What all of them have written so far.
     [[nodiscard]] history past() const;
 

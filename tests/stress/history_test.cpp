@@ -248,6 +248,25 @@ TEST_CASE("C1: a belief that reaches beyond the recorded hold is found") {
     CHECK(beliefs_beyond_records(of({seen(33, 3, 20, 26)}), truth).size() == 1);  // never granted
 }
 
+TEST_CASE("C1: a loss without a reason is found") {
+    auto lost = seen(11, 1, 10, 20);
+    lost.session = 1;
+    lost.result = "the_lock_was_lost";
+    lost.released = 20 - wall_time() + boot_time();  // 20 by the database's clock
+    const auto stolen = ledger{}.add(granted, 1, 1, 11).add(handed_over, 2, 2, 22, 1).all;
+    const micros within = 1'000;
+    CHECK(unexplained_losses(of({lost}), stolen, within).size() == 1);
+    auto past = of({lost});
+    past.forced = {11};
+    CHECK(unexplained_losses(past, stolen, within).empty());
+    const auto passed = ledger{}.add(granted, 1, 1, 11).until(15).all;
+    CHECK(unexplained_losses(of({lost}), passed, within).empty());
+    const auto died = ledger{}.add(granted, 1, 1, 11).session(session_expired, 1, 15).all;
+    CHECK(unexplained_losses(of({lost}), died, within).empty());
+    const auto later = ledger{}.add(granted, 1, 1, 11).session(session_expired, 1, 1'000'000).all;
+    CHECK(unexplained_losses(of({lost}), later, within).size() == 1);
+}
+
 TEST_CASE("C2: a token that repeats or falls, in the records or towards its holder, is found") {
     CHECK(
         falling_tokens(ledger{}.add(granted, 1, 2, 11).add(handed_over, 2, 2, 22, 1).all).size() ==

@@ -156,6 +156,15 @@ std::map<std::pair<std::int64_t, std::int64_t>, span_of_time> spans(const record
     return found;
 }
 
+/// The log is written at the latest 0.6 s behind (three times wal_writer_delay).
+bool told_before_a_crash(const hold& one, const std::vector<fault>& faults) {
+    constexpr micros behind = 600'000;
+    return std::ranges::any_of(faults, [&](const fault& each) {
+        return each.what == "crash" && one.acquired >= each.at - behind &&
+               one.acquired <= each.over;
+    });
+}
+
 /// One queue: who stands there, and who is served.
 class queue {
 public:
@@ -216,11 +225,13 @@ violations overlapping_holds(const records& all) {
     return found;
 }
 
-violations beliefs_beyond_records(const history& all, const records& truth, micros slack) {
+violations beliefs_beyond_records(const history& all, const records& truth, micros slack,
+                                  const std::vector<fault>& faults) {
     violations found;
     const auto held = spans(truth);
     for (const auto& each : all.holds) {
         if (each.db_begin == 0 || all.forced.contains(each.grant_id)) continue;
+        if (told_before_a_crash(each, faults)) continue;
         const auto span = held.find({each.grant_id, each.token});
         const std::string what = each.name + " token " + std::to_string(each.token) +
                                  " of process " + std::to_string(each.process);
@@ -233,6 +244,31 @@ violations beliefs_beyond_records(const history& all, const records& truth, micr
                             " us after its begin to " +
                             std::to_string(each.db_end - span->second.end) + " us after its end");
         }
+    }
+    return found;
+}
+
+violations unexplained_losses(const history& all, const records& truth, micros within,
+                              const std::vector<fault>& faults) {
+    const auto sessions = ends_of_sessions(truth);
+    std::unordered_map<std::int64_t, micros> deadlines;  // by grant id
+    for (const auto& each : truth) {
+        if (begins_a_hold(each.kind)) deadlines[each.grant_id] = each.ends_at;
+    }
+    const micros offset = wall_time() - boot_time();
+    violations found;
+    for (const auto& each : all.holds) {
+        if (each.result != "the_lock_was_lost" || all.forced.contains(each.grant_id)) continue;
+        if (told_before_a_crash(each, faults)) continue;
+        const micros then = each.released + offset;
+        const auto deadline = deadlines.find(each.grant_id);
+        const bool passed = deadline != deadlines.end() && deadline->second != 0 &&
+                            deadline->second <= then + within;
+        const auto end = sessions.find(each.session);
+        const bool over = end != sessions.end() && end->second.dead <= then + within;
+        if (passed || over) continue;
+        found.push_back("lost for no reason: " + each.name + " token " +
+                        std::to_string(each.token) + " of process " + std::to_string(each.process));
     }
     return found;
 }
@@ -254,7 +290,8 @@ violations falling_tokens(const records& all) {
     return found;
 }
 
-violations other_tokens(const history& all, const records& truth) {
+violations other_tokens(const history& all, const records& truth,
+                        const std::vector<fault>& faults) {
     std::unordered_map<std::int64_t, std::set<std::int64_t>> tokens;  // by grant id
     for (const auto& each : truth) {
         if (begins_a_hold(each.kind)) tokens[each.grant_id].insert(each.token);
@@ -263,6 +300,7 @@ violations other_tokens(const history& all, const records& truth) {
     for (const auto& each : all.holds) {
         const auto known = tokens.find(each.grant_id);
         if (known != tokens.end() && known->second.contains(each.token)) continue;
+        if (told_before_a_crash(each, faults)) continue;
         found.push_back(each.name + ": a holder was told token " + std::to_string(each.token) +
                         ", which its grant never had");
     }

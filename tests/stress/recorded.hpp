@@ -50,24 +50,26 @@ enum class order_by : unsigned char {
 [[nodiscard]] violations overlapping_holds(const records& all);
 /// C1: what holders saw by the database's clock while they believed lies within the hold that is
 /// recorded, unless force ended it. `slack`: SQLite's clock has milliseconds.
+/// A server that crashed may have lost the record of a hand-over that it had told of a moment
+/// before, together with the hand-over: nobody else gets that lease, and its holder finds out
+/// (docs/adr/0023).
 [[nodiscard]] violations beliefs_beyond_records(const history& all, const records& truth,
-                                                micros slack = 0);
+                                                micros slack = 0,
+                                                const std::vector<fault>& faults = {});
+/// C1: who is told at its release that the lease was lost has lost it by force, by its own
+/// deadline, by a crash, or with its session, which is over at the latest `within` afterwards. Else
+/// it was stolen.
+[[nodiscard]] violations unexplained_losses(const history& all, const records& truth, micros within,
+                                            const std::vector<fault>& faults = {});
 /// C2: of each name every grant's token is greater than all before, and each grant has one token.
 /// On Galera, where ids interleave, put the records in the order of their times before.
 [[nodiscard]] violations falling_tokens(const records& all);
 /// … and that is the token that its holder was told.
-[[nodiscard]] violations other_tokens(const history& all, const records& truth);
+[[nodiscard]] violations other_tokens(const history& all, const records& truth,
+                                      const std::vector<fault>& faults = {});
 /// C6: nobody is served while a lower ticket stands that stood before his, of a session that lives.
 [[nodiscard]] violations unfair_grants(const records& all, order_by how);
 
-/// A write of a counter that a fence guards: `after` was written in place of `before`.
-struct guarded_write {
-    std::string name = {};
-    std::int64_t token = 0;
-    std::int64_t before = 0;
-    std::int64_t after = 0;
-    bool acknowledged = true;  ///< false: the reply was lost, it may have happened or not
-};
 /// C3: no acknowledged update of the counters is lost or overwritten, and their tokens never fall.
 /// @param finals what the counters show in the end, by name; all began at 0
 [[nodiscard]] violations broken_counters(

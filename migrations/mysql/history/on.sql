@@ -10,8 +10,8 @@
 -- Each body is one statement, an IF, and its INSERT has VALUES: an INSERT … SELECT would lock the counter of
 -- the ids to the end of the statement, and two statements over several leases could meet there in a circle.
 -- What is read of rowlock_session is read without locks at READ COMMITTED, which our connections have. A
--- caller's own transaction may have another level, and can only release: then no row of it is looked at,
--- as the key is NULL, and no heartbeat waits for that transaction.
+-- caller's own transaction may have another level, and can only release: then nothing of it is read, and
+-- no heartbeat waits for that transaction.
 --
 -- Of one name, ids and times are in the order of its transitions: each is recorded under the lock of the
 -- lease's row, and its time is read there. Across names they are nearly so. Nodes of a Galera cluster draw
@@ -77,18 +77,26 @@ if new.session is not null then
 
 drop trigger if exists rowlock_history_lease;
 create trigger rowlock_history_lease after update on rowlock_lease for each row
-if not (new.session <=> old.session) or new.token <> old.token
-     or not (new.grant_id <=> old.grant_id) or new.name <> old.name then
+if new.session is null and (old.session is not null or new.token <> old.token
+                            or new.name <> old.name) then
+    insert into rowlock_history (at, kind, name, token, session, grant_id, db_user)
+    values (timestampdiff(microsecond, '1970-01-01', utc_timestamp(6))
+                + timestampdiff(microsecond, now(6), sysdate(6)),
+            case
+                when new.name <> old.name or new.token < old.token then 'altered'
+                when old.session is null then 'altered'
+                when new.token > old.token then 'forced'
+                when new.acquired_at is not null then 'expired'
+                else 'released' end,
+            new.name, new.token, old.session, old.grant_id, user())
+; elseif new.session is not null and (not (new.session <=> old.session) or new.token <> old.token
+     or not (new.grant_id <=> old.grant_id) or new.name <> old.name) then
     insert into rowlock_history (at, kind, name, token, session, grant_id, previous_session, ends_at,
                                  owner, host, pid, program, note, db_user)
     values (timestampdiff(microsecond, '1970-01-01', utc_timestamp(6))
                 + timestampdiff(microsecond, now(6), sysdate(6)),
             case
                 when new.name <> old.name or new.token < old.token then 'altered'
-                when new.session is null and old.session is null then 'altered'
-                when new.session is null and new.token > old.token then 'forced'
-                when new.session is null and new.acquired_at is not null then 'expired'
-                when new.session is null then 'released'
                 when new.token = old.token then 'altered'
                 when old.session is null then 'granted'
                 when new.session = old.session and new.grant_id <=> old.grant_id then 'altered'
@@ -96,23 +104,19 @@ if not (new.session <=> old.session) or new.token <> old.token
                 when old.deadline <= timestampdiff(microsecond, '1970-01-01', utc_timestamp(6))
                 + timestampdiff(microsecond, now(6), sysdate(6))
                   or not exists (select 1 from rowlock_session s
-                                  where s.id = case when new.session is not null then old.session end
+                                  where s.id = old.session
                                     and s.ended = 0) then 'taken_over'
                 else 'handed_over' end,
-            new.name, new.token, coalesce(new.session, old.session),
-            coalesce(new.grant_id, old.grant_id),
-            case when new.session is not null and not (new.session <=> old.session
+            new.name, new.token, new.session,
+            new.grant_id,
+            case when not (new.session <=> old.session
                                                     and new.grant_id <=> old.grant_id)
                  then old.session end,
             new.deadline,
-            (select s.owner from rowlock_session s
-              where s.id = case when new.token > old.token then new.session end),
-            (select s.host from rowlock_session s
-              where s.id = case when new.token > old.token then new.session end),
-            (select s.pid from rowlock_session s
-              where s.id = case when new.token > old.token then new.session end),
-            (select s.program from rowlock_session s
-              where s.id = case when new.token > old.token then new.session end),
+            (select s.owner from rowlock_session s where s.id = new.session),
+            (select s.host from rowlock_session s where s.id = new.session),
+            (select s.pid from rowlock_session s where s.id = new.session),
+            (select s.program from rowlock_session s where s.id = new.session),
             new.note, user())
 ; end if;
 
