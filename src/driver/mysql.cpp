@@ -54,6 +54,7 @@ constexpr std::size_t most_kept_statements = 512;
 constexpr int answers_rows = -1;
 
 // Error numbers that the code tells apart; classify_mysql() knows all of them.
+constexpr int not_in_cluster = 1047;
 constexpr int no_such_database = 1049;
 constexpr int server_shutdown = 1053;
 constexpr int aborting_connection = 1152;
@@ -747,8 +748,16 @@ public:
 private:
     template <typename Job>
     sql::result call(Job what, sql::deadline until) {
-        if (guarded_) return guarded_->call(std::move(what), until);
-        return worker_->call(std::move(what), until);
+        try {
+            if (guarded_) return guarded_->call(std::move(what), until);
+            return worker_->call(std::move(what), until);
+        } catch (const error& failure) {
+            // The next connection may be to a server that accepts writes; this one is to none, or
+            // none any more.
+            const bool cut_off = failure.native_code() == not_in_cluster;
+            if (failure.kind() == errc::read_only || cut_off) discard();
+            throw;
+        }
     }
 
     void check_usable(sql::deadline until) const {

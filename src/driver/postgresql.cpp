@@ -749,10 +749,10 @@ public:
     [[nodiscard]] sql::dialect speaks() const noexcept override { return sql::dialect::postgresql; }
     sql::result execute(const sql::statement& what, std::span<const sql::value> parameters,
                         sql::deadline until) override {
-        return wire_.execute(what, parameters, until);
+        return watched([&] { return wire_.execute(what, parameters, until); });
     }
     sql::result query(std::string_view text, sql::deadline until) override {
-        return wire_.query(text, until);
+        return watched([&] { return wire_.query(text, until); });
     }
     bool post(const sql::statement& what, std::span<const sql::value> parameters,
               sql::deadline until, sql::posted_answer told) override {
@@ -776,6 +776,17 @@ public:
     }
 
 private:
+    // The next connection may be to a primary; this one is to none, or none any more.
+    template <typename Call>
+    sql::result watched(Call call) {
+        try {
+            return call();
+        } catch (const error& failure) {
+            if (failure.kind() == errc::read_only) discard();
+            throw;
+        }
+    }
+
     connection_handle handle_;
     pid_t home_ = ::getpid();
     wire wire_;
