@@ -5,6 +5,7 @@
 #include "support/blocked.hpp"
 #include "support/failure.hpp"
 #include "support/lock_database.hpp"
+#include <rowlock/open.hpp>
 #include <rowlock/rowlock.hpp>
 
 #include <doctest/doctest.h>
@@ -476,10 +477,44 @@ TEST_CASE("a source that sends compound statements switches no history on") {
     support::lock_database database{backend::mariadb};
     if (!database.there()) return;
     const auto source = support::compounding(database);
-    CHECK(kind_of([&] { record_history(source, true, tables_of(database)); }) ==
-          errc::unsupported);
+    CHECK(kind_of([&] { record_history(source, true, tables_of(database)); }) == errc::unsupported);
     CHECK(history_status(source, tables_of(database)) == history_recording::absent);
     record(database);
     record_history(source, false, tables_of(database));
     drop_history(source, tables_of(database));
+}
+
+TEST_CASE("a role that may insert there, and on MySQL one with no right to it, moves leases") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
+        record(database);
+        const bool postgresql = database.speaks() == sql::dialect::postgresql;
+        const std::string role = database.prefix() + "app";
+        const std::string who = postgresql ? role : "'" + role + "'@'%'";
+        database.run(postgresql ? "create role " + role + " login password 'of-the-test'"
+                                : "create user " + who + " identified by 'of-the-test'");
+        for (const char* each : {"session", "lease", "waiter", "version", "token_floor"}) {
+            database.run("grant select, insert, update, delete on rowlock_" + std::string{each} +
+                         " to " + who);
+        }
+        database.run("grant select on rowlock_migration to " + who);
+        auto url = database.url();
+        const auto user = url.find("://") + 3;
+        url.replace(user, url.find('@') - user, role + ":of-the-test");
+        {
+            client locks{open(url), database.options()};
+            if (postgresql) {
+                CHECK(kind_of([&] { (void)locks.acquire("a"); }) == errc::access_denied);
+                database.run("grant insert on rowlock_history to " + who);
+            }
+            locks.acquire("a").release();
+            // It may neither read nor shorten the history: its reaper leaves that to another.
+            CHECK(reap(open(url), database.reaping(1h, 10min)).history_deleted == 0);
+            CHECK(kind_of([&] { (void)read_history(open(url), {.prefix = database.prefix()}); }) !=
+                  errc{});
+        }
+        CHECK(kinds(database, "a") == "granted released");
+        CHECK(past(database, "a").front().db_user.starts_with(role));
+        if (postgresql) database.run("drop owned by " + who);
+        database.run(postgresql ? "drop role " + who : "drop user " + who);
+    }
 }
