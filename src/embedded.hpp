@@ -13,6 +13,7 @@ struct file {
 
 std::span<const file> dialect_files() noexcept;    ///< src/dialect
 std::span<const file> migration_files() noexcept;  ///< migrations
+std::span<const file> history_files() noexcept;    ///< migrations/<dialect>/history
 std::span<const file> template_files() noexcept;   ///< migrations, for the users' own tables
 
 }  // namespace rowlock::embedded

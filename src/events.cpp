@@ -16,6 +16,8 @@ std::string_view to_string(loss_reason why) noexcept {
             return "deadline passed";
         case loss_reason::client_closed:
             return "client closed";
+        case loss_reason::server_changed:
+            return "server changed";
         case loss_reason::connection_lost:
             return "connection lost";
     }

@@ -22,6 +22,8 @@ enum class loss_reason : unsigned char {
     client_closed,        ///< the client object was destroyed
     connection_lost,      ///< the connection that held an advisory lock broke, or its server is no
                           ///< longer the primary
+    server_changed,  ///< another server answers than the one our session was opened on, as after
+                     ///< a promotion: it may not know all that the one before it has granted
 };
 [[nodiscard]] std::string_view to_string(loss_reason why) noexcept;
 

@@ -40,6 +40,32 @@ std::vector<int> migrate(const sql::connection_source& source,
 void require_current_schema(sql::connection& connection, const migration_options& options,
                             sql::deadline until);
 
+/// The history: a table, <prefix>history, in which triggers record every grant, release, hand-over,
+/// forced release, place in a queue and session, each in the transaction that makes it. Off unless
+/// somebody switches it on. What it costs and who needs which rights: docs/operations.md; reading:
+/// rowlock/history.hpp.
+enum class history_recording : unsigned char {
+    absent,   ///< no table, or none that this user may see
+    stopped,  ///< the table, without triggers (or, on MySQL, a user who may not see them)
+    on,
+};
+
+/// Switches the history on (also puts missing triggers back), or stops it; what was recorded stays.
+/// Many processes may call it at once. Takes locks that wait for transactions with fences, a second
+/// at a time, up to options.wait. Needs the rights of migrate(), and TRIGGER on MySQL. Connections
+/// of MariaDB with `compound-statements=true` (driver/mysql.hpp) must not be used beside it.
+/// @throws error errc::schema_outdated without tables, errc::timed_out, errc::access_denied …
+void record_history(const sql::connection_source& source, bool on,
+                    const migration_options& options = {});
+/// Stops it and removes what was recorded.
+/// @throws error as record_history()
+void drop_history(const sql::connection_source& source, const migration_options& options = {});
+[[nodiscard]] history_recording history_status(const sql::connection_source& source,
+                                               const migration_options& options = {});
+/// The SQL that record_history(source, true) runs, for a DBA.
+[[nodiscard]] std::string history_script(sql::dialect dialect,
+                                         const migration_options& options = {});
+
 /// The SQL that migrate() would run on an empty database, for a DBA to read or run: including the
 /// record of each migration, so that the library accepts the result.
 [[nodiscard]] std::string migration_script(sql::dialect dialect,

@@ -20,6 +20,11 @@ struct reaper_options {
     /// Between raising the token floor over the rows to delete and deleting them: longer than any
     /// statement of any client can run. Statement deadlines are capped at one minute.
     std::chrono::milliseconds grace{std::chrono::minutes{2}};
+    /// Records of the history (rowlock/history.hpp) that are older are deleted, where there is one
+    /// and this user may. A week: what happened on a Saturday night is asked about on a Monday. A
+    /// record takes about 200 bytes, and a grant with its release two of them. 0 keeps them for
+    /// ever.
+    std::chrono::milliseconds history_retention{std::chrono::hours{24 * 7}};
     /// Rows per transaction: small enough that nobody waits for one.
     int batch = 500;
     /// Of the reaper's own statements.
@@ -38,6 +43,7 @@ struct reap_report {
     std::int64_t sessions_deleted = 0;    ///< ended and referenced by nothing
     std::int64_t leases_deleted = 0;      ///< idle past retention, under the settled token floor
     std::int64_t leases_pending = 0;      ///< idle past retention, to be deleted after the grace
+    std::int64_t history_deleted = 0;     ///< records of the history past their retention
 
     friend bool operator==(const reap_report&, const reap_report&) = default;
 };

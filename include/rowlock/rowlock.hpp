@@ -7,6 +7,7 @@
 #include <rowlock/events.hpp>
 #include <rowlock/fenced_table.hpp>
 #include <rowlock/fencing_token.hpp>
+#include <rowlock/history.hpp>
 #include <rowlock/lease.hpp>
 #include <rowlock/lock_name.hpp>
 #include <rowlock/migrations.hpp>

@@ -99,6 +99,7 @@ struct parsed {
     acquire_options acquire;
     release_options release;
     list_options list;
+    history_options history;
     name_options show, break_lock;
     reap_options reap;
     migrate_options migrate;
@@ -240,6 +241,24 @@ void add_looks(CLI::App& app, parsed& into) {
     add_json(one, looking.json);
     add_database(one, looking.database);
 
+    auto& past = into.history;
+    auto& told = add_command(app, into, "history", "Show what happened to a lock, or to all",
+                             [&past] { return history(past); });
+    told.footer(
+        "\nThe database records it once `rowlock migrate --history on` was run there. Times are "
+        "UTC by "
+        "the\ndatabase's clock.\n\nExamples:\n  rowlock history nightly\n  rowlock history --since "
+        "1h\n  "
+        "rowlock history --json --limit 10000\n");
+    told.add_option("NAME", past.name, "Only this lock");
+    add_duration(told, "--since", zero::refused, "Only what is not older than this",
+                 [&past](milliseconds value) { past.since = value; });
+    told.add_option("--limit", past.limit, "The latest so many")
+        ->capture_default_str()
+        ->check(CLI::Range(1, 1'000'000));
+    add_json(told, past.json);
+    add_database(told, past.database);
+
     auto& breaking = into.break_lock;
     auto& out = add_command(app, into, "break", "Take a lock away from its holder",
                             [&breaking] { return break_lock(breaking); });
@@ -263,6 +282,9 @@ void add_upkeep(CLI::App& app, parsed& into) {
                  [&reaping](milliseconds value) { reaping.every = value; });
     add_duration(sweep, "--retention", zero::refused, "Delete rows that were idle so long [1d]",
                  [&reaping](milliseconds value) { reaping.reaper.retention = value; });
+    add_duration(sweep, "--history-retention", zero::allowed,
+                 "Delete records of the history that are older; 0 = never [7d]",
+                 [&reaping](milliseconds value) { reaping.reaper.history_retention = value; });
     add_duration(sweep, "--grace", zero::allowed,
                  "Between raising the token floor over them and deleting them [2m]",
                  [&reaping](milliseconds value) { reaping.reaper.grace = value; });
@@ -277,7 +299,8 @@ void add_upkeep(CLI::App& app, parsed& into) {
     tables.footer(
         "\nExamples:\n  rowlock migrate --url postgresql://owner@db/shop\n"
         "  rowlock migrate --print --dialect postgresql | less     for a DBA\n"
-        "  rowlock migrate --status\n");
+        "  rowlock migrate --status\n"
+        "  rowlock migrate --history on                    see `rowlock history`\n");
     auto* print = tables.add_flag("--print", moving.print, "Print the SQL, change nothing");
     tables.add_option("--dialect", moving.dialect,
                       "With --print and no database: postgresql, mysql, sqlite");
@@ -288,6 +311,14 @@ void add_upkeep(CLI::App& app, parsed& into) {
         ->excludes(print)
         ->excludes(status);
     status->excludes(print);
+    tables
+        .add_option(
+            "--history", moving.history,
+            "Record every grant and release in a table of its own (on), stop that (off), or "
+            "remove it (drop)")
+        ->check(CLI::IsMember({"on", "off", "drop"}))
+        ->excludes("--down-to")
+        ->excludes(status);
     tables.add_flag("-y,--yes", moving.yes, "Do not ask");
     add_json(tables, moving.json);
     add_database(tables, moving.database);

@@ -77,8 +77,18 @@ struct reap_options {
 };
 int reap(const reap_options& options);
 
+struct history_options {
+    database_options database;
+    std::string name;
+    std::optional<std::chrono::milliseconds> since;
+    int limit = 100;
+    bool json = false;
+};
+int history(const history_options& options);
+
 struct migrate_options {
     database_options database;
+    std::string history;  ///< on, off, drop; empty: not asked for
     std::optional<std::string> dialect;
     std::optional<int> down_to;
     bool print = false;

@@ -6,6 +6,7 @@
 #include "dialect/statements.hpp"
 #include "schema/table_names.hpp"
 #include "sql/listening.hpp"
+#include "strategy/lease_protocol.hpp"
 
 #include <fmt/format.h>
 #include <poll.h>
@@ -95,6 +96,35 @@ bool check_schema(examination& patient) {
     return false;
 }
 
+/// Which server this is, and whether the tables were used here before.
+void check_identity(examination& patient) {
+    const auto& names = patient.where().tables;
+    const auto speaks = patient.connection().speaks();
+    const strategy::lease_protocol protocol{dialect::statements{
+        speaks, dialect::statement_options{.schema = names.schema, .prefix = names.prefix}}};
+    const auto server = protocol.server_of_again(patient.connection(), soon());
+    if (!server) return patient.ok("identity", "a standby");
+    if (server->empty()) {
+        return patient.warn("identity", "the server does not tell which one it is",
+                            "a promotion of a standby is not noticed then: let this user call "
+                            "pg_walfile_name() and pg_control_system()");
+    }
+    const auto known =
+        patient.value("select server_identity from " +
+                      schema::qualify("rowlock_token_floor", speaks, names.schema, names.prefix));
+    if (!known.empty() && known != *server) {
+        return patient.warn("identity", *server + ", the tables were last used on " + known,
+                            "nothing is to be done: the next session raises the tokens past all "
+                            "that were granted there");
+    }
+    if (server->starts_with("/")) {
+        return patient.warn("identity", *server,
+                            "let this user call pg_control_system(): without it another cluster at "
+                            "the same timeline is not noticed");
+    }
+    patient.ok("identity", *server);
+}
+
 struct right {
     const char* name;
     std::string statement;
@@ -174,6 +204,26 @@ void check_queues(examination& patient) {
                  "no reaper runs: give a client one, or run `rowlock reap` by cron");
 }
 
+void check_history(examination& patient) {
+    const database& in = patient.where();
+    switch (history_status(in.source, in.tables)) {
+        case history_recording::absent:
+            return;
+        case history_recording::stopped:
+            return patient.warn(
+                "history", "a table without triggers, as far as this user may see",
+                "`rowlock migrate --history on` goes on recording, `--history drop` "
+                "removes what was recorded");
+        case history_recording::on:
+            break;
+    }
+    if (patient.connection().runs_compounds()) {
+        return patient.fail("history", "on, and the URL says compound-statements=true",
+                            "MariaDB cannot have both: take that out of every URL");
+    }
+    patient.ok("history", "on");
+}
+
 /// Whether a waiter would hear what another connection says; where nothing can be heard it polls.
 void check_wake_ups(examination& patient) {
     auto& db = patient.connection();
@@ -206,6 +256,10 @@ void examine(examination& patient) {
     const bool has_tables = check_schema(patient);
     if (has_tables) patient.look_at("rights", [&] { check_rights(patient); });
     if (has_tables) patient.look_at("queues", [&] { check_queues(patient); });
+    if (has_tables && patient.connection().speaks() != sql::dialect::sqlite) {
+        patient.look_at("identity", [&] { check_identity(patient); });
+    }
+    if (has_tables) patient.look_at("history", [&] { check_history(patient); });
     patient.look_at("wake-ups", [&] { check_wake_ups(patient); });
     patient.look_at("clock", [&] { check_clock(patient); });
     switch (patient.connection().speaks()) {

@@ -86,8 +86,11 @@ void check_galera(examination& patient) {
 void check_replication(examination& patient) {
     const auto replicas = patient.query(
         "select count(*) from information_schema.processlist where command like 'Binlog Dump%'");
-    const bool synchronous = is_on(variable(patient, "rpl_semi_sync_master_enabled")) ||
-                             is_on(variable(patient, "rpl_semi_sync_source_enabled"));
+    // Not whether it is enabled: it goes on without acknowledgements when they do not come in time.
+    const auto acknowledged = patient.query(
+        "show global status where variable_name in ('Rpl_semi_sync_master_status', "
+        "'Rpl_semi_sync_source_status')");
+    const bool synchronous = !acknowledged.empty() && is_on(std::string{acknowledged.text(0, 1)});
     const auto count = replicas.integer(0, 0);
     const std::string seen =
         fmt::format("{} replica(s) seen{}", count, synchronous ? ", semi-synchronous" : "");

@@ -48,6 +48,11 @@ void check_durability(examination& patient) {
         return patient.fail("durability", seen,
                             "set full_page_writes = on: a crash may damage the tables");
     }
+    if (row.text(0, 2) == "off" && !patient.connection().keeps_session_state()) {
+        return patient.fail("durability", seen,
+                            "set synchronous_commit = on for this user: behind a transaction "
+                            "pooler rowlock cannot, and a crash may lose grants and repeat tokens");
+    }
     if (row.text(0, 2) == "off") {
         return patient.warn("durability", seen,
                             "rowlock's own connections switch synchronous_commit on; set it for "

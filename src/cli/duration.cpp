@@ -15,6 +15,8 @@ using std::chrono::milliseconds;
 
 // Longer than the library accepts anywhere, shorter than any overflow.
 constexpr milliseconds longest = std::chrono::hours{24 * 3660};
+// Decimal places that a double tells apart.
+constexpr double finest = 1e15;
 
 [[noreturn]] void refuse(std::string_view option, const char* why) {
     throw failure{usage, fmt::format("{} {}", option, why)};
@@ -42,6 +44,7 @@ milliseconds parse_duration(std::string_view option, std::string_view text, zero
         if (c == '.' && scale == 0 && at > 0) {
             scale = 1;
         } else if (c >= '0' && c <= '9') {
+            if (scale >= finest) continue;  // neither number nor scale may become infinite
             number = number * 10 + (c - '0');
             scale *= 10;
         } else {
@@ -50,7 +53,8 @@ milliseconds parse_duration(std::string_view option, std::string_view text, zero
     }
     if (at == 0 || text[at - 1] == '.') unit(option, "?");
     const milliseconds one = unit(option, text.substr(at));
-    const double value = number / (scale == 0 ? 1 : scale) * static_cast<double>(one.count());
+    // Multiplied first, while there are whole numbers: 1.11 s are 1110 ms and not a bit more.
+    const double value = number * static_cast<double>(one.count()) / (scale == 0 ? 1 : scale);
     if (value > static_cast<double>(longest.count())) refuse(option, "is too long");
     const milliseconds time{static_cast<std::int64_t>(std::ceil(value))};
     if (time == 0ms && is == zero::refused) refuse(option, "must be more than 0");

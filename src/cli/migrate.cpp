@@ -6,24 +6,49 @@
 namespace rowlock::cli {
 namespace {
 
+const char* name_of(history_recording now) {
+    switch (now) {
+        case history_recording::absent:
+            return "absent";
+        case history_recording::stopped:
+            return "stopped";
+        case history_recording::on:
+            return "on";
+    }
+    return "absent";
+}
+
 int print_script(const migrate_options& options) {
     const migration_options tables{.schema = options.database.schema,
                                    .prefix = options.database.prefix};
     const auto dialect = options.dialect ? dialect_named(*options.dialect)
                                          : find_database(options.database).source.speaks();
-    print(migration_script(dialect, tables));
+    if (options.history.empty()) {
+        print(migration_script(dialect, tables));
+    } else if (options.history == "on") {
+        print(history_script(dialect, tables));
+    } else {
+        throw failure{usage, "--print goes with --history on"};
+    }
     return success;
 }
 
 int print_status(const migrate_options& options) {
     const database in = find_database(options.database);
     const migration_status now = schema_status(in.source, in.tables);
+    const auto history =
+        now.version == 0 ? history_recording::absent : history_status(in.source, in.tables);
     if (options.json) {
-        print_json(
-            json{{"version", now.version}, {"latest", now.latest}, {"current", now.current()}});
+        print_json(json{{"version", now.version},
+                        {"latest", now.latest},
+                        {"current", now.current()},
+                        {"history", name_of(history)}});
     } else {
         print(fmt::format("version {} of {}{}\n", now.version, now.latest,
                           now.current() ? "" : ": run `rowlock migrate`"));
+        if (history != history_recording::absent) {
+            print(fmt::format("history {}\n", name_of(history)));
+        }
     }
     return now.current() ? success : answer_is_no;
 }
@@ -33,6 +58,28 @@ void confirm_loss(const database& in) {
         fmt::format("This removes tables, with all locks in them, from {}. Go on? [y/N] ",
                     escaped(in.source.description())),
         "--down-to removes tables with all locks in them: give --yes");
+}
+
+int switch_history(const migrate_options& options) {
+    const database in = find_database(options.database);
+    if (in.embedded) rowlock::migrate(in.source, in.tables);
+    if (options.history == "drop") {
+        if (!options.yes) {
+            require_consent(fmt::format("This removes what was recorded in {}. Go on? [y/N] ",
+                                        escaped(in.source.description())),
+                            "--history drop removes what was recorded: give --yes");
+        }
+        drop_history(in.source, in.tables);
+    } else {
+        record_history(in.source, options.history == "on", in.tables);
+    }
+    const auto now = history_status(in.source, in.tables);
+    if (options.json) {
+        print_json(json{{"history", name_of(now)}});
+    } else {
+        print(fmt::format("history {}\n", name_of(now)));
+    }
+    return success;
 }
 
 }  // namespace
@@ -48,6 +95,7 @@ int migrate(const migrate_options& options) {
     if (options.print) return print_script(options);
     if (options.dialect) throw failure{usage, "--dialect goes with --print"};
     if (options.status) return print_status(options);
+    if (!options.history.empty()) return switch_history(options);
     const database in = find_database(options.database,
                                       options.down_to ? missing_file::refused : missing_file::made);
     if (options.down_to && !options.yes) confirm_loss(in);

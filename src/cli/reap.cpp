@@ -15,7 +15,8 @@ void print_report(const reap_report& done, bool as_json) {
                {"waiters_removed", done.waiters_removed},
                {"sessions_deleted", done.sessions_deleted},
                {"leases_deleted", done.leases_deleted},
-               {"leases_pending", done.leases_pending}}
+               {"leases_pending", done.leases_pending},
+               {"history_deleted", done.history_deleted}}
               .dump() +
           "\n");
 }

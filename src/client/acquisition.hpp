@@ -70,17 +70,26 @@ struct engine::acquisition {
             answer = send();
         } catch (const error& failure) {
             if (failure.kind() == errc::outcome_unknown) {
-                unknown.push_back({grant_id, sent});
+                lose_sight();
             } else {
                 ours->forget(grant_id);
             }
             throw;
         } catch (...) {
-            unknown.push_back({grant_id, sent});  // no memory: who knows how far it came
+            lose_sight();  // no memory: who knows how far it came
             throw;
         }
         if (!answer || answer->what != strategy::attempt::outcome::granted) ours->forget(grant_id);
         return answer;
+    }
+
+    /// Nobody knows what became of the last attempt.
+    void lose_sight() noexcept {
+        try {
+            unknown.push_back({grant_id, sent});
+        } catch (...) {
+            give_up(grant_id);
+        }
     }
 
     void use(std::shared_ptr<session> next) {
@@ -91,11 +100,12 @@ struct engine::acquisition {
     /// The background goes on looking for what this call did not find.
     void hand_over() noexcept {
         if (unknown.empty()) return;
-        for (const auto& lost : unknown) {
-            ours->remember({name.str(), lost.grant_id, clock.now() + statement_bound});
-        }
+        for (const auto& lost : unknown) give_up(lost.grant_id);
         unknown.clear();
-        self.poke_heartbeat();
+    }
+    void give_up(std::int64_t lost) noexcept {
+        self.leave_unresolved(*ours, name.str(),
+                              {.grant_id = lost, .not_after = clock.now() + statement_bound});
     }
     ~acquisition() { hand_over(); }
 };

@@ -108,7 +108,7 @@ std::shared_ptr<grant> engine::acquire(const lock_name& name, steady::time_point
                 if (auto granted = accept(call, *attempt)) return granted;
                 break;
             case outcome::session_dead:
-                lose_session(*call.ours, loss_reason::session_ended);
+                lose_session(*call.ours, why_over(*call.ours));
                 break;
             case outcome::contested:
                 call.look_first = true;
@@ -200,15 +200,24 @@ bool engine::try_again_in_vain(acquisition& call) {
 std::shared_ptr<grant> engine::accept(acquisition& call, const strategy::attempt& granted) {
     std::optional<microseconds> deadline;
     if (call.options.deadline) deadline = *call.options.deadline;
-    auto made = make_grant(*call.ours, call.name.str(), call.grant_id, granted.token, call.sent,
-                           deadline, call.thread);
+    std::shared_ptr<grant> made;
+    try {
+        made = make_grant(*call.ours, call.name.str(), call.grant_id, granted.token, call.sent,
+                          deadline, call.thread);
+    } catch (...) {
+        // No memory to hold it with.
+        leave_unresolved(*call.ours, call.name.str(),
+                         {.grant_id = call.grant_id, .not_after = clock_.now()});
+        throw;
+    }
     if (made->held()) {
         count(counter::acquired);
         report(event_kind::lease_acquired, *made, {}, call.waited());
         return made;
     }
     made->now = grant::state::lost;
-    call.ours->remember({made->name, made->grant_id, clock_.now() + statement_bound()});
+    leave_unresolved(*call.ours, made->name,
+                     {.grant_id = made->grant_id, .not_after = clock_.now() + statement_bound()});
     if (!call.ours->trust()->open(clock_.now())) {
         lose_session(*call.ours, loss_reason::trust_window_passed);
     }
@@ -235,10 +244,14 @@ std::shared_ptr<grant> engine::make_grant(session& ours, std::string name, std::
         made->deadline = sent + *deadline - margin;
     }
     ours.hold(made);
-    if (deadline) {
+    if (!deadline) return made;
+    try {
         const std::lock_guard lock{state_mutex_};
         deadlines_.emplace(std::pair{made->deadline, grant_id}, made);
         if (watchdog_) watchdog_->poke();
+    } catch (...) {
+        ours.forget(grant_id);  // what could not be finished is not held
+        throw;
     }
     return made;
 }
@@ -300,8 +313,9 @@ std::shared_ptr<session> engine::open_session(sql::connection& db, sql::deadline
                                     .pid = getpid(),
                                     .ttl = options_.ttl};
     const nanoseconds sent = clock_.now();
-    protocol_.open_session(db, row, until);
-    auto opened = std::make_shared<session>(row.id, sent + options_.ttl - options_.margin, sent);
+    auto server = protocol_.open_session(db, row, until);
+    auto opened = std::make_shared<session>(row.id, std::move(server),
+                                            sent + options_.ttl - options_.margin, sent);
     start_workers(opened);
     count(counter::sessions);
     events_.post({.kind = event_kind::session_opened, .session = row.id});
@@ -443,84 +457,6 @@ void engine::deny_release(grant& held) {
     if (const auto ours = current(); ours && ours->id() == held.session_id) give_up(*ours, held);
 }
 
-/// Sends the release of a lease that nobody is known to wait for, and leaves the answer to whoever
-/// uses that connection next. False: not this one, or not now; nothing was done.
-///
-/// What is sent here on any connection comes after it (take_connection). If the client, the server
-/// or the network dies before the answer, the release is one whose reply was lost: released_behind
-/// hears of it, and what it was to free is freed in the background or by the end of the session.
-bool engine::release_behind(const std::shared_ptr<grant>& held) {
-    if (options_.releasing != releasing::pipelined || held->queued || held->fenced) return false;
-    if (source_.speaks() != sql::dialect::postgresql || is_contended(held->name)) return false;
-    if (!acquires_.alone() || !releases_.alone() || !held->held()) return false;
-    const auto db = pool_.take_idle();
-    if (!db || !posted_.begin(**db)) return false;
-    auto expected = grant::state::held;
-    if (!held->now.compare_exchange_strong(expected, grant::state::releasing)) {
-        posted_.end();
-        return false;
-    }
-    const auto told = [self = weak_from_this(), held](const sql::result* done,
-                                                      const error* failure) {
-        if (const auto alive = self.lock()) alive->released_behind(*held, done, failure);
-    };
-    names_.note_free(held->name, held->token.value());
-    try {
-        protocol_.post_release(**db, held->name, held->session_id, held->grant_id,
-                               steady::now() + options_.statement_deadline, told);
-    } catch (const error& failure) {
-        told(nullptr, &failure);
-    } catch (...) {
-        const error failure{errc::out_of_resources, "no memory to send the release with"};
-        told(nullptr, &failure);
-    }
-    look_for_waiters(held->name);
-    return true;
-}
-
-/// Under a call of the connection that carried it.
-void engine::released_behind(grant& held, const sql::result* done, const error* failure) noexcept {
-    try {
-        if (failure != nullptr) {
-            count(counter::unknown_outcomes);
-            give_up_release(held, failure->what());
-        } else if (done->affected() == 1) {
-            confirm_release(held);
-        } else {
-            deny_release(held);
-        }
-    } catch (...) {
-        compare_wanted_ = true;  // no memory to remember it: the rows tell
-    }
-    posted_.end();
-}
-
-/// One of the pool, and nothing that was released before is still on its way on another.
-sql::connection_pool::borrowed engine::take_connection(sql::deadline until) {
-    auto db = pool_.take(budget_, until, until);
-    (void)settle_posted(&*db, until);
-    return db;
-}
-
-/// Reads the answers to what was posted on any connection `but` this. False if there are some left.
-bool engine::settle_posted(const sql::connection* but, sql::deadline until) noexcept {
-    // Who has that connection is about to read them.
-    constexpr auto moment = 1ms;
-    for (auto on = posted_.on(); on != nullptr && on != but; on = posted_.on()) {
-        try {
-            if (const auto its = pool_.take_idle(on)) {
-                (*its)->settle(until);
-            } else {
-                posted_.wait(std::min(until, steady::now() + moment));
-            }
-        } catch (...) {
-            // Broken: whoever released was told when it was destroyed.
-        }
-        if (posted_.on() == on && steady::now() >= until) return false;
-    }
-    return true;
-}
-
 /// True if this call freed it. Whoever waits has it then, or will be looked for.
 bool engine::send_release(grant& held, bool& unknown) {
     const bool contended = held.queued || is_contended(held.name);
@@ -588,12 +524,32 @@ void engine::forget(const grant& ended) {
 }
 
 /// The lease counts as released; the heartbeat goes on trying to tell the database.
-void engine::give_up_release(grant& held, const char* why) {
+void engine::give_up_release(grant& held, const char* why) noexcept {
     held.now = grant::state::released;
     const auto ours = current();
     if (!ours || ours->id() != held.session_id) return;  // an ended session holds nothing
-    ours->remember({held.name, held.grant_id, clock_.now() + statement_bound()});
-    report(event_kind::outcome_unknown, held, why);
+    leave_unresolved(*ours, held.name,
+                     {.grant_id = held.grant_id, .not_after = clock_.now() + statement_bound()});
+    try {
+        report(event_kind::outcome_unknown, held, why);
+    } catch (...) {
+        // No memory for the words.
+    }
+}
+
+/// On the list of what the heartbeat finds out. Without memory for that it is not known here any
+/// more, and a comparison with the database gives back what is there and not known.
+void engine::leave_unresolved(session& ours, const std::string& name,
+                              unresolved_grant what) noexcept {
+    const auto grant_id = what.grant_id;
+    try {
+        what.name = name;
+        ours.remember(std::move(what));
+    } catch (...) {
+        ours.forget(grant_id);
+        ours.doubt();
+        compare_wanted_ = true;
+    }
     poke_heartbeat();
 }
 
@@ -715,17 +671,19 @@ void engine::close() noexcept {
     auto rest = room ? room->close() : waiting_room::leftovers{};
     // A client that lived for a moment says its last words on the connection that it has.
     if (!heartbeat_db_ && !heartbeat_was_connected_) heartbeat_db_ = pool_.remove_idle();
-    if (const auto ours = current()) {
-        if (end_own_session(*ours, rest.places, rest.names, until)) {
-            rest.sessions.push_back(ours->id());
-        }
-        const std::lock_guard lock{state_mutex_};
-        current_.reset();
-    }
     try {
+        if (const auto ours = current()) {
+            if (end_own_session(*ours, rest.places, rest.names, until)) {
+                rest.sessions.push_back(ours->id());
+            }
+        }
         for (const auto id : end_lost_sessions(until)) rest.sessions.push_back(id);
     } catch (...) {
-        // Out of reach: they expire.
+        // Out of reach, or no memory: they expire, and those who wait look for themselves.
+    }
+    {
+        const std::lock_guard lock{state_mutex_};
+        current_.reset();
     }
     hand_on(std::move(rest.names), rest.sessions, until);
     heartbeat_db_.reset();

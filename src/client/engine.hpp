@@ -42,8 +42,8 @@ struct turn;
 class waiting_room;
 
 /// What a client is made of. engine.cpp: the calls of its users. gather.cpp: what threads that call
-/// at the same moment share. line.cpp: what of them concerns the queues. upkeep.cpp: the
-/// background.
+/// at the same moment share. behind.cpp: releases that nobody waits for. line.cpp: what of them
+/// concerns the queues. fence.cpp: the caller's transactions. upkeep.cpp: the background.
 ///
 /// Threads: the callers'; one heartbeat with a connection of its own; one watchdog that closes the
 /// trust window without a network; one reaper if asked for; that of the waiting room from the first
@@ -140,13 +140,10 @@ private:
     bool send_release(grant& held, bool& unknown);
     std::optional<strategy::handed_over> pass_on(sql::connection& db, grant& held,
                                                  sql::deadline until);
-    void give_up_release(grant& held, const char* why);
-    bool release_behind(const std::shared_ptr<grant>& held);
-    void released_behind(grant& held, const sql::result* done, const error* failure) noexcept;
+    void give_up_release(grant& held, const char* why) noexcept;
+    void leave_unresolved(session& ours, const std::string& name, unresolved_grant what) noexcept;
     void confirm_release(grant& held);
     void deny_release(grant& held);
-    sql::connection_pool::borrowed take_connection(sql::deadline until);
-    bool settle_posted(const sql::connection* but, sql::deadline until) noexcept;
     std::int64_t next_id() noexcept;
     [[nodiscard]] std::shared_ptr<session> current() const;
     void poke_heartbeat() noexcept;
@@ -181,6 +178,12 @@ private:
     std::optional<strategy::release_outcome> release_together(const grant& held,
                                                               sql::deadline until, bool& unknown);
     void release_for(std::span<releases::item* const> asked);
+
+    // --- behind.cpp
+    bool release_behind(const std::shared_ptr<grant>& held);
+    void released_behind(grant& held, const sql::result* done, const error* failure) noexcept;
+    sql::connection_pool::borrowed take_connection(sql::deadline until);
+    bool settle_posted(const sql::connection* but, sql::deadline until) noexcept;
 
     // --- line.cpp
     std::shared_ptr<waiting_room> room();  ///< opened with the first call
@@ -228,7 +231,7 @@ private:
     nanoseconds beat(session& ours);
     [[nodiscard]] nanoseconds first_connection_at(const session& ours) const;
     [[nodiscard]] bool beat_is_due(const session& ours, nanoseconds now) const;
-    nanoseconds after_failed_beat(session& ours, const error& failure) noexcept;
+    nanoseconds after_failed_beat(session& ours, const std::exception& failure) noexcept;
     void after_beat(session& ours, sql::deadline until);
     void compare_with_database(session& ours, sql::deadline until);
     void give_up_strays(session& ours, sql::deadline until);
@@ -238,14 +241,19 @@ private:
     [[nodiscard]] sql::deadline heartbeat_deadline(const session& ours) const;
     nanoseconds watch() noexcept;
     nanoseconds watch_deadlines(nanoseconds now);
-    void clear_row(const grant& passed);
+    void clear_row(const grant& passed) noexcept;
     nanoseconds reap_once() noexcept;
     void lose_session(session& ours, loss_reason why) noexcept;
     bool lose(grant& lost, loss_reason why, grant::state from = grant::state::held) noexcept;
-    [[nodiscard]] std::unique_ptr<sql::connection> make_connection(sql::deadline until) const;
+    [[nodiscard]] std::unique_ptr<sql::connection> make_connection(sql::deadline until);
+    void require_same_server(sql::connection& db, sql::deadline until);
+    [[nodiscard]] bool leads_elsewhere(sql::connection& db) const;
+    [[nodiscard]] loss_reason why_over(const session& ours) noexcept;
+    [[nodiscard]] loss_reason why_over(const session& ours, sql::connection& db,
+                                       sql::deadline until) const noexcept;
     void connection_broke() noexcept;
     bool end_own_session(session& ours, const std::vector<std::int64_t>& places,
-                         std::vector<std::string>& names, sql::deadline until) noexcept;
+                         std::vector<std::string>& names, sql::deadline until);
 
     void count(counter which, std::uint64_t by = 1) noexcept {
         counters_[static_cast<std::size_t>(which)].fetch_add(by, std::memory_order_relaxed);

@@ -161,7 +161,7 @@ void engine::refuse(sql::connection& db, grant& held, verdict seen, sql::deadlin
     if (now == standing::session_over) {
         const auto session = current();
         if (session && session->id() == held.session_id) {
-            lose_session(*session, loss_reason::session_ended);
+            lose_session(*session, why_over(*session));
         }
     }
     if (now == standing::over) {

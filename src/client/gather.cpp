@@ -92,8 +92,7 @@ void engine::look_for(std::span<looks::item* const> asked) {
     std::vector<std::string_view> names;
     for (const auto* each : asked) names.push_back(each->ask.name);
     std::ranges::sort(names);
-    const auto repeated = std::ranges::unique(names);
-    names.erase(repeated.begin(), repeated.end());
+    names.erase(std::unique(names.begin(), names.end()), names.end());
     const auto db = take_connection(until);
     const auto held = fast_.held(*db, names, until);
     for (auto* each : asked) {

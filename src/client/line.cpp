@@ -40,13 +40,19 @@ std::optional<std::shared_ptr<grant>> engine::wait_in_line(acquisition& call) {
         [&](sql::connection& db, sql::deadline until) { return take_place(call, *at, db, until); });
     if (!place) return std::shared_ptr<grant>{};
     count(counter::queued);
-    if (!at->wait(*place, call.until, call.stop)) return std::shared_ptr<grant>{};
+    try {
+        if (!at->wait(*place, call.until, call.stop)) return std::shared_ptr<grant>{};
+    } catch (...) {
+        at->leave(**place);
+        throw;
+    }
     switch ((*place)->now) {
         case turn::state::served:
             if (auto granted = take_turn(call, **place)) return granted;
             return std::nullopt;
         case turn::state::failed:
-            throw error{*(*place)->failure};
+            if ((*place)->failure) throw error{*(*place)->failure};
+            throw error{errc::lock_lost, "the session or the client ended while waiting"};
         case turn::state::cancelled:
             return std::shared_ptr<grant>{};
         default:
@@ -61,8 +67,14 @@ std::shared_ptr<turn> engine::take_place(acquisition& call, waiting_room& at, sq
     call.use(ensure_session(db, until));
     call.grant_id = next_id();
     call.ours->expect(call.grant_id);
-    auto place = at.expect(call.name.str(), call.grant_id, call.ours, call.thread,
-                           call.options.deadline.has_value());
+    std::shared_ptr<turn> place;
+    try {
+        place = at.expect(call.name.str(), call.grant_id, call.ours, call.thread,
+                          call.options.deadline.has_value());
+    } catch (...) {
+        call.ours->forget(call.grant_id);  // nothing was sent
+        throw;
+    }
     place->contended = call.contended;
     place->holds_others =
         options_.deadlock_detection != deadlock_detection::off && call.ours->holds_for(call.thread);
@@ -122,25 +134,16 @@ void engine::give_back(grant& unwanted) noexcept {
     unwanted.now.compare_exchange_strong(expected, grant::state::released);
     const auto ours = current();
     if (!ours || ours->id() != unwanted.session_id) return;  // an ended session holds nothing
-    try {
-        ours->remember({unwanted.name, unwanted.grant_id, clock_.now(), true});
-        poke_heartbeat();
-    } catch (...) {
-        // No memory. A comparison with the database finds it.
-        ours->forget(unwanted.grant_id);
-        compare_wanted_ = true;
-    }
+    leave_unresolved(
+        *ours, unwanted.name,
+        {.grant_id = unwanted.grant_id, .not_after = clock_.now(), .surely_ended = true});
 }
 
 /// A place at which nobody waits any more, and a grant that may come of it.
 void engine::give_back(session& ours, const std::string& name, std::int64_t grant_id) noexcept {
-    try {
-        ours.remember({name, grant_id, clock_.now() + statement_bound(), false, true});
-        poke_heartbeat();
-    } catch (...) {
-        ours.forget(grant_id);
-        compare_wanted_ = true;
-    }
+    leave_unresolved(
+        ours, name,
+        {.grant_id = grant_id, .not_after = clock_.now() + statement_bound(), .queued = true});
 }
 
 /// A grant that we were told of and the table denies: somebody else may hold the lease.

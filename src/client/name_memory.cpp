@@ -15,6 +15,11 @@ void name_memory::forget(const std::string& name) {
     seen_.erase(name);
 }
 
+void name_memory::forget_all() {
+    const std::lock_guard lock{mutex_};
+    seen_.clear();
+}
+
 std::optional<std::int64_t> name_memory::take_free(const std::string& name) {
     const std::lock_guard lock{mutex_};
     const auto found = seen_.find(name);

@@ -17,6 +17,7 @@ public:
     /// Somebody else had it.
     void note_held(const std::string& name);
     void forget(const std::string& name);
+    void forget_all();
 
     /// The token with which we freed it last. Is forgotten with it: the answer to the next
     /// statement says more.

@@ -11,7 +11,6 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <ranges>
 
 namespace rowlock::detail {
@@ -30,20 +29,6 @@ constexpr nanoseconds least_rest = 1ms;
 constexpr auto idle_deadline = 1s;
 /// Who has not waited for so long is not interested in what others commit.
 constexpr nanoseconds idle = 50ms;
-
-template <typename Number>
-bool read(std::string_view text, Number& number) {
-    const auto end = text.data() + text.size();
-    const auto [stopped, failure] = std::from_chars(text.data(), end, number);
-    return failure == std::errc{} && stopped == end;
-}
-
-/// Takes it off the text.
-std::string_view first_word(std::string_view& text) {
-    const auto word = text.substr(0, text.find(' '));
-    text.remove_prefix(std::min(text.size(), word.size() + 1));
-    return word;
-}
 
 }  // namespace
 
@@ -97,7 +82,7 @@ void waiting_room::make_rounds() {
 nanoseconds waiting_room::next_moment() {
     constexpr nanoseconds at_once{0};
     const guard lock{mutex_};
-    if (!cancels_.empty() || !ended_.empty()) return at_once;
+    if (!cancels_.empty() || forgotten_ || !ended_.empty()) return at_once;
     nanoseconds next = alarm::never;
     for (const auto& each : told_) next = std::min(next, each.at);
     for (const auto* list : {&hand_on_, &looks_}) {
@@ -131,8 +116,11 @@ nanoseconds waiting_room::after_failure(const error& failure) noexcept {
     try {
         if (!passes) tell_all(failure);
         const auto elapsed = std::chrono::duration_cast<milliseconds>(now() - failing_since_);
-        const auto pause = options_.retry.next(failure, failures_, elapsed);
-        retry_at_ = now() + std::max<nanoseconds>(pause.value_or(options_.retry.max_backoff), 5ms);
+        const auto pause =
+            options_.retry.next(failure, failures_, elapsed).value_or(options_.retry.max_backoff);
+        // Those who wait were promised a look in each poll_interval.
+        retry_at_ = now() + std::clamp<nanoseconds>(
+                                pause, 5ms, std::max<nanoseconds>(options_.poll_interval, 5ms));
     } catch (...) {
         retry_at_ = now() + 1s;
     }
@@ -144,14 +132,14 @@ void waiting_room::tell_all(const error& failure) {
     {
         const guard lock{mutex_};
         for (const auto& [grant_id, each] : turns_) all.push_back(each);
-        for (const auto& each : all) end(*each, turn::state::failed, failure);
+        for (const auto& each : all) end(*each, turn::state::failed, &failure);
         looks_.clear();  // those who wait look for themselves
     }
     for (const auto& each : all) engine_.give_back(*each->ours, each->name, each->grant_id);
 }
 
 void waiting_room::connect() {
-    if (db_ && (!db_->alive() || db_->discarded())) disconnect();
+    if (db_ && (!db_->alive() || db_->discarded() || engine_.leads_elsewhere(*db_))) disconnect();
     const auto until = soon();
     if (!db_) {
         db_ = engine_.pool_.make(until);
@@ -350,18 +338,14 @@ void waiting_room::changed() {
     poll_at_ = std::min(poll_at_, last_poll_ + rest);
 }
 
-/// "<grant id> <token>", with a third word 1 if the commit may not be on disk yet.
 /// @param vouched whether only somebody who uses the database as we do can have said it
 void waiting_room::heard(std::string_view said, bool vouched) {
-    std::int64_t grant_id = 0;
-    std::int64_t token = 0;
-    int asynchronous = 0;
-    if (!read(first_word(said), grant_id) || !read(first_word(said), token)) return;
-    if (!said.empty() && !read(first_word(said), asynchronous)) return;
+    const auto next = strategy::understood(said);
+    if (!next) return;
     std::shared_ptr<turn> which;
     {
         const guard lock{mutex_};
-        const auto found = turns_.find(grant_id);
+        const auto found = turns_.find(next->grant_id);
         if (found == turns_.end()) return;
         which = found->second;
     }
@@ -370,23 +354,32 @@ void waiting_room::heard(std::string_view said, bool vouched) {
     // Said by the transaction that wrote the grant and delivered after its commit, or sent after
     // that: durable, or keeping a promise that was. So it is believed, and then verified. Of a
     // deadline it tells nothing: there we ask first.
-    if (vouched && !which->has_deadline) serve(which, token, engine_.clock().now(), std::nullopt);
+    if (vouched && !which->has_deadline)
+        serve(which, next->token, engine_.clock().now(), std::nullopt);
     const guard lock{mutex_};
-    told_.push_back(
-        {which, which->granted, token, which->granted ? now() + rush : now(), asynchronous != 0});
+    told_.push_back({which, which->granted, next->token, which->granted ? now() + rush : now(),
+                     next->asynchronous});
 }
 
 void waiting_room::cancel_places() {
     std::vector<std::shared_ptr<turn>> given_up;
     {
         const guard lock{mutex_};
-        given_up = std::exchange(cancels_, {});
-        std::erase_if(given_up, [](const auto& each) { return each->over(); });
+        if (forgotten_) {
+            for (const auto& [grant_id, each] : turns_) {
+                if (each->giving_up) given_up.push_back(each);
+            }
+            forgotten_ = false;
+            cancels_.clear();
+        } else {
+            given_up = std::exchange(cancels_, {});
+            std::erase_if(given_up, [](const auto& each) { return each->over(); });
+        }
     }
     if (given_up.empty()) return;
-    std::vector<std::int64_t> ids;
-    for (const auto& each : given_up) ids.push_back(each->grant_id);
     try {
+        std::vector<std::int64_t> ids;
+        for (const auto& each : given_up) ids.push_back(each->grant_id);
         const auto deleted = queue_.cancel(*db_, ids, soon_for_a_write());
         while (!given_up.empty()) {
             const auto& last = given_up.back();
@@ -395,7 +388,7 @@ void waiting_room::cancel_places() {
         }
     } catch (...) {
         const guard lock{mutex_};
-        cancels_.insert(cancels_.end(), given_up.begin(), given_up.end());
+        forgotten_ = true;  // all of those that are left, without memory for a list
         throw;
     }
 }
@@ -625,8 +618,9 @@ void waiting_room::poll(const std::shared_ptr<session>& ours,
                                    : queue_.places_at(*db_, ours->id(), ids, soon());
     engine_.count(engine::counter::polls);
     if (!seen.session_live) {
-        engine_.lose_session(*ours, loss_reason::session_ended);
-        return session_lost(ours->id(), loss_reason::session_ended);
+        const auto why = engine_.why_over(*ours, *db_, soon());
+        engine_.lose_session(*ours, why);
+        return session_lost(ours->id(), why);
     }
     std::unordered_map<std::int64_t, const strategy::place*> places;
     for (const auto& each : seen.waiting) {
@@ -739,12 +733,12 @@ void waiting_room::give_way(const strategy::deadlock_found& circle, session& our
     if (queue_.cancel(*db_, id, soon_for_a_write()).empty()) return;
     ours.forget(circle.grant_id);
     engine_.count(engine::counter::deadlocks);
+    const error found{errc::deadlock, "a circle of waiters: " + circle.description +
+                                          "; release what this thread holds, then start over"};
     const guard lock{mutex_};
     plan(hand_on_, which->name, {now(), 0ns});
     if (which->over()) return;
-    end(*which, turn::state::failed,
-        error{errc::deadlock, "a circle of waiters: " + circle.description +
-                                  "; release what this thread holds, then start over"});
+    end(*which, turn::state::failed, &found);
 }
 
 /// When to look again. Where nobody wakes us: soon, the sooner the nearer our turn is, then with

@@ -9,7 +9,7 @@ void session::expect(std::int64_t grant_id) {
     pending_.insert(grant_id);
 }
 
-void session::forget(std::int64_t grant_id) {
+void session::forget(std::int64_t grant_id) noexcept {
     const std::lock_guard lock{mutex_};
     pending_.erase(grant_id);
     held_.erase(grant_id);
@@ -71,7 +71,7 @@ bool session::is_unresolved(std::int64_t grant_id) const {
                                [&](const auto& it) { return it.grant_id == grant_id; });
 }
 
-void session::doubt() {
+void session::doubt() noexcept {
     const std::lock_guard lock{mutex_};
     ever_unknown_ = true;
 }

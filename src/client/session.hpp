@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <unordered_set>
@@ -17,7 +18,7 @@ namespace rowlock::detail {
 /// come. The place is given up and the grant released with each heartbeat, until no statement that
 /// could still create it should be running.
 struct unresolved_grant {
-    std::string name;
+    std::string name{};
     std::int64_t grant_id;
     nanoseconds not_after;      ///< on our clock
     bool surely_ended = false;  ///< no doubt about it: a row to be cleared, nothing to report
@@ -31,17 +32,32 @@ struct unresolved_grant {
 /// to give back.
 class session {
 public:
-    session(std::int64_t id, nanoseconds trusted_until, nanoseconds opened)
-        : id_{id}, trust_{std::make_shared<trust_window>(trusted_until)}, last_beat_{opened} {}
+    session(std::int64_t id, std::string server, nanoseconds trusted_until, nanoseconds opened)
+        : id_{id},
+          server_{std::move(server)},
+          trust_{std::make_shared<trust_window>(trusted_until)},
+          last_beat_{opened} {}
 
     [[nodiscard]] std::int64_t id() const noexcept { return id_; }
+    /// The one on which it lives; empty if that did not tell.
+    [[nodiscard]] const std::string& server() const noexcept { return server_; }
+    /// Whether `server`, as far as it tells, is another one.
+    [[nodiscard]] bool lives_elsewhere(const std::optional<std::string>& server) const noexcept {
+        return server && !server->empty() && !server_.empty() && *server != server_;
+    }
     [[nodiscard]] const std::shared_ptr<trust_window>& trust() const noexcept { return trust_; }
 
-    void expect(std::int64_t grant_id);  ///< an acquire with this id is about to be sent
-    void forget(std::int64_t grant_id);  ///< neither pending nor held any more
+    void expect(std::int64_t grant_id);           ///< an acquire with this id is about to be sent
+    void forget(std::int64_t grant_id) noexcept;  ///< neither pending nor held any more
     void hold(const std::shared_ptr<grant>& granted);
     [[nodiscard]] bool knows(std::int64_t grant_id) const;
     [[nodiscard]] std::vector<std::shared_ptr<grant>> held() const;
+    /// Without memory; `use` may not ask the session for anything.
+    template <typename Use>
+    void for_each_held(Use use) const {
+        const std::lock_guard lock{mutex_};
+        for (const auto& [id, granted] : held_) use(*granted);
+    }
     [[nodiscard]] std::size_t held_count() const;
     /// Whether a lease is held that this thread, by its label, acquired.
     [[nodiscard]] bool holds_for(const std::string& thread) const;
@@ -58,12 +74,14 @@ public:
     /// was unknown: a server that was stopped may run a statement long after every bound.
     int beats_since_compared = 0;
     [[nodiscard]] bool ever_unknown() const;
-    void doubt();  ///< something happened whose outcome is unknown and has no single grant id
+    /// Something happened whose outcome is unknown and has no single grant id.
+    void doubt() noexcept;
     nanoseconds last_beat() const noexcept { return last_beat_; }
     void beaten(nanoseconds when) noexcept { last_beat_ = when; }
 
 private:
     const std::int64_t id_;
+    const std::string server_;
     const std::shared_ptr<trust_window> trust_;
     nanoseconds last_beat_;
 

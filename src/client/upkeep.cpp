@@ -2,6 +2,7 @@
 
 #include "client/engine.hpp"
 #include "client/waiting_room.hpp"
+#include "sql/connection_memory.hpp"
 #include "strategy/reaping.hpp"
 #include <rowlock/error.hpp>
 
@@ -15,6 +16,15 @@ using namespace std::chrono_literals;
 using service::alarm;
 using steady = std::chrono::steady_clock;
 
+/// Whether a release of this grant is under way, or was a moment ago.
+bool is_ending(const std::vector<std::shared_ptr<grant>>& held, std::int64_t grant_id) {
+    return std::ranges::any_of(held, [&](const auto& each) {
+        const auto now = each->now.load();
+        return each->grant_id == grant_id &&
+               (now == grant::state::releasing || now == grant::state::released);
+    });
+}
+
 }  // namespace
 
 /// One step of the heartbeat thread; returns when the next is due.
@@ -26,11 +36,8 @@ nanoseconds engine::beat() noexcept {
             look_for_waiters_after(id);
         }
         return alarm::never;
-    } catch (const error& failure) {
-        return ours ? after_failed_beat(*ours, failure) : clock_.now() + options_.heartbeat;
     } catch (const std::exception& failure) {
-        const error wrapped{errc::database_error, failure.what()};
-        return ours ? after_failed_beat(*ours, wrapped) : clock_.now() + options_.heartbeat;
+        return ours ? after_failed_beat(*ours, failure) : clock_.now() + options_.heartbeat;
     }
 }
 
@@ -44,7 +51,7 @@ nanoseconds engine::beat(session& ours) {
     if (!protocol_.heartbeat(db, ours.id(), ours.revision, until)) {
         const auto state = protocol_.state_of(db, ours.id(), until);
         if (!state.live) {
-            lose_session(ours, loss_reason::session_ended);
+            lose_session(ours, why_over(ours, db, until));
             return clock_.now();
         }
         // Somebody forced one of our leases out.
@@ -108,7 +115,8 @@ sql::deadline engine::heartbeat_deadline(const session& ours) const {
 }
 
 sql::connection& engine::heartbeat_connection(sql::deadline until) {
-    if (heartbeat_db_ && (!heartbeat_db_->alive() || heartbeat_db_->discarded())) {
+    if (heartbeat_db_ && (!heartbeat_db_->alive() || heartbeat_db_->discarded() ||
+                          leads_elsewhere(*heartbeat_db_))) {
         heartbeat_db_.reset();
         heartbeat_connected_ = false;
     }
@@ -125,7 +133,7 @@ sql::connection& engine::heartbeat_connection(sql::deadline until) {
     return *heartbeat_db_;
 }
 
-nanoseconds engine::after_failed_beat(session& ours, const error& failure) noexcept {
+nanoseconds engine::after_failed_beat(session& ours, const std::exception& failure) noexcept {
     count(counter::heartbeat_failures);
     try {
         events_.post({.kind = event_kind::heartbeat_failed,
@@ -154,7 +162,12 @@ void engine::compare_with_database(session& ours, sql::deadline until) {
     give_up_strays(ours, until);
     const auto rows = protocol_.leases_of(db, ours.id(), until);
     for (const auto& row : rows) {
-        if (ours.knows(row.grant_id)) continue;
+        if (ours.knows(row.grant_id)) {
+            // The release of this one may have been committed, answered and then lost in the crash
+            // that made us look, before its thread came to forget it: look once more.
+            if (is_ending(held, row.grant_id)) compare_wanted_ = true;
+            continue;
+        }
         const auto done = queue_.release(db, row.name, ours.id(), row.grant_id, true, until);
         if (done.freed) {
             after_release(db, row.name, done, until);
@@ -175,15 +188,12 @@ void engine::compare_with_database(session& ours, sql::deadline until) {
 /// A grant that the table denies. If a crash lost the hand-over the place is back that it came
 /// from, and would be served to nobody: one of the two is there, and one look finds it.
 void engine::give_up(session& ours, const grant& lost) noexcept {
-    try {
-        if (!lost.queued) return ours.forget(lost.grant_id);
-        ours.remember({lost.name, lost.grant_id, clock_.now(), true, true});
-        poke_heartbeat();
-    } catch (...) {
-        // No memory. A comparison with the database finds it.
-        ours.forget(lost.grant_id);
-        compare_wanted_ = true;
-    }
+    if (!lost.queued) return ours.forget(lost.grant_id);
+    leave_unresolved(ours, lost.name,
+                     {.grant_id = lost.grant_id,
+                      .not_after = clock_.now(),
+                      .surely_ended = true,
+                      .queued = true});
 }
 
 /// Places at which nobody waits any more: put there by a statement that came late, or back there
@@ -283,25 +293,30 @@ nanoseconds engine::watch_deadlines(nanoseconds now) {
 
 /// Of a lease whose own deadline has passed: free by the database's definition anyway; cleared to
 /// keep lists readable.
-void engine::clear_row(const grant& passed) {
+void engine::clear_row(const grant& passed) noexcept {
     const auto ours = current();
     if (!ours || ours->id() != passed.session_id) return;
-    ours->remember({passed.name, passed.grant_id, clock_.now(), true});
-    poke_heartbeat();
+    leave_unresolved(
+        *ours, passed.name,
+        {.grant_id = passed.grant_id, .not_after = clock_.now(), .surely_ended = true});
 }
 
 nanoseconds engine::reap_once() noexcept {
     const auto& options = *options_.reaper;
-    event done{.kind = event_kind::reaped};
     try {
-        const auto until = steady::now() + options_.statement_deadline;
-        const auto db = pool_.make(until);
-        done.message =
-            to_string(strategy::reap_round(*db, protocol_.sql(), options, reaping_.get_token()));
-    } catch (const std::exception& failure) {
-        done.message = std::string{"the round failed and will be repeated: "} + failure.what();
+        event done{.kind = event_kind::reaped};
+        try {
+            const auto until = steady::now() + options_.statement_deadline;
+            const auto db = pool_.make(until);
+            done.message = to_string(
+                strategy::reap_round(*db, protocol_.sql(), options, reaping_.get_token()));
+        } catch (const std::exception& failure) {
+            done.message = std::string{"the round failed and will be repeated: "} + failure.what();
+        }
+        events_.post(std::move(done));
+    } catch (...) {
+        // No memory for the words.
     }
-    events_.post(std::move(done));
     return clock_.now() + options.interval;
 }
 
@@ -311,13 +326,22 @@ void engine::lose_session(session& ours, loss_reason why) noexcept {
         const std::lock_guard lock{state_mutex_};
         if (!current_ || current_->id() != ours.id()) return;  // somebody was faster
         current_.reset();
-        if (why == loss_reason::trust_window_passed) {
-            to_end_.push_back({ours.id(), clock_.now() + options_.ttl});
+        try {
+            if (why == loss_reason::trust_window_passed || why == loss_reason::server_changed) {
+                to_end_.push_back({ours.id(), clock_.now() + options_.ttl});
+            }
+        } catch (...) {
+            // No memory: it expires.
         }
         if (heartbeat_) heartbeat_->poke();
     }
+    if (why == loss_reason::server_changed) {
+        // What we learnt was true elsewhere; and connections to there are of no more use.
+        names_.forget_all();
+        pool_.renew();
+    }
     events_.post({.kind = event_kind::session_ended, .reason = why, .session = ours.id()});
-    for (const auto& granted : ours.held()) lose(*granted, why);
+    ours.for_each_held([&](grant& each) { lose(each, why); });
     if (const auto room = open_room()) room->session_lost(ours.id(), why);
 }
 
@@ -333,10 +357,62 @@ bool engine::lose(grant& lost, loss_reason why, grant::state from) noexcept {
     return true;
 }
 
-std::unique_ptr<sql::connection> engine::make_connection(sql::deadline until) const {
+std::unique_ptr<sql::connection> engine::make_connection(sql::deadline until) {
     auto db = source_.connect(until);
     protocol_.set_up(*db, options_.statement_deadline, until);
+    require_same_server(*db, until);
     return db;
+}
+
+/// Of a new connection. If it leads to another server than our session lives on, the session and
+/// all its leases are lost: a promoted standby may not know them. The statements would find that
+/// our session does not live there (fragment `here`); this is to know it with the first connection,
+/// and why. The caller's attempt was meant for the old session, and is made again without it.
+void engine::require_same_server(sql::connection& db, sql::deadline until) {
+    const auto ours = current();
+    if (!ours || ours->server().empty()) return;
+    const auto server = protocol_.server_of(db, until);
+    if (!server) {
+        throw error{errc::read_only,
+                    "the connection leads to a standby: name the primary in the URL, or all hosts "
+                    "(the first that accepts writes is taken)"};
+    }
+    if (!ours->lives_elsewhere(server)) return;
+    lose_session(*ours, loss_reason::server_changed);
+    throw error{errc::database_unreachable,
+                "another server answers than before, such as a standby that was promoted: all "
+                "leases are lost; try again"};
+}
+
+/// Whether a connection from before leads to another server than the session of today lives on.
+bool engine::leads_elsewhere(sql::connection& db) const {
+    const auto ours = current();
+    return ours && ours->lives_elsewhere(sql::memory_of(db).server);
+}
+
+/// Of a session that the database does not find alive. Behind a pooler the server may have changed
+/// under a connection.
+loss_reason engine::why_over(const session& ours, sql::connection& db,
+                             sql::deadline until) const noexcept {
+    try {
+        if (!ours.server().empty() && ours.lives_elsewhere(protocol_.server_of_again(db, until))) {
+            return loss_reason::server_changed;
+        }
+    } catch (const std::exception&) {
+        // It is over, whatever the reason.
+    }
+    return loss_reason::session_ended;
+}
+
+loss_reason engine::why_over(const session& ours) noexcept {
+    if (ours.server().empty()) return loss_reason::session_ended;
+    try {
+        const auto until = steady::now() + options_.statement_deadline;
+        const auto db = take_connection(until);
+        return why_over(ours, *db, until);
+    } catch (const std::exception&) {
+        return loss_reason::session_ended;
+    }
 }
 
 void engine::connection_broke() noexcept {
@@ -348,16 +424,15 @@ void engine::connection_broke() noexcept {
 /// True if somebody may have waited for what we had. Of `names`, which were released lately, those
 /// stay for which somebody waits, or all if that could not be learnt.
 bool engine::end_own_session(session& ours, const std::vector<std::int64_t>& places,
-                             std::vector<std::string>& names, sql::deadline until) noexcept {
-    const auto held = ours.held();
+                             std::vector<std::string>& names, sql::deadline until) {
     ours.trust()->close();
-    for (const auto& granted : held) lose(*granted, loss_reason::client_closed);
+    ours.for_each_held([&](grant& each) { lose(each, loss_reason::client_closed); });
     event done{.kind = event_kind::session_ended,
                .reason = loss_reason::client_closed,
                .session = ours.id()};
     // The row may go if nothing names it. A held lease does; so may a place, or a grant that is
     // unresolved.
-    const bool alone = held.empty() && places.empty() && ours.unresolved_count() == 0;
+    const bool alone = ours.held_count() == 0 && places.empty() && ours.unresolved_count() == 0;
     try {
         auto& db = heartbeat_connection(until);
         if (alone) {

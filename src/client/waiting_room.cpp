@@ -57,7 +57,10 @@ std::shared_ptr<turn> waiting_room::expect(std::string name, std::int64_t grant_
                                        std::move(thread), has_deadline);
     const guard lock{mutex_};
     turns_.emplace(grant_id, made);
-    if (closing_) end(*made, turn::state::failed, error{errc::lock_lost, "the client is closed"});
+    if (closing_) {
+        const error closed{errc::lock_lost, "the client is closed"};
+        end(*made, turn::state::failed, &closed);
+    }
     return made;
 }
 
@@ -102,6 +105,19 @@ bool waiting_room::wait(const std::shared_ptr<turn>& which, steady::time_point u
     if (which->changed.wait_for(lock, patience, over)) return true;
     which->left = true;
     return false;
+}
+
+void waiting_room::leave(turn& which) noexcept {
+    {
+        const guard lock{mutex_};
+        which.giving_up = which.left = true;
+        if (!which.over()) {
+            forgotten_ = true;
+            return poke();
+        }
+        if (which.now != turn::state::served) return;
+    }
+    engine_.give_back(*which.granted);
 }
 
 void waiting_room::report_place(const turn& which, std::int64_t position) {
@@ -165,21 +181,20 @@ void waiting_room::session_ended(std::int64_t id) {
 }
 
 void waiting_room::session_lost(std::int64_t id, loss_reason why) noexcept {
+    std::optional<error> over;
     try {
-        const error over{errc::lock_lost, "the session ended while waiting (" +
-                                              std::string{to_string(why)} +
-                                              "): the place in the queue is gone; ask again"};
-        const guard lock{mutex_};
-        std::vector<std::shared_ptr<turn>> theirs;
-        for (const auto& [grant_id, each] : turns_) {
-            if (each->ours->id() == id) theirs.push_back(each);
-        }
-        for (const auto& each : theirs) {
-            each->ours->forget(each->grant_id);
-            end(*each, turn::state::failed, over);
-        }
+        over.emplace(errc::lock_lost, "the session ended while waiting (" +
+                                          std::string{to_string(why)} +
+                                          "): the place in the queue is gone; ask again");
     } catch (...) {
-        // No memory: the next look at the queues finds the session dead, and tells again.
+        // No memory for the words.
+    }
+    const guard lock{mutex_};
+    for (auto next = turns_.begin(); next != turns_.end();) {
+        const auto which = (next++)->second;
+        if (which->ours->id() != id) continue;
+        which->ours->forget(which->grant_id);
+        end(*which, turn::state::failed, over ? &*over : nullptr);
     }
 }
 
@@ -211,21 +226,23 @@ waiting_room::leftovers waiting_room::close() noexcept {
     if (sleeper_) sleeper_->stop();
     disconnect();
     leftovers rest;
+    std::optional<error> over;
+    const guard lock{mutex_};
+    closing_ = true;
     try {
-        const guard lock{mutex_};
-        closing_ = true;
-        const error over{errc::lock_lost, "the client was destroyed while waiting"};
+        over.emplace(errc::lock_lost, "the client was destroyed while waiting");
         for (const auto& [grant_id, each] : turns_) rest.places.push_back(grant_id);
         for (const auto& [name, when] : hand_on_) rest.names.push_back(name);
         for (const auto& [name, when] : looks_) rest.names.push_back(name);
         rest.sessions = std::move(ended_);
-        for (const auto& [grant_id, each] : std::exchange(turns_, {})) {
-            end(*each, turn::state::failed, over);
-        }
-        cancels_.clear();
     } catch (...) {
         // No memory: what is left is found by other clients' polls.
     }
+    while (!turns_.empty()) {
+        const auto which = turns_.begin()->second;
+        end(*which, turn::state::failed, over ? &*over : nullptr);
+    }
+    cancels_.clear();
     return rest;
 }
 
@@ -254,9 +271,13 @@ void waiting_room::serve(const std::shared_ptr<turn>& which, std::int64_t token,
 }
 
 /// With the mutex held.
-void waiting_room::end(turn& which, turn::state how, std::optional<error> why) {
+void waiting_room::end(turn& which, turn::state how, const error* why) noexcept {
     which.now = how;
-    which.failure = std::move(why);
+    try {
+        if (why != nullptr) which.failure.emplace(*why);
+    } catch (...) {
+        // No memory: it is told without the reason.
+    }
     turns_.erase(which.grant_id);
     which.changed.notify_all();
 }

@@ -68,6 +68,9 @@ public:
     bool wait(const std::shared_ptr<turn>& which, steady::time_point until,
               const std::stop_token& stop);
 
+    /// Given up without a wait for the answer.
+    void leave(turn& which) noexcept;
+
     // --- what others have found out
     /// A grant to our session, read from the reply that confirmed its commit.
     void handed_over(const strategy::handed_over& next);
@@ -118,7 +121,7 @@ private:
     void serve(const std::shared_ptr<turn>& which, std::int64_t token, nanoseconds sent,
                std::optional<std::int64_t> deadline_us);
     void report_place(const turn& which, std::int64_t position);
-    void end(turn& which, turn::state how, std::optional<error> why = {});
+    void end(turn& which, turn::state how, const error* why = nullptr) noexcept;
     void poke() const noexcept { alarm_.poke(); }
     [[nodiscard]] nanoseconds now() const noexcept { return clock_.now(); }
 
@@ -181,6 +184,8 @@ private:
     mutable std::mutex mutex_;
     std::unordered_map<std::int64_t, std::shared_ptr<turn>> turns_;  ///< by grant id
     std::vector<std::shared_ptr<turn>> cancels_;
+    /// There was no memory for that list: all whose threads gave them up are to be cancelled.
+    bool forgotten_ = false;
     agenda hand_on_;  ///< names to run grant_next for
     agenda looks_;    ///< names to look for waiters of
     nanoseconds vain_look_{0};  ///< when one found nobody

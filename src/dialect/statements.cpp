@@ -94,6 +94,7 @@ statements::statements(sql::dialect dialect, const loader& load)
       delete_session{load("delete_session")},
       bump_revision{load("bump_revision")},
       extend_session{load("extend_session")},
+      meet_server{load.maybe("meet_server")},
       acquire{load.maybe("acquire")},
       take{load.maybe("take")},
       insert_lease{load.maybe("insert_lease")},
@@ -165,7 +166,13 @@ statements::statements(sql::dialect dialect, const loader& load)
       delete_waiter{load.maybe("delete_waiter")},
       deletable_leases{load.maybe("deletable_leases")},
       delete_lease{load.maybe("delete_lease")},
-      session_setup{load.maybe("session_setup")} {}
+      history_there{load("history_there")},
+      old_history{load("old_history")},
+      delete_history{load("delete_history")},
+      session_setup{load.maybe("session_setup")},
+      session_setup_only{load.maybe("session_setup_only")},
+      server_identity{load.maybe("server_identity")},
+      server_timeline{load.maybe("server_timeline")} {}
 
 sql::statement load(sql::dialect dialect, std::string_view name, const statement_options& options) {
     return statements::loader{dialect, options}(name);

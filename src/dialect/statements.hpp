@@ -26,6 +26,7 @@ struct statements {
     // Sessions
     sql::statement open_session, heartbeat, session_state, end_expired_session, end_session,
         delete_session, bump_revision, extend_session;
+    std::optional<sql::statement> meet_server;  ///< MySQL; PostgreSQL has it in open_session
 
     // Leases
     std::optional<sql::statement> acquire;             ///< absent on MySQL: probe, then …
@@ -68,8 +69,13 @@ struct statements {
     std::optional<sql::statement> orphans, free_orphan, dead_waiters, delete_waiter,
         deletable_leases, delete_lease;
 
-    /// Settings of a connection of our own; only PostgreSQL has them as a statement.
-    std::optional<sql::statement> session_setup;
+    // The history, if there is one (migrations/<dialect>/history)
+    sql::statement history_there, old_history, delete_history;
+
+    /// Settings of a connection of our own, and which server it leads to; only PostgreSQL has them
+    /// as statements.
+    std::optional<sql::statement> session_setup, session_setup_only, server_identity,
+        server_timeline;
 
 private:
     friend sql::statement load(sql::dialect dialect, std::string_view name,

@@ -54,6 +54,7 @@ constexpr std::size_t most_kept_statements = 512;
 constexpr int answers_rows = -1;
 
 // Error numbers that the code tells apart; classify_mysql() knows all of them.
+constexpr int not_in_cluster = 1047;
 constexpr int no_such_database = 1049;
 constexpr int server_shutdown = 1053;
 constexpr int aborting_connection = 1152;
@@ -274,6 +275,7 @@ private:
 // Where and how to connect, worked out once by open().
 struct target {
     ::sql::ConnectOptionsMap settings;
+    std::vector<std::string> hosts;  ///< as hostName; of several the first that accepts writes
     bool needs_tls = false;
     bool refuses_tls = false;
     bool compound_statements = false;
@@ -336,12 +338,14 @@ void require_parts(const driver::url& from, const std::string& socket) {
     if (from.scheme != "mysql" && from.scheme != "mariadb") {
         throw error{errc::invalid_url, "a MySQL URL starts with mysql:// or mariadb://"};
     }
-    if (from.host.empty() && socket.empty()) {
+    const bool nameless =
+        std::ranges::any_of(from.more_hosts, &std::string::empty, &driver::url_host::host);
+    if ((from.host.empty() && socket.empty()) || nameless) {
         throw error{errc::invalid_url,
                     "a MySQL URL names a host or ?socket=/path: mysql://user@host/database"};
     }
-    if (from.host.find(',') != std::string::npos) {
-        throw error{errc::invalid_url, "a MySQL URL names one host; put a proxy before several"};
+    if (!socket.empty() && !from.more_hosts.empty()) {
+        throw error{errc::invalid_url, "a MySQL URL names a socket or several hosts, not both"};
     }
     if (from.database.empty() || from.database.find('/') != std::string::npos) {
         throw error{errc::invalid_url, "a MySQL URL names a database: mysql://user@host/database"};
@@ -361,11 +365,18 @@ target understand(const std::string& text) {
         throw error{errc::invalid_url,
                     "the MySQL URL says ssl-mode=DISABLED and has parameters for TLS"};
     }
-    const std::string host =
-        from.host.find(':') == std::string::npos ? from.host : "[" + from.host + "]";
-    const std::string port = std::to_string(from.port == 0 ? 3306 : from.port);
+    std::string places;
+    std::vector<driver::url_host> hosts{from};
+    hosts.insert(hosts.end(), from.more_hosts.begin(), from.more_hosts.end());
+    for (const auto& each : hosts) {
+        const std::string host =
+            each.host.find(':') == std::string::npos ? each.host : "[" + each.host + "]";
+        const std::string port = std::to_string(each.port == 0 ? 3306 : each.port);
+        made.hosts.push_back(socket.empty() ? "tcp://" + host + ":" + port : "unix://" + socket);
+        if (!places.empty()) places += ",";
+        places += host + (each.port == 0 ? "" : ":" + port);
+    }
     auto& settings = made.settings;
-    settings["hostName"] = socket.empty() ? "tcp://" + host + ":" + port : "unix://" + socket;
     settings["userName"] = from.user;
     settings["schema"] = from.database;
     settings["OPT_CHARSET_NAME"] = std::string{"utf8mb4"};
@@ -376,9 +387,8 @@ target understand(const std::string& text) {
     // Without a password the library looks into MYSQL_PWD and, given a group, the option files.
     if (from.password.empty()) settings["readDefaultGroup"] = std::string{"client"};
     made.password = from.password;
-    made.description = from.scheme + "://" + (from.user.empty() ? "" : from.user + "@") + host +
-                       (from.port == 0 ? "" : ":" + port) + "/" + from.database +
-                       (socket.empty() ? "" : "?socket=" + socket);
+    made.description = from.scheme + "://" + (from.user.empty() ? "" : from.user + "@") + places +
+                       "/" + from.database + (socket.empty() ? "" : "?socket=" + socket);
     return made;
 }
 
@@ -426,18 +436,65 @@ void require_tls(::sql::Connection& made) {
     throw error{errc::unsupported, "the URL asks for TLS and the server does not offer it"};
 }
 
-std::unique_ptr<::sql::Connection> connect(const target& to, sql::deadline until) {
+// Of several hosts only one that accepts writes will do: no replica, no Galera node without its
+// cluster. SHOW is answered by any.
+void require_writer(::sql::Connection& made) {
+    const std::unique_ptr<::sql::Statement> statement{made.createStatement()};
+    const auto show = [&](const char* what, const auto& look_at) {
+        const std::unique_ptr<::sql::ResultSet> rows{statement->executeQuery(what)};
+        while (rows->next()) look_at(rows->getString(1), rows->getString(2));
+    };
+    bool read_only = false;
+    bool in_cluster = false;
+    bool ready = true;
+    show(
+        "show global variables where variable_name in ('read_only', 'innodb_read_only', "
+        "'wsrep_on')",
+        [&](const std::string& name, const std::string& value) {
+            const bool on = value != "OFF" && value != "0";
+            (name == "wsrep_on" ? in_cluster : read_only) |= on;
+        });
+    if (in_cluster) {
+        show("show global status where variable_name = 'wsrep_ready'",
+             [&](const std::string&, const std::string& value) { ready = value == "ON"; });
+    }
+    if (read_only) throw error{errc::database_unreachable, "one of the hosts is read-only"};
+    if (!ready) throw error{errc::database_unreachable, "one of the hosts is not in its cluster"};
+}
+
+std::unique_ptr<::sql::Connection> connect_to(const std::string& host, const target& to,
+                                              sql::deadline until) {
     ::sql::ConnectOptionsMap settings = to.settings;
+    settings["hostName"] = host;
     const auto left = std::chrono::ceil<std::chrono::seconds>(until - steady_clock::now()).count();
     settings["OPT_CONNECT_TIMEOUT"] = static_cast<int>(std::clamp<long>(left, 1, read_timeout_s));
     if (to.needs_tls) settings["sslEnforce"] = true;
     try {
         std::unique_ptr<::sql::Connection> made{library().connect(settings)};
         if (to.needs_tls) require_tls(*made);
+        if (to.hosts.size() > 1) require_writer(*made);
         return made;
     } catch (const ::sql::SQLException& e) {
         throw cannot_connect(e, to);
     }
+}
+
+// In the order of the URL, each with its share of the time.
+std::unique_ptr<::sql::Connection> connect(const target& to, sql::deadline until) {
+    if (to.hosts.size() == 1) return connect_to(to.hosts.front(), to, until);
+    std::string failures;
+    for (std::size_t i = 0; i < to.hosts.size(); ++i) {
+        const auto now = steady_clock::now();
+        const auto share = (until - now) / static_cast<long>(to.hosts.size() - i);
+        try {
+            return connect_to(to.hosts[i], to, now + share);
+        } catch (const error& e) {
+            if (e.kind() != errc::database_unreachable) throw;
+            if (!failures.empty()) failures += "; ";
+            failures += e.server_message().empty() ? std::string{e.what()} : e.server_message();
+        }
+    }
+    throw error{errc::database_unreachable, "none of the database's hosts will do: " + failures};
 }
 
 // --- deadlines -----------------------------------------------------------------------------------
@@ -691,8 +748,16 @@ public:
 private:
     template <typename Job>
     sql::result call(Job what, sql::deadline until) {
-        if (guarded_) return guarded_->call(std::move(what), until);
-        return worker_->call(std::move(what), until);
+        try {
+            if (guarded_) return guarded_->call(std::move(what), until);
+            return worker_->call(std::move(what), until);
+        } catch (const error& failure) {
+            // The next connection may be to a server that accepts writes; this one is to none, or
+            // none any more.
+            const bool cut_off = failure.native_code() == not_in_cluster;
+            if (failure.kind() == errc::read_only || cut_off) discard();
+            throw;
+        }
     }
 
     void check_usable(sql::deadline until) const {

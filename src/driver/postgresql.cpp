@@ -93,6 +93,7 @@ public:
           pooled_{how.transaction_pooler},
           borrowed_{whose == ownership::borrowed} {
         if (handle == nullptr) throw error{errc::invalid_options, "the PostgreSQL handle is null"};
+        (void)lost_answer();
         if (whose == ownership::ours) PQsetNoticeReceiver(handle, notice, this);
     }
     wire(const wire&) = delete;
@@ -100,8 +101,7 @@ public:
     ~wire() override {
         if (home_ != ::getpid()) return;
         alive_ = false;
-        const error unknown = driver::unanswered();
-        while (!posted_.empty()) tell(nullptr, &unknown);
+        while (!posted_.empty()) tell(nullptr, &lost_answer());
     }
 
     sql::result execute(const sql::statement& what, std::span<const sql::value> parameters,
@@ -231,6 +231,12 @@ public:
     }
 
 private:
+    // Made with the first connection: the end of one must not ask for memory.
+    static const error& lost_answer() {
+        static const error unknown = driver::unanswered();
+        return unknown;
+    }
+
     // A cancel or timeout that ends the wait for a synchronous standby does not undo the commit:
     // the server warns and reports success, although a promotion would lose what was written. The
     // words of the warning are translated; the function it comes from is not.
@@ -488,13 +494,22 @@ private:
     template <typename Read>
     void await(sql::deadline until, Read read) {
         ++round_trips_;
-        if (read(until)) return;
-        const std::future<void> cancelled = send_cancel();
-        const auto last = steady_clock::now() + cancel_grace;
-        const bool answered = cancelled.valid() && read(last);
-        // A cancel that is still under way could hit the next statement.
-        if (!answered || cancelled.wait_until(last) != std::future_status::ready) alive_ = false;
-        if (!answered) throw driver::unanswered();
+        try {
+            if (read(until)) return;
+            const std::future<void> cancelled = send_cancel();
+            const auto last = steady_clock::now() + cancel_grace;
+            const bool answered = cancelled.valid() && read(last);
+            // A cancel that is still under way could hit the next statement.
+            const bool over =
+                cancelled.valid() && cancelled.wait_until(last) == std::future_status::ready;
+            if (!answered || !over) alive_ = false;
+            if (!answered) throw driver::unanswered();
+        } catch (const error&) {
+            throw;
+        } catch (...) {
+            alive_ = false;  // no memory for the answer, of which nobody knows how much was read
+            throw;
+        }
     }
 
     // False if the deadline passed first.
@@ -734,10 +749,10 @@ public:
     [[nodiscard]] sql::dialect speaks() const noexcept override { return sql::dialect::postgresql; }
     sql::result execute(const sql::statement& what, std::span<const sql::value> parameters,
                         sql::deadline until) override {
-        return wire_.execute(what, parameters, until);
+        return watched([&] { return wire_.execute(what, parameters, until); });
     }
     sql::result query(std::string_view text, sql::deadline until) override {
-        return wire_.query(text, until);
+        return watched([&] { return wire_.query(text, until); });
     }
     bool post(const sql::statement& what, std::span<const sql::value> parameters,
               sql::deadline until, sql::posted_answer told) override {
@@ -761,6 +776,17 @@ public:
     }
 
 private:
+    // The next connection may be to a primary; this one is to none, or none any more.
+    template <typename Call>
+    sql::result watched(Call call) {
+        try {
+            return call();
+        } catch (const error& failure) {
+            if (failure.kind() == errc::read_only) discard();
+            throw;
+        }
+    }
+
     connection_handle handle_;
     pid_t home_ = ::getpid();
     wire wire_;

@@ -146,6 +146,22 @@ settings parse(const std::string& url) {
     return given;
 }
 
+// With a / or ? in the password what follows it would be taken for the database or a parameter, and
+// shown. A user's name may hold an @ (user=ann@server), and so may a password.
+void check_at_signs(std::string_view url) {
+    const std::size_t question = std::min(url.find('?'), url.size());
+    const std::size_t path = url.find('/', url.find("://") + 3);
+    bool stray = url.substr(0, question).find('@', path) != std::string_view::npos;
+    for (std::string_view rest = url.substr(question); !rest.empty();) {
+        rest.remove_prefix(1);
+        const std::string_view each = rest.substr(0, rest.find('&'));
+        rest.remove_prefix(each.size());
+        const bool may = each.starts_with("user=") || each.starts_with("password=");
+        stray = stray || (!may && each.find('@') != std::string_view::npos);
+    }
+    if (stray) refuse_url("has an @ behind a / or ? (written %40 if it belongs there)");
+}
+
 // A password that was not percent-encoded spills into these; libpq would quote them.
 void check_parts(const settings& given) {
     if (text_or_empty(given, "host").find('@') != std::string::npos) {
@@ -324,6 +340,7 @@ target understand(std::string url, const options& how) {
                     "rowlock_pooler in the PostgreSQL URL must be transaction or none"};
     }
     made.transaction_pooler = pooler ? *pooler == "transaction" : how.transaction_pooler;
+    if (is_url(url)) check_at_signs(url);
     settings given = parse(url);
     check_parts(given);
     made.description = describe(given);

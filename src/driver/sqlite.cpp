@@ -513,7 +513,10 @@ private:
         try {
             fail(handle_, code, where_);
         } catch (const error& failure) {
-            if (failure.kind() == errc::outcome_unknown ||
+            // One of ours that may only read found the log so when it opened it, perhaps for want
+            // of a descriptor: the next one may find it otherwise.
+            const bool stuck = owned_ != nullptr && failure.kind() == errc::read_only;
+            if (stuck || failure.kind() == errc::outcome_unknown ||
                 failure.native_code() == SQLITE_READONLY_DBMOVED) {
                 alive_ = false;
             }
@@ -725,6 +728,12 @@ database_handle open_database(const target& of) {
     sqlite3_db_config(opened, SQLITE_DBCONFIG_DQS_DDL, 0, nullptr);
     // SQLite falls back to reading by itself.
     if (sqlite3_db_readonly(opened, "main") == 1) {
+        if (::access(of.path.c_str(), W_OK) == 0) {
+            throw error{errc::out_of_resources,
+                        of.where +
+                            " could be opened for reading only: raise the limit of open "
+                            "files (ulimit -n)"};
+        }
         throw error{errc::read_only, explain(errc::read_only, of.where)};
     }
     return handle;

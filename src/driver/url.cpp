@@ -50,7 +50,8 @@ std::uint16_t parse_port(std::string_view digits) {
     return static_cast<std::uint16_t>(number);
 }
 
-void parse_host(std::string_view text, url& into) {
+url_host parse_host(std::string_view text) {
+    url_host made;
     std::string_view host;
     if (text.starts_with('[')) {
         const std::size_t end = text.find(']');
@@ -62,8 +63,9 @@ void parse_host(std::string_view text, url& into) {
         host = text.substr(0, text.find(':'));
         text.remove_prefix(host.size());
     }
-    into.host = percent_decoded(host);
-    if (text.size() > 1) into.port = parse_port(text.substr(1));
+    made.host = percent_decoded(host);
+    if (text.size() > 1) made.port = parse_port(text.substr(1));
+    return made;
 }
 
 }  // namespace
@@ -113,8 +115,15 @@ url parse_url(std::string_view text) {
     text.remove_prefix(colon + 3);
 
     std::string_view place = take_until(text, '?');
-    made.parameters = parse_parameters(text);
     std::string_view authority = take_until(place, '/');
+    // With a / or ? in the password what follows would be taken for the database or a parameter,
+    // and shown.
+    if (place.find('@') != std::string_view::npos || text.find('@') != std::string_view::npos) {
+        refuse(
+            "has an @ behind a / or ?, which are written %2F and %3F in a password; an @ that "
+            "belongs there is written %40");
+    }
+    made.parameters = parse_parameters(text);
     made.database = percent_decoded(place);
 
     // The last @ parts user and host, so that one in a password does no harm.
@@ -124,7 +133,8 @@ url parse_url(std::string_view text) {
         made.password = percent_decoded(password);
         authority.remove_prefix(at + 1);
     }
-    parse_host(authority, made);
+    static_cast<url_host&>(made) = parse_host(take_until(authority, ','));
+    while (!authority.empty()) made.more_hosts.push_back(parse_host(take_until(authority, ',')));
     return made;
 }
 

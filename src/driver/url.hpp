@@ -14,13 +14,17 @@ struct url_parameter {
     std::string value;
 };
 
-/// `scheme://user:password@host:port/database?name=value&…`, percent-decoded.
-struct url {
+struct url_host {
+    std::string host;        ///< an IPv6 address stands here without its brackets
+    std::uint16_t port = 0;  ///< 0 = none given
+};
+
+/// `scheme://user:password@host:port,host:port/database?name=value&…`, percent-decoded.
+struct url : url_host {
     std::string scheme;
     std::string user;
     std::string password;
-    std::string host;        ///< an IPv6 address stands here without its brackets
-    std::uint16_t port = 0;  ///< 0 = none given
+    std::vector<url_host> more_hosts;  ///< behind the first
     std::string database;
     std::vector<url_parameter> parameters;  ///< in the order given; no name twice
 };

@@ -1,5 +1,6 @@
 #include "schema/catalog.hpp"
 #include "schema/migrator.hpp"
+#include "schema/script.hpp"
 #include "schema/table_names.hpp"
 #include <rowlock/error.hpp>
 #include <rowlock/migrations.hpp>
@@ -40,6 +41,26 @@ std::vector<schema::recorded_migration> read_record(sql::connection& connection,
         throw schema::explained(failure, "",
                                 "; the rights that rowlock needs are in docs/migrations.md");
     }
+}
+
+void switch_history(const sql::connection_source& source, const migration_options& options,
+                    history_recording wanted) {
+    const auto connection = connect(source, options);
+    try {
+        schema::migrator{*connection, schema::library_catalog(source.speaks()), options}
+            .switch_history(wanted);
+    } catch (const error& failure) {
+        throw with_advice(failure);
+    }
+}
+
+/// For the mysql tool, which would end a trigger's body at its first semicolon.
+std::string with_delimiters(std::string_view script) {
+    std::string text{"delimiter //\n"};
+    for (const auto& statement : schema::split_statements(script, sql::dialect::mysql)) {
+        text.append(statement).append("\n//\n");
+    }
+    return text + "delimiter ;\n";
 }
 
 std::string place(const migration_options& options) {
@@ -89,6 +110,31 @@ void require_current_schema(sql::connection& connection, const migration_options
                                            std::to_string(version) + ", this rowlock needs " +
                                            std::to_string(known.latest()) +
                                            ": run `rowlock migrate`"};
+}
+
+void record_history(const sql::connection_source& source, bool on,
+                    const migration_options& options) {
+    switch_history(source, options, on ? history_recording::on : history_recording::stopped);
+}
+
+void drop_history(const sql::connection_source& source, const migration_options& options) {
+    switch_history(source, options, history_recording::absent);
+}
+
+history_recording history_status(const sql::connection_source& source,
+                                 const migration_options& options) {
+    const auto connection = connect(source, options);
+    return schema::migrator{*connection, schema::library_catalog(source.speaks()), options}
+        .history();
+}
+
+std::string history_script(sql::dialect dialect, const migration_options& options) {
+    schema::validate(options, dialect);
+    const std::string script = schema::qualify(schema::history_file(dialect, "on"), dialect,
+                                               options.schema, options.prefix);
+    if (dialect == sql::dialect::mysql) return with_delimiters(script);
+    return std::string{dialect == sql::dialect::postgresql ? "begin;\n" : "begin immediate;\n"} +
+           script + "commit;\n";
 }
 
 std::string migration_script(sql::dialect dialect, const migration_options& options) {

@@ -1,5 +1,6 @@
 #include "schema/migrator.hpp"
 
+#include "embedded.hpp"
 #include "schema/script.hpp"
 #include "schema/table_names.hpp"
 
@@ -39,6 +40,12 @@ void query_quietly(sql::connection& db, std::string_view sql) noexcept {
     }
 }
 
+/// A row: whether there is the table, whether there is the trigger.
+history_recording recording(const sql::result& found) {
+    if (found.integer(0, 0) == 0) return history_recording::absent;
+    return found.integer(0, 1) == 0 ? history_recording::stopped : history_recording::on;
+}
+
 template <typename Undo>
 class on_exit {
 public:
@@ -66,8 +73,56 @@ std::vector<int> migrator::move_to(int target) {
     const bool removed = target == 0 && !has_record();
     if (removed || (target != 0 && version() == target)) return {};
     moved_.clear();
-    if (speaks_ == sql::dialect::mysql) return move_in_steps(target);
-    return move_in_transaction(target);
+    under_lock([this, target] { move_under_lock(target); });
+    return moved_;
+}
+
+history_recording migrator::history() {
+    const std::string name = table("history");
+    switch (speaks_) {
+        case sql::dialect::postgresql:
+            return recording(query("select (to_regclass(" + quoted(name) +
+                                   ") is not null)::int, (select count(*) from pg_trigger where "
+                                   "tgname = 'history_update' and tgrelid = to_regclass(" +
+                                   quoted(table("lease")) + "))"));
+        case sql::dialect::mysql:
+            return recording(
+                query("select (select count(*) from information_schema.tables where "
+                      "table_schema = database() and table_name = " +
+                      quoted(name) +
+                      "), (select count(*) from information_schema.triggers where "
+                      "trigger_schema = database() and trigger_name = " +
+                      quoted(name + "_lease") + ")"));
+        case sql::dialect::sqlite:
+            return recording(query(
+                "select (select count(*) from sqlite_master where type = 'table' and name = " +
+                quoted(name) +
+                "), (select count(*) from sqlite_master where type = 'trigger' and name = " +
+                quoted(name + "_lease") + ")"));
+    }
+    return history_recording::absent;
+}
+
+void migrator::switch_history(history_recording wanted) {
+    if (version() == 0) {
+        throw error{errc::schema_outdated, "no rowlock tables with the prefix " + options_.prefix +
+                                               ": run `rowlock migrate` first"};
+    }
+    if (wanted == history_recording::on && db_.runs_compounds()) {
+        throw error{errc::unsupported,
+                    "MariaDB may fail to read a trigger amid a compound statement: take "
+                    "compound-statements=true out of every URL before the history is switched on"};
+    }
+    if (wanted != history_recording::on && history() == history_recording::absent) return;
+    const auto give_up = steady_clock::now() + options_.wait;
+    for (;;) {
+        try {
+            return under_lock([this, wanted] { switch_under_lock(wanted); });
+        } catch (const error& failure) {
+            if (failure.kind() != errc::timed_out || steady_clock::now() >= give_up) throw;
+        }
+        std::this_thread::sleep_for(slice);
+    }
 }
 
 sql::result migrator::query(std::string_view sql) {
@@ -117,15 +172,42 @@ std::vector<recorded_migration> migrator::read_record() {
 
 void migrator::run_script(const migration& step, std::string_view script) {
     try {
-        for (const auto& statement : split_statements(script, speaks_)) {
-            query(qualified(statement));
-        }
+        for (const auto& statement : split_statements(script, speaks_)) run_step(statement);
     } catch (const error& failure) {
         throw explained(failure, step.title() + ": ");
     }
 }
 
-std::vector<int> migrator::move_in_transaction(int target) {
+/// On MySQL each statement commits by itself, and knows no IF NOT EXISTS for columns: what a run
+/// that was cut off has added or dropped already is no failure.
+void migrator::run_step(std::string_view statement) {
+    constexpr int duplicate_column = 1060;
+    constexpr int nothing_to_drop = 1091;
+    try {
+        query(qualified(statement));
+    } catch (const error& failure) {
+        const int code = failure.native_code();
+        if (speaks_ != sql::dialect::mysql) throw;
+        if (code != duplicate_column && code != nothing_to_drop) throw;
+    }
+}
+
+void migrator::run_history(std::string_view name) {
+    try {
+        for (const auto& statement : split_statements(history_file(speaks_, name), speaks_)) {
+            query(qualified(statement));
+        }
+    } catch (const error& failure) {
+        throw explained(failure, "the history: ");
+    }
+}
+
+void migrator::under_lock(const std::function<void()>& work) {
+    if (speaks_ == sql::dialect::mysql) return in_steps(work);
+    in_transaction(work);
+}
+
+void migrator::in_transaction(const std::function<void()>& work) {
     const bool postgresql = speaks_ == sql::dialect::postgresql;
     const std::int64_t key = postgresql ? postgresql_lock_key() : 0;
     try {
@@ -134,16 +216,16 @@ std::vector<int> migrator::move_in_transaction(int target) {
         } else {
             begin_sqlite();
         }
-        move_under_lock(target);
+        locked_ = true;
+        work();
         query("commit");
-        return moved_;
     } catch (...) {
         query_quietly(db_, "rollback");
         throw;
     }
 }
 
-std::vector<int> migrator::move_in_steps(int target) {
+void migrator::in_steps(const std::function<void()>& work) {
     const auto lock_wait = std::chrono::ceil<seconds>(options_.wait).count();
     query("set session autocommit = 1, lock_wait_timeout = " + std::to_string(lock_wait));
     take_mysql_lock();
@@ -151,8 +233,9 @@ std::vector<int> migrator::move_in_steps(int target) {
         [this] { query_quietly(db_, "select release_lock(" + quoted(mysql_lock_) + ")"); }};
     for (int attempt = 1;; ++attempt) {
         try {
-            move_under_lock(target);
-            return moved_;
+            locked_ = true;
+            work();
+            return;
         } catch (const error& failure) {
             // On Galera, DDL of another node makes any write the victim.
             if (failure.kind() != errc::deadlock || attempt == deadlock_attempts) throw;
@@ -160,14 +243,28 @@ std::vector<int> migrator::move_in_steps(int target) {
     }
 }
 
+/// A migration may make a table anew: then the triggers on it are gone.
 void migrator::move_under_lock(int target) {
-    locked_ = true;
     const int from = version();
+    if (from == target && target != 0) return;
+    const auto recorded = history();
+    if (recorded != history_recording::absent) run_history("off");
+    if (target == 0) run_history("drop");
     if (from > target || target == 0) {
         move_down(from, target);
-    } else if (from < target) {
+    } else {
         move_up(from, target);
     }
+    if (recorded == history_recording::on && target != 0) run_history("on");
+}
+
+/// In short waits for the locks: behind each waiting one all acquires wait.
+void migrator::switch_under_lock(history_recording wanted) {
+    if (speaks_ == sql::dialect::postgresql) query("set local lock_timeout = '1s'");
+    if (speaks_ == sql::dialect::mysql) query("set session lock_wait_timeout = 1");
+    if (wanted == history_recording::on) return run_history("on");
+    run_history("off");
+    if (wanted == history_recording::absent) run_history("drop");
 }
 
 void migrator::move_up(int from, int target) {
@@ -285,6 +382,13 @@ void migrator::require_mysql_lock() {
     throw error{errc::conflict,
                 "the lock that keeps other migrations away was lost: migrate again, it goes on "
                 "where this run stopped"};
+}
+
+std::string_view history_file(sql::dialect which, std::string_view name) {
+    const std::string path =
+        std::string{to_string(which)} + "/history/" + std::string{name} + ".sql";
+    const auto files = embedded::history_files();
+    return std::ranges::find(files, path, &embedded::file::path)->text;
 }
 
 std::vector<recorded_migration> read_record(sql::connection& db, const migration_options& options,

@@ -4,6 +4,7 @@
 #include <rowlock/error.hpp>
 #include <rowlock/migrations.hpp>
 
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -33,6 +34,10 @@ public:
     /// database is there already.
     std::vector<int> move_to(int target);
 
+    [[nodiscard]] history_recording history();
+    /// @param wanted absent removes what was recorded
+    void switch_history(history_recording wanted);
+
 private:
     sql::result query(std::string_view sql);
     [[nodiscard]] std::string qualified(std::string_view sql) const;
@@ -40,10 +45,15 @@ private:
     [[nodiscard]] bool has_record();
     [[nodiscard]] std::vector<recorded_migration> read_record();
     void run_script(const migration& step, std::string_view script);
+    void run_step(std::string_view statement);
+    void run_history(std::string_view name);
 
-    std::vector<int> move_in_transaction(int target);
-    std::vector<int> move_in_steps(int target);
+    /// Runs `work` while no other migrator is at work.
+    void under_lock(const std::function<void()>& work);
+    void in_transaction(const std::function<void()>& work);
+    void in_steps(const std::function<void()>& work);
     void move_under_lock(int target);
+    void switch_under_lock(history_recording wanted);
     void move_up(int from, int target);
     void move_down(int from, int target);
 
@@ -64,6 +74,9 @@ private:
     bool locked_ = false;     ///< no other migrator is at work
     std::string mysql_lock_;  ///< the lock's name
 };
+
+/// migrations/<dialect>/history/<name>.sql
+[[nodiscard]] std::string_view history_file(sql::dialect which, std::string_view name);
 
 /// The rows of the record table. One round trip.
 /// @throws error errc::schema_outdated if there is none

@@ -9,14 +9,25 @@ bool blank(char c) {
     return c == ' ' || c == '\t' || c == '\r';
 }
 
+/// Where the dollar-quoted text that starts at `begin` ends, or `begin` itself. PostgreSQL writes
+/// the bodies of functions so.
+std::size_t skip_dollars(std::string_view script, std::size_t begin, sql::dialect which) {
+    constexpr std::string_view dollars = "$$";
+    if (which != sql::dialect::postgresql || !script.substr(begin).starts_with(dollars)) {
+        return begin;
+    }
+    const std::size_t end = script.find(dollars, begin + dollars.size());
+    return end == std::string_view::npos ? script.size() : end + dollars.size();
+}
+
 bool quote(char c) {
     return c == '\'' || c == '"' || c == '`';
 }
 
-/// Whether only blanks and comments follow on the line.
+/// Whether only blanks, comments and more semicolons follow on the line.
 bool ends_the_line(std::string_view script, std::size_t at, sql::dialect which) {
     while (at < script.size() && script[at] != '\n') {
-        if (blank(script[at])) {
+        if (blank(script[at]) || script[at] == ';') {
             ++at;
             continue;
         }
@@ -54,6 +65,11 @@ std::vector<std::string> split_statements(std::string_view script, sql::dialect 
     std::string statement;
     for (std::size_t at = 0; at < script.size();) {
         const char c = script[at];
+        if (const std::size_t end = skip_dollars(script, at, which); end != at) {
+            statement.append(script.substr(at, end - at));
+            at = end;
+            continue;
+        }
         if (const std::size_t end = skip_opaque(script, at, which); end != at) {
             const std::string_view opaque = script.substr(at, end - at);
             if (quote(c)) {

@@ -23,7 +23,7 @@ void validate_names(sql::dialect which, std::string_view schema, std::string_vie
 
 /// Where the comment, string literal or quoted identifier that starts at `begin` ends; `begin`
 /// itself if none starts there. One that never ends reaches to the end of the text. PostgreSQL's
-/// dollar quotes and E'' escapes are not known here: our files have none.
+/// dollar quotes, E'' escapes and nested comments are not known here: our files have none.
 [[nodiscard]] std::size_t skip_opaque(std::string_view sql, std::size_t begin, sql::dialect which);
 
 }  // namespace rowlock::schema

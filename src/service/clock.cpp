@@ -8,8 +8,8 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
-#include <vector>
 
 namespace rowlock::service {
 namespace {
@@ -39,7 +39,13 @@ alarm::alarm(clock clock)
                     "no timer could be made: raise the limit of open files (ulimit -n)"};
     }
     if (clock_.replaced()) {
-        subscription_ = clock_.replaced()->on_advance([this] { poke(); });
+        try {
+            subscription_ = clock_.replaced()->on_advance([this] { poke(); });
+        } catch (...) {
+            close(timer_);
+            close(wake_);
+            throw;
+        }
     }
 }
 
@@ -50,8 +56,10 @@ alarm::~alarm() {
 }
 
 void alarm::wait_until(nanoseconds moment, std::span<pollfd> also) {
-    std::vector<pollfd> watched{{wake_, POLLIN, 0}, {timer_, POLLIN, 0}};
-    watched.insert(watched.end(), also.begin(), also.end());
+    // No allocation: what a thread of ours sleeps with must not fail.
+    std::array<pollfd, 2 + most_others> watched{{{wake_, POLLIN, 0}, {timer_, POLLIN, 0}}};
+    also = also.first(std::min(also.size(), most_others));
+    std::copy(also.begin(), also.end(), watched.begin() + 2);
     const bool timed = moment != never && !clock_.replaced();
     if (timed) {
         // Zero would disarm the timer; a moment that has passed fires at once.
@@ -62,8 +70,8 @@ void alarm::wait_until(nanoseconds moment, std::span<pollfd> also) {
     if (clock_.replaced() && moment <= clock_.now()) return;
     // A timer that was not armed stays silent; of a hand-moved clock it may be armed from before.
     if (!timed) watched[1].fd = -1;
-    const int spoke = poll(watched.data(), watched.size(), -1);
-    if (spoke > 0) std::copy(watched.begin() + 2, watched.end(), also.begin());
+    const int spoke = poll(watched.data(), 2 + also.size(), -1);
+    if (spoke > 0) std::copy_n(watched.begin() + 2, also.size(), also.begin());
     std::uint64_t count = 0;
     if ((watched[0].revents & POLLIN) != 0) static_cast<void>(!read(wake_, &count, sizeof count));
     if ((watched[1].revents & POLLIN) != 0) static_cast<void>(!read(timer_, &count, sizeof count));

@@ -43,6 +43,7 @@ public:
     /// Or until one of these descriptors can be read or was closed by its peer; negative ones are
     /// left out. `revents` tells which.
     void wait_until(nanoseconds moment, std::span<pollfd> also);
+    static constexpr std::size_t most_others = 4;
     /// The current or next wait ends at once.
     void poke() const noexcept;
 

@@ -62,8 +62,12 @@ void event_queue::deliver(std::shared_ptr<shared> state) {
         event next;
         if (state->dropped > 0) {
             next.kind = event_kind::events_dropped;
-            next.message =
-                std::to_string(state->dropped) + " events were dropped: the callback is slow";
+            try {
+                next.message =
+                    std::to_string(state->dropped) + " events were dropped: the callback is slow";
+            } catch (...) {
+                // No memory for the words.
+            }
             state->dropped = 0;
         } else {
             next = std::move(state->queue.front());

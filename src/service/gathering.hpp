@@ -112,13 +112,17 @@ private:
             if (under_way_ == calls_ && !collecting_ && steady::now() - began_ > patience) {
                 return stage::gathered;
             }
-            if (!collecting_ && under_way_ < calls_) {
+            first = !collecting_ && under_way_ < calls_;
+            if (first && complete) {
                 ++under_way_;
-                if (complete) return stage::leading;
-                collecting_ = first = true;
+                return stage::leading;
+            }
+            gathered_.push_back(&mine);  // may fail: nothing is changed before it
+            if (first) {
+                ++under_way_;
+                collecting_ = true;
                 company = std::min(took_, longest_company);
             }
-            gathered_.push_back(&mine);
         }
         std::unique_lock lock{mine.mutex};
         const auto over = [&] { return mine.now >= stage::leading; };

@@ -33,8 +33,8 @@ void loss_signals::deliver(const std::stop_source& signal) noexcept {
         ensure_available(state_);
         state_->changed.notify_one();
     } catch (...) {
-        // No memory or no thread. Late is better than never: the queue is looked at again with the
-        // next signal, and by every thread that comes back from a callback.
+        // No memory or no thread. On this thread is better than never.
+        std::stop_source{signal}.request_stop();
     }
 }
 

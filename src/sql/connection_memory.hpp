@@ -6,6 +6,7 @@
 
 #include <memory>
 #include <optional>
+#include <string>
 
 namespace rowlock::strategy {
 class row_keys;  // strategy/row_keys.hpp
@@ -16,6 +17,7 @@ namespace rowlock::sql {
 /// What is learnt of a connection when it is first needed, and known as long as it lives.
 struct connection_memory {
     std::optional<server_facts> facts;         ///< facts_of()
+    std::optional<std::string> server;         ///< lease_protocol::server_of()
     bool refuses_compounds = false;            ///< MariaDB before 10.6
     bool refuses_skip_locked = false;          ///< MariaDB before 10.6
     changed_settings settings;                 ///< limit_idle_time()

@@ -15,7 +15,8 @@ constexpr std::chrono::milliseconds brief{5};
 }  // namespace
 
 connection_pool::borrowed::~borrowed() {
-    if (db_) pool_->give_back(std::move(db_), std::move(mark_), keep_, brief_);
+    if (!db_) return;
+    pool_->give_back(std::move(db_), std::move(mark_), generation_, keep_, brief_);
 }
 
 void connection_pool::borrowed::reconnect(deadline until) {
@@ -23,6 +24,7 @@ void connection_pool::borrowed::reconnect(deadline until) {
         // What broke this one has probably broken the others that were idle as long.
         const std::lock_guard lock{pool_->mutex_};
         pool_->idle_.clear();
+        generation_ = pool_->generation_;
     }
     db_ = pool_->make(until);
     mark_.clear();
@@ -34,6 +36,7 @@ connection_pool::borrowed connection_pool::take(std::size_t budget, deadline pla
     const auto start = std::chrono::steady_clock::now();
     std::chrono::steady_clock::duration waited{};
     std::vector<idle> expired;
+    std::uint64_t generation = 0;
     {
         std::unique_lock lock{mutex_};
         if (idle_.empty() && lent_briefly_ > 0) {
@@ -49,14 +52,15 @@ connection_pool::borrowed connection_pool::take(std::size_t budget, deadline pla
         idle_.reserve(in_use_ + idle_.size() + 1);  // so that give_back() cannot fail
         expired = stale();
         ++in_use_;
+        generation = generation_;
         if (!idle_.empty()) {
             idle found = std::move(idle_.back());
             idle_.pop_back();
-            return {*this, std::move(found.db), std::move(found.mark), true, waited};
+            return {*this, std::move(found.db), std::move(found.mark), true, generation, waited};
         }
     }
     try {
-        return {*this, make(until), {}, false, waited};
+        return {*this, make(until), {}, false, generation, waited};
     } catch (...) {
         const std::lock_guard lock{mutex_};
         --in_use_;
@@ -85,7 +89,7 @@ connection_pool::borrowed connection_pool::lend_briefly(std::vector<idle>::itera
     idle_.erase(which);
     ++in_use_;
     ++lent_briefly_;
-    return {*this, std::move(found.db), std::move(found.mark), true, {}, true};
+    return {*this, std::move(found.db), std::move(found.mark), true, generation_, {}, true};
 }
 
 std::unique_ptr<connection> connection_pool::remove_idle() {
@@ -100,6 +104,13 @@ std::unique_ptr<connection> connection_pool::make(deadline until) const {
     return how_.connect(until);
 }
 
+void connection_pool::renew() noexcept {
+    std::vector<idle> old;  // destroyed when the mutex is free again
+    const std::lock_guard lock{mutex_};
+    ++generation_;
+    old.swap(idle_);
+}
+
 std::size_t connection_pool::open_connections() const {
     const std::lock_guard lock{mutex_};
     return idle_.size() + in_use_;
@@ -110,15 +121,15 @@ void connection_pool::abandon() noexcept {
     idle_.clear();
 }
 
-void connection_pool::give_back(std::unique_ptr<connection> db, std::string mark, bool keep,
-                                bool briefly_lent) noexcept {
+void connection_pool::give_back(std::unique_ptr<connection> db, std::string mark,
+                                std::uint64_t generation, bool keep, bool briefly_lent) noexcept {
     const bool broken = !db->alive() || db->discarded();
     if (broken || !keep) db.reset();
     {
         const std::lock_guard lock{mutex_};
         --in_use_;
         if (briefly_lent) --lent_briefly_;
-        if (db) {
+        if (db && generation == generation_) {
             idle_.push_back({std::move(db), std::move(mark), std::chrono::steady_clock::now()});
         }
         // What broke one has probably broken the others: better to reconnect than to send into a

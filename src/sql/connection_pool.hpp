@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <condition_variable>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -36,10 +37,12 @@ public:
     class borrowed {
     public:
         borrowed(connection_pool& pool, std::unique_ptr<connection> db, std::string mark,
-                 bool reused, std::chrono::steady_clock::duration waited, bool brief = false)
+                 bool reused, std::uint64_t generation, std::chrono::steady_clock::duration waited,
+                 bool brief = false)
             : pool_{&pool},
               db_{std::move(db)},
               mark_{std::move(mark)},
+              generation_{generation},
               reused_{reused},
               waited_{waited},
               brief_{brief} {}
@@ -72,6 +75,7 @@ public:
         connection_pool* pool_;
         std::unique_ptr<connection> db_;
         std::string mark_;
+        std::uint64_t generation_;
         bool reused_;
         bool keep_ = true;
         std::chrono::steady_clock::duration waited_;
@@ -90,6 +94,10 @@ public:
     /// A connection outside the budget.
     [[nodiscard]] std::unique_ptr<connection> make(deadline until) const;
 
+    /// Keeps none of the connections that exist now, nor of those being made: what is idle is
+    /// closed, what is in use when it comes back.
+    void renew() noexcept;
+
     [[nodiscard]] std::size_t open_connections() const;
     /// In a forked child: forgets the connections without closing them.
     void abandon() noexcept;
@@ -102,15 +110,16 @@ private:
     };
 
     [[nodiscard]] borrowed lend_briefly(std::vector<idle>::iterator which);
-    void give_back(std::unique_ptr<connection> db, std::string mark, bool keep,
-                   bool briefly_lent) noexcept;
+    void give_back(std::unique_ptr<connection> db, std::string mark, std::uint64_t generation,
+                   bool keep, bool briefly_lent) noexcept;
     /// Those idle for too long, to be destroyed without the mutex.
     [[nodiscard]] std::vector<idle> stale();
 
     const settings how_;
     mutable std::mutex mutex_;
     std::condition_variable freed_;
-    std::vector<idle> idle_;  ///< the last one was used last
+    std::vector<idle> idle_;        ///< the last one was used last
+    std::uint64_t generation_ = 0;  ///< counts renew()
     std::size_t in_use_ = 0;
     std::size_t lent_briefly_ = 0;  ///< of those in use
 };

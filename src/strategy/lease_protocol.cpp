@@ -1,5 +1,6 @@
 #include "strategy/lease_protocol.hpp"
 
+#include "sql/connection_memory.hpp"
 #include "sql/server_facts.hpp"
 #include "strategy/run_statement.hpp"
 #include "strategy/transaction_scope.hpp"
@@ -49,6 +50,18 @@ lease_info read_info(const sql::result& rows, std::size_t row) {
 
 bool changed_one(const sql::result& done) {
     return done.affected() > 0;
+}
+
+/// Whether the server refused to tell which one it is: functions that are forbidden, or missing in
+/// what only speaks like PostgreSQL.
+bool does_not_tell(const sql::connection& db, const error& failure) {
+    return db.alive() && !failure.retryable() && failure.kind() != errc::read_only;
+}
+
+/// The answer of server_identity.sql and the like.
+std::optional<std::string> told(const sql::result& row) {
+    if (row.empty() || row.is_null(0, 0)) return std::nullopt;
+    return std::string{row.text(0, 0)};
 }
 
 void set_up_mysql(sql::connection& db, milliseconds statement_deadline, sql::deadline until) {
@@ -103,16 +116,58 @@ void lease_protocol::set_up(sql::connection& db, milliseconds statement_deadline
                             sql::deadline until) const {
     if (!db.keeps_session_state()) return;
     if (db.speaks() == sql::dialect::mysql) set_up_mysql(db, statement_deadline, until);
-    if (sql_.session_setup) {
-        const auto timeout = std::to_string(statement_deadline.count());
-        run(db, *sql_.session_setup, until, timeout, timeout);
+    if (!sql_.session_setup) return;
+    const auto timeout = std::to_string(statement_deadline.count());
+    try {
+        sql::memory_of(db).server = told(run(db, *sql_.session_setup, until, timeout, timeout));
+    } catch (const error& failure) {
+        if (!does_not_tell(db, failure)) throw;
+        run(db, *sql_.session_setup_only, until, timeout, timeout);
     }
 }
 
-void lease_protocol::open_session(sql::connection& db, const session_row& row,
-                                  sql::deadline until) const {
-    run(db, sql_.open_session, until, row.id, row.owner, row.host, row.pid, row.program,
-        row.ttl.count());
+std::optional<std::string> lease_protocol::server_of(sql::connection& db,
+                                                     sql::deadline until) const {
+    const auto& known = sql::memory_of(db).server;
+    return known ? known : server_of_again(db, until);
+}
+
+std::optional<std::string> lease_protocol::server_of_again(sql::connection& db,
+                                                           sql::deadline until) const {
+    auto& known = sql::memory_of(db).server;
+    if (db.speaks() == sql::dialect::mysql) {
+        known = sql::ask_facts_again(db, until).server;
+        return known;
+    }
+    known = std::string{};
+    for (const auto* question : {&sql_.server_identity, &sql_.server_timeline}) {
+        if (!*question) continue;
+        try {
+            known = told(run(db, **question, until));
+            return known;
+        } catch (const error& failure) {
+            if (!does_not_tell(db, failure)) throw;
+        }
+    }
+    return known;
+}
+
+std::string lease_protocol::open_session(sql::connection& db, const session_row& row,
+                                         sql::deadline until) const {
+    // A standby takes no session, and says so.
+    auto server = server_of(db, until).value_or("");
+    const auto open = [&] {
+        if (db.speaks() == sql::dialect::sqlite) {
+            return run(db, sql_.open_session, until, row.id, row.owner, row.host, row.pid,
+                       row.program, row.ttl.count());
+        }
+        return run(db, sql_.open_session, until, row.id, row.owner, row.host, row.pid, row.program,
+                   row.ttl.count(), server);
+    };
+    if (changed_one(open())) return server;
+    if (sql_.meet_server) run(db, *sql_.meet_server, until, server);
+    if (!changed_one(open())) throw no_token_floor();
+    return server;
 }
 
 bool lease_protocol::heartbeat(sql::connection& db, std::int64_t session, std::int64_t revision,

@@ -89,11 +89,26 @@ class lease_protocol {
 public:
     explicit lease_protocol(dialect::statements statements) : sql_{std::move(statements)} {}
 
-    /// Prepares a connection of our own. Up to five round trips, once per connection.
+    /// Prepares a connection of our own, and learns which server it leads to. Up to five round
+    /// trips, once per connection.
     void set_up(sql::connection& db, std::chrono::milliseconds statement_deadline,
                 sql::deadline until) const;
 
-    void open_session(sql::connection& db, const session_row& row, sql::deadline until) const;
+    /// Which server the connection leads to: another after a promotion, the same after a restart.
+    /// PostgreSQL: the cluster's number and its timeline. MySQL: server_uuid and server_id.
+    /// MariaDB: server_uid, where it has one, and server_id. Galera: of the cluster. Empty if it
+    /// does not tell, as SQLite; nothing on a standby of PostgreSQL. No round trip after set_up(),
+    /// but behind a transaction pooler and on a standby.
+    [[nodiscard]] std::optional<std::string> server_of(sql::connection& db,
+                                                       sql::deadline until) const;
+    /// Asks again, should the connection have been led elsewhere behind our back.
+    [[nodiscard]] std::optional<std::string> server_of_again(sql::connection& db,
+                                                             sql::deadline until) const;
+
+    /// The session lives on this server alone: server_of(), which it returns. Raises the token
+    /// floor if the floor was that of another server.
+    std::string open_session(sql::connection& db, const session_row& row,
+                             sql::deadline until) const;
     /// False: look at session_state to learn whether it is dead or its revision moved.
     bool heartbeat(sql::connection& db, std::int64_t session, std::int64_t revision,
                    sql::deadline until) const;

@@ -12,6 +12,7 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <iterator>
 #include <map>
 #include <set>
@@ -241,6 +242,20 @@ void restore_lease(sql::connection& db, const dialect::statements& sql, std::str
     } catch (const error& failure) {
         if (failure.kind() != errc::unique_violation) throw;  // somebody else did it
     }
+}
+
+template <typename Number>
+bool read(std::string_view text, Number& number) {
+    const auto end = text.data() + text.size();
+    const auto [stopped, failure] = std::from_chars(text.data(), end, number);
+    return failure == std::errc{} && stopped == end;
+}
+
+/// Takes it off the text.
+std::string_view first_word(std::string_view& text) {
+    const auto word = text.substr(0, text.find(' '));
+    text.remove_prefix(std::min(text.size(), word.size() + 1));
+    return word;
 }
 
 }  // namespace
@@ -479,6 +494,15 @@ std::string notification_channel(std::int64_t session) {
 std::string said_of(const handed_over& next) {
     return std::to_string(next.grant_id) + ' ' + std::to_string(next.token) +
            (next.asynchronous ? " 1" : "");
+}
+
+std::optional<said_grant> understood(std::string_view said) noexcept {
+    said_grant heard;
+    int asynchronous = 0;
+    if (!read(first_word(said), heard.grant_id) || !read(first_word(said), heard.token)) return {};
+    if (!said.empty() && !read(first_word(said), asynchronous)) return {};
+    heard.asynchronous = asynchronous != 0;
+    return heard;
 }
 
 void tell_served(sql::connection& db, const handed_over& next, bool by_mail,

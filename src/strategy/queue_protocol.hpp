@@ -198,6 +198,14 @@ private:
 /// What is said there, or by mail: "<grant id> <token>", with a third word 1 if the commit may not
 /// be on disk yet.
 [[nodiscard]] std::string said_of(const handed_over& next);
+/// The same, read. Nothing if it is something else: everybody on this machine may send mail.
+struct said_grant {
+    std::int64_t grant_id = 0;
+    std::int64_t token = 0;
+    bool asynchronous = false;
+    friend bool operator==(const said_grant&, const said_grant&) = default;
+};
+[[nodiscard]] std::optional<said_grant> understood(std::string_view said) noexcept;
 
 /// Tells who was served, where the statement that served it did not: by mail, if that is wanted and
 /// it has a mailbox on this machine; else by the database (PostgreSQL, and MySQL by wake_up::wake;

@@ -1,5 +1,6 @@
 #include "strategy/reaping.hpp"
 
+#include "schema/table_names.hpp"
 #include "strategy/lease_protocol.hpp"
 #include "strategy/lease_walk.hpp"
 #include "strategy/queue_protocol.hpp"
@@ -48,6 +49,7 @@ public:
         if (!stop_.stop_requested()) report_.waiters_removed = remove_waiters();
         if (!stop_.stop_requested()) report_.sessions_deleted = delete_sessions();
         if (!stop_.stop_requested()) delete_idle_leases();
+        if (!stop_.stop_requested()) report_.history_deleted = delete_old_history();
         return report_;
     }
 
@@ -87,6 +89,27 @@ private:
     std::int64_t delete_under_floor(std::int64_t retention) {
         if (!sql_.delete_leases) return delete_idle_by_key(retention);
         return walk(*sql_.delete_leases, value{retention});
+    }
+
+    /// A batch at a time. Who may not delete there leaves it to another reaper.
+    std::int64_t delete_old_history() {
+        const std::int64_t retention = in_microseconds(options_.history_retention);
+        if (retention == 0) return 0;
+        const std::string name =
+            schema::qualify("rowlock_history", db_.speaks(), options_.schema, options_.prefix);
+        if (execute(sql_.history_there, name).integer(0, 0) == 0) return 0;
+        std::int64_t removed = 0;
+        try {
+            for (;;) {
+                const auto old = execute(sql_.old_history, retention, options_.batch);
+                if (old.integer(0, 0) == 0) return removed;
+                removed += execute(sql_.delete_history, old.integer(0, 1)).affected();
+                if (old.integer(0, 0) < options_.batch || stop_.stop_requested()) return removed;
+            }
+        } catch (const error& failure) {
+            if (failure.kind() != errc::access_denied) throw;
+            return removed;
+        }
     }
 
     /// Returns their greatest token.
@@ -314,6 +337,7 @@ void validate(const reaper_options& options) {
             "the reaper's statement deadline must be positive and at most one minute");
     require(options.retention >= 10 * options.statement_deadline,
             "the reaper's retention must be at least ten statement deadlines");
+    require(options.history_retention >= 0ms, "the history's retention must not be negative");
     require(options.grace >= 2 * options.statement_deadline,
             "the reaper's grace must be at least two statement deadlines");
 }
@@ -332,7 +356,10 @@ std::string to_string(const reap_report& report) {
            count(report.waiters_removed, "waiters removed, ") +
            count(report.sessions_deleted, "sessions deleted, ") +
            count(report.leases_deleted, "idle leases deleted, ") +
-           count(report.leases_pending, "idle leases pending");
+           count(report.leases_pending, "idle leases pending") +
+           (report.history_deleted == 0
+                ? std::string{}
+                : ", " + count(report.history_deleted, "records of the history deleted"));
 }
 
 reap_report reap(const sql::connection_source& source, const reaper_options& options) {

@@ -189,3 +189,16 @@ TEST_CASE("the doctor tells a pooler of transactions from one of sessions") {
     }
     CHECK(verdict(look(in->url()), "pooler") == "ok");
 }
+
+TEST_CASE("the doctor tells which server it is, and that the tables were used on another") {
+    for (const auto which : {support::server::postgresql, support::server::mariadb}) {
+        const auto in = tool::server_tables(which);
+        if (!in) continue;
+        CAPTURE(std::string{in->name()});
+        CHECK(verdict(examine(*in, 0), "identity") == "ok");
+        execute(in->url(), "update " + in->prefix() + "token_floor set server_identity = 'before'");
+        const auto report = examine(*in, 0);
+        CHECK(verdict(report, "identity") == "warn");
+        CHECK(report.dump().find("last used on before") != std::string::npos);
+    }
+}

@@ -1,6 +1,7 @@
 // What the Connector/C++ driver promises beyond the contract of every driver.
 #include "contract/server_address.hpp"
 #include "driver/own_socket.hpp"
+#include "support/sanitized.hpp"
 #include "support/servers.hpp"
 #include "support/tcp_listener.hpp"
 #include "support/this_process.hpp"
@@ -296,7 +297,7 @@ std::vector<std::unique_ptr<connection>> several_connections() {
 TEST_CASE("connections whose sockets are known share one thread for their deadlines") {
     if (!available()) return;
     // What earlier cases have left behind ends soon.
-    constexpr int before = 1;
+    constexpr int before = 1 + support::threads_of_the_sanitizer;
     REQUIRE(support::eventually([] { return support::threads_of_this_process() == before; }));
     {
         const auto made = several_connections();
@@ -309,7 +310,7 @@ TEST_CASE("connections whose sockets are known share one thread for their deadli
 TEST_CASE("a connection whose socket is not found has a thread, and the same deadlines") {
     if (!available()) return;
     // What earlier cases have left behind ends soon.
-    constexpr int before = 1;
+    constexpr int before = 1 + support::threads_of_the_sanitizer;
     REQUIRE(support::eventually([] { return support::threads_of_this_process() == before; }));
     {
         std::vector<std::unique_ptr<connection>> made;

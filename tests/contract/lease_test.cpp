@@ -344,6 +344,37 @@ TEST_CASE("a release that the database forgot in a crash is repeated after the r
     }
 }
 
+TEST_CASE("a comparison that meets a release between its answer and its end is repeated") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
+        interception network;
+        client locks{network.wrap(database.source()), database.options({.ttl = 1500ms})};
+        auto lease = locks.acquire("job");
+        const auto session = std::to_string(lease.session_id());
+        const auto held_rows = [&] {
+            return database.number(
+                "select count(*) from rowlock_lease where name = 'job' and session is not null");
+        };
+        std::atomic<bool> once{true};
+        bool compared = false;
+        network.after([&](std::string_view name) {
+            if (!name.starts_with("release") || !once.exchange(false)) return;
+            // The answer is here, its thread does not get on, and a crash takes the release back.
+            database.run("update rowlock_lease set session = " + session + ", grant_id = " +
+                         std::to_string(lease.grant_id()) + " where name = 'job'");
+            // Has the heartbeat compare the rows, as a reconnect does, and no more than once.
+            database.run("update rowlock_session set revision = revision + 1 where id = " +
+                         session);
+            const auto beats = locks.stats().heartbeats;
+            compared = eventually([&] { return locks.stats().heartbeats > beats + 1; });
+            CHECK(held_rows() == 1);  // it is still known
+        });
+        lease.release();
+        REQUIRE(compared);
+        CHECK(eventually([&] { return held_rows() == 0; }));
+        CHECK(locks.stats().sessions == 1);
+    }
+}
+
 TEST_CASE("a forced release raises the token, and the old holder learns with its next heartbeat") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
         event_log events;

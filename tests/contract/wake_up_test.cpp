@@ -12,6 +12,7 @@
 #include <doctest/doctest.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -44,7 +45,7 @@ struct nap {
 class gate {
 public:
     explicit gate(std::unique_ptr<connection> keeper) : keeper_{std::move(keeper)} {
-        static std::int64_t next = session();
+        static std::atomic<std::int64_t> next = session();
         number = ++next;
         REQUIRE(wake_up::shut_gate(*keeper_, number, soon()));
     }

@@ -3,6 +3,7 @@
 #include "contract/server_address.hpp"
 #include "fault/frame.hpp"
 #include "stress/crew.hpp"
+#include "stress/recorded.hpp"
 #include "support/failure.hpp"
 #include "support/interception.hpp"
 #include "support/queues.hpp"
@@ -178,13 +179,13 @@ void check_one_hold(trial& in, support::lock_database& database, const rowlock::
     in.must(lease.held(), "the lease is not held");
     in.must(row.integer(0, 0) == lease.token().value(), "another token than in the table");
     in.must(row.integer(0, 1) == lease.grant_id(), "another grant than in the table");
-    in.must(database.number("select count(*) from rowlock_audit where kind = 'g' and name = '" +
-                            lease.name() + "'") == 1,
+    in.must(database.number("select count(*) from rowlock_history where name = '" + lease.name() +
+                            "' and kind in ('granted', 'taken_over', 'handed_over')") == 1,
             "granted more than once");
 }
 
 void lose_answers_to_acquire(trial& in, support::lock_database& database) {
-    const stress::audit audit{database};
+    const stress::recording recording{database};
     const auto way = way_to(database);
     rowlock::client locks{way->source(), briefly(database)};
     int lost = 0;

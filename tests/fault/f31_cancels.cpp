@@ -2,6 +2,7 @@
 
 #include "fault/frame.hpp"
 #include "stress/crew.hpp"
+#include "stress/recorded.hpp"
 #include "support/waits.hpp"
 
 #include <algorithm>
@@ -40,7 +41,7 @@ bool nothing_left(support::lock_database& database, std::chrono::milliseconds li
 }
 
 void give_up_in_time(trial& in, support::lock_database& database) {
-    stress::audit audit{database};
+    const stress::recording recording{database};
     stress::crew crew{database};
     start(crew, (in.rounds() + processes * threads - 1) / processes / threads, in.seed());
     for (const auto& each : crew.members()) {
@@ -56,9 +57,10 @@ void give_up_in_time(trial& in, support::lock_database& database) {
     in.violations(overlapping_beliefs(past));
     in.violations(token_regressions(past));
     in.violations(unexpected_results(past, {"granted", "none", "ok"}));
-    const auto found = audit.check();
-    in.violations(found.unfair);
-    in.violations(found.regressions);
+    const auto truth = recording.read();
+    in.violations(overlapping_holds(truth));
+    in.violations(falling_tokens(truth));
+    in.violations(unfair_grants(truth, recording.order()));
     const auto count = static_cast<long>(past.attempts.size());
     const auto won = static_cast<long>(past.holds.size());
     in.must(won > count / 100 && won < count - count / 100,

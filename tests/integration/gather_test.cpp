@@ -674,7 +674,7 @@ TEST_CASE("a release that waits for a fenced transaction holds up nobody who rel
         for (int round = 0; round < 3; ++round) {
             const auto fenced = database.source().connect(soon());
             fenced->query("begin", soon());
-            std::barrier together{crowd::many};
+            std::barrier together{crowd::many + 1};
             std::vector<std::jthread> threads;
             for (int i = 0; i < crowd::many; ++i) {
                 threads.emplace_back([&, i] {
@@ -686,6 +686,7 @@ TEST_CASE("a release that waits for a fenced transaction holds up nobody who rel
                     if (i != 3 && std::chrono::steady_clock::now() - start > 700ms) ++held_up;
                 });
             }
+            together.arrive_and_wait();
             std::this_thread::sleep_for(1500ms);
             fenced->query("commit", soon());
         }

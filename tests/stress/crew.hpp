@@ -79,6 +79,8 @@ public:
     void begin();
     /// Stops all that live; a failure of theirs fails the test case.
     void stop();
+    /// For files of theirs.
+    [[nodiscard]] const std::string& folder() const noexcept { return folder_; }
     /// What all of them have written so far.
     [[nodiscard]] history past() const;
 
@@ -86,29 +88,6 @@ private:
     const support::lock_database& database_;
     std::string folder_;
     std::vector<std::unique_ptr<member>> members_;
-};
-
-/// The tables' own record, made by triggers: each ticket and each grant in the order of the
-/// database.
-class audit {
-public:
-    explicit audit(support::lock_database& database);
-    audit(const audit&) = delete;
-    audit& operator=(const audit&) = delete;
-    ~audit();
-
-    struct findings {
-        violations unfair;       ///< C6, by tickets
-        violations regressions;  ///< C2, of every grant, whoever learnt of it
-        std::size_t tickets = 0;
-        std::size_t grants = 0;
-        std::size_t queued_grants = 0;  ///< to a ticket
-        std::size_t overlapping = 0;    ///< grants out of ticket order whose enqueues overlapped
-    };
-    [[nodiscard]] findings check();
-
-private:
-    support::lock_database& database_;
 };
 
 /// Places and holds in the tables, of whomever.

@@ -17,6 +17,12 @@ namespace {
 
 constexpr micros never = std::numeric_limits<micros>::max();
 
+micros reading_of(clockid_t clock) noexcept {
+    timespec now{};
+    clock_gettime(clock, &now);
+    return static_cast<micros>(now.tv_sec) * 1'000'000 + now.tv_nsec / 1000;
+}
+
 template <typename Record>
 using by_name = std::map<std::string, std::vector<const Record*>>;
 
@@ -40,15 +46,9 @@ struct interval {
     micros end;
 };
 
-/// Whether a hold was ended by force: somebody did so while it lasted, and its token's successor
-/// was used up by that and never granted. Of such a hold nothing is said from there on.
+/// Of a hold that was ended by force nothing is said: its holder may believe in it for a heartbeat.
 bool was_forced(const history& all, const hold& one) {
-    const bool there = std::ranges::any_of(all.forced, [&](const auto& each) {
-        return each.name == one.name && each.over >= one.called && each.at <= one.believed_until;
-    });
-    return there && std::ranges::none_of(all.holds, [&](const auto& each) {
-               return each.name == one.name && each.token == one.token + 1;
-           });
+    return all.forced.contains(one.grant_id);
 }
 
 /// Neighbours by begin suffice: whoever overlaps anything overlaps the one that reaches farthest.
@@ -58,9 +58,8 @@ violations overlapping(const history& all, const std::function<interval(const ho
     for (auto& [name, holds] : holds_in_token_order(all)) {
         std::vector<std::pair<interval, const hold*>> parts;
         for (const auto* each : holds) {
-            auto when = part(*each);
-            // Its holder may have begun to believe in it afterwards.
             if (was_forced(all, *each)) continue;
+            const auto when = part(*each);
             if (when.begin != 0) parts.emplace_back(when, each);
         }
         std::sort(parts.begin(), parts.end(),
@@ -112,6 +111,25 @@ hold grant_from(std::istringstream& line, pid_t process) {
     return one;
 }
 
+/// Which hold of a name had the greatest token of those that were acquired by some time.
+auto latest_of(const by_name<hold>& names) {
+    std::map<std::string, std::map<micros, const hold*>> tops;
+    for (const auto& [name, holds] : names) {
+        auto in_time = holds;
+        std::ranges::sort(in_time, {}, &hold::acquired);
+        auto& top = tops[name];
+        for (const auto* one : in_time) {
+            if (top.empty() || one->token > top.rbegin()->second->token) top[one->acquired] = one;
+        }
+    }
+    return [tops = std::move(tops)](const std::string& name, micros by) -> const hold* {
+        const auto of_name = tops.find(name);
+        if (of_name == tops.end()) return nullptr;
+        const auto after = of_name->second.upper_bound(by);
+        return after == of_name->second.begin() ? nullptr : std::prev(after)->second;
+    };
+}
+
 micros last_fault_before(const std::vector<fault>& faults, micros from, micros until) {
     micros last = 0;
     for (const auto& each : faults) {
@@ -124,9 +142,11 @@ micros last_fault_before(const std::vector<fault>& faults, micros from, micros u
 }  // namespace
 
 micros boot_time() noexcept {
-    timespec now{};
-    clock_gettime(CLOCK_BOOTTIME, &now);
-    return static_cast<micros>(now.tv_sec) * 1'000'000 + now.tv_nsec / 1000;
+    return reading_of(CLOCK_BOOTTIME);
+}
+
+micros wall_time() noexcept {
+    return reading_of(CLOCK_REALTIME);
 }
 
 // Lines, by their first letter:
@@ -135,6 +155,7 @@ micros boot_time() noexcept {
 //   E thread believed_until db_end release_called                 about to release
 //   R thread released result
 //   N thread returned result                  the call ended without a grant
+//   U name thread token before after acknowledged                a fenced write of a counter
 //   W name at, A name token                    the events `waiting` and `lease_acquired`
 //   #                                         words
 void history::read(const std::string& path, pid_t process) {
@@ -176,6 +197,10 @@ void history::read(const std::string& path, pid_t process) {
             auto call = open_calls.extract(thread).mapped();
             line >> call.returned >> call.result;
             attempts.push_back(std::move(call));
+        } else if (kind == 'U') {
+            guarded_write one;
+            line >> one.name >> thread >> one.token >> one.before >> one.after >> one.acknowledged;
+            writes.push_back(std::move(one));
         } else if (kind == 'W') {
             std::string name;
             micros at = 0;
@@ -322,13 +347,10 @@ violations late_grants(const history& all, const std::vector<fault>& faults,
         }
     }
     // Who waited in vain may have waited for a lease that was free.
+    const auto last_before = latest_of(names);
     for (const auto& each : all.attempts) {
-        const auto holds = names.find(each.name);
-        if (each.token != 0 || each.returned == 0 || !each.queues || holds == names.end()) continue;
-        const hold* last = nullptr;
-        for (const auto* one : holds->second) {
-            if (one->acquired <= each.returned && (!last || one->token > last->token)) last = one;
-        }
+        if (each.token != 0 || each.returned == 0 || !each.queues) continue;
+        const hold* const last = last_before(each.name, each.returned);
         if (!last || last->released == 0 || last->released > each.returned) continue;
         check(*last, each.called, each.returned,
               "the vain end of a wait for " + each.name + " in process " +

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstdint>
 #include <string>
+#include <unordered_set>
 #include <vector>
 
 /// What many processes did to a few locks, and the rules that it is held against. Processes write
@@ -15,6 +16,8 @@ namespace stress {
 using micros = std::int64_t;
 
 [[nodiscard]] micros boot_time() noexcept;
+/// CLOCK_REALTIME: that of a database on this host.
+[[nodiscard]] micros wall_time() noexcept;
 
 /// One grant, as its holder saw it.
 struct hold {
@@ -47,17 +50,21 @@ struct attempt {
     std::string result;      ///< "granted", "none", "stopped", or the kind of error
 };
 
-/// Somebody took a lock from its holder, who learns of it later.
-struct forced_release {
-    std::string name;
-    micros at = 0;
-    micros over = 0;
+/// A write of a counter that a fence guards: `after` was written in place of `before`.
+struct guarded_write {
+    std::string name = {};
+    std::int64_t token = 0;
+    std::int64_t before = 0;
+    std::int64_t after = 0;
+    bool acknowledged = true;  ///< false: the reply was lost, it may have happened or not
 };
 
 struct history {
     std::vector<hold> holds;
-    std::vector<forced_release> forced;
+    /// Grants that somebody ended by force; their holders learn of it later.
+    std::unordered_set<std::int64_t> forced;
     std::vector<attempt> attempts;
+    std::vector<guarded_write> writes;
     std::vector<std::string> notes;  ///< what processes said in plain words
 
     /// Adds what one process wrote.

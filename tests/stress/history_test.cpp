@@ -2,6 +2,8 @@
 
 #include "stress/history.hpp"
 
+#include "stress/recorded.hpp"
+
 #include <doctest/doctest.h>
 
 using namespace stress;
@@ -51,11 +53,12 @@ TEST_CASE("holds one after the other break no rule") {
 
 TEST_CASE("a hold that was ended by force overlaps nobody, the others do") {
     auto all = of({held(1, 10, 40), held(3, 20, 30), held(4, 25, 50)});
+    for (auto& each : all.holds) each.grant_id = 10 + each.token;
     CHECK(overlapping_beliefs(all).size() == 2);
-    all.forced = {{"a", 15, 18}};
+    all.forced = {11};
     CHECK(overlapping_beliefs(all).size() == 1);  // 3 and 4: no force took the lock from 3
     CHECK(overlaps(all).size() == 1);
-    all.forced = {{"b", 15, 18}};
+    all.forced = {12};
     CHECK(overlapping_beliefs(all).size() == 2);
 }
 
@@ -116,4 +119,212 @@ TEST_CASE("results that nobody expects are counted") {
     auto odd = held(1, 10, 20);
     odd.result = "timed_out";
     CHECK(unexpected_results(of({odd, held(2, 20, 30)}), {"ok"}).size() == 1);
+}
+
+// --- what the database records ---------------------------------------------------------------
+
+namespace {
+
+using enum history_kind;
+
+/// Records of the lease "a", numbered from 1, a microsecond each.
+class ledger {
+public:
+    ledger& add(history_kind kind, std::int64_t session, std::int64_t token, std::int64_t grant_id,
+                std::int64_t previous_session = 0) {
+        record one{.kind = kind,
+                   .name = "a",
+                   .token = token,
+                   .session = session,
+                   .grant_id = grant_id,
+                   .previous_session = previous_session};
+        return append(std::move(one));
+    }
+    ledger& place(history_kind kind, std::int64_t session, std::int64_t grant_id,
+                  std::int64_t ticket) {
+        record one{
+            .kind = kind, .name = "a", .session = session, .grant_id = grant_id, .ticket = ticket};
+        return append(std::move(one));
+    }
+    ledger& session(history_kind kind, std::int64_t session, micros ends_at = 0) {
+        record one{.kind = kind, .session = session, .ends_at = ends_at};
+        return append(std::move(one));
+    }
+    /// The latest record's own deadline, or the transaction and snapshot of a place.
+    ledger& until(micros ends_at) {
+        all.back().ends_at = ends_at;
+        return *this;
+    }
+    ledger& by(std::int64_t transaction, std::string snapshot) {
+        all.back().transaction = transaction;
+        all.back().snapshot = std::move(snapshot);
+        return *this;
+    }
+
+    records all;
+
+private:
+    ledger& append(record one) {
+        one.id = static_cast<std::int64_t>(all.size()) + 1;
+        one.at = 10 * one.id;
+        all.push_back(std::move(one));
+        return *this;
+    }
+};
+
+hold seen(std::int64_t grant_id, std::int64_t token, micros from, micros until) {
+    auto one = held(token, from, until);
+    one.grant_id = grant_id;
+    return one;
+}
+
+}  // namespace
+
+TEST_CASE("C1: what is released, handed over, forced or dead may be granted") {
+    const auto good = ledger{}
+                          .add(granted, 1, 1, 11)
+                          .add(handed_over, 2, 2, 22, 1)
+                          .add(forced, 2, 3, 22)
+                          .add(granted, 3, 4, 33)
+                          .session(session_expired, 3, 35)
+                          .add(taken_over, 4, 5, 44, 3)
+                          .session(session_ended, 4)
+                          .add(reclaimed, 5, 6, 44, 4)
+                          .add(released, 5, 6, 44)
+                          .add(granted, 6, 7, 66)
+                          .until(95)
+                          .add(taken_over, 7, 8, 77, 6)
+                          .session(session_ended, 7)
+                          .add(expired, 7, 8, 77)
+                          .add(deleted, 0, 8, 0)
+                          .add(granted, 8, 9, 88)
+                          .all;
+    CHECK(overlapping_holds(good).empty());
+    CHECK(falling_tokens(good).empty());
+}
+
+TEST_CASE("C1: a grant amid a hold is found") {
+    CHECK(overlapping_holds(ledger{}.add(granted, 1, 1, 11).add(granted, 2, 2, 22).all).size() ==
+          1);
+    // Taken over, though its session lived until afterwards.
+    const auto stolen = ledger{}
+                            .add(granted, 1, 1, 11)
+                            .add(taken_over, 2, 2, 22, 1)
+                            .session(session_expired, 1, 15)
+                            .all;
+    CHECK(overlapping_holds(stolen).size() == 1);
+    const auto early = ledger{}.add(granted, 1, 1, 11).until(30).add(taken_over, 2, 2, 22, 1).all;
+    CHECK(overlapping_holds(early).size() == 1);
+    CHECK(
+        overlapping_holds(ledger{}.add(granted, 1, 1, 11).add(reclaimed, 2, 2, 11, 1).all).size() ==
+        1);
+    CHECK(overlapping_holds(ledger{}.add(granted, 1, 1, 11).add(expired, 1, 1, 11).all).size() ==
+          1);
+    // Handed over by somebody who had lost it.
+    CHECK(overlapping_holds(ledger{}.add(granted, 1, 1, 11).add(handed_over, 3, 3, 33, 2).all)
+              .size() == 1);
+    CHECK(overlapping_holds(ledger{}.add(granted, 1, 1, 11).add(released, 1, 1, 12).all).size() ==
+          1);
+}
+
+TEST_CASE("C1: a session that dies twice, or lives again, is found") {
+    CHECK(overlapping_holds(ledger{}.session(session_expired, 1, 5).session(session_ended, 1).all)
+              .size() == 1);
+    CHECK(overlapping_holds(ledger{}.session(session_ended, 1).session(altered, 1).all).size() ==
+          1);
+}
+
+TEST_CASE("C1: a belief that reaches beyond the recorded hold is found") {
+    const auto truth = ledger{}
+                           .add(granted, 1, 1, 11)
+                           .add(handed_over, 2, 2, 22, 1)
+                           .session(session_expired, 2, 25)
+                           .all;
+    CHECK(beliefs_beyond_records(of({seen(11, 1, 10, 20), seen(22, 2, 20, 25)}), truth).empty());
+    CHECK(beliefs_beyond_records(of({seen(11, 1, 10, 21)}), truth).size() == 1);
+    CHECK(beliefs_beyond_records(of({seen(11, 1, 10, 21)}), truth, 1).empty());
+    CHECK(beliefs_beyond_records(of({seen(11, 1, 9, 20)}), truth).size() == 1);
+    CHECK(beliefs_beyond_records(of({seen(22, 2, 20, 26)}), truth).size() == 1);  // it had expired
+    CHECK(beliefs_beyond_records(of({seen(33, 3, 20, 26)}), truth).size() == 1);  // never granted
+}
+
+TEST_CASE("C1: a loss without a reason is found") {
+    auto lost = seen(11, 1, 10, 20);
+    lost.session = 1;
+    lost.result = "the_lock_was_lost";
+    lost.released = 20 - wall_time() + boot_time();  // 20 by the database's clock
+    const auto stolen = ledger{}.add(granted, 1, 1, 11).add(handed_over, 2, 2, 22, 1).all;
+    const micros within = 1'000;
+    CHECK(unexplained_losses(of({lost}), stolen, within).size() == 1);
+    auto past = of({lost});
+    past.forced = {11};
+    CHECK(unexplained_losses(past, stolen, within).empty());
+    const auto passed = ledger{}.add(granted, 1, 1, 11).until(15).all;
+    CHECK(unexplained_losses(of({lost}), passed, within).empty());
+    const auto died = ledger{}.add(granted, 1, 1, 11).session(session_expired, 1, 15).all;
+    CHECK(unexplained_losses(of({lost}), died, within).empty());
+    const auto later = ledger{}.add(granted, 1, 1, 11).session(session_expired, 1, 1'000'000).all;
+    CHECK(unexplained_losses(of({lost}), later, within).size() == 1);
+}
+
+TEST_CASE("C2: a token that repeats or falls, in the records or towards its holder, is found") {
+    CHECK(
+        falling_tokens(ledger{}.add(granted, 1, 2, 11).add(handed_over, 2, 2, 22, 1).all).size() ==
+        1);
+    CHECK(falling_tokens(ledger{}.add(granted, 1, 2, 11).add(released, 1, 1, 11).all).size() == 1);
+    // Also across the deletion of the row.
+    CHECK(falling_tokens(ledger{}.add(deleted, 0, 7, 0).add(granted, 1, 7, 11).all).size() == 1);
+    const auto truth = ledger{}.add(granted, 1, 1, 11).all;
+    CHECK(other_tokens(of({seen(11, 1, 10, 20)}), truth).empty());
+    CHECK(other_tokens(of({seen(11, 2, 10, 20)}), truth).size() == 1);
+}
+
+TEST_CASE("C3: an update that is lost, overwritten or stale is found") {
+    const std::vector<guarded_write> good{
+        {"a", 1, 0, 1}, {"a", 3, 1, 2}, {"a", 3, 2, 3, false}, {"a", 4, 3, 4}, {"b", 2, 0, 1}};
+    CHECK(broken_counters(good, {{"a", 4}, {"b", 1}}).empty());
+    CHECK(broken_counters(good, {{"a", 3}, {"b", 1}}).size() == 1);
+    CHECK(broken_counters({{"a", 1, 0, 1}, {"a", 2, 0, 1}}, {{"a", 1}}).size() == 1);
+    CHECK(broken_counters({{"a", 2, 0, 1}, {"a", 1, 1, 2}}, {{"a", 2}}).size() == 1);
+}
+
+TEST_CASE("C6: who is served past a lower ticket is found, unless that one is gone or dead") {
+    const auto line = [] {
+        return ledger{}
+            .place(queued, 1, 11, 1)
+            .by(100, "100:100:")
+            .place(queued, 2, 22, 2)
+            .by(101, "101:101:");
+    };
+    auto served = line();
+    served.add(granted, 2, 5, 22).place(left, 2, 22, 2);
+    CHECK(unfair_grants(served.all, order_by::snapshot).size() == 1);
+    CHECK(unfair_grants(served.all, order_by::ticket).size() == 1);
+    CHECK(unfair_grants(served.all, order_by::second).empty());  // too close to tell
+    served.all[1].at += 2'000'000;
+    CHECK(unfair_grants(served.all, order_by::second).size() == 1);
+    served.all[1].snapshot = "100:102:100";  // the other was not committed yet
+    CHECK(unfair_grants(served.all, order_by::snapshot).empty());
+
+    auto cancelled = line();
+    cancelled.place(left, 1, 11, 1).add(granted, 2, 5, 22);
+    CHECK(unfair_grants(cancelled.all, order_by::ticket).empty());
+    auto dead = line();
+    dead.add(granted, 2, 5, 22).session(session_expired, 1, 29);
+    CHECK(unfair_grants(dead.all, order_by::ticket).empty());
+    auto alive = line();
+    alive.add(granted, 2, 5, 22).session(session_expired, 1, 31);
+    CHECK(unfair_grants(alive.all, order_by::ticket).size() == 1);
+    auto ordered = line();
+    ordered.add(granted, 1, 5, 11).place(left, 1, 11, 1).add(handed_over, 2, 6, 22, 1);
+    CHECK(unfair_grants(ordered.all, order_by::ticket).empty());
+}
+
+TEST_CASE("C8: what a run leaves behind is found") {
+    const baseline before{.connections = 2, .threads = 3, .descriptors = 9};
+    CHECK(leaks(before, before).empty());
+    CHECK(leaks(before, {.connections = 1, .threads = 3, .descriptors = 8}).empty());
+    CHECK(
+        leaks(before, {.connections = 3, .threads = 4, .descriptors = 10, .tickets = 1, .holds = 1})
+            .size() == 5);
 }

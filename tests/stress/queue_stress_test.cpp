@@ -1,16 +1,16 @@
 // The promises of the queue under load: order, no lost hand-off, nothing left behind. Each case
 // runs on every database, in a short form with the other tests and in full by scripts/test -L
-// stress and -L soak.
+// stress.
 //
-//   stress_queue_test [--full] [--seconds=N] [--seed=N] [doctest's options]
+//   stress_queue_test [--full] [--seed=N] [doctest's options]
 
 #include "stress/crew.hpp"
 #include "stress/history.hpp"
+#include "stress/recorded.hpp"
 #include "support/lock_database.hpp"
 #include "support/this_process.hpp"
 #include <rowlock/client.hpp>
 #include <rowlock/error.hpp>
-#include <rowlock/reaper.hpp>
 
 #define DOCTEST_CONFIG_IMPLEMENT
 #include "support/servers.hpp"
@@ -25,7 +25,6 @@
 #include <iostream>
 #include <mutex>
 #include <random>
-#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -44,7 +43,6 @@ constexpr milliseconds tolerance = 500ms;
 
 struct scale {
     bool full = false;
-    int seconds = 5;
     unsigned seed = std::random_device{}();
 };
 scale& chosen() {
@@ -86,15 +84,18 @@ private:
     std::jthread thread_{[this](const std::stop_token& over) { run(over); }};
 };
 
-void check_exclusion_and_order(const stress::history& past, const stress::audit::findings& found) {
-    const auto regressions = token_regressions(past);
-    const auto clock = overlaps(past);
-    const auto beliefs = overlapping_beliefs(past);
-    CHECK_MESSAGE(clock.empty(), told(clock));
-    CHECK_MESSAGE(beliefs.empty(), told(beliefs));
-    CHECK_MESSAGE(regressions.empty(), told(regressions));
-    CHECK_MESSAGE(found.regressions.empty(), told(found.regressions));
-    CHECK_MESSAGE(found.unfair.empty(), told(found.unfair));
+/// What the processes saw, and what the database recorded.
+void check_exclusion_and_order(stress::history& past, const stress::recording& recording,
+                               const stress::records& truth) {
+    const auto forced = forced_grants(truth);
+    past.forced.insert(forced.begin(), forced.end());
+    for (const auto& found :
+         {overlaps(past), overlapping_beliefs(past), token_regressions(past),
+          overlapping_holds(truth), beliefs_beyond_records(past, truth, recording.slack()),
+          falling_tokens(truth), other_tokens(past, truth), unexplained_losses(past, truth, 0),
+          unfair_grants(truth, recording.order())}) {
+        CHECK_MESSAGE(found.empty(), told(found));
+    }
 }
 
 bool nothing_left(support::lock_database& database) {
@@ -104,33 +105,15 @@ bool nothing_left(support::lock_database& database) {
     });
 }
 
-std::string words(const stress::audit::findings& found) {
-    return std::to_string(found.grants) + " grants, " + std::to_string(found.queued_grants) +
-           " through the queue, " + std::to_string(found.overlapping) +
-           " pairs of overlapping enqueues";
-}
-
 // --- hand-offs -------------------------------------------------------------------------------
 
 constexpr int hand_off_processes = 5;
 constexpr int hand_off_names = 3;
 constexpr milliseconds poll = 1s;  // the default
 
-/// What calls said when they threw, each once.
-std::string failures_in(const std::vector<std::string>& notes) {
-    std::set<std::string> all;
-    for (const auto& note : notes) {
-        const auto at = std::min(note.find("acquire:"), note.find("release:"));
-        if (at != std::string::npos) all.insert(note.substr(at));
-    }
-    std::string text;
-    for (const auto& each : all) text += "\n  " + each;
-    return text;
-}
-
 void pass_on_under_fire(support::lock_database& database) {
     const int wanted = chosen().full ? 100'000 : 2'000;
-    stress::audit audit{database};
+    const stress::recording recording{database};
     stress::crew crew{database};
     for (int i = 0; i < hand_off_processes; ++i) {
         crew.add({.names = hand_off_names,
@@ -157,18 +140,18 @@ void pass_on_under_fire(support::lock_database& database) {
     CHECK(left.holds == 0);
     crew.stop();
 
-    const auto past = crew.past();
+    auto past = crew.past();
     const auto passed = hand_offs(past);
-    const auto found = audit.check();
+    const auto truth = recording.read();
     const auto placed = std::count_if(past.attempts.begin(), past.attempts.end(),
                                       [](const auto& each) { return each.waiting != 0; });
     CHECK(placed > static_cast<long>(past.holds.size()) / 2);
     MESSAGE(name_of(database), ": ", summary(passed), "; ", killed.load(), " listeners killed; ",
-            words(found));
+            summary(truth));
     CHECK(static_cast<int>(past.holds.size()) ==
           wanted / hand_off_processes / hand_off_names * hand_off_names * hand_off_processes);
     if (database.which() != support::backend::sqlite) CHECK(killed.load() > 0);
-    check_exclusion_and_order(past, found);
+    check_exclusion_and_order(past, recording, truth);
     const auto unfair = unfair_calls(past);
     CHECK_MESSAGE(unfair.empty(), told(unfair));
     const auto late =
@@ -204,7 +187,7 @@ void change_minds(support::lock_database& database) {
     const int wanted = chosen().full ? 100'000 : 3'000;
     constexpr int processes = 3;
     constexpr int threads = 4;
-    stress::audit audit{database};
+    const stress::recording recording{database};
     stress::crew crew{database};
     for (int i = 0; i < processes; ++i) {
         crew.add({.mode = "cancel",
@@ -222,11 +205,11 @@ void change_minds(support::lock_database& database) {
     // While the clients live: what they close is cleaned up in any case.
     CHECK(nothing_left(database));
     crew.stop();
-    const auto past = crew.past();
-    const auto found = audit.check();
+    auto past = crew.past();
+    const auto truth = recording.read();
     MESSAGE(name_of(database), ": ", past.attempts.size(), " races, ", past.holds.size(), " won; ",
-            found.tickets, " tickets, ", words(found));
-    check_exclusion_and_order(past, found);
+            summary(truth));
+    check_exclusion_and_order(past, recording, truth);
     const auto odd = unexpected_results(past, {"granted", "none", "ok"});
     CHECK_MESSAGE(odd.empty(), told(odd));
 }
@@ -397,133 +380,6 @@ void wait_by_the_thousand(support::lock_database& database) {
     CHECK(nothing_left(database));
 }
 
-// --- anything at once ------------------------------------------------------------------------
-
-struct soak_bounds {
-    milliseconds ttl;
-    milliseconds poll;
-};
-
-/// Kills, pauses, breaks and reaps at random, and remembers when.
-class trouble {
-public:
-    trouble(support::lock_database& database, stress::crew& crew, const stress::role& part,
-            soak_bounds bounds)
-        : database_{database}, crew_{crew}, part_{part}, bounds_{bounds} {}
-
-    void make(std::mt19937& random) {
-        const auto at = stress::boot_time();
-        const auto what = one(random);
-        faults.push_back({at, stress::boot_time(), what});
-    }
-
-    std::vector<stress::fault> faults;
-    std::vector<stress::forced_release> forced;
-
-private:
-    std::string break_one(const std::string& name) {
-        const auto at = stress::boot_time();
-        breaker_.force_release(name);
-        forced.push_back({name, at, stress::boot_time()});
-        return "break";
-    }
-
-    stress::member* any_alive(std::mt19937& random) {
-        std::vector<stress::member*> alive;
-        for (const auto& each : crew_.members()) {
-            if (!each->killed()) alive.push_back(each.get());
-        }
-        return alive[random() % alive.size()];
-    }
-
-    std::string one(std::mt19937& random) {
-        switch (random() % 5) {
-            case 0:
-                any_alive(random)->kill();
-                crew_.add(part_).begin();
-                return "kill";
-            case 1: {
-                // A process stopped amid a write to a SQLite file stops everybody.
-                const bool sqlite = database_.which() == support::backend::sqlite;
-                const auto longest = sqlite ? bounds_.ttl / 4 : bounds_.ttl * 3 / 2;
-                auto* stopped = any_alive(random);
-                stopped->pause();
-                std::this_thread::sleep_for(longest * static_cast<int>(random() % 100) / 100);
-                stopped->resume();
-                return "pause";
-            }
-            case 2:
-                return break_one("lock-" + std::to_string(random() % 4));
-            case 3:
-                return reap_once();
-            default:
-                stress::kill_a_connection(database_, static_cast<unsigned>(random()));
-                return "cut";
-        }
-    }
-
-    /// With short bounds, so that rows are deleted within the run.
-    std::string reap_once() {
-        try {
-            reap(database_.source(), database_.reaping(5s, 1s));
-        } catch (const rowlock::error& failure) {
-            if (!failure.retryable()) throw;
-            return "reap, in vain";
-        }
-        return "reap";
-    }
-
-    support::lock_database& database_;
-    stress::crew& crew_;
-    stress::role part_;
-    soak_bounds bounds_;
-    rowlock::client breaker_{database_.source(), database_.options()};
-};
-
-void do_anything(support::lock_database& database) {
-    const soak_bounds bounds{1500ms, 500ms};
-    stress::role part;
-    part.mode = "soak";
-    part.names = 4;
-    part.threads = 3;
-    part.hold_us = 3'000;
-    part.ttl_ms = static_cast<int>(bounds.ttl.count());
-    part.poll_ms = static_cast<int>(bounds.poll.count());
-    part.seed = chosen().seed;
-    stress::audit audit{database};
-    stress::crew crew{database};
-    for (int i = 0; i < 4; ++i) crew.add(part);
-    crew.begin();
-    trouble faults{database, crew, part, bounds};
-    {
-        std::mt19937 random{chosen().seed};
-        const auto end = steady_clock::now() + std::chrono::seconds{chosen().seconds};
-        while (steady_clock::now() < end) {
-            faults.make(random);
-            std::this_thread::sleep_for(milliseconds{random() % 400});
-        }
-    }
-    // All that was broken heals within a ttl and a poll.
-    std::this_thread::sleep_for(bounds.ttl + bounds.poll);
-    crew.stop();
-    reap(database.source(), database.reaping(60s, 10s));
-    CHECK(nothing_left(database));
-
-    auto past = crew.past();
-    past.forced = faults.forced;
-    const auto found = audit.check();
-    MESSAGE(name_of(database), ", seed ", chosen().seed, ": ", past.attempts.size(), " calls, ",
-            past.holds.size(), " holds, ", faults.faults.size(), " faults; ",
-            summary(hand_offs(past)), "; ", words(found));
-    check_exclusion_and_order(past, found);
-    const auto late = late_grants(past, faults.faults,
-                                  {.usual = in_micros(bounds.poll + tolerance),
-                                   .after_fault = in_micros(bounds.ttl + bounds.poll + tolerance)});
-    CHECK_MESSAGE(late.empty(), told(late));
-    const auto odd = unexpected_results(past, {"granted", "none", "ok", "the_lock_was_lost"});
-    CHECK_MESSAGE(odd.empty(), told(odd), failures_in(past.notes));
-}
-
 }  // namespace
 
 TEST_CASE("hand-offs: none is lost or late while the listening connections are killed") {
@@ -534,18 +390,19 @@ TEST_CASE("hand-offs: none is lost or late while the listening connections are k
 
 TEST_CASE("hand-offs: control: a grant out of ticket order, or a token granted again, is found") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
-        stress::audit audit{database};
+        const stress::recording recording{database};
+        const auto unfair = [&] { return unfair_grants(recording.read(), recording.order()); };
         stand_by_hand(database, 1);
         // Much later by the clock, which is all that MariaDB tells.
         if (database.speaks() == dialect::mysql) std::this_thread::sleep_for(1'100ms);
         stand_by_hand(database, 2);
         grant_by_hand(database, 10, 2);
         grant_by_hand(database, 11, 1);
-        CHECK(audit.check().unfair.size() == 1);
-        CHECK(audit.check().regressions.empty());
+        CHECK(unfair().size() == 1);
+        CHECK(falling_tokens(recording.read()).empty());
         grant_by_hand(database, 11, 3);
-        CHECK(audit.check().regressions.size() == 1);
-        CHECK(audit.check().queued_grants == 2);
+        CHECK(falling_tokens(recording.read()).size() == 1);
+        CHECK(unfair().size() == 1);
     }
 }
 
@@ -582,17 +439,10 @@ TEST_CASE("thousand: so many threads wait on one name over a few connections") {
     }
 }
 
-TEST_CASE("soak: whatever happens, locks exclude, keep their order and go on") {
-    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
-        do_anything(database);
-    }
-}
-
 int main(int argc, char** argv) {
     for (int i = 1; i < argc; ++i) {
         const std::string word = argv[i];
         if (word == "--full") chosen().full = true;
-        if (word.starts_with("--seconds=")) chosen().seconds = std::stoi(word.substr(10));
         if (word.starts_with("--seed=")) {
             chosen().seed = static_cast<unsigned>(std::stoul(word.substr(7)));
         }

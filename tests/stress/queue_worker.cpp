@@ -7,9 +7,11 @@
 // process that the test forgets ends by itself.
 
 #include "stress/history.hpp"
+#include "stress/plan.hpp"
 #include <rowlock/client.hpp>
 #include <rowlock/error.hpp>
 #include <rowlock/open.hpp>
+#include <rowlock/transaction.hpp>
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -21,6 +23,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <random>
 #include <stop_token>
 #include <string>
@@ -86,14 +89,13 @@ private:
 /// The database's clock, read on a connection that the client knows nothing of.
 class database_clock {
 public:
-    explicit database_clock(rowlock::sql::connection_source source) : source_{std::move(source)} {}
+    /// @param here the server is known to run on this host: its clock is ours
+    database_clock(rowlock::sql::connection_source source, bool here)
+        : source_{std::move(source)},
+          here_{here || source_.speaks() == rowlock::sql::dialect::sqlite} {}
 
     micros now() {
-        if (source_.speaks() == rowlock::sql::dialect::sqlite) {  // this host's
-            timespec now{};
-            clock_gettime(CLOCK_REALTIME, &now);
-            return static_cast<micros>(now.tv_sec) * 1'000'000 + now.tv_nsec / 1000;
-        }
+        if (here_) return stress::wall_time();
         const std::lock_guard lock{mutex_};
         for (int left = 20;; --left) {  // tests kill connections
             try {
@@ -111,6 +113,7 @@ private:
     static rowlock::sql::deadline until() { return std::chrono::steady_clock::now() + patience; }
 
     rowlock::sql::connection_source source_;
+    bool here_;
     rowlock::sql::statement statement_{
         source_.speaks() == rowlock::sql::dialect::postgresql
             ? "select (extract(epoch from clock_timestamp()) * 1000000)::bigint"
@@ -172,9 +175,15 @@ public:
           seed_{static_cast<unsigned>(std::stoul(with.text("seed")))},
           barging_{with.number("barging") != 0},
           log_{with.text("log")},
+          prefix_{with.text("prefix")},
           source_{rowlock::open(std::getenv("ROWLOCK_STRESS_URL"))},
-          clock_{source_},
-          client_{source_, options(with)} {}
+          clock_{source_, mode_ == "soak"},
+          client_{source_, options(with)} {
+        if (mode_ != "soak") return;
+        slot_ = static_cast<std::size_t>(with.number("slot"));
+        plan_.emplace(std::stoull(with.text("soak_seed")), names_, with.text("only"));
+        progress_.emplace(with.text("progress"));
+    }
 
     int run() {
         [[maybe_unused]] const auto there = client_.inspect("warm");  // connected
@@ -233,7 +242,7 @@ private:
         try {
             if (mode_ == "handoff") hand_on(thread);
             if (mode_ == "cancel") change_minds(thread);
-            if (mode_ == "soak") do_anything(thread);
+            if (mode_ == "soak") follow_the_plan(thread);
         } catch (const std::exception& failure) {
             log_.line("# FAILED in thread", thread, failure.what());
             failed_ = true;
@@ -269,46 +278,105 @@ private:
         }
     }
 
-    /// Whatever an application may do.
-    void do_anything(int thread) {
-        std::mt19937 random{seed_ + static_cast<unsigned>(thread)};
+    /// Whatever an application may do, step by step of the plan.
+    void follow_the_plan(int thread) {
+        const auto number = static_cast<std::size_t>(thread);
+        auto& next = progress_->step_of(slot_, number);
         while (!stop_.stop_requested()) {
-            const auto name = name_of(pick(random, names_));
-            const auto time = pick(random, 2 * hold_us_);
-            switch (pick(random, 6)) {
-                case 0:
-                    attempt(thread, name, false, time, [&] { return client_.try_acquire(name); });
-                    break;
-                case 1: {
-                    const auto time_out = std::chrono::microseconds{1 + pick(random, 50'000)};
-                    attempt(thread, name, true, time, [&] {
-                        return client_.try_acquire_for(name, time_out, stop_.get_token());
-                    });
-                    break;
-                }
-                case 2: {
-                    std::stop_source stop;
-                    stopper_.request(stop, boot_time() + pick(random, 50'000));
-                    attempt(thread, name, true, time,
-                            [&] { return client_.acquire(name, stop.get_token()); });
-                    break;
-                }
-                case 3:
-                    attempt(thread, name, true, time, [&] {
-                        return client_.acquire(
-                            name, stop_.get_token(),
-                            {.note = "with a deadline", .deadline = std::chrono::seconds{20}});
-                    });
-                    break;
-                default:
-                    attempt(thread, name, true, time,
-                            [&] { return client_.acquire(name, stop_.get_token()); });
-            }
+            const auto one = plan_->at(slot_, number, next++);
+            if (plan_->has(one.what)) take(thread, one);
         }
+    }
+
+    void take(int thread, const stress::step& one) {
+        using enum stress::deed;
+        const auto name = name_of(one.name);
+        const auto hold = static_cast<int>(one.hold.count());
+        rowlock::acquire_options how;
+        switch (one.what) {
+            case try_once:
+                return attempt(thread, name, false, hold,
+                               [&] { return client_.try_acquire(name); });
+            case timed:
+                return attempt(thread, name, true, hold, [&] {
+                    return client_.try_acquire_for(name, one.patience, stop_.get_token());
+                });
+            case barging:
+                how.queueing = rowlock::queueing::barging;
+                return attempt(thread, name, false, hold, [&] {
+                    return client_.try_acquire_for(name, one.patience, stop_.get_token(), how);
+                });
+            case cancelled: {
+                std::stop_source stop;
+                stopper_.request(stop, boot_time() + one.patience.count());
+                return attempt(thread, name, true, hold,
+                               [&] { return client_.acquire(name, stop.get_token()); });
+            }
+            case deadline:
+                how.note = "with a deadline";
+                how.deadline = 10ms + std::chrono::ceil<std::chrono::milliseconds>(one.patience);
+                return attempt(thread, name, true, 10 * hold,
+                               [&] { return client_.acquire(name, stop_.get_token(), how); });
+            case look:
+                return look_at(name);
+            case guarded:
+            case acquire:
+                guarded_ = one.what == guarded;
+                attempt(thread, name, true, hold,
+                        [&] { return client_.acquire(name, stop_.get_token()); });
+                guarded_ = false;
+        }
+    }
+
+    void look_at(const std::string& name) {
+        count_call();
+        try {
+            (void)client_.inspect(name);
+            (void)client_.queue(name);
+        } catch (const rowlock::error& failure) {
+            log_.line("# look:", said(failure));
+        }
+    }
+
+    /// Adds one to the counter of that name, in a transaction that is fenced by the lease.
+    void write_guarded(int thread, const rowlock::lease& lease) {
+        thread_local std::unique_ptr<rowlock::sql::connection> db;
+        const auto until = std::chrono::steady_clock::now() + patience;
+        count_call();
+        std::int64_t before = 0;
+        bool committing = false;
+        const std::string where = " where name = '" + lease.name() + "'";
+        try {
+            if (!db || !db->alive()) db = source_.connect(until);
+            const bool sqlite = source_.speaks() == rowlock::sql::dialect::sqlite;
+            db->query(sqlite ? "begin immediate" : "begin", until);
+            rowlock::fence(*db, lease);
+            before = db->query("select value from " + prefix_ + "soak" + where +
+                                   (sqlite ? "" : " for update"),
+                               until)
+                         .integer(0, 0);
+            db->query("update " + prefix_ + "soak set value = value + 1, token = " +
+                          std::to_string(lease.token().value()) + where,
+                      until);
+            committing = true;
+            db->query("commit", until);
+            log_.line("U", lease.name(), thread, lease.token().value(), before, before + 1, 1);
+        } catch (const rowlock::error& failure) {
+            if (committing) {
+                log_.line("U", lease.name(), thread, lease.token().value(), before, before + 1, 0);
+            }
+            log_.line("# write:", said(failure));
+            db.reset();
+        }
+    }
+
+    void count_call() {
+        if (progress_) ++progress_->calls();
     }
 
     template <typename Call>
     void attempt(int thread, const std::string& name, bool queues, int time, Call call) {
+        count_call();
         const auto called = boot_time();
         log_.line("C", name, thread, called, queues ? 1 : 0);
         std::string result = "none";
@@ -332,6 +400,7 @@ private:
 
     void work(int thread, rowlock::lease& lease, micros db_begin, micros believed, int time) {
         if (time > 0) std::this_thread::sleep_for(std::chrono::microseconds{time});
+        if (guarded_) write_guarded(thread, lease);
         auto db_end = db_begin;
         const auto read = clock_.now();
         const auto now = boot_time();
@@ -341,6 +410,7 @@ private:
         }
         log_.line("E", thread, believed, db_end, boot_time());
         std::string result = "ok";
+        count_call();
         try {
             lease.release();
         } catch (const rowlock::error& failure) {
@@ -368,10 +438,17 @@ private:
     std::stop_source stop_;
     stopper stopper_;
     log_file log_;
+    std::string prefix_;
+    std::size_t slot_ = 0;
+    std::optional<stress::plan> plan_;
+    std::optional<stress::progress> progress_;
+    static thread_local bool guarded_;  ///< what is acquired is for write_guarded
     rowlock::sql::connection_source source_;
     database_clock clock_;
     rowlock::client client_;
 };
+
+thread_local bool worker::guarded_ = false;
 
 }  // namespace
 

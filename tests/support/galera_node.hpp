@@ -3,8 +3,10 @@
 #include "support/mariadb_home.hpp"
 #include "support/server_process.hpp"
 
+#include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 namespace support {
 
@@ -25,6 +27,40 @@ private:
     std::unique_ptr<mariadb_home> home_;
     std::unique_ptr<server_process> process_;
     std::string url_;
+};
+
+/// Several nodes of one cluster on this machine. Their data is copied from the first, so that no
+/// node needs another's to be sent to it. Takes ten seconds or so.
+class galera_cluster {
+public:
+    /// Null as galera_node::start().
+    [[nodiscard]] static std::unique_ptr<galera_cluster> start(int nodes);
+
+    [[nodiscard]] int size() const noexcept { return static_cast<int>(nodes_.size()); }
+    /// Of one node; all have the same user.
+    [[nodiscard]] const std::string& url(int node) const;
+    /// Of all, this one first.
+    [[nodiscard]] std::string url_from(int node) const;
+    /// Cuts a node off from the others, which find out within seconds; it answers its clients, and
+    /// refuses their statements.
+    void isolate(int node);
+    /// Waits until it has come back to the others.
+    void rejoin(int node);
+
+private:
+    struct member {
+        std::unique_ptr<server_folder> folder;
+        std::uint16_t port = 0;
+        std::string url;
+        std::unique_ptr<server_process> process;
+    };
+
+    galera_cluster() = default;
+    [[nodiscard]] bool run(bool first);
+    [[nodiscard]] std::string status(int node, const std::string& variable) const;
+
+    std::unique_ptr<mariadb_home> home_;
+    std::vector<member> nodes_;
 };
 
 }  // namespace support

@@ -59,6 +59,11 @@ public:
     /// Plain SQL on it; `rowlock_` names our tables.
     rowlock::sql::result run(const std::string& sql);
     [[nodiscard]] std::int64_t number(const std::string& sql);
+    /// After its server was started anew.
+    void reconnect() {
+        admin_.reset();
+        admin_ = source_->connect(soon());
+    }
     /// Token 7 for a new name: what an acquire's statement that arrives late would have written.
     void write_late_grant(const std::string& name, std::int64_t session, std::int64_t grant_id);
 

@@ -13,8 +13,9 @@ namespace support {
 
 using namespace std::chrono_literals;
 
-std::unique_ptr<own_server> own_server::start(server which) {
+std::unique_ptr<own_server> own_server::start(server which, own_server_settings how) {
     std::unique_ptr<own_server> made{new own_server};
+    made->how_ = std::move(how);
     if (!(which == server::postgresql ? made->prepare_postgresql() : made->prepare_mariadb())) {
         return nullptr;
     }
@@ -37,8 +38,14 @@ void own_server::crash() {
     end(mariadb_ ? SIGKILL : SIGQUIT);
 }
 
+void own_server::kill() {
+    end(SIGKILL);
+}
+
 void own_server::start_again() {
-    if (!run()) {
+    // PostgreSQL's other processes may need a moment to see that the first was killed; until then
+    // the new one is refused.
+    if (!eventually([this] { return run(); }, 30s)) {
         throw std::runtime_error{"a server did not start again: " + folder().read("server.log")};
     }
 }
@@ -70,18 +77,23 @@ bool own_server::prepare_mariadb() {
 }
 
 std::vector<std::string> own_server::command() const {
-    if (mariadb_) return mariadb_->command(port_);
-    return {postgresql_ + "/postgres",
-            "-D",
-            folder_.path() + "/data",
-            "-p",
-            std::to_string(port_),
-            "-c",
-            "listen_addresses=127.0.0.1",
-            "-c",
-            "unix_socket_directories=" + folder_.path(),
-            "-c",
-            "shared_buffers=16MB"};
+    const auto server = mariadb_
+                            ? mariadb_->command(port_)
+                            : std::vector<std::string>{postgresql_ + "/postgres",
+                                                       "-D",
+                                                       folder_.path() + "/data",
+                                                       "-p",
+                                                       std::to_string(port_),
+                                                       "-c",
+                                                       "listen_addresses=127.0.0.1",
+                                                       "-c",
+                                                       "unix_socket_directories=" + folder_.path(),
+                                                       "-c",
+                                                       "shared_buffers=16MB"};
+    auto words = how_.before;
+    words.insert(words.end(), server.begin(), server.end());
+    words.insert(words.end(), how_.arguments.begin(), how_.arguments.end());
+    return words;
 }
 
 const server_folder& own_server::folder() const {

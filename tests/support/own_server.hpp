@@ -11,12 +11,19 @@
 
 namespace support {
 
+/// How an own_server is started.
+struct own_server_settings {
+    std::vector<std::string> arguments = {};  ///< the server's own, behind ours
+    std::vector<std::string> before = {};     ///< such as env and a variable
+};
+
 /// A PostgreSQL or MariaDB of a test's own, which it may stop, kill and start again; the port stays
 /// the same. Takes seconds to make.
 class own_server {
 public:
     /// Null if the server's programs are missing: the case then counts as skipped, or fails.
-    [[nodiscard]] static std::unique_ptr<own_server> start(server which);
+    [[nodiscard]] static std::unique_ptr<own_server> start(server which,
+                                                           own_server_settings how = {});
 
     /// A user with all rights, and a database.
     [[nodiscard]] const std::string& url() const noexcept { return url_; }
@@ -25,7 +32,9 @@ public:
     void stop();
     /// As if it had crashed: what was not flushed is lost.
     void crash();
-    /// After stop() or crash(), until it answers; recovery included.
+    /// SIGKILL of its first process; PostgreSQL's others see it and end, too.
+    void kill();
+    /// After stop(), crash() or kill(), until it answers; recovery included.
     void start_again();
 
 private:
@@ -38,6 +47,7 @@ private:
     [[nodiscard]] bool run();
     void end(int signal);
 
+    own_server_settings how_;
     std::unique_ptr<mariadb_home> mariadb_;
     server_folder folder_;
     std::string postgresql_;  ///< the folder of its programs

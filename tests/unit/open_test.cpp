@@ -53,6 +53,9 @@ TEST_CASE("no refusal repeats what may be a password") {
         "postgresql://ann:hunter2@h:port/x",
         "postgresql://ann:x/hunter2@h/x",
         "postgresql://ann:x@hunter2@h/x",
+        "postgresql://ann:/hunter2@h/x",
+        "postgresql://ann:1/hunter2@h",
+        "postgresql://ann:1/hunter2?connect_timeout=3@h/x",
         "postgresql://ann:hunter2%zz@h/x",
         "postgresql://ann:hunter2%00@h/x",
         "postgresql://h/x?hunter2=1",
@@ -66,6 +69,8 @@ TEST_CASE("no refusal repeats what may be a password") {
         "host=h rowlock_pooler=hunter2",
         "host=h dbname=postgresql://ann:hunter2@h/x",
         "mysql://ann:x/hunter2@h/x",
+        "mysql://ann:1/hunter2@h",
+        "mysql://ann:1@?hunter2=x@h/x",
         "mysql://h/x?hunter2",
         "mysql://h/x?ssl-mode=hunter2",
         "mysql://ann:hunter2@h,i/x",
@@ -127,6 +132,7 @@ TEST_CASE("MySQL is opened by URL, described without the password") {
     CHECK(told("mysql://ann@[::1]:3307/shop") == "mysql://ann@[::1]:3307/shop");
     CHECK(told("mysql://ann:hunter2@/shop?socket=/run/my.sock") ==
           "mysql://ann@/shop?socket=/run/my.sock");
+    CHECK(told("mysql://ann:pw@h,[::1]:3307/shop") == "mysql://ann@h,[::1]:3307/shop");
     CHECK(told("mysql://ann@localhost/shop?socket=/run/my.sock&ssl-mode=disabled") ==
           "mysql://ann@localhost/shop?socket=/run/my.sock");
 }
@@ -145,6 +151,7 @@ TEST_CASE("MySQL URLs with a part missing or unknown are refused, naming it") {
     CHECK(told("mysql://h/shop?ssl-verify=maybe").find("ssl-verify") != std::string::npos);
     CHECK(told("mysql://h/shop?ssl-mode=maybe").find("REQUIRED") != std::string::npos);
     CHECK(told("mysql://h/shop?ssl-mode=disabled&ssl-ca=x").find("DISABLED") != std::string::npos);
-    CHECK(told("mysql://h,i/shop").find("one host") != std::string::npos);
+    CHECK(told("mysql://h,i/shop?socket=/s").find("several hosts") != std::string::npos);
+    CHECK(told("mysql://h,,i/shop").find("names a host") != std::string::npos);
 }
 #endif

@@ -81,13 +81,28 @@ TEST_CASE("a password may hold anything percent-encoded, and a few characters as
 }
 
 TEST_CASE("a URL that cannot be read is refused without being quoted") {
-    for (const std::string text :
-         {"hunter2", "mysql:/hunter2", "mysql://ann:hunter2/x@h/shop", "mysql://h:hunter2/shop",
-          "mysql://h:0/shop", "mysql://h:65536/shop", "mysql://h:-1/shop", "mysql://h:+1/shop",
-          "mysql://h: 1/shop", "mysql://ann:hunter2%@h/shop", "mysql://ann:hunter2%4@h/shop",
-          "mysql://ann:hunter2%zz@h/shop", "mysql://ann:hunter2%00@h/shop",
-          "mysql://ann:hunter2#x@h/shop", "mysql://h/shop?hunter2", "mysql://h/shop?=hunter2",
-          "mysql://h/shop?a=hunter2&a=hunter2", "mysql://ann:hunter2?x@h/shop"}) {
+    for (const std::string text : {"hunter2",
+                                   "mysql:/hunter2",
+                                   "mysql://ann:hunter2/x@h/shop",
+                                   "mysql://h:hunter2/shop",
+                                   "mysql://h:0/shop",
+                                   "mysql://h:65536/shop",
+                                   "mysql://h:-1/shop",
+                                   "mysql://h:+1/shop",
+                                   "mysql://h: 1/shop",
+                                   "mysql://ann:hunter2%@h/shop",
+                                   "mysql://ann:hunter2%4@h/shop",
+                                   "mysql://ann:hunter2%zz@h/shop",
+                                   "mysql://ann:hunter2%00@h/shop",
+                                   "mysql://ann:hunter2#x@h/shop",
+                                   "mysql://h/shop?hunter2",
+                                   "mysql://h/shop?=hunter2",
+                                   "mysql://h/shop?a=hunter2&a=hunter2",
+                                   "mysql://ann:hunter2?x@h/shop",
+                                   "mysql://ann:/hunter2@h",
+                                   "mysql://ann:1/hunter2@h/shop",
+                                   "mysql://ann:1?hunter2=x@h/shop",
+                                   "mysql://ann:1@?hunter2=x@h/shop"}) {
         CAPTURE(text);
         CHECK(refusal_of_url(text).find("hunter2") == std::string::npos);
     }
@@ -123,4 +138,18 @@ TEST_CASE("an unknown parameter is named if its name can be no password") {
     CHECK(told("ssl-caa").find("ssl-caa") != std::string::npos);
     CHECK(told("ssl-caa").find("hunter2") == std::string::npos);
     CHECK(told("h/ter@x").find("h/ter@x") == std::string::npos);
+}
+
+TEST_CASE("a URL may name several hosts") {
+    const auto several = parse_url("mysql://ann:p,w@db1:3307,[::1]:3308,db3/shop?a=1");
+    CHECK(several.password == "p,w");
+    CHECK(several.host == "db1");
+    CHECK(several.port == 3307);
+    REQUIRE(several.more_hosts.size() == 2);
+    CHECK(several.more_hosts[0].host == "::1");
+    CHECK(several.more_hosts[0].port == 3308);
+    CHECK(several.more_hosts[1].host == "db3");
+    CHECK(several.more_hosts[1].port == 0);
+    CHECK(several.database == "shop");
+    CHECK(parse_url("mysql://db1/shop").more_hosts.empty());
 }

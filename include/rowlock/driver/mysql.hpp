@@ -24,7 +24,9 @@ struct options {
 /// latest after 300 s of silence, which is also the longest that any call lasts. The server may go
 /// on with the statement meanwhile: give the session its own limits (innodb_lock_wait_timeout,
 /// max_statement_time), as rowlock::client does.
-/// @param url `mysql://user:password@host:port/database`, percent-encoded, or `mariadb://…`, with
+/// @param url `mysql://user:password@host:port/database`, percent-encoded, or `mariadb://…`; of
+/// several hosts, `host:port,host:port`, each connection goes to the first that accepts writes (not
+/// read_only; on Galera, in its cluster), for up to its share of the deadline. With
 /// - `socket=/run/mysqld/mysqld.sock` in place of host and port;
 /// - `ssl-mode=DISABLED|REQUIRED|VERIFY_CA|VERIFY_IDENTITY` (the last two check chain and host name
 ///   both), `ssl-verify=true|false`, `ssl-ca`, `ssl-capath`, `ssl-cert`, `ssl-key`, `ssl-cipher`,

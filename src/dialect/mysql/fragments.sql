@@ -11,9 +11,17 @@ timestampdiff(microsecond, '1970-01-01', sysdate(6))
 -- write that its heartbeat serialises with (invariant I3).
 (l.session is null or s.id is null or s.ended = 1 or coalesce(l.deadline <= {now}, 0))
 
+-- fragment here
+-- Whether session m was opened on this server: its identity ends with the server's id, which differs
+-- between a primary and its replicas. What a replica knows may be older than what the primary before it
+-- has granted; so a session of that one is granted nothing here, and its heartbeat is refused. The nodes
+-- of a Galera cluster are one server. '': opened by what tells none.
+(m.server_identity = '' or m.server_identity like 'galera:%'
+ or substring_index(m.server_identity, ':', -1) = cast(@@global.server_id as char))
+
 -- fragment live
 -- Whether session m can be granted anything.
-(m.ended = 0 and m.expires_at > {now})
+(m.ended = 0 and m.expires_at > {now} and {here})
 
 -- fragment waited
 -- Whether somebody live waits for the name $1. A ticket whose session has expired is in nobody's way:
@@ -118,3 +126,8 @@ update rowlock_lease l force index (primary)
                       $33)
    and l.session = $1
    and coalesce({waited_here}, 1) = 0
+
+-- fragment history
+-- What read_history reads: times in µs since 1970, and how old each record is.
+id, at, {now} - at, kind, name, token, session, grant_id, ticket, previous_session,
+ends_at, owner, host, pid, program, note, db_user

@@ -10,3 +10,4 @@ update rowlock_session m
        expires_at = clock.now + $2::bigint * interval '1 microsecond'
   from clock
  where m.id = clock.id and not m.ended and m.expires_at > clock.now
+   and {here}

@@ -9,9 +9,24 @@ clock_timestamp()
 -- write that its heartbeat serialises with (invariant I3).
 (l.session is null or s.id is null or s.ended or coalesce(l.deadline <= clock_timestamp(), false))
 
+-- fragment here
+-- Whether session m was opened on this server, in this life of it: each promotion begins a timeline, and
+-- a restart goes on with the old one. What a standby knows may be older than what the primary before it
+-- has granted; so a session of that one is granted nothing here, and its heartbeat is refused. On a
+-- standby itself there is nothing to compare with, and nobody writes. '': opened by what tells none.
+(case when m.server_identity = '' or pg_is_in_recovery() then true
+      else right(m.server_identity, 8) = {timeline} end)
+
+-- fragment timeline
+substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8)
+
+-- fragment unexpired
+-- Whether session m lives, here or on a server before this one: its client may still believe in it.
+(not m.ended and m.expires_at > clock_timestamp())
+
 -- fragment live
 -- Whether session m can be granted anything.
-(not m.ended and m.expires_at > clock_timestamp())
+({unexpired} and {here})
 
 -- fragment in_line
 -- Whether w is a ticket in the queue of the name $1, for looks that begin where the queue does. Older
@@ -22,9 +37,10 @@ w.name = $1::text
 
 -- fragment heir
 -- The grant id of the waiter to whom lease l promises the next token, if that can be served: it goes
--- before all others (docs/adr/0023). NULL if there is none.
+-- before all others (docs/adr/0023). NULL if there is none. One whose session was opened on a server
+-- before this one is there too: it may have been told of a grant that this server never heard of.
 (select h.grant_id from rowlock_waiter h join rowlock_session m on m.id = h.session
-  where h.grant_id = l.successor and {live})
+  where h.grant_id = l.successor and {unexpired})
 
 -- fragment waited
 -- Whether somebody live waits for the name $1. A ticket whose session has expired is in nobody's way:
@@ -139,3 +155,21 @@ was as materialized (
              then ((array_agg(k.place order by k.place desc))[1]::text::point)[0]::bigint end from k),
 (select case when count(*) = $1::bigint
              then ((array_agg(k.place order by k.place desc))[1]::text::point)[1]::bigint end from k)
+
+-- fragment settings
+-- Of a connection that we own: session_setup.sql has the reasons.
+set_config('default_transaction_isolation', 'read committed', false),
+set_config('default_transaction_read_only', 'off', false),
+set_config('synchronous_commit',
+           case current_setting('synchronous_commit') when 'off' then 'on'
+                else current_setting('synchronous_commit') end, false),
+set_config('lock_timeout', $1::text, false),
+set_config('statement_timeout', $2::text, false),
+set_config('idle_in_transaction_session_timeout', $2::text, false),
+set_config('plan_cache_mode', 'force_generic_plan', false),
+set_config('jit', 'off', false)
+
+-- fragment history
+-- What read_history reads: times in µs since 1970, and how old each record is.
+id, (extract(epoch from at) * 1000000)::bigint, (extract(epoch from clock_timestamp() - at) * 1000000)::bigint, kind, name, token, session, grant_id, ticket, previous_session,
+(extract(epoch from ends_at) * 1000000)::bigint, owner, host, pid, program, note, db_user

@@ -3,10 +3,20 @@
 -- session is committed after it, and its own wait for the disk, or for a standby, covers all of the log
 -- before it. A crash that loses the session has lost its leases and its places in queues, too; a client
 -- that goes on finds with the next statement that its session is not there.
--- $1 id  $2 owner  $3 host  $4 pid  $5 program  $6 ttl in µs
+-- The first session on a server that the floor's row does not know raises the floor, past all that the
+-- primary before may have granted and this server never heard of; the proof is in docs/adr/0028. Of two
+-- at once the second waits for the row, finds it changed and leaves it: nobody is granted anything but
+-- by a session whose opening saw the floor raised. That commit needs no wait of its own either.
+-- $1 id  $2 owner  $3 host  $4 pid  $5 program  $6 ttl in µs  $7 this server, or '' if it tells none
 with c as materialized (
-         select set_config('synchronous_commit', 'off', true))
-insert into rowlock_session (id, owner, host, pid, program, ttl_us, expires_at, opened_at)
-select $1::bigint, $2::text, $3::text, $4::bigint, $5::text, $6::bigint,
+         select set_config('synchronous_commit', 'off', true)),
+     f as (
+         update rowlock_token_floor f
+            set floor = case f.server_identity when '' then f.floor else f.floor + 4294967296 end,
+                server_identity = $7::text, raised_at = clock_timestamp()
+          where f.id = 1 and f.server_identity <> $7::text and $7::text <> '')
+insert into rowlock_session (id, owner, host, pid, program, ttl_us, server_identity, expires_at,
+                             opened_at)
+select $1::bigint, $2::text, $3::text, $4::bigint, $5::text, $6::bigint, $7::text,
        clock_timestamp() + $6::bigint * interval '1 microsecond', clock_timestamp()
   from c

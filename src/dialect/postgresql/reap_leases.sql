@@ -3,6 +3,7 @@
 -- the row's own token and session: a lease that was granted again meanwhile has another token. Locked
 -- rows (a fenced transaction) are left for another round. Once k has a row nobody else can change it,
 -- so its ctid still names it.
+-- acquired_at stays: by it the history tells this from a release (migrations/*/history/on.sql).
 -- $1 batch  $2 page  $3 row in it, after which  $4 before which page
 -- → how many were freed; page and row of the last that was looked at, NULL if there is no more in these
 -- pages
@@ -20,7 +21,7 @@ with k as materialized (
           order by l.ctid for update of l skip locked),
      u as (
          update rowlock_lease l
-            set session = null, grant_id = null, thread = null, note = null, acquired_at = null,
+            set session = null, grant_id = null, thread = null, note = null,
                 deadline = null, changed_at = clock_timestamp()
           where l.ctid = any (array(select locked.place from locked)) returning 1)
 select (select count(*) from u), {last_of_k}

@@ -59,3 +59,8 @@ coalesce(min(s.expires_at, l.deadline), s.expires_at) - {now},
 -- The live waiters of the name n.name. One step into the index by (name, ticket) if there are none.
 from rowlock_waiter w cross join rowlock_session m
 where w.name = n.name and m.id = w.session and {live}
+
+-- fragment history
+-- What read_history reads: times in µs since 1970, and how old each record is.
+id, at, {now} - at, kind, name, token, session, grant_id, ticket, previous_session,
+ends_at, owner, host, pid, program, note, ''

@@ -1,0 +1,78 @@
+#pragma once
+
+#include <rowlock/fencing_token.hpp>
+#include <rowlock/sql/connection.hpp>
+
+#include <chrono>
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+/// What happened to leases, places in queues and sessions, as the database recorded it: see
+/// record_history() in rowlock/migrations.hpp, which switches that on.
+namespace rowlock {
+
+enum class history_kind : unsigned char {
+    granted,      ///< a hold begins; the lease was free
+    handed_over,  ///< … its holder gave it to this waiter
+    taken_over,   ///< … the hold before had ended with its session or by its own deadline
+    reclaimed,    ///< … of a predecessor's session (client::reclaim)
+    released,     ///< the hold has ended; so has every hold of a session that has ended
+    expired,      ///< the reaper freed what had ended with its session or by its own deadline
+    forced,       ///< the hold was ended by force
+    deleted,      ///< the reaper deleted the row; later tokens are greater
+    altered,      ///< somebody changed the tables by other means
+    queued,       ///< a place in a queue was taken
+    left,         ///< it is gone: served, given up or removed
+    session_opened,
+    session_ended,    ///< by its client, or by whoever reclaimed its leases
+    session_expired,  ///< nobody had renewed it in time
+};
+[[nodiscard]] const char* to_string(history_kind kind) noexcept;
+
+/// One record. What a kind does not tell is 0 or empty.
+struct history_record {
+    std::int64_t id = 0;  ///< records of one name are in the order of what happened to it
+    /// By the database's clock, read after the row was locked.
+    std::chrono::sys_time<std::chrono::microseconds> at{};
+    std::chrono::microseconds age{0};  ///< by the same clock
+    history_kind kind = history_kind::altered;
+    std::string name;                   ///< empty for sessions
+    fencing_token token;                ///< of the lease, after the change
+    std::int64_t session = 0;           ///< whose hold, place or session it is
+    std::int64_t grant_id = 0;          ///< of the hold, or which the place becomes
+    std::int64_t ticket = 0;            ///< of the place
+    std::int64_t previous_session = 0;  ///< whose hold the row named before
+    /// Of a hold its own deadline, of a session that is over its last expiry.
+    std::optional<std::chrono::sys_time<std::chrono::microseconds>> ends_at;
+    std::string owner, host, program;  ///< of the session, where a hold or a session begins or ends
+    std::int64_t pid = 0;
+    std::string note;     ///< of the hold
+    std::string db_user;  ///< who was logged in to the database; empty on SQLite
+};
+
+struct history_query {
+    std::string name = {};  ///< empty: of all names, and of sessions
+    /// Only what is not older than this.
+    std::optional<std::chrono::microseconds> since = {};
+    int limit = 1'000;  ///< the latest so many; 1 to 1 000 000
+    /// Only records before this one: the smallest id of a page leads to the page before.
+    std::int64_t before = std::numeric_limits<std::int64_t>::max();
+    std::string schema = {};  ///< as in client_options
+    std::string prefix = "rowlock_";
+};
+
+/// The latest records that match, oldest first. Reads from the end in pieces; locks nothing.
+/// @throws error errc::invalid_options, errc::invalid_name, errc::schema_outdated if the history
+/// was never switched on, errc::access_denied, database_unreachable …
+[[nodiscard]] std::vector<history_record> read_history(sql::connection& connection,
+                                                       const history_query& query,
+                                                       sql::deadline until);
+/// The same on a connection of its own, within a minute.
+[[nodiscard]] std::vector<history_record> read_history(const sql::connection_source& source,
+                                                       const history_query& query = {});
+
+}  // namespace rowlock

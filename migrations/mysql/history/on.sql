@@ -1,0 +1,174 @@
+-- The history: a record of what happens to leases, places and sessions, kept by triggers, so that a
+-- transition and its record commit together or not at all, whoever makes it: this library, an older one,
+-- or a person with the mysql tool. `rowlock migrate --history on` runs this; it is no numbered migration, and no
+-- client asks for it. It can be repeated, and then puts back triggers that are missing.
+--
+-- Triggers run with the rights of whoever made them: applications need none on the history, and as long as
+-- there are triggers that user must stay. With a binary log making them needs SUPER, or the server's
+-- log_bin_trust_function_creators.
+--
+-- Each body is one statement, an IF, and its INSERT has VALUES: an INSERT … SELECT would lock the counter of
+-- the ids to the end of the statement, and two statements over several leases could meet there in a circle.
+-- What is read of rowlock_session is read without locks at READ COMMITTED, which our connections have. A
+-- caller's own transaction may have another level, and can only release: then nothing of it is read, and
+-- no heartbeat waits for that transaction.
+--
+-- Of one name, ids and times are in the order of its transitions: each is recorded under the lock of the
+-- lease's row, and its time is read there. Across names they are nearly so. Nodes of a Galera cluster draw
+-- interleaved ids: there the tokens tell the order.
+-- The time is that of the statement's start, in UTC whatever the connection's zone, and what has passed since.
+--   id                the order of the records
+--   at                this server's clock, after the row was locked; microseconds since 1970, UTC
+--   kind              granted       a hold begins; the lease was free
+--                     handed_over   … its holder gave it to this waiter
+--                     taken_over    … the one before had ended with its session or by its own deadline
+--                     reclaimed     … of a predecessor's session
+--                     released      the hold has ended; so has every hold of a session that has ended
+--                     expired       the reaper freed what had ended with its session or by its deadline
+--                     forced        the hold was ended by force; the token was used up by that
+--                     deleted       the reaper deleted the row; later tokens are greater
+--                     altered       none of these: somebody changed the row by other means
+--                     queued, left  a place was taken; it is gone (served, given up or removed)
+--                     session_opened, session_ended, session_expired
+--   name              of the lease; null for sessions
+--   token             after the transition
+--   session           whose hold, place or session it is
+--   grant_id          of the hold, or which the place becomes
+--   ticket            of the place
+--   previous_session  whose hold the row named before, when a hold begins
+--   ends_at           of a hold its own deadline, of a session that is over its last expiry
+--   owner, host, pid, program  of the session, when it opens, is over, or a hold of it begins
+--   note              of the hold
+--   db_user           who was logged in to the database
+create table if not exists rowlock_history (
+    id bigint not null auto_increment primary key,
+    at bigint not null,
+    kind varchar(20) not null,
+    name varbinary(255) null,
+    token bigint null,
+    session bigint null,
+    grant_id bigint null,
+    ticket bigint null,
+    previous_session bigint null,
+    ends_at bigint null,
+    owner varbinary(255) null,
+    host varchar(255) null,
+    pid bigint null,
+    program varchar(255) null,
+    note varchar(1000) null,
+    db_user varchar(255) not null,
+    key rowlock_history_name (name, id)
+) engine = InnoDB row_format = dynamic default character set utf8mb4 collate utf8mb4_bin;
+
+drop trigger if exists rowlock_history_granted;
+create trigger rowlock_history_granted after insert on rowlock_lease for each row
+if new.session is not null then
+    insert into rowlock_history (at, kind, name, token, session, grant_id, previous_session, ends_at,
+                                 owner, host, pid, program, note, db_user)
+    values (timestampdiff(microsecond, '1970-01-01', utc_timestamp(6))
+                + timestampdiff(microsecond, now(6), sysdate(6)),
+            'granted', new.name, new.token, new.session, new.grant_id, null, new.deadline,
+            (select s.owner from rowlock_session s where s.id = new.session),
+            (select s.host from rowlock_session s where s.id = new.session),
+            (select s.pid from rowlock_session s where s.id = new.session),
+            (select s.program from rowlock_session s where s.id = new.session),
+            new.note, user())
+; end if;
+
+drop trigger if exists rowlock_history_lease;
+create trigger rowlock_history_lease after update on rowlock_lease for each row
+if new.session is null and (old.session is not null or new.token <> old.token
+                            or new.name <> old.name) then
+    insert into rowlock_history (at, kind, name, token, session, grant_id, db_user)
+    values (timestampdiff(microsecond, '1970-01-01', utc_timestamp(6))
+                + timestampdiff(microsecond, now(6), sysdate(6)),
+            case
+                when new.name <> old.name or new.token < old.token then 'altered'
+                when old.session is null then 'altered'
+                when new.token > old.token then 'forced'
+                when new.acquired_at is not null then 'expired'
+                else 'released' end,
+            new.name, new.token, old.session, old.grant_id, user())
+; elseif new.session is not null and (not (new.session <=> old.session) or new.token <> old.token
+     or not (new.grant_id <=> old.grant_id) or new.name <> old.name) then
+    insert into rowlock_history (at, kind, name, token, session, grant_id, previous_session, ends_at,
+                                 owner, host, pid, program, note, db_user)
+    values (timestampdiff(microsecond, '1970-01-01', utc_timestamp(6))
+                + timestampdiff(microsecond, now(6), sysdate(6)),
+            case
+                when new.name <> old.name or new.token < old.token then 'altered'
+                when new.token = old.token then 'altered'
+                when old.session is null then 'granted'
+                when new.session = old.session and new.grant_id <=> old.grant_id then 'altered'
+                when new.grant_id = old.grant_id then 'reclaimed'
+                when old.deadline <= timestampdiff(microsecond, '1970-01-01', utc_timestamp(6))
+                + timestampdiff(microsecond, now(6), sysdate(6))
+                  or not exists (select 1 from rowlock_session s
+                                  where s.id = old.session
+                                    and s.ended = 0) then 'taken_over'
+                else 'handed_over' end,
+            new.name, new.token, new.session,
+            new.grant_id,
+            case when not (new.session <=> old.session
+                                                    and new.grant_id <=> old.grant_id)
+                 then old.session end,
+            new.deadline,
+            (select s.owner from rowlock_session s where s.id = new.session),
+            (select s.host from rowlock_session s where s.id = new.session),
+            (select s.pid from rowlock_session s where s.id = new.session),
+            (select s.program from rowlock_session s where s.id = new.session),
+            new.note, user())
+; end if;
+
+drop trigger if exists rowlock_history_deleted;
+create trigger rowlock_history_deleted after delete on rowlock_lease for each row
+insert into rowlock_history (at, kind, name, token, session, grant_id, db_user)
+    values (timestampdiff(microsecond, '1970-01-01', utc_timestamp(6))
+                + timestampdiff(microsecond, now(6), sysdate(6)),
+            'deleted', old.name, old.token, old.session, old.grant_id, user());
+
+drop trigger if exists rowlock_history_queued;
+create trigger rowlock_history_queued after insert on rowlock_waiter for each row
+insert into rowlock_history (at, kind, name, session, grant_id, ticket, db_user)
+    values (timestampdiff(microsecond, '1970-01-01', utc_timestamp(6))
+                + timestampdiff(microsecond, now(6), sysdate(6)),
+            'queued', new.name, new.session, new.grant_id, new.ticket, user());
+
+drop trigger if exists rowlock_history_left;
+create trigger rowlock_history_left after delete on rowlock_waiter for each row
+insert into rowlock_history (at, kind, name, session, grant_id, ticket, db_user)
+    values (timestampdiff(microsecond, '1970-01-01', utc_timestamp(6))
+                + timestampdiff(microsecond, now(6), sysdate(6)),
+            'left', old.name, old.session, old.grant_id, old.ticket, user());
+
+drop trigger if exists rowlock_history_opened;
+create trigger rowlock_history_opened after insert on rowlock_session for each row
+insert into rowlock_history (at, kind, session, ends_at, owner, host, pid, program, db_user)
+    values (timestampdiff(microsecond, '1970-01-01', utc_timestamp(6))
+                + timestampdiff(microsecond, now(6), sysdate(6)),
+            'session_opened', new.id, null, new.owner, new.host, new.pid, new.program, user());
+
+drop trigger if exists rowlock_history_ended;
+create trigger rowlock_history_ended after update on rowlock_session for each row
+if new.ended <> old.ended then
+    insert into rowlock_history (at, kind, session, ends_at, owner, host, pid, program, db_user)
+    values (timestampdiff(microsecond, '1970-01-01', utc_timestamp(6))
+                + timestampdiff(microsecond, now(6), sysdate(6)),
+            case when new.ended = 0 then 'altered' else
+            case when old.expires_at <= timestampdiff(microsecond, '1970-01-01', utc_timestamp(6))
+                + timestampdiff(microsecond, now(6), sysdate(6))
+                 then 'session_expired' else 'session_ended' end end,
+            new.id, old.expires_at, new.owner, new.host, new.pid, new.program, user())
+; end if;
+
+drop trigger if exists rowlock_history_left_session;
+create trigger rowlock_history_left_session after delete on rowlock_session for each row
+if old.ended = 0 then
+    insert into rowlock_history (at, kind, session, ends_at, owner, host, pid, program, db_user)
+    values (timestampdiff(microsecond, '1970-01-01', utc_timestamp(6))
+                + timestampdiff(microsecond, now(6), sysdate(6)),
+            case when old.expires_at <= timestampdiff(microsecond, '1970-01-01', utc_timestamp(6))
+                + timestampdiff(microsecond, now(6), sysdate(6))
+                 then 'session_expired' else 'session_ended' end,
+            old.id, old.expires_at, old.owner, old.host, old.pid, old.program, user())
+; end if;

@@ -1,0 +1,2 @@
+-- Removes what was recorded, after off.sql.
+drop table if exists rowlock_history;

@@ -1,0 +1,143 @@
+-- The history: a record of what happens to leases, places and sessions, kept by triggers, so that a
+-- transition and its record commit together or not at all, whoever makes it: this library, an older one,
+-- or a person with psql. `rowlock migrate --history on` runs this; it is no numbered migration, and no
+-- client asks for it. It can be repeated, and then puts back triggers that are missing.
+--
+-- Whoever changes the tables needs INSERT on the history and nothing else there: its rows are written with
+-- the rights of the caller.
+--
+-- Of one name, ids and times are in the order of its transitions: each is recorded under the lock of the
+-- lease's row, and its time is read there. Across names they are nearly so.
+--   id                the order of the records
+--   at                this server's clock, after the row was locked
+--   kind              granted       a hold begins; the lease was free
+--                     handed_over   … its holder gave it to this waiter
+--                     taken_over    … the one before had ended with its session or by its own deadline
+--                     reclaimed     … of a predecessor's session
+--                     released      the hold has ended; so has every hold of a session that has ended
+--                     expired       the reaper freed what had ended with its session or by its deadline
+--                     forced        the hold was ended by force; the token was used up by that
+--                     deleted       the reaper deleted the row; later tokens are greater
+--                     altered       none of these: somebody changed the row by other means
+--                     queued, left  a place was taken; it is gone (served, given up or removed)
+--                     session_opened, session_ended, session_expired
+--   name              of the lease; null for sessions
+--   token             after the transition
+--   session           whose hold, place or session it is
+--   grant_id          of the hold, or which the place becomes
+--   ticket            of the place
+--   previous_session  whose hold the row named before, when a hold begins
+--   ends_at           of a hold its own deadline, of a session that is over its last expiry
+--   owner, host, pid, program  of the session, when it opens, is over, or a hold of it begins
+--   note              of the hold
+--   db_user           who was logged in to the database
+create table if not exists rowlock_history (
+    id bigint generated always as identity primary key,
+    at timestamptz not null,
+    kind text not null,
+    name text collate "C",
+    token bigint,
+    session bigint,
+    grant_id bigint,
+    ticket bigint,
+    previous_session bigint,
+    ends_at timestamptz,
+    owner text,
+    host text,
+    pid bigint,
+    program text,
+    note text,
+    db_user text not null,
+    unique (name, id)
+) with (vacuum_truncate = off, autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_scale_factor = 0.05);
+
+-- SEARCH_PATH FROM CURRENT: these find the tables beside which they were made, by whomever they are called.
+create or replace function rowlock_history_lease() returns trigger language plpgsql
+set search_path from current as $$
+declare
+    begins boolean = tg_op <> 'DELETE' and new.session is not null
+        and (old.session is null or new.session <> old.session
+             or new.grant_id is distinct from old.grant_id);
+    what text;
+begin
+    if tg_op = 'DELETE' then
+        insert into rowlock_history (at, kind, name, token, session, grant_id, db_user)
+        values (clock_timestamp(), 'deleted', old.name, old.token, old.session, old.grant_id,
+                session_user);
+        return null;
+    end if;
+    what = case
+        when new.name <> old.name or new.token < old.token then 'altered'
+        when begins and tg_op = 'INSERT' then 'granted'
+        when begins and new.token = old.token then 'altered'
+        when begins and old.session is null then 'granted'
+        when begins and new.grant_id = old.grant_id then 'reclaimed'
+        when begins and (old.deadline <= clock_timestamp()
+                         or not exists (select from rowlock_session s
+                                         where s.id = old.session and not s.ended)) then 'taken_over'
+        when begins then 'handed_over'
+        when new.session is not null or old.session is null then 'altered'
+        when new.token > old.token then 'forced'
+        when new.acquired_at is not null then 'expired'
+        else 'released' end;
+    insert into rowlock_history (at, kind, name, token, session, grant_id, previous_session, ends_at,
+                                 owner, host, pid, program, note, db_user)
+    select clock_timestamp(), what, new.name, new.token, coalesce(new.session, old.session),
+           coalesce(new.grant_id, old.grant_id), case when begins then old.session end, new.deadline,
+           s.owner, s.host, s.pid, s.program, new.note, session_user
+      from (values (1)) as one left join rowlock_session s on begins and s.id = new.session;
+    return null;
+end $$;
+
+create or replace function rowlock_history_waiter() returns trigger language plpgsql
+set search_path from current as $$
+declare
+    place record;
+begin
+    if tg_op = 'INSERT' then place = new; else place = old; end if;
+    insert into rowlock_history (at, kind, name, session, grant_id, ticket, db_user)
+    values (clock_timestamp(), case tg_op when 'INSERT' then 'queued' else 'left' end,
+            place.name, place.session, place.grant_id, place.ticket, session_user);
+    return null;
+end $$;
+
+create or replace function rowlock_history_session() returns trigger language plpgsql
+set search_path from current as $$
+declare
+    about record;
+begin
+    if tg_op = 'DELETE' then about = old; else about = new; end if;
+    insert into rowlock_history (at, kind, session, ends_at, owner, host, pid, program, db_user)
+    values (clock_timestamp(),
+            case when tg_op = 'INSERT' then 'session_opened'
+                 when tg_op = 'UPDATE' and not new.ended then 'altered'
+                 when old.expires_at <= clock_timestamp() then 'session_expired'
+                 else 'session_ended' end,
+            about.id, case when tg_op <> 'INSERT' then old.expires_at end,
+            about.owner, about.host, about.pid, about.program, session_user);
+    return null;
+end $$;
+
+drop trigger if exists history_insert on rowlock_lease;
+create trigger history_insert after insert on rowlock_lease
+for each row when (new.session is not null) execute function rowlock_history_lease();
+drop trigger if exists history_update on rowlock_lease;
+create trigger history_update after update on rowlock_lease
+for each row when (new.session is distinct from old.session or new.token <> old.token
+                   or new.grant_id is distinct from old.grant_id or new.name <> old.name)
+execute function rowlock_history_lease();
+drop trigger if exists history_delete on rowlock_lease;
+create trigger history_delete after delete on rowlock_lease
+for each row execute function rowlock_history_lease();
+drop trigger if exists history on rowlock_waiter;
+create trigger history after insert or delete on rowlock_waiter
+for each row execute function rowlock_history_waiter();
+drop trigger if exists history_insert on rowlock_session;
+create trigger history_insert after insert on rowlock_session
+for each row execute function rowlock_history_session();
+drop trigger if exists history_update on rowlock_session;
+create trigger history_update after update on rowlock_session
+for each row when (new.ended <> old.ended) execute function rowlock_history_session();
+drop trigger if exists history_delete on rowlock_session;
+create trigger history_delete after delete on rowlock_session
+for each row when (not old.ended) execute function rowlock_history_session();

@@ -1,0 +1,9 @@
+-- Stops the recording. What was recorded stays.
+drop trigger if exists rowlock_history_granted;
+drop trigger if exists rowlock_history_lease;
+drop trigger if exists rowlock_history_deleted;
+drop trigger if exists rowlock_history_queued;
+drop trigger if exists rowlock_history_left;
+drop trigger if exists rowlock_history_opened;
+drop trigger if exists rowlock_history_ended;
+drop trigger if exists rowlock_history_left_session;

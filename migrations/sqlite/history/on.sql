@@ -1,0 +1,156 @@
+-- The history: a record of what happens to leases, places and sessions, kept by triggers, so that a
+-- transition and its record commit together or not at all, whoever makes it: this library, an older one,
+-- or a person with the sqlite3 tool. `rowlock migrate --history on` runs this; it is no numbered migration, and no
+-- client asks for it. It can be repeated, and then puts back triggers that are missing.
+--
+-- There is one writer, so ids are in the order of all transitions.
+--   id                the order of the records
+--   at                this machine's clock, in milliseconds; microseconds since 1970, UTC
+--   kind              granted       a hold begins; the lease was free
+--                     handed_over   … its holder gave it to this waiter
+--                     taken_over    … the one before had ended with its session or by its own deadline
+--                     reclaimed     … of a predecessor's session
+--                     released      the hold has ended; so has every hold of a session that has ended
+--                     expired       the reaper freed what had ended with its session or by its deadline
+--                     forced        the hold was ended by force; the token was used up by that
+--                     deleted       the reaper deleted the row; later tokens are greater
+--                     altered       none of these: somebody changed the row by other means
+--                     queued, left  a place was taken; it is gone (served, given up or removed)
+--                     session_opened, session_ended, session_expired
+--   name              of the lease; null for sessions
+--   token             after the transition
+--   session           whose hold, place or session it is
+--   grant_id          of the hold, or which the place becomes
+--   ticket            of the place
+--   previous_session  whose hold the row named before, when a hold begins
+--   ends_at           of a hold its own deadline, of a session that is over its last expiry
+--   owner, host, pid, program  of the session, when it opens, is over, or a hold of it begins
+--   note              of the hold
+create table if not exists rowlock_history (
+    id integer primary key autoincrement,
+    at integer not null,
+    kind text not null,
+    name text,
+    token integer,
+    session integer,
+    grant_id integer,
+    ticket integer,
+    previous_session integer,
+    ends_at integer,
+    owner text,
+    host text,
+    pid integer,
+    program text,
+    note text
+);
+create index if not exists rowlock_history_name on rowlock_history (name, id);
+
+drop trigger if exists rowlock_history_granted;
+create trigger rowlock_history_granted after insert on rowlock_lease for each row
+when new.session is not null
+begin
+    insert into rowlock_history (at, kind, name, token, session, grant_id, previous_session, ends_at,
+                                 owner, host, pid, program, note)
+    values (cast((julianday('now') - 2440587.5) * 86400000000 as integer),
+            'granted', new.name, new.token, new.session, new.grant_id, null, new.deadline,
+            (select s.owner from rowlock_session s where s.id = new.session),
+            (select s.host from rowlock_session s where s.id = new.session),
+            (select s.pid from rowlock_session s where s.id = new.session),
+            (select s.program from rowlock_session s where s.id = new.session),
+            new.note)
+; end;
+
+drop trigger if exists rowlock_history_lease;
+create trigger rowlock_history_lease after update on rowlock_lease for each row
+when new.session is not old.session or new.token <> old.token
+     or new.grant_id is not old.grant_id or new.name <> old.name
+begin
+    insert into rowlock_history (at, kind, name, token, session, grant_id, previous_session, ends_at,
+                                 owner, host, pid, program, note)
+    values (cast((julianday('now') - 2440587.5) * 86400000000 as integer),
+            case
+                when new.name <> old.name or new.token < old.token then 'altered'
+                when new.session is null and old.session is null then 'altered'
+                when new.session is null and new.token > old.token then 'forced'
+                when new.session is null and new.acquired_at is not null then 'expired'
+                when new.session is null then 'released'
+                when new.token = old.token then 'altered'
+                when old.session is null then 'granted'
+                when new.session = old.session and new.grant_id is old.grant_id then 'altered'
+                when new.grant_id = old.grant_id then 'reclaimed'
+                when old.deadline <= cast((julianday('now') - 2440587.5) * 86400000000 as integer)
+                  or not exists (select 1 from rowlock_session s
+                                  where s.id = old.session
+                                    and s.ended = 0) then 'taken_over'
+                else 'handed_over' end,
+            new.name, new.token, coalesce(new.session, old.session),
+            coalesce(new.grant_id, old.grant_id),
+            case when new.session is not null and (new.session is not old.session
+                                                or new.grant_id is not old.grant_id)
+                 then old.session end,
+            new.deadline,
+            (select s.owner from rowlock_session s
+              where s.id = case when new.token > old.token then new.session end),
+            (select s.host from rowlock_session s
+              where s.id = case when new.token > old.token then new.session end),
+            (select s.pid from rowlock_session s
+              where s.id = case when new.token > old.token then new.session end),
+            (select s.program from rowlock_session s
+              where s.id = case when new.token > old.token then new.session end),
+            new.note)
+; end;
+
+drop trigger if exists rowlock_history_deleted;
+create trigger rowlock_history_deleted after delete on rowlock_lease for each row
+begin
+    insert into rowlock_history (at, kind, name, token, session, grant_id)
+    values (cast((julianday('now') - 2440587.5) * 86400000000 as integer),
+            'deleted', old.name, old.token, old.session, old.grant_id)
+; end;
+
+drop trigger if exists rowlock_history_queued;
+create trigger rowlock_history_queued after insert on rowlock_waiter for each row
+begin
+    insert into rowlock_history (at, kind, name, session, grant_id, ticket)
+    values (cast((julianday('now') - 2440587.5) * 86400000000 as integer),
+            'queued', new.name, new.session, new.grant_id, new.ticket)
+; end;
+
+drop trigger if exists rowlock_history_left;
+create trigger rowlock_history_left after delete on rowlock_waiter for each row
+begin
+    insert into rowlock_history (at, kind, name, session, grant_id, ticket)
+    values (cast((julianday('now') - 2440587.5) * 86400000000 as integer),
+            'left', old.name, old.session, old.grant_id, old.ticket)
+; end;
+
+drop trigger if exists rowlock_history_opened;
+create trigger rowlock_history_opened after insert on rowlock_session for each row
+begin
+    insert into rowlock_history (at, kind, session, ends_at, owner, host, pid, program)
+    values (cast((julianday('now') - 2440587.5) * 86400000000 as integer),
+            'session_opened', new.id, null, new.owner, new.host, new.pid, new.program)
+; end;
+
+drop trigger if exists rowlock_history_ended;
+create trigger rowlock_history_ended after update on rowlock_session for each row
+when new.ended <> old.ended
+begin
+    insert into rowlock_history (at, kind, session, ends_at, owner, host, pid, program)
+    values (cast((julianday('now') - 2440587.5) * 86400000000 as integer),
+            case when new.ended = 0 then 'altered' else
+            case when old.expires_at <= cast((julianday('now') - 2440587.5) * 86400000000 as integer)
+                 then 'session_expired' else 'session_ended' end end,
+            new.id, old.expires_at, new.owner, new.host, new.pid, new.program)
+; end;
+
+drop trigger if exists rowlock_history_left_session;
+create trigger rowlock_history_left_session after delete on rowlock_session for each row
+when old.ended = 0
+begin
+    insert into rowlock_history (at, kind, session, ends_at, owner, host, pid, program)
+    values (cast((julianday('now') - 2440587.5) * 86400000000 as integer),
+            case when old.expires_at <= cast((julianday('now') - 2440587.5) * 86400000000 as integer)
+                 then 'session_expired' else 'session_ended' end,
+            old.id, old.expires_at, old.owner, old.host, old.pid, old.program)
+; end;

@@ -1,0 +1,87 @@
+#include "cli/commands.hpp"
+#include "cli/json.hpp"
+#include <rowlock/history.hpp>
+
+#include <fmt/chrono.h>
+#include <fmt/format.h>
+
+namespace rowlock::cli {
+namespace {
+
+using micros_time = std::chrono::sys_time<std::chrono::microseconds>;
+
+std::string utc(micros_time at) {
+    const auto seconds = std::chrono::floor<std::chrono::seconds>(at);
+    return fmt::format("{:%Y-%m-%dT%H:%M:%S}.{:06}Z",
+                       fmt::gmtime(std::chrono::system_clock::to_time_t(seconds)),
+                       (at - seconds).count());
+}
+
+json to_json(const history_record& one) {
+    json object{{"id", one.id}, {"at", utc(one.at)}, {"kind", to_string(one.kind)}};
+    const auto add_number = [&](const char* key, std::int64_t number) {
+        if (number != 0) object[key] = number;
+    };
+    const auto add_text = [&](const char* key, const std::string& text) {
+        if (!text.empty()) object[key] = text;
+    };
+    add_text("name", one.name);
+    add_number("token", one.token.value());
+    add_number("session", one.session);
+    add_number("grant_id", one.grant_id);
+    add_number("ticket", one.ticket);
+    add_number("previous_session", one.previous_session);
+    if (one.ends_at) object["ends_at"] = utc(*one.ends_at);
+    add_text("owner", one.owner);
+    add_text("host", one.host);
+    add_number("pid", one.pid);
+    add_text("program", one.program);
+    add_text("note", one.note);
+    add_text("db_user", one.db_user);
+    return object;
+}
+
+std::string or_dash(std::int64_t number) {
+    return number == 0 ? "-" : std::to_string(number);
+}
+
+std::vector<std::string> to_cells(const history_record& one) {
+    const bool known = !one.host.empty();
+    return {utc(one.at),
+            to_string(one.kind),
+            one.name.empty() ? "-" : one.name,
+            or_dash(one.token.value()),
+            or_dash(one.session),
+            known ? one.host : "-",
+            known ? std::to_string(one.pid) : "-",
+            known ? one.program : "-",
+            one.note};
+}
+
+}  // namespace
+
+int history(const history_options& options) {
+    const database in = find_database(options.database);
+    const auto records = read_history(in.source, {.name = options.name,
+                                                  .since = options.since,
+                                                  .limit = options.limit,
+                                                  .schema = in.tables.schema,
+                                                  .prefix = in.tables.prefix});
+    if (options.json) {
+        json array = json::array();
+        for (const auto& one : records) array.push_back(to_json(one));
+        print_json(array);
+        return success;
+    }
+    if (records.empty()) {
+        print("nothing is recorded\n");
+        return success;
+    }
+    std::vector<std::vector<std::string>> cells;
+    for (const auto& one : records) cells.push_back(to_cells(one));
+    print(table({"TIME", "WHAT", "NAME", "TOKEN", "SESSION", "HOST", "PID", "PROGRAM", "NOTE"},
+                cells));
+    return success;
+}
+
+}  // namespace rowlock::cli

@@ -1,0 +1,4 @@
+-- As session_setup.sql, where the server does not let us ask which one it is (server_timeline.sql does
+-- then, perhaps).
+-- $1 lock timeout in ms  $2 statement timeout in ms
+select {settings}

@@ -1,0 +1,94 @@
+// What happened to a lock, as the tool shows it.
+
+#include "cli/tool.hpp"
+
+#include <doctest/doctest.h>
+#include <nlohmann/json.hpp>
+
+#include <string>
+
+namespace {
+
+using nlohmann::json;
+
+tool::answer good(const tool::tables& in, const tool::arguments& command) {
+    auto got = in.run(command);
+    CAPTURE(got.err);
+    REQUIRE(got.code == 0);
+    return got;
+}
+
+}  // namespace
+
+TEST_CASE("a history is switched on, shown and removed") {
+    for (const auto& in : tool::all_tables()) {
+        CAPTURE(in->name());
+        const auto none = in->run({"history"});
+        CHECK(none.code != 0);
+        CHECK(none.err.find("rowlock migrate --history on") != std::string::npos);
+        CHECK(good(*in, {"migrate", "--history", "on"}).out == "history on\n");
+        CHECK(good(*in, {"migrate", "--status"}).out.find("history on") != std::string::npos);
+        CHECK(good(*in, {"history"}).out == "nothing is recorded\n");
+        good(*in, {"run", "--note", "a \x1b[2J note", "job", "--", "true"});
+        good(*in, {"acquire", "--for", "1h", "other"});
+        good(*in, {"break", "--yes", "other"});
+
+        const auto text = good(*in, {"history", "job"}).out;
+        CHECK(text.find("granted") != std::string::npos);
+        CHECK(text.find("released") != std::string::npos);
+        CHECK(text.find("other") == std::string::npos);
+        CHECK(text.find('\x1b') == std::string::npos);  // nothing steers the terminal
+        CHECK(text.find("a \\x1b[2J note") != std::string::npos);
+
+        const auto raw = good(*in, {"history", "--json", "--since", "1h"}).out;
+        CHECK(raw.find('\x1b') == std::string::npos);
+        const auto all = json::parse(raw);
+        REQUIRE(all.size() == 7);
+        CHECK(all[0]["kind"] == "session_opened");
+        CHECK(all[1]["kind"] == "granted");
+        CHECK(all[1]["name"] == "job");
+        CHECK(all[1]["token"] == 1);
+        CHECK(all[1]["program"].get<std::string>().starts_with("rowlock run"));
+        CHECK(all[6]["kind"] == "forced");
+        CHECK(json::parse(good(*in, {"history", "--json", "--limit", "2"}).out).size() == 2);
+
+        const auto reaped =
+            json::parse(good(*in, {"reap", "--json", "--history-retention", "1ms"}).out);
+        CHECK(reaped["history_deleted"] == 7);
+        CHECK(good(*in, {"migrate", "--history", "off"}).out == "history stopped\n");
+        const auto refused = in->run({"migrate", "--history", "drop"});
+        CHECK(refused.code == 64);
+        CHECK(good(*in, {"migrate", "--history", "drop", "--yes"}).out == "history absent\n");
+    }
+}
+
+TEST_CASE("the doctor tells of a history that is on or stopped") {
+    for (const auto& in : tool::all_tables()) {
+        CAPTURE(in->name());
+        const auto said = [&]() -> std::string {
+            const auto told = json::parse(in->run({"doctor", "--json"}).out);
+            for (const auto& each : told["checks"]) {
+                if (each["check"] == "history") return each["verdict"];
+            }
+            return "nothing";
+        };
+        CHECK(said() == "nothing");
+        good(*in, {"migrate", "--history", "on"});
+        CHECK(said() == "ok");
+        good(*in, {"migrate", "--history", "off"});
+        CHECK(said() == "warn");
+    }
+}
+
+TEST_CASE("the history's SQL is printed for a DBA") {
+    for (const std::string dialect : {"postgresql", "mysql", "sqlite"}) {
+        const auto printed = tool::rowlock(
+            {"migrate", "--print", "--history", "on", "--dialect", dialect, "--prefix", "shop_"});
+        CHECK(printed.code == 0);
+        CHECK(printed.out.find("create table if not exists shop_history") != std::string::npos);
+        CHECK(printed.out.find("rowlock_history ") == std::string::npos);
+    }
+    CHECK(tool::rowlock({"migrate", "--print", "--history", "off", "--dialect", "sqlite"}).code ==
+          64);
+    CHECK(tool::rowlock({"migrate", "--history", "perhaps"}).code == 64);
+}

@@ -1,0 +1,168 @@
+// F18: nobody is woken. Listening connections are killed, or there are none; on MySQL and MariaDB
+// nobody sleeps in the server. Each grant is found by looking, in time.
+
+#include "fault/frame.hpp"
+#include "stress/crew.hpp"
+#include "stress/recorded.hpp"
+#include "support/interception.hpp"
+#include "support/pgbouncer.hpp"
+#include "support/queues.hpp"
+#include <rowlock/client.hpp>
+#include <rowlock/open.hpp>
+
+#include <algorithm>
+#include <atomic>
+#include <future>
+#include <random>
+#include <thread>
+
+namespace {
+
+using namespace std::chrono_literals;
+using fault::trial;
+using std::chrono::milliseconds;
+using support::backend;
+using steady = std::chrono::steady_clock;
+
+constexpr milliseconds poll = 500ms;
+constexpr milliseconds tolerance = 250ms;
+constexpr int processes = 4;
+constexpr int names = 4;
+
+/// Kills whoever listens, or sleeps in the server, until destroyed.
+class killer {
+public:
+    killer(support::lock_database& database, unsigned seed)
+        : thread_{[this, &database, seed](const std::stop_token& over) {
+              std::mt19937 random{seed};
+              while (!over.stop_requested()) {
+                  if (stress::kill_a_listener(database, static_cast<unsigned>(random()))) ++killed;
+                  std::this_thread::sleep_for(milliseconds{random() % 300});
+              }
+          }} {}
+    std::atomic<int> killed{0};
+
+private:
+    std::jthread thread_;
+};
+
+void judge(trial& in, const stress::history& past) {
+    in.made(static_cast<int>(past.holds.size()));
+    const auto passed = hand_offs(past);
+    in.note(summary(passed));
+    in.took(std::chrono::microseconds{percentile(passed, 1.0)}, "the slowest hand-off");
+    in.violations(late_grants(
+        past, {},
+        {.usual = std::chrono::microseconds{poll + tolerance}.count(), .after_fault = 0}));
+    in.violations(overlaps(past));
+    in.violations(overlapping_beliefs(past));
+    in.violations(token_regressions(past));
+    in.violations(unfair_calls(past));
+    in.violations(unexpected_results(past, {"granted", "ok"}));
+}
+
+/// Half of the processes hear nothing by their own choice, those of the other half lose what they
+/// hear with.
+void pass_on_unheard(trial& in, support::lock_database& database) {
+    const stress::recording recording{database};
+    stress::crew crew{database};
+    const bool sqlite = database.which() == backend::sqlite;
+    for (int i = 0; i < processes; ++i) {
+        stress::role part;
+        part.names = names;
+        part.threads = names;
+        part.count = std::max(1, in.rounds() / processes / names);
+        part.poll_ms = static_cast<int>(poll.count());
+        part.polling = sqlite || i % 2 == 0;
+        part.by_database = !part.polling;
+        part.seed = in.seed();
+        crew.add(part);
+    }
+    {
+        crew.begin();
+        std::optional<killer> pest;
+        if (!sqlite) pest.emplace(database, in.seed());
+        for (const auto& each : crew.members()) {
+            in.must(each->done(in.size() == fault::scale::full ? 60min : 120s),
+                    "a wake-up was lost: a process does not come to an end");
+        }
+        if (pest) in.note(std::to_string(pest->killed.load()) + " listening connections killed");
+        in.must(sqlite || pest->killed > 0, "no listening connection was killed");
+    }
+    crew.stop();
+    const auto left = stress::left_in(database);
+    in.must(left.tickets == 0 && left.holds == 0, "holds or tickets are left");
+    judge(in, crew.past());
+    const auto truth = recording.read();
+    in.violations(overlapping_holds(truth));
+    in.violations(falling_tokens(truth));
+    in.violations(unfair_grants(truth, recording.order()));
+}
+
+/// Who neither hears nor looks waits in vain.
+void neither_hear_nor_look(trial& in, support::lock_database& database) {
+    support::interception network;
+    network.before([](std::string_view what) {
+        const bool looks = what == "places" || what == "places_at" || what.starts_with("served");
+        if (looks) support::interception::refuse_to_send();
+    });
+    rowlock::client holder{database.source(), database.options()};
+    rowlock::client waiter{
+        network.wrap(database.source()),
+        database.options({.poll_interval = poll, .wake_ups = rowlock::wake_ups::polling})};
+    auto held = holder.acquire("job");
+    auto turn = std::async(std::launch::async,
+                           [&] { return waiter.try_acquire_for("job", 3 * (poll + tolerance)); });
+    static_cast<void>(support::places(database, 1));
+    const auto at = steady::now();
+    held.release();
+    const auto got = turn.get();
+    in.took(steady::now() - at, "until the grant was known");
+    if (!got) in.violation("the grant was never known");
+}
+
+const fault::on_databases f18{{.id = "F18",
+                               .what = "wake-ups are lost, or there are none",
+                               .databases = fault::all_databases,
+                               .quick_rounds = 800,
+                               .full_rounds = 100'000,
+                               .bound = poll + tolerance,
+                               .run = pass_on_unheard,
+                               .control = neither_hear_nor_look}};
+
+// --- behind a pooler ---------------------------------------------------------------------------
+
+/// Where LISTEN succeeds and nothing ever arrives.
+void wait_behind_a_pooler(trial& in) {
+    support::lock_database database{backend::postgresql};
+    if (!database.there()) return in.skip("no PostgreSQL");
+    const auto pooler = support::pgbouncer::start(support::pgbouncer::pool_mode::transaction);
+    if (!pooler) return in.skip("no PgBouncer");
+    const auto source = rowlock::open(pooler->url());
+    rowlock::client first{source, database.options({.poll_interval = poll})};
+    rowlock::client second{
+        source, database.options({.poll_interval = poll, .wake_ups = rowlock::wake_ups::polling})};
+    rowlock::client* holder = &first;
+    rowlock::client* waiter = &second;
+    auto held = holder->acquire("job");
+    for (int i = 0; i < in.rounds(); ++i) {
+        auto turn =
+            std::async(std::launch::async, [&] { return support::acquire_soon(*waiter, "job"); });
+        in.must(support::places(database, 1), "no ticket stands");
+        const auto at = steady::now();
+        held.release();
+        held = turn.get();
+        in.took(steady::now() - at, "until the next held it");
+        std::swap(holder, waiter);
+        in.made();
+    }
+}
+
+const fault::registered f18_pooler{{.id = "F18/pgbouncer",
+                                    .what = "waiters behind a transaction pooler",
+                                    .quick_rounds = 12,
+                                    .full_rounds = 2'000,
+                                    .bound = poll + tolerance,
+                                    .run = wait_behind_a_pooler}};
+
+}  // namespace

@@ -1,0 +1,338 @@
+// F20 and F22: no connection to be had, a server that takes no writes, a disk that is full.
+
+#include "fault/frame.hpp"
+#include "stress/history.hpp"
+#include "support/failure.hpp"
+#include "support/interception.hpp"
+#include "support/own_server.hpp"
+#include "support/queues.hpp"
+#include <rowlock/client.hpp>
+#include <rowlock/migrations.hpp>
+#include <rowlock/open.hpp>
+
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <atomic>
+#include <csignal>
+#include <functional>
+#include <thread>
+#include <vector>
+
+namespace {
+
+using namespace std::chrono_literals;
+using fault::trial;
+using rowlock::errc;
+using rowlock::sql::dialect;
+using std::chrono::milliseconds;
+using support::backend;
+using support::eventually;
+using support::kind_of;
+using support::soon;
+using steady = std::chrono::steady_clock;
+
+constexpr milliseconds ttl = 1500ms;
+constexpr milliseconds heartbeat = ttl / 3;
+constexpr milliseconds margin = ttl / 6;
+constexpr milliseconds tolerance = 100ms;
+
+// --- F20 ---------------------------------------------------------------------------------------
+
+/// A pool of the application's, of so many connections, which says no at once when it is empty.
+class small_pool {
+public:
+    explicit small_pool(int places) : left_{places} {}
+
+    rowlock::sql::connection_source over(const rowlock::sql::connection_source& inner) {
+        return {inner.speaks(),
+                [this, inner](rowlock::sql::deadline until) {
+                    if (--left_ < 0) {
+                        ++left_;
+                        throw rowlock::error{errc::out_of_resources, "the pool is empty"};
+                    }
+                    return inner.connect(until);
+                },
+                inner.description()};
+    }
+    /// Takes what is there.
+    void drain() { left_ = 0; }
+    void refill(int places) { left_ = places; }
+
+private:
+    std::atomic<int> left_;
+};
+
+/// All that the client may have hangs in statements, and the pool has nothing else; for 2L.
+void use_up_connections(trial& in, support::lock_database& database) {
+    for (int round = 0; round < in.rounds(); ++round) {
+        small_pool pool{8};
+        support::interception network;
+        std::atomic<bool> hang{false};
+        network.before([&](std::string_view what) {
+            if (what != "inspect") return;
+            eventually([&] { return !hang; }, 10s);
+        });
+        rowlock::client locks{network.wrap(pool.over(database.source())),
+                              database.options({.ttl = ttl, .max_connections = 2})};
+        auto held = locks.acquire("job");
+        const auto token = held.token();
+        in.must(eventually([&] { return locks.stats().heartbeats > 0; }), "no heartbeat");
+        hang = true;
+        pool.drain();
+        {
+            std::vector<std::jthread> busy;
+            for (int i = 0; i < 6; ++i) {
+                busy.emplace_back([&] {
+                    // Beyond the budget of connections: told in time.
+                    static_cast<void>(kind_of([&] { static_cast<void>(locks.inspect("x")); }));
+                });
+            }
+            const auto beats = locks.stats().heartbeats;
+            const auto from = steady::now();
+            auto last = from;
+            auto seen = beats;
+            while (steady::now() < from + 2 * ttl) {
+                in.must(held.held(), "the lease was lost");
+                const auto now = locks.stats().heartbeats;
+                if (now > seen) in.took(steady::now() - last, "between two heartbeats");
+                if (now > seen) last = steady::now();
+                seen = now;
+                std::this_thread::sleep_for(10ms);
+            }
+            in.must(seen - beats >= static_cast<std::uint64_t>(2 * ttl / heartbeat) - 2,
+                    std::to_string(seen - beats) + " heartbeats in 2L");
+            // Who takes a connection for each renewal, from the same pool, gets none.
+            if (kind_of([&] { static_cast<void>(pool.over(database.source()).connect(soon())); }) ==
+                errc::out_of_resources) {
+                in.unprotected("a renewal by a connection of the pool");
+            }
+            hang = false;
+        }
+        pool.refill(8);
+        in.must(locks.stats().lost == 0 && locks.stats().sessions == 1, "something was lost");
+        in.must(held.held() && held.token() == token, "the lease is not what it was");
+        held.release();
+        in.must(locks.try_acquire("job").has_value(), "no recovery");
+        in.made();
+    }
+}
+
+const fault::on_databases f20{{.id = "F20",
+                               .what = "no connection is left for 2L",
+                               .databases = fault::all_databases,
+                               .quick_rounds = 1,
+                               .full_rounds = 50,
+                               .bound = heartbeat + 2 * tolerance,
+                               .run = use_up_connections,
+                               .control_inside = true}};
+
+// --- F22 ---------------------------------------------------------------------------------------
+
+/// Something that takes the server's ability to write, and gives it back.
+struct trouble {
+    std::function<void()> begin;
+    std::function<void()> end;
+    std::vector<errc> told;  ///< what a call may say meanwhile
+};
+
+bool among(errc kind, const std::vector<errc>& all) {
+    return std::ranges::find(all, kind) != all.end();
+}
+
+/// A holder, a waiter, and calls that fail, for 2L; then all goes on in the same clients.
+void live_through(trial& in, const rowlock::sql::connection_source& source,
+                  const rowlock::client_options& options, const trouble& fault) {
+    const milliseconds grace = 2 * options.statement_deadline;
+    rowlock::client locks{source, options};
+    rowlock::client other{source, options};
+    auto held = locks.acquire("job");
+    const auto lost = held.lost();
+    std::atomic<stress::micros> lost_at{0};
+    const std::stop_callback note{lost, [&] { lost_at = stress::boot_time(); }};
+    in.must(eventually([&] { return locks.stats().heartbeats > 0; }), "no heartbeat");
+    const auto at = stress::boot_time();
+    const auto until = steady::now() + 2 * ttl;
+    fault.begin();
+    while (steady::now() < until) {
+        const auto kind = kind_of([&] { static_cast<void>(other.try_acquire("other")); });
+        if (kind != errc{} && !among(kind, fault.told)) {
+            in.violation("told as " + make_error_code(kind).message());
+        }
+        std::this_thread::sleep_for(50ms);
+    }
+    in.must(lost_at != 0 && !held.held(), "the holder was not told");
+    // The last heartbeat may have been sent right at the beginning.
+    if (lost_at != 0) {
+        in.took(std::chrono::microseconds{lost_at - at}, "until the holder was told");
+    }
+    in.must(kind_of([&] { held.release(); }) == errc::lock_lost, "a release of what was lost");
+    fault.end();
+    const auto from = steady::now();
+    for (rowlock::client* each : {&locks, &other}) {
+        std::optional<rowlock::lease> again;
+        const bool back = eventually(
+            [&] {
+                try {
+                    again = each->try_acquire_for("job", 100ms);
+                } catch (const rowlock::error&) {
+                }
+                return again.has_value();
+            },
+            20s);
+        in.must(back, "no recovery without a restart");
+        if (again) in.must(again->token() > held.token(), "a token was given again");
+    }
+    in.took(steady::now() - from, "until both could lock again", ttl + grace);
+    in.made();
+}
+
+/// Of another user on the same server.
+std::string url_of(const std::string& url, const std::string& user) {
+    const auto begin = url.find("://") + 3;
+    return url.substr(0, begin) + user + ":secret" + url.substr(url.find('@'));
+}
+
+/// A server with a user who may read and write rows, and no more.
+class small_user {
+public:
+    explicit small_user(support::server which) : server_{support::own_server::start(which)} {
+        if (!server_) return;
+        const auto root = rowlock::open(server_->url());
+        admin_ = root.connect(soon());
+        rowlock::migrate(root);
+        if (postgresql()) {
+            run("create role app login password 'secret'");
+            run("grant select, insert, update, delete on all tables in schema public to app");
+            run("grant usage on all sequences in schema public to app");
+        } else {
+            run("create user app identified by 'secret'");
+            run("grant select, insert, update, delete on *.* to app");
+        }
+        source_ = rowlock::open(url_of(server_->url(), "app"));
+    }
+    [[nodiscard]] bool there() const { return source_.has_value(); }
+    [[nodiscard]] const rowlock::sql::connection_source& source() const { return *source_; }
+
+    /// PostgreSQL's default_transaction_read_only is a wish of the session's, and ours is to write.
+    trouble read_only() {
+        trouble made;
+        if (postgresql()) {
+            made.told = {errc::access_denied};
+            made.begin = [this] {
+                run("revoke insert, update, delete on all tables in schema public from app");
+            };
+            made.end = [this] {
+                run("grant insert, update, delete on all tables in schema public to app");
+            };
+        } else {
+            made.told = {errc::read_only};
+            made.begin = [this] { run("set global read_only = 1"); };
+            made.end = [this] { run("set global read_only = 0"); };
+        }
+        return made;
+    }
+
+    /// Those that there are are ended, and no others are let in.
+    trouble no_connections() {
+        trouble made;
+        made.told = {errc::out_of_resources, errc::database_unreachable, errc::outcome_unknown,
+                     errc::timed_out};
+        if (postgresql()) {
+            made.begin = [this] {
+                run("alter role app connection limit 0");
+                run("select pg_terminate_backend(pid) from pg_stat_activity where usename = 'app'");
+            };
+            made.end = [this] { run("alter role app connection limit -1"); };
+        } else {
+            made.begin = [this] {
+                run("alter user app with max_user_connections 1");
+                run("kill user app");
+                eventually([this] { return took_the_last(); });
+            };
+            made.end = [this] {
+                last_.reset();
+                run("alter user app with max_user_connections 0");
+            };
+        }
+        return made;
+    }
+
+private:
+    [[nodiscard]] bool postgresql() const { return admin_->speaks() == dialect::postgresql; }
+    void run(const std::string& text) { admin_->query(text, soon()); }
+    bool took_the_last() {
+        try {
+            last_ = source_->connect(soon());
+            return true;
+        } catch (const rowlock::error&) {
+            return false;
+        }
+    }
+
+    std::unique_ptr<support::own_server> server_;
+    std::unique_ptr<rowlock::sql::connection> admin_;
+    std::unique_ptr<rowlock::sql::connection> last_;
+    std::optional<rowlock::sql::connection_source> source_;
+};
+
+void take_it_all_away(trial& in, support::server which, milliseconds time_to_live) {
+    small_user user{which};
+    if (!user.there()) return in.skip("no server");
+    const rowlock::client_options options{.ttl = time_to_live, .statement_deadline = 500ms};
+    for (int i = 0; i < in.rounds(); ++i) {
+        live_through(in, user.source(), options,
+                     i % 2 == 0 ? user.read_only() : user.no_connections());
+    }
+}
+
+/// Files of this process may not grow: what a quota does, and nearly what a full disk does.
+void fill_the_disk(trial& in, milliseconds time_to_live) {
+    std::signal(SIGXFSZ, SIG_IGN);
+    for (int i = 0; i < in.rounds(); ++i) {
+        support::lock_database database{backend::sqlite};
+        rlimit before{};
+        ::getrlimit(RLIMIT_FSIZE, &before);
+        trouble full;
+        full.told = {errc::out_of_resources, errc::outcome_unknown, errc::database_error,
+                     errc::timed_out, errc::database_unreachable};
+        full.begin = [&] {
+            const rlimit nothing{0, before.rlim_max};
+            ::setrlimit(RLIMIT_FSIZE, &nothing);
+        };
+        full.end = [&] { ::setrlimit(RLIMIT_FSIZE, &before); };
+        live_through(in, database.source(),
+                     database.options({.ttl = time_to_live, .statement_deadline = 500ms}), full);
+    }
+}
+
+constexpr milliseconds told_within = ttl - margin + tolerance;
+constexpr milliseconds too_long = 4 * ttl;  ///< for who asks for it
+
+const std::string what = "no writes, no connections or no room for 2L";
+
+const fault::registered f22_postgresql{
+    {.id = "F22/postgresql",
+     .what = what,
+     .quick_rounds = 2,
+     .full_rounds = 20,
+     .bound = told_within,
+     .run = [](trial& in) { take_it_all_away(in, support::server::postgresql, ttl); },
+     .control = [](trial& in) { take_it_all_away(in, support::server::postgresql, too_long); }}};
+const fault::registered f22_mariadb{
+    {.id = "F22/mariadb",
+     .what = what,
+     .quick_rounds = 2,
+     .full_rounds = 20,
+     .bound = told_within,
+     .run = [](trial& in) { take_it_all_away(in, support::server::mariadb, ttl); },
+     .control = [](trial& in) { take_it_all_away(in, support::server::mariadb, too_long); }}};
+const fault::registered f22_sqlite{{.id = "F22/sqlite",
+                                    .what = what,
+                                    .quick_rounds = 1,
+                                    .full_rounds = 10,
+                                    .bound = told_within,
+                                    .run = [](trial& in) { fill_the_disk(in, ttl); },
+                                    .control = [](trial& in) { fill_the_disk(in, too_long); }}};
+
+}  // namespace

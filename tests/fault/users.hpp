@@ -1,0 +1,64 @@
+#pragma once
+
+#include "stress/history.hpp"
+#include <rowlock/client.hpp>
+
+#include <atomic>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <stop_token>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace fault {
+
+/// Clients of this process whose threads acquire and release until they are stopped, whatever
+/// happens to the servers, and remember what they held. All times are of CLOCK_BOOTTIME, also those
+/// of the database in a history: its clock is what some faults are about.
+class users {
+public:
+    struct settings {
+        std::vector<rowlock::sql::connection_source> sources;  ///< a client for each
+        rowlock::client_options options = {};
+        int threads = 2;  ///< of each client
+        int names = 2;
+        std::chrono::milliseconds hold{3};
+    };
+    explicit users(settings how);
+    users(const users&) = delete;
+    users& operator=(const users&) = delete;
+    ~users();
+
+    /// Grants so far.
+    [[nodiscard]] int grants() const noexcept { return grants_; }
+    /// Until so many more have been granted; false after `limit`.
+    [[nodiscard]] bool go_on(int more, std::chrono::milliseconds limit) const;
+    /// When the first grant that was asked for after `from` was told; 0: none yet.
+    [[nodiscard]] stress::micros first_since(stress::micros from) const;
+    /// What calls threw, by words, and how often.
+    [[nodiscard]] std::map<std::string, int> failures() const;
+    [[nodiscard]] int losses(rowlock::loss_reason why) const;
+    /// The threads end; the clients stay.
+    void stop();
+    [[nodiscard]] stress::history past() const;
+    [[nodiscard]] rowlock::client& client(std::size_t i) { return *clients_.at(i); }
+
+private:
+    void use(std::size_t client, int thread);
+    void hold(rowlock::client& locks, stress::hold one, const std::stop_token& over);
+    void failed(const rowlock::error& failure);
+
+    const settings how_;
+    std::atomic<int> grants_{0};
+    mutable std::mutex mutex_;
+    stress::history past_;
+    std::map<std::string, int> failures_;
+    std::map<rowlock::loss_reason, int> losses_;
+    std::vector<std::unique_ptr<rowlock::client>> clients_;
+    std::stop_source over_;
+    std::vector<std::jthread> threads_;
+};
+
+}  // namespace fault

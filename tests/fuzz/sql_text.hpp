@@ -1,0 +1,134 @@
+#pragma once
+
+#include "fuzz/target.hpp"
+#include <rowlock/sql/connection.hpp>
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+/// SQL that is put together piece by piece, so that it is known what each piece is.
+namespace fuzz {
+
+using rowlock::sql::dialect;
+
+struct piece {
+    enum class kind : std::uint8_t {
+        code,         ///< words, numbers, operators
+        placeholder,  ///< $n
+        semicolon,
+        literal,  ///< '…', E'…', $$…$$; "…" on MySQL
+        name,     ///< a quoted identifier
+        comment,
+    };
+    kind is;
+    std::string text;
+    std::size_t number = 0;  ///< of a placeholder
+};
+
+inline dialect any_dialect(input& from) {
+    constexpr dialect all[] = {dialect::postgresql, dialect::mysql, dialect::sqlite};
+    return all[from.below(3)];
+}
+
+/// Some characters that would mean something outside of quotes and comments.
+inline std::string awkward_text(input& from) {
+    static constexpr std::string_view parts[] = {
+        "$1",  "$2",   "?", ":p1", "'",        "\"", "`", "[",       "]",          "--",
+        "-- ", "#",    "/", "*",   "$$",       "$a", "$", ";",       "\n",         "\\",
+        "\\'", "\\\\", "a", "E'x", "\xc3\xa9", " ",  "!", "commit;", "autocommit", "rowlock_lease",
+        ";\n"};
+    std::string text;
+    for (std::size_t count = from.below(8); count > 0; --count) {
+        text += parts[from.below(std::size(parts))];
+    }
+    return text;
+}
+
+inline std::string in_quotes(const std::string& content, char quote, bool backslashes) {
+    std::string text{quote};
+    for (const char c : content) {
+        if (c == quote || (c == '\\' && backslashes)) text += c;
+        text += c;
+    }
+    return text += quote;
+}
+
+/// `content` without what would end it too soon.
+inline std::string without(std::string content, std::string_view unwanted) {
+    for (std::size_t at = content.find(unwanted); at != std::string::npos;
+         at = content.find(unwanted)) {
+        content.erase(at, unwanted.size());
+    }
+    return content;
+}
+
+inline piece any_comment(input& from, dialect which) {
+    std::string content = awkward_text(from);
+    if (from.byte() % 2 == 0) {
+        const bool hash = which == dialect::mysql && from.byte() % 2 == 0;
+        return {piece::kind::comment, (hash ? "#" : "-- ") + without(content, "\n") + "\n"};
+    }
+    // Blanks in front: no hint and no code of MySQL's. A / or * next to the marks would make
+    // others.
+    content = without(without(content, "/"), "*");
+    if (which == dialect::postgresql && from.byte() % 2 == 0) {
+        content += "/* " + content + " */";
+    }
+    return {piece::kind::comment, "/* " + content + " */"};
+}
+
+inline piece any_quoted(input& from, dialect which) {
+    const std::string content = awkward_text(from);
+    const bool mysql = which == dialect::mysql;
+    switch (from.below(4)) {
+        case 0:
+            return {mysql ? piece::kind::literal : piece::kind::name,
+                    in_quotes(content, '"', mysql)};
+        case 1:
+            if (which == dialect::postgresql) {
+                return {piece::kind::literal, "E" + in_quotes(content, '\'', true)};
+            }
+            return {piece::kind::name, in_quotes(content, '`', false)};
+        case 2:
+            if (which == dialect::postgresql) {
+                const std::string mark = from.byte() % 2 == 0 ? "$$" : "$a_1$";
+                const std::string inner = without(content, "$");
+                return {piece::kind::literal, mark + inner + mark};
+            }
+            if (which == dialect::sqlite) {
+                return {piece::kind::name, "[" + without(content, "]") + "]"};
+            }
+            [[fallthrough]];
+        default:
+            return {piece::kind::literal, in_quotes(content, '\'', mysql)};
+    }
+}
+
+inline piece any_piece(input& from, dialect which) {
+    static constexpr std::string_view code[] = {
+        "select", "a", "1",  "1.5", "+",  "-",  "(", ")", ",",   "a$1",       "_e$2x",
+        "x.y",    "=", "<>", "\n",  "\t", "a1", "e", "E", "for", "\xc3\xa9$1"};
+    switch (from.below(6)) {
+        case 0:
+            return any_comment(from, which);
+        case 1:
+        case 2:
+            return any_quoted(from, which);
+        case 3: {
+            const std::size_t number = 1 + from.below(12);
+            return {piece::kind::placeholder, "$" + std::to_string(number), number};
+        }
+        default:
+            return {piece::kind::code, std::string{code[from.below(std::size(code))]}};
+    }
+}
+
+/// Without semicolons.
+inline std::vector<piece> any_pieces(input& from, dialect which) {
+    std::vector<piece> all;
+    while (!from.empty() && all.size() < 64) all.push_back(any_piece(from, which));
+    return all;
+}
+
+}  // namespace fuzz

@@ -1,0 +1,331 @@
+// Memory and system calls run out at every single place, one after the other: the process lives on,
+// errors have their kinds, and whatever was half done is not held by anybody a moment later.
+
+#include "support/failing_calls.hpp"
+
+#include "support/lock_database.hpp"
+#include "support/waits.hpp"
+#include <rowlock/client.hpp>
+#include <rowlock/error.hpp>
+#include <rowlock/mutex.hpp>
+#include <rowlock/transaction.hpp>
+
+#include <doctest/doctest.h>
+
+#include <atomic>
+#include <chrono>
+#include <functional>
+#include <mutex>
+#include <new>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+using namespace rowlock;
+using namespace std::chrono_literals;
+using support::eventually;
+using support::failing_allocation;
+using support::failing_background;
+using support::failing_system_call;
+using support::system_call;
+
+namespace {
+
+// Heartbeats come soon, since they mend; a session does not expire because the machine is busy.
+client_options patient(const support::lock_database& database) {
+    return database.options({.ttl = 20s, .heartbeat = 100ms});
+}
+
+/// What an action may say when memory runs out.
+void no_memory_is_told(const std::function<void()>& action) {
+    try {
+        action();
+    } catch (const error&) {
+    } catch (const std::bad_alloc&) {
+    }
+}
+
+/// No row and no place is kept by anybody.
+void nothing_is_held(support::lock_database& database) {
+    const bool free = eventually(
+        [&] {
+            return database.number("select count(*) from rowlock_lease where session is not null") +
+                       database.number("select count(*) from rowlock_waiter") ==
+                   0;
+        },
+        10s);
+    if (free) return;
+    for (const std::string table : {"rowlock_lease where session is not null", "rowlock_waiter"}) {
+        const auto rows = database.run("select name from " + table + " order by name");
+        std::string names;
+        for (std::size_t row = 0; row < rows.rows(); ++row) {
+            names.append(" ").append(rows.text(row, 0));
+        }
+        CAPTURE(table);
+        CHECK_MESSAGE(rows.rows() == 0, "still there:", names);
+    }
+}
+
+/// Runs `action` with the 1st, 2nd, 3rd … allocation failing, until all succeed. Each time with a
+/// name of its own: what is left behind tells where.
+/// @param step for what takes long
+int with_each_allocation_failing(const std::string& what,
+                                 const std::function<void(const std::string&)>& action,
+                                 const std::function<void(const std::string&)>& prepare = {},
+                                 const std::function<void()>& finish = {}, int step = 1) {
+    constexpr int too_many = 3'000;
+    for (int nth = 1; nth < too_many; nth += step) {
+        const std::string name = what + "/" + std::to_string(nth);
+        if (prepare) prepare(name);
+        bool happened = false;
+        no_memory_is_told([&] {
+            const failing_allocation failing{nth};
+            struct note {
+                const failing_allocation& of;
+                bool& happened;
+                ~note() { happened = of.happened(); }
+            } const noted{failing, happened};
+            action(name);
+        });
+        if (finish) finish();
+        if (!happened) return nth;
+    }
+    FAIL("it never succeeds");
+    return 0;
+}
+
+/// At once, or after one more refusal: a connection was opened when there was too little for it.
+void recovers(client& locks, const std::string& name) {
+    try {
+        CHECK(locks.try_acquire_for(name, 10s).has_value());
+    } catch (const error& told) {
+        CHECK(told.kind() == errc::read_only);
+        CHECK(locks.try_acquire_for(name, 10s).has_value());
+    }
+}
+
+}  // namespace
+
+TEST_CASE("memory that runs out anywhere in a call leaves nothing held") {
+    ROWLOCK_FOR_EACH_BACKEND(database, support::backend::sqlite, support::backend::postgresql) {
+        client locks{database.source(), patient(database)};
+        REQUIRE(locks.try_acquire("warm").has_value());
+        const int acquire = with_each_allocation_failing("acquire", [&](const std::string& name) {
+            if (auto held = locks.try_acquire(name)) held->release();
+        });
+        CHECK(acquire > 5);
+        std::optional<lease> held;
+        with_each_allocation_failing(
+            "destroy", [&](const std::string&) { held.reset(); },
+            [&](const std::string& name) { held = locks.try_acquire(name); });
+        with_each_allocation_failing(
+            "release", [&](const std::string&) { held->release(); },
+            [&](const std::string& name) {
+                held.reset();
+                held = locks.try_acquire(name);
+            });
+        held.reset();
+        with_each_allocation_failing("mutex", [&](const std::string& name) {
+            rowlock::mutex first{locks, name};
+            recursive_mutex second{locks, name + "/2"};
+            const std::scoped_lock both{first, second};
+            second.lock();
+            second.unlock();
+        });
+        with_each_allocation_failing("look", [&](const std::string& name) {
+            (void)locks.inspect(name);
+            (void)locks.list();
+            (void)locks.queue(name);
+            (void)locks.force_release(name);
+            (void)locks.stats();
+        });
+        nothing_is_held(database);
+        CHECK(locks.try_acquire("after").has_value());
+    }
+}
+
+TEST_CASE("memory that runs out in a queue leaves no place and keeps nobody waiting") {
+    ROWLOCK_FOR_EACH_BACKEND(database, support::backend::sqlite, support::backend::postgresql) {
+        client locks{database.source(), patient(database)};
+        client rival{database.source(), patient(database)};
+        std::optional<lease> theirs;
+        SUBCASE("of those who wait in vain") {
+            with_each_allocation_failing(
+                "vain", [&](const std::string& name) { (void)locks.try_acquire_for(name, 1ms); },
+                [&](const std::string& name) { theirs = rival.try_acquire(name); });
+            theirs.reset();
+        }
+        SUBCASE("of those who are served") {
+            std::thread server;
+            std::atomic<bool> over{false};
+            with_each_allocation_failing(
+                "served",
+                [&](const std::string& name) {
+                    if (auto ours = locks.try_acquire_for(name, 10s)) ours->release();
+                },
+                [&](const std::string& name) {
+                    theirs = rival.try_acquire(name);
+                    over = false;
+                    server = std::thread{[&rival, &theirs, &over, name] {
+                        eventually([&] { return over || !rival.queue(name).empty(); });
+                        theirs.reset();
+                    }};
+                },
+                [&] {
+                    over = true;
+                    server.join();
+                });
+        }
+        SUBCASE("of those who serve") {
+            std::optional<lease> ours;
+            std::thread waiter;
+            std::atomic<bool> served{true};
+            with_each_allocation_failing(
+                "serve", [&](const std::string&) { ours->release(); },
+                [&](const std::string& name) {
+                    ours.reset();
+                    ours = locks.try_acquire(name);
+                    waiter = std::thread{[&rival, &served, name] {
+                        if (!rival.try_acquire_for(name, 10s)) served = false;
+                    }};
+                    eventually([&] { return !locks.queue(name).empty(); });
+                },
+                [&] { waiter.join(); });
+            CHECK(served);
+        }
+        nothing_is_held(database);
+    }
+}
+
+TEST_CASE("memory that runs out in a fenced transaction commits nothing without the lease") {
+    ROWLOCK_FOR_EACH_BACKEND(database, support::backend::sqlite, support::backend::postgresql) {
+        client locks{database.source(), patient(database)};
+        auto db = database.connect();
+        const sql::statement begin{database.speaks() == sql::dialect::sqlite ? "begin immediate"
+                                                                             : "begin"};
+        const sql::statement commit{"commit"};
+        const sql::statement rollback{"rollback"};
+        with_each_allocation_failing("fence", [&](const std::string& name) {
+            const auto held = locks.try_acquire(name);
+            if (!held) return;
+            try {
+                db->execute(begin, {}, support::soon());
+                fence(*db, *held);
+                db->execute(commit, {}, support::soon());
+            } catch (...) {
+                if (!db->alive()) {
+                    db = database.connect();  // its transaction holds the lease's row
+                } else if (db->transaction() != sql::transaction_state::none) {
+                    db->execute(rollback, {}, support::soon());
+                }
+                throw;
+            }
+        });
+        nothing_is_held(database);
+    }
+}
+
+TEST_CASE("memory that runs out for a client from its making to its end keeps no lock") {
+    ROWLOCK_FOR_EACH_BACKEND(database, support::backend::sqlite, support::backend::postgresql) {
+        const auto options = database.options({.ttl = 1s});
+        const int last = with_each_allocation_failing(
+            "client",
+            [&](const std::string& name) {
+                client locks{database.source(), options};
+                auto held = locks.try_acquire(name);
+                auto other = locks.try_acquire(name + "/2");
+                if (held) held->release();
+            },
+            {}, {}, database.which() == support::backend::sqlite ? 1 : 5);
+        CHECK(last > 50);
+        // Those that could not say good-bye expire.
+        client next{database.source(), patient(database)};
+        const auto nobody_holds = [&] {
+            for (const auto& each : next.list({}, {.limit = 10'000})) {
+                if (each.holder && each.holder->remaining > 0ms) return false;
+            }
+            return true;
+        };
+        CHECK(eventually(nobody_holds, 5s));
+        CHECK(next.try_acquire("client/" + std::to_string(last)).has_value());
+    }
+}
+
+TEST_CASE("threads of ours that have no memory neither end the process nor keep a lock") {
+    ROWLOCK_FOR_EACH_BACKEND(database, support::backend::sqlite, support::backend::postgresql) {
+        for (const int every : {1, 3, 17}) {
+            CAPTURE(every);
+            client locks{database.source(), patient(database)};
+            client rival{database.source(), patient(database)};
+            const std::string name = "background/" + std::to_string(every);
+            REQUIRE(locks.try_acquire("warm").has_value());
+            {
+                const failing_background failing{every};
+                for (int round = 0; round < 20; ++round) {
+                    no_memory_is_told([&] {
+                        const auto held = locks.try_acquire(name);
+                        (void)rival.try_acquire_for(name, 5ms);
+                        (void)locks.try_acquire(name + "/deadline", {.deadline = 20ms});
+                        (void)locks.force_release(name);
+                    });
+                }
+                std::this_thread::sleep_for(250ms);  // two heartbeats without memory
+                CHECK(failing.failures() > 0);
+            }
+            REQUIRE(rival.try_acquire_for(name, 10s).has_value());
+            REQUIRE(locks.try_acquire_for(name, 10s).has_value());
+        }
+        nothing_is_held(database);
+    }
+}
+
+TEST_CASE("a client that ends while nobody has memory ends") {
+    ROWLOCK_FOR_EACH_BACKEND(database, support::backend::sqlite, support::backend::postgresql) {
+        for (const int every : {1, 2, 7}) {
+            std::optional<client> locks;
+            locks.emplace(database.source(), database.options({.ttl = 1s}));
+            const auto held = locks->try_acquire("end");
+            const failing_background failing{every};
+            no_memory_is_told([&] {
+                const failing_allocation first{1};
+                locks.reset();
+            });
+        }
+        client next{database.source(), patient(database)};
+        CHECK(next.try_acquire_for("end", 10s).has_value());
+    }
+}
+
+TEST_CASE("a system call that fails is told as an error of its kind, and leaves nothing held") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        for (int which = 0; which < static_cast<int>(system_call::count_of_calls); ++which) {
+            const auto call = static_cast<system_call>(which);
+            const std::string called = support::to_string(call);
+            CAPTURE(called);
+            for (int nth = 1; nth <= 40; ++nth) {
+                const std::string name =
+                    std::string{support::to_string(call)} + "/" + std::to_string(nth);
+                CAPTURE(nth);
+                client locks{database.source(), patient(database)};
+                bool happened = false;
+                {
+                    const failing_system_call failing{call, nth, nth % 2 == 0 ? 3 : 0};
+                    try {
+                        client rival{database.source(), patient(database)};
+                        const auto held = locks.try_acquire(name);
+                        (void)rival.try_acquire_for(name, 5ms);
+                    } catch (const error& told) {
+                        CHECK(std::string_view{told.what()}.size() > 10);
+                    } catch (const std::exception& other) {
+                        FAIL_CHECK("no error of ours: ", other.what());
+                    }
+                    happened = failing.happened();
+                }
+                recovers(locks, name);
+                if (!happened) break;
+            }
+        }
+        nothing_is_held(database);
+    }
+}

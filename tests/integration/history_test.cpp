@@ -1,0 +1,520 @@
+// The history: what the database records of leases, places and sessions, and what that must not do.
+
+#include "schema/table_names.hpp"
+#include "strategy/queue_protocol.hpp"
+#include "support/blocked.hpp"
+#include "support/failure.hpp"
+#include "support/lock_database.hpp"
+#include <rowlock/open.hpp>
+#include <rowlock/rowlock.hpp>
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <future>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+using namespace rowlock;
+using namespace std::chrono_literals;
+using enum history_kind;
+using support::backend;
+using support::eventually;
+using support::kind_of;
+using support::soon;
+
+namespace {
+
+migration_options tables_of(const support::lock_database& database) {
+    return {.prefix = database.prefix()};
+}
+
+void record(const support::lock_database& database) {
+    record_history(database.source(), true, tables_of(database));
+}
+
+std::vector<history_record> past(const support::lock_database& database, std::string name = {}) {
+    return read_history(database.source(), {.name = std::move(name), .prefix = database.prefix()});
+}
+
+/// Of one name, in a word each.
+std::string kinds(const support::lock_database& database, const std::string& name = {}) {
+    std::string words;
+    for (const auto& one : past(database, name)) {
+        words += (words.empty() ? "" : " ") + std::string{to_string(one.kind)};
+    }
+    return words;
+}
+
+std::string seconds_ago(const support::lock_database& database, int seconds) {
+    const std::string number = std::to_string(seconds);
+    if (database.speaks() == sql::dialect::postgresql) {
+        return "clock_timestamp() - interval '" + number + " seconds'";
+    }
+    if (database.speaks() == sql::dialect::mysql) {
+        return "timestampdiff(microsecond, '1970-01-01', utc_timestamp(6)) - " + number + "000000";
+    }
+    return "cast((julianday('now') - 2440587.5) * 86400000000 as integer) - " + number + "000000";
+}
+
+/// As if the session had not been heard of for long.
+void let_expire(support::lock_database& database, std::int64_t session) {
+    database.run("update rowlock_session set expires_at = " + seconds_ago(database, 1) +
+                 " where id = " + std::to_string(session));
+}
+
+/// Sessions of no client, set up in the tables.
+struct strangers {
+    explicit strangers(support::lock_database& which)
+        : database{which}, leases{which.protocol()}, db{which.connect()} {}
+    void open(std::int64_t id) const {
+        leases.open_session(*db, {id, "owner", "host", "program", 1, 60s}, soon());
+    }
+    [[nodiscard]] std::int64_t acquire(const std::string& name, std::int64_t session,
+                                       std::int64_t grant_id) const {
+        return leases
+            .acquire(*db, {name, session, grant_id, "", "a note", std::nullopt, false}, soon())
+            .token;
+    }
+
+    support::lock_database& database;
+    strategy::lease_protocol leases;
+    strategy::queue_protocol queue{leases};
+    std::unique_ptr<sql::connection> db;
+};
+
+}  // namespace
+
+TEST_CASE("nothing is recorded until somebody asks for it") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        CHECK(history_status(database.source(), tables_of(database)) == history_recording::absent);
+        CHECK(kind_of([&] { (void)past(database); }) == errc::schema_outdated);
+        // The reaper asks nothing of a table that is not there.
+        CHECK(reap(database.source(), database.reaping(1h, 10min)).history_deleted == 0);
+        record(database);
+        CHECK(past(database).empty());
+        record(database);  // again
+        CHECK(history_status(database.source(), tables_of(database)) == history_recording::on);
+        CHECK(schema_status(database.source(), tables_of(database)).current());
+        const strangers some{database};
+        some.open(1);
+        CHECK(kinds(database) == "session_opened");
+        record_history(database.source(), false, tables_of(database));
+        CHECK(history_status(database.source(), tables_of(database)) == history_recording::stopped);
+        some.open(2);
+        CHECK(kinds(database) == "session_opened");
+        record(database);
+        some.open(3);
+        CHECK(kinds(database) == "session_opened session_opened");
+        drop_history(database.source(), tables_of(database));
+        drop_history(database.source(), tables_of(database));
+        CHECK(history_status(database.source(), tables_of(database)) == history_recording::absent);
+        some.open(4);
+    }
+}
+
+TEST_CASE("grants and releases are recorded, with whose they are") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
+        record(database);
+        std::int64_t first = 0;
+        std::int64_t session = 0;
+        {
+            client locks{database.source(),
+                         database.options({.owner = "me", .program = "the test"})};
+            auto held = locks.acquire("a", {.note = "a note"});
+            first = held.token().value();
+            session = held.session_id();
+            held.release();
+            locks.acquire("a", {.deadline = 1h}).release();  // taken back the short way
+        }
+        const auto all = past(database, "a");
+        REQUIRE(kinds(database, "a") == "granted released granted released");
+        CHECK(all[0].token.value() == first);
+        CHECK(all[0].session == session);
+        CHECK(all[0].owner == "me");
+        CHECK(all[0].program == "the test");
+        CHECK(all[0].pid > 0);
+        CHECK(all[0].note == "a note");
+        CHECK_FALSE(all[0].ends_at.has_value());
+        CHECK(all[1].grant_id == all[0].grant_id);
+        CHECK(all[1].session == session);
+        CHECK(all[2].token > all[0].token);
+        REQUIRE(all[2].ends_at.has_value());
+        CHECK(*all[2].ends_at - all[2].at > 59min);
+        CHECK(std::ranges::is_sorted(all, {}, &history_record::at));
+        const auto now = std::chrono::system_clock::now();
+        CHECK(std::chrono::abs(now - all[3].at) < 30s);
+        CHECK(all[3].age < 30s);
+        CHECK(past(database).back().kind == session_ended);
+        CHECK(past(database).back().owner == "me");
+    }
+}
+
+TEST_CASE("a queue, a hand-over, force, and what is given up are recorded") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        record(database);
+        const strangers some{database};
+        for (const std::int64_t id : {1, 2, 3}) some.open(id);
+        REQUIRE(some.acquire("a", 1, 11) > 0);
+        some.queue.enqueue(*some.db, {"a", 2, 22, "", "", std::nullopt}, soon());
+        some.queue.enqueue(*some.db, {"a", 3, 33, "", "", std::nullopt}, soon());
+        REQUIRE(some.queue.release(*some.db, "a", 1, 11, true, soon()).next.has_value());
+        const std::vector<std::int64_t> places{33};
+        some.queue.cancel(*some.db, places, soon());
+        client breaker{database.source(), database.options()};
+        REQUIRE(breaker.force_release("a"));
+
+        auto all = past(database, "a");
+        std::erase_if(all, [](const auto& one) { return one.kind == left && one.grant_id == 22; });
+        REQUIRE(all.size() == 6);
+        CHECK(all[0].kind == granted);
+        CHECK(all[1].kind == queued);
+        CHECK(all[1].ticket > 0);
+        CHECK(all[2].ticket > all[1].ticket);
+        CHECK(all[3].kind == handed_over);
+        CHECK(all[3].session == 2);
+        CHECK(all[3].previous_session == 1);
+        CHECK(all[3].grant_id == 22);
+        CHECK(all[4].kind == left);
+        CHECK(all[4].ticket == all[2].ticket);
+        CHECK(all[5].kind == forced);
+        CHECK(all[5].session == 2);
+        CHECK(all[5].grant_id == 22);
+        CHECK(all[5].token > all[3].token);
+    }
+}
+
+TEST_CASE("what dead sessions leave is recorded as such, also by the reaper and by reclaim") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        record(database);
+        const strangers some{database};
+        for (const std::int64_t id : {1, 2}) some.open(id);
+        REQUIRE(some.acquire("a", 1, 11) > 0);
+        REQUIRE(some.acquire("b", 1, 12) > 0);
+        let_expire(database, 1);
+        REQUIRE(some.leases.end_expired_session(*some.db, 1, soon()));
+        REQUIRE(some.acquire("a", 2, 22) > 0);
+        CHECK(kinds(database, "a") == "granted taken_over");
+        CHECK(past(database, "a").back().previous_session == 1);
+        CHECK(reap(database.source(), database.reaping(1h, 10min)).leases_freed == 1);
+        CHECK(kinds(database, "b") == "granted expired");
+        CHECK(past(database, "b").back().session == 1);
+        const auto everything = past(database);
+        const auto end = std::ranges::find(everything, session_expired, &history_record::kind);
+        REQUIRE(end != everything.end());
+        CHECK(end->session == 1);
+        REQUIRE(end->ends_at.has_value());
+        CHECK(*end->ends_at < end->at);
+
+        auto before =
+            std::make_unique<client>(database.source(), database.options({.owner = "me"}));
+        auto lost = std::make_unique<lease>(before->acquire("c"));
+        client after{database.source(), database.options({.owner = "me"})};
+        const auto mine = after.reclaim();
+        REQUIRE(mine.size() == 1);
+        CHECK(kinds(database, "c") == "granted reclaimed");
+        CHECK(past(database, "c").back().previous_session == lost->session_id());
+    }
+}
+
+TEST_CASE("what is rolled back was never recorded") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        record(database);
+        client locks{database.source(), database.options()};
+        auto held = locks.acquire("a");
+        const auto db = database.source().connect(soon());
+        db->query(database.speaks() == sql::dialect::sqlite ? "begin immediate" : "begin", soon());
+        fence(*db, held);
+        release_in(*db, held);
+        db->query("rollback", soon());
+        CHECK(kinds(database, "a") == "granted");
+        held.release();
+        CHECK(kinds(database, "a") == "granted released");
+    }
+}
+
+TEST_CASE("each of a group is recorded") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        record(database);
+        constexpr int threads = 8;
+        constexpr int rounds = 20;
+        {
+            client locks{database.source(), database.options()};
+            std::vector<std::jthread> crowd;
+            for (int i = 0; i < threads; ++i) {
+                crowd.emplace_back([&locks, i] {
+                    for (int n = 0; n < rounds; ++n) {
+                        locks.acquire("name " + std::to_string(i)).release();
+                    }
+                });
+            }
+        }
+        for (int i = 0; i < threads; ++i) {
+            const auto all = past(database, "name " + std::to_string(i));
+            CHECK(all.size() == 2 * rounds);
+            std::int64_t token = 0;
+            for (std::size_t n = 0; n < all.size(); ++n) {
+                CHECK(all[n].kind == (n % 2 == 0 ? granted : released));
+                if (n % 2 == 0) CHECK(std::exchange(token, all[n].token.value()) < token);
+            }
+        }
+    }
+}
+
+TEST_CASE("a time is read after the lease's row was waited for") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
+        record(database);
+        const strangers some{database};
+        for (const std::int64_t id : {1, 2}) some.open(id);
+        REQUIRE(some.acquire("a", 1, 11) > 0);
+        const auto other = database.connect();
+        other->query("begin", soon());
+        other->query("select * from " + database.prefix() + "lease for update", soon());
+        auto released = std::async(
+            std::launch::async, [&] { return some.leases.release(*some.db, "a", 1, 11, soon()); });
+        REQUIRE(support::somebody_waits_for_a_row(database));
+        std::this_thread::sleep_for(300ms);  // what the record must show
+        const auto unlocked = std::chrono::system_clock::now();
+        other->query("rollback", soon());
+        CHECK(released.get());
+        CHECK(past(database, "a").back().at > unlocked - 100ms);
+    }
+}
+
+TEST_CASE("no heartbeat waits for a transaction that is recorded, at whatever isolation") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
+        record(database);
+        const strangers some{database};
+        some.open(1);
+        const auto beats = [&] {
+            const auto heart = database.connect();
+            return some.leases.heartbeat(*heart, 1, 0, std::chrono::steady_clock::now() + 2s);
+        };
+        // A grant in a transaction of ours.
+        some.db->query("begin", soon());
+        REQUIRE(some.acquire("a", 1, 11) > 0);
+        CHECK(beats());
+        some.db->query("commit", soon());
+        some.db->query("begin", soon());
+        some.db->query("update " + database.prefix() +
+                           "lease set session = 2, grant_id = 22, token = token + 1",
+                       soon());
+        CHECK(beats());
+        some.db->query("rollback", soon());
+        // A release in the caller's.
+        client locks{database.source(), database.options()};
+        auto held = locks.acquire("b");
+        const auto db = database.source().connect(soon());
+        db->query(
+            database.speaks() == sql::dialect::mysql
+                ? "set session transaction isolation level repeatable read"
+                : "set session characteristics as transaction isolation level repeatable read",
+            soon());
+        db->query("begin", soon());
+        fence(*db, held);
+        release_in(*db, held);
+        const auto heart = database.connect();
+        CHECK(some.leases.heartbeat(*heart, held.session_id(), 0,
+                                    std::chrono::steady_clock::now() + 2s));
+        db->query("commit", soon());
+        CHECK(kinds(database, "b") == "granted released");
+    }
+}
+
+TEST_CASE("who changes the tables by hand is recorded, and cannot pass as us") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        record(database);
+        const strangers some{database};
+        some.open(1);
+        some.open(2);
+        REQUIRE(some.acquire("a", 1, 11) > 0);
+        database.run("update rowlock_lease set session = 2");
+        database.run("update rowlock_lease set token = token - 1");
+        database.run("update rowlock_session set ended = " +
+                     std::string{database.speaks() == sql::dialect::postgresql ? "true" : "1"});
+        database.run("update rowlock_session set ended = " +
+                     std::string{database.speaks() == sql::dialect::postgresql ? "false" : "0"} +
+                     " where id = 1");
+        database.run("delete from rowlock_lease");
+        CHECK(kinds(database, "a") == "granted altered altered deleted");
+        auto all = past(database);
+        CHECK(std::ranges::count(all, altered, &history_record::kind) == 3);
+        if (database.speaks() == sql::dialect::sqlite) return;
+        CHECK_FALSE(all.back().db_user.empty());
+    }
+}
+
+TEST_CASE("heartbeats and other steps that move no lease are not recorded") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        record(database);
+        const strangers some{database};
+        some.open(1);
+        REQUIRE(some.acquire("a", 1, 11) > 0);
+        REQUIRE(some.leases.heartbeat(*some.db, 1, 0, soon()));
+        database.run("update rowlock_session set revision = revision + 1");
+        database.run("update rowlock_lease set changed_at = " + seconds_ago(database, 5));
+        CHECK(kinds(database) == "session_opened granted");
+    }
+}
+
+TEST_CASE("old records are deleted in batches, young ones stay") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        record(database);
+        const strangers some{database};
+        for (std::int64_t id = 1; id <= 25; ++id) some.open(id);
+        database.run("update rowlock_history set at = " + seconds_ago(database, 3'601));
+        for (std::int64_t id = 26; id <= 28; ++id) some.open(id);
+        auto how = database.reaping(1h, 10min);
+        how.batch = 10;
+        how.history_retention = 0ms;
+        CHECK(reap(database.source(), how).history_deleted == 0);
+        how.history_retention = 2h;
+        CHECK(reap(database.source(), how).history_deleted == 0);
+        how.history_retention = 1h;
+        CHECK(reap(database.source(), how).history_deleted == 25);
+        CHECK(past(database).size() == 3);
+        how.history_retention = -1ms;
+        CHECK(kind_of([&] { (void)reap(database.source(), how); }) == errc::invalid_options);
+    }
+}
+
+TEST_CASE("a history is read by name, by age, by number and page by page") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        record(database);
+        const strangers some{database};
+        some.open(1);
+        database.run("update rowlock_history set at = " + seconds_ago(database, 100));
+        for (std::int64_t i = 1; i <= 5; ++i) {
+            REQUIRE(some.acquire("name " + std::to_string(i), 1, i) > 0);
+        }
+        CHECK(past(database, "name 2").size() == 1);
+        CHECK(past(database, "other").empty());
+        history_query query{.since = 60s, .prefix = database.prefix()};
+        CHECK(read_history(database.source(), query).size() == 5);
+        query.limit = 2;
+        auto page = read_history(database.source(), query);
+        REQUIRE(page.size() == 2);
+        CHECK(page[0].name == "name 4");
+        query.before = page.front().id;
+        page = read_history(database.source(), query);
+        REQUIRE(page.size() == 2);
+        CHECK(page[1].name == "name 3");
+        query.limit = 0;
+        CHECK(kind_of([&] { (void)read_history(database.source(), query); }) ==
+              errc::invalid_options);
+        query = {.name = std::string(256, 'x'), .prefix = database.prefix()};
+        CHECK(kind_of([&] { (void)read_history(database.source(), query); }) == errc::invalid_name);
+    }
+}
+
+TEST_CASE("the triggers outlive migrations up and down, and go with the last") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        record(database);
+        migrate(database.source(), tables_of(database), 1);
+        CHECK(history_status(database.source(), tables_of(database)) == history_recording::on);
+        migrate(database.source(), tables_of(database));
+        CHECK(history_status(database.source(), tables_of(database)) == history_recording::on);
+        const strangers some{database};
+        some.open(1);
+        some.queue.enqueue(*some.db, {"a", 1, 22, "", "", std::nullopt}, soon());
+        CHECK(kinds(database, "a") == "queued");
+        migrate(database.source(), tables_of(database), 0);
+        CHECK(history_status(database.source(), tables_of(database)) == history_recording::absent);
+        CHECK(kind_of([&] { record(database); }) == errc::schema_outdated);
+        migrate(database.source(), tables_of(database));
+        CHECK(history_status(database.source(), tables_of(database)) == history_recording::absent);
+    }
+}
+
+TEST_CASE("the history finds its own tables, whatever the search path of the writer") {
+    support::lock_database database{backend::postgresql};
+    if (!database.there()) return;
+    const std::string schema = database.prefix() + "apart";
+    const migration_options apart{.schema = schema};
+    migrate(database.source(), apart);
+    record_history(database.source(), true, apart);
+    const auto db = database.source().connect(soon());
+    db->query("set search_path = pg_catalog", soon());
+    db->query("insert into " + schema +
+                  ".rowlock_lease (name, token, session, changed_at) "
+                  "values ('a', 1, 1, now())",
+              soon());
+    CHECK(read_history(database.source(), {.schema = schema}).size() == 1);
+    migrate(database.source(), apart, 0);
+    db->query("drop schema " + schema, soon());  // nothing is left in it
+}
+
+TEST_CASE("switching the history on does not stop locks for long while a fence is open") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
+        client locks{database.source(), database.options()};
+        auto held = locks.acquire("a");
+        const auto db = database.source().connect(soon());
+        db->query("begin", soon());
+        fence(*db, held);
+        release_in(*db, held);
+        auto switched = std::async(std::launch::async, [&] { record(database); });
+        auto longest = 0ms;
+        for (int i = 0; i < 8; ++i) {
+            const auto from = std::chrono::steady_clock::now();
+            locks.acquire("b").release();
+            longest = std::max(longest, std::chrono::duration_cast<std::chrono::milliseconds>(
+                                            std::chrono::steady_clock::now() - from));
+            std::this_thread::sleep_for(200ms);
+        }
+        CHECK(switched.wait_for(0s) == std::future_status::timeout);
+        CHECK(longest < 4s);
+        db->query("commit", soon());
+        switched.get();
+        CHECK(history_status(database.source(), tables_of(database)) == history_recording::on);
+    }
+}
+
+TEST_CASE("a source that sends compound statements switches no history on") {
+    support::lock_database database{backend::mariadb};
+    if (!database.there()) return;
+    const auto source = support::compounding(database);
+    CHECK(kind_of([&] { record_history(source, true, tables_of(database)); }) == errc::unsupported);
+    CHECK(history_status(source, tables_of(database)) == history_recording::absent);
+    record(database);
+    record_history(source, false, tables_of(database));
+    drop_history(source, tables_of(database));
+}
+
+TEST_CASE("a role that may insert there, and on MySQL one with no right to it, moves leases") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
+        record(database);
+        const bool postgresql = database.speaks() == sql::dialect::postgresql;
+        const std::string role = database.prefix() + "app";
+        const std::string who = postgresql ? role : "'" + role + "'@'%'";
+        database.run(postgresql ? "create role " + role + " login password 'of-the-test'"
+                                : "create user " + who + " identified by 'of-the-test'");
+        for (const char* each : {"session", "lease", "waiter", "version", "token_floor"}) {
+            database.run("grant select, insert, update, delete on rowlock_" + std::string{each} +
+                         " to " + who);
+        }
+        database.run("grant select on rowlock_migration to " + who);
+        auto url = database.url();
+        const auto user = url.find("://") + 3;
+        url.replace(user, url.find('@') - user, role + ":of-the-test");
+        {
+            client locks{open(url), database.options()};
+            if (postgresql) {
+                CHECK(kind_of([&] { (void)locks.acquire("a"); }) == errc::access_denied);
+                database.run("grant insert on rowlock_history to " + who);
+            }
+            locks.acquire("a").release();
+            // It may neither read nor shorten the history: its reaper leaves that to another.
+            CHECK(reap(open(url), database.reaping(1h, 10min)).history_deleted == 0);
+            CHECK(kind_of([&] { (void)read_history(open(url), {.prefix = database.prefix()}); }) !=
+                  errc{});
+        }
+        CHECK(kinds(database, "a") == "granted released");
+        CHECK(past(database, "a").front().db_user.starts_with(role));
+        if (postgresql) database.run("drop owned by " + who);
+        database.run(postgresql ? "drop role " + who : "drop user " + who);
+    }
+}

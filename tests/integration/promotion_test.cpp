@@ -1,0 +1,300 @@
+// Another server answers than before: a standby was promoted, which may not know all that its
+// primary granted.
+
+#include "strategy/lease_protocol.hpp"
+#include "support/blocked.hpp"
+#include "support/failure.hpp"
+#include "support/lock_database.hpp"
+#include "support/own_server.hpp"
+#include "support/replicated_pair.hpp"
+#include "support/unnamed_server.hpp"
+#include <rowlock/open.hpp>
+#include <rowlock/rowlock.hpp>
+
+#include <doctest/doctest.h>
+
+#include <future>
+#include <mutex>
+#include <string>
+#include <vector>
+
+using namespace rowlock;
+using namespace std::chrono_literals;
+using support::eventually;
+using support::kind_of;
+using support::lock_database;
+using support::replicated_pair;
+using support::soon;
+
+namespace {
+
+constexpr std::int64_t raise = std::int64_t{1} << 32;
+const std::vector servers{support::server::postgresql, support::server::mariadb};
+
+const char* to_string(support::server which) {
+    return which == support::server::postgresql ? "postgresql" : "mariadb";
+}
+
+strategy::lease_protocol plain_protocol(const sql::connection_source& source) {
+    return strategy::lease_protocol{
+        dialect::statements{source.speaks(), dialect::statement_options{}}};
+}
+
+strategy::grant_request request(std::string_view name, std::int64_t session,
+                                std::int64_t grant_id) {
+    return {name, session, grant_id, {}, {}, {}};
+}
+
+std::unique_ptr<sql::connection> set_up(const sql::connection_source& source) {
+    auto db = source.connect(soon());
+    plain_protocol(source).set_up(*db, 5s, soon());
+    return db;
+}
+
+std::string server_of(const std::string& url) {
+    const auto source = open(url);
+    return plain_protocol(source).server_of(*set_up(source), soon()).value_or("nothing");
+}
+
+std::int64_t floor_of(const std::string& url) {
+    return open(url)
+        .connect(soon())
+        ->query("select floor from rowlock_token_floor", soon())
+        .integer(0, 0);
+}
+
+class log {
+public:
+    event_callback to() {
+        return [this](const event& what) {
+            const std::lock_guard lock{mutex_};
+            all_.push_back(what);
+        };
+    }
+    int count(event_kind kind, loss_reason reason) const {
+        const std::lock_guard lock{mutex_};
+        int found = 0;
+        for (const auto& each : all_) found += each.kind == kind && each.reason == reason;
+        return found;
+    }
+
+private:
+    mutable std::mutex mutex_;
+    std::vector<event> all_;
+};
+
+/// Takes and gives back, so often; the last token.
+std::int64_t use(client& locks, const std::string& name, int times) {
+    std::int64_t token = 0;
+    for (int i = 0; i < times; ++i) {
+        auto lease = locks.try_acquire_for(name, 20s);
+        if (!lease) throw std::runtime_error{"not granted"};
+        token = lease->token().value();
+        lease->release();
+    }
+    return token;
+}
+
+const client_options quick{.ttl = 3s, .poll_interval = 100ms, .statement_deadline = 1s};
+
+/// The same hosts, the standby first.
+std::string standby_first(const replicated_pair& pair) {
+    const auto& primary = pair.primary_url();
+    const auto port = primary.substr(primary.rfind(':'));
+    auto url = pair.standby_url();
+    return url.insert(url.rfind('/'), ",127.0.0.1" + port.substr(0, port.find('/')));
+}
+
+}  // namespace
+
+TEST_CASE("after the promotion of a standby that lagged all leases are lost and no token repeats") {
+    for (const auto which : servers) {
+        CAPTURE(to_string(which));
+        const auto pair = replicated_pair::start(which, replicated_pair::commits::asynchronous);
+        if (!pair) return;
+        const auto source = open(pair->url());
+        // The control does the same without being told which server it is.
+        const auto blind_source = support::unnamed(source);
+        auto blind_options = quick;
+        blind_options.prefix = "blind_";
+        migrate(source);
+        migrate(source, {.prefix = "blind_"});
+        log events;
+        auto options = quick;
+        options.on_event = events.to();
+        client locks{source, options};
+        client others{source, quick};
+        client blind{blind_source, blind_options};
+        use(locks, "job", 3);
+        use(blind, "job", 3);
+        const auto kept = locks.acquire("known to the standby");
+        use(others, "job", 1);
+        pair->catch_up();
+        pair->hold_back();
+        const auto greatest = use(locks, "job", 40);
+        const auto greatest_blind = use(blind, "job", 40);
+        const auto late = locks.acquire("unknown to the standby");
+        const auto before = server_of(pair->primary_url());
+        CHECK(before == server_of(pair->url()));
+        CHECK(before == server_of(standby_first(*pair)));  // the first that accepts writes
+
+        pair->kill_primary();
+        CHECK(kind_of([&] { (void)open(pair->url()).connect(soon()); }) ==
+              errc::database_unreachable);
+        pair->promote();
+        const auto token = use(others, "job", 1);
+        CHECK(token > greatest);
+        CHECK(token > raise);
+        CHECK(eventually([&] { return !kept.held() && !late.held(); }, 5s));
+        CHECK(eventually([&] {
+            return events.count(event_kind::lease_lost, loss_reason::server_changed) == 2;
+        }));
+        CHECK(events.count(event_kind::session_ended, loss_reason::server_changed) == 1);
+        CHECK(use(locks, "job", 2) > token);
+        CHECK(locks.try_acquire_for("known to the standby", 10s));
+        CHECK(floor_of(pair->standby_url()) == raise);  // once, by two clients
+        CHECK(server_of(pair->standby_url()) != before);
+        client blind_too{blind_source, blind_options};
+        CHECK(use(blind_too, "job", 1) <= greatest_blind);
+    }
+}
+
+TEST_CASE("a crash and a restart of the server are no change of it") {
+    for (const auto which : servers) {
+        CAPTURE(to_string(which));
+        const auto server = support::own_server::start(which);
+        if (!server) return;
+        migrate(open(server->url()));
+        client locks{open(server->url()), {.ttl = 30s, .heartbeat = 500ms}};
+        const auto held = locks.acquire("job");
+        const auto before = server_of(server->url());
+        server->kill();
+        server->start_again();
+        const auto beats = locks.stats().heartbeats;
+        CHECK(eventually([&] { return locks.stats().heartbeats > beats; }));
+        CHECK(held.held());
+        CHECK(server_of(server->url()) == before);
+        CHECK_FALSE(locks.try_acquire("job"));
+        CHECK(floor_of(server->url()) == 0);
+    }
+}
+
+TEST_CASE("a session is granted nothing and not extended on a server it was not opened on") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
+        const auto protocol = database.protocol();
+        const auto db = database.connect();
+        protocol.open_session(*db, {7, "owner", "host", "program", 1, 60s}, soon());
+        CHECK(protocol.heartbeat(*db, 7, 0, soon()));
+        const auto taken = protocol.acquire(*db, request("taken", 7, 1), soon());
+        REQUIRE(taken.what == strategy::attempt::outcome::granted);
+        for (const char* elsewhere : {"1234/0000002A", "mariadb:uid:42"}) {
+            CAPTURE(elsewhere);
+            database.run("update rowlock_session set server_identity = '" + std::string{elsewhere} +
+                         "'");
+            CHECK_FALSE(protocol.heartbeat(*db, 7, 0, soon()));
+            CHECK_FALSE(protocol.extend_session(*db, 7, 90s, soon()));
+            CHECK_FALSE(protocol.state_of(*db, 7, soon()).live);
+            const auto denied = protocol.acquire(*db, request("job", 7, 2), soon());
+            CHECK(denied.what == strategy::attempt::outcome::session_dead);
+            // What it held stays its own until it expires or is ended.
+            protocol.open_session(*db, {8, "owner", "host", "program", 1, 60s}, soon());
+            const auto other = protocol.acquire(*db, request("taken", 8, 3), soon());
+            CHECK(other.what == strategy::attempt::outcome::held);
+            database.run("delete from rowlock_session where id = 8");
+        }
+        database.run("update rowlock_session set server_identity = ''");  // of an older version
+        CHECK(protocol.heartbeat(*db, 7, 0, soon()));
+    }
+}
+
+TEST_CASE("two clients that meet a new server at once raise the token floor once") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
+        const auto protocol = database.protocol();
+        const auto first = database.connect();
+        const auto second = database.connect();
+        protocol.open_session(*first, {1, "owner", "host", "program", 1, 60s}, soon());
+        CHECK(database.number("select floor from rowlock_token_floor") == 0);  // met, not changed
+        database.run("update rowlock_token_floor set server_identity = 'before', floor = 17");
+        first->query("begin", soon());
+        protocol.open_session(*first, {2, "owner", "host", "program", 1, 60s}, soon());
+        auto other = std::async(std::launch::async, [&] {
+            protocol.open_session(*second, {3, "owner", "host", "program", 1, 60s}, soon());
+        });
+        CHECK(support::waiting_for_rows(database.admin(), database.prefix()));
+        first->query("commit", soon());
+        other.get();
+        CHECK(database.number("select floor from rowlock_token_floor") == raise + 17);
+        const auto granted = protocol.acquire(*second, request("job", 3, 1), soon());
+        CHECK(granted.token == raise + 18);
+        CHECK(database.number("select count(*) from rowlock_session where server_identity = "
+                              "(select server_identity from rowlock_token_floor)") == 3);
+    }
+}
+
+TEST_CASE("a client whose session lives on another server loses it by the next heartbeat") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
+        log events;
+        client locks{database.source(), database.options({.ttl = 3s, .on_event = events.to()})};
+        const auto held = locks.acquire("job");
+        // As it looks from the new server: the row came from the one before.
+        database.run(database.speaks() == sql::dialect::postgresql
+                         ? "update rowlock_session set server_identity = '1/0000002A'"
+                         : "update rowlock_session set server_identity = 'mariadb:uid:42'");
+        CHECK(eventually([&] { return !held.held(); }));
+        // The connection still leads to the server that the client knows: a session that is over.
+        CHECK(eventually(
+            [&] { return events.count(event_kind::lease_lost, loss_reason::session_ended) == 1; }));
+        CHECK(locks.try_acquire_for("job", 10s));
+    }
+}
+
+TEST_CASE("a role that may not ask for the server's name goes by the timeline") {
+    const auto server = support::own_server::start(support::server::postgresql);
+    if (!server) return;
+    const auto admin = open(server->url()).connect(soon());
+    migrate(open(server->url()));
+    admin->query("revoke execute on function pg_control_system() from public", soon());
+    admin->query("create role lowly login password 'lowly'", soon());
+    admin->query("grant all on all tables in schema public to lowly", soon());
+    auto url = server->url();
+    const auto user = url.find("//") + 2;
+    url.replace(user, url.find('@') - user, "lowly:lowly");
+    CHECK(server_of(url) == "/00000001");
+    CHECK(server_of(server->url()).ends_with("/00000001"));
+    client locks{open(url), quick};
+    CHECK(use(locks, "job", 3) == 3);
+    // One that may ask finds another name, which is harmless.
+    client asking{open(server->url()), quick};
+    CHECK(use(asking, "job", 1) > raise);
+
+    admin->query("revoke execute on function pg_walfile_name(pg_lsn) from public", soon());
+    CHECK(kind_of([&] { use(locks, "job", 1); }) == errc::access_denied);
+}
+
+TEST_CASE("who was promised a token before the promotion is in the way until its session is over") {
+    // It was told, perhaps: the grant itself need not be on disk, nor on the standby (ADR 23).
+    lock_database database{support::backend::postgresql};
+    if (!database.there()) return;
+    const auto protocol = database.protocol();
+    const auto db = database.connect();
+    for (const std::int64_t id : {1, 2, 3}) {
+        protocol.open_session(*db, {id, "owner", "host", "program", id, 60s}, soon());
+    }
+    using outcome = strategy::attempt::outcome;
+    CHECK(protocol.acquire(*db, request("job", 1, 11), soon()).what == outcome::granted);
+    database.run(
+        "insert into rowlock_waiter (name, session, grant_id, enqueued_at) "
+        "values ('job', 2, 22, clock_timestamp())");
+    database.run("update rowlock_lease set successor = 22");
+    // As the standby knows it: the holder's client has ended its session there.
+    database.run("update rowlock_session set server_identity = '1/0000002A' where id < 3");
+    protocol.end_session(*db, 1, soon());
+    CHECK(protocol.acquire(*db, request("job", 3, 33), soon()).what == outcome::held);
+    auto barging = request("job", 3, 34);
+    barging.barging = true;
+    CHECK(protocol.acquire(*db, barging, soon()).what == outcome::held);
+    protocol.end_session(*db, 2, soon());
+    const auto granted = protocol.acquire(*db, request("job", 3, 35), soon());
+    CHECK(granted.what == outcome::granted);
+    CHECK(granted.token == 3);  // past the promised one
+}

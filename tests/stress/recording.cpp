@@ -1,0 +1,89 @@
+#include "stress/recorded.hpp"
+#include "support/lock_database.hpp"
+#include "support/this_process.hpp"
+#include <rowlock/migrations.hpp>
+
+#include <filesystem>
+#include <iterator>
+
+namespace stress {
+
+using rowlock::sql::dialect;
+
+recording::recording(support::lock_database& database) : database_{database} {
+    rowlock::record_history(database.source(), true, {.prefix = database.prefix()});
+    if (database.speaks() != dialect::postgresql) return;
+    database.run(
+        "alter table rowlock_history add column if not exists snapshot text "
+        "default txid_current_snapshot()::text, "
+        "add column if not exists transaction bigint default txid_current()");
+}
+
+records recording::read() const {
+    const bool postgresql = database_.speaks() == dialect::postgresql;
+    const std::string times = postgresql ? "(extract(epoch from at) * 1000000)::bigint, "
+                                           "(extract(epoch from ends_at) * 1000000)::bigint"
+                                         : "at, ends_at";
+    std::unordered_map<std::string_view, history_kind> kinds;
+    for (int i = 0; i <= static_cast<int>(history_kind::session_expired); ++i) {
+        const auto kind = static_cast<history_kind>(i);
+        kinds[rowlock::to_string(kind)] = kind;
+    }
+    records all;
+    for (std::int64_t last = 0;;) {
+        const auto rows = database_.run(
+            "select id, kind, name, token, session, grant_id, ticket, previous_session, " + times +
+            (postgresql ? ", transaction, case when kind = 'queued' then snapshot end" : "") +
+            " from rowlock_history where id > " + std::to_string(last) +
+            " order by id limit 20000");
+        if (rows.empty()) return all;
+        for (std::size_t i = 0; i < rows.rows(); ++i) {
+            const auto number = [&](std::size_t column) {
+                return rows.maybe_integer(i, column).value_or(0);
+            };
+            record one;
+            one.id = number(0);
+            one.kind = kinds.at(rows.text(i, 1));
+            one.name = rows.text(i, 2);
+            one.token = number(3);
+            one.session = number(4);
+            one.grant_id = number(5);
+            one.ticket = number(6);
+            one.previous_session = number(7);
+            one.at = number(8);
+            one.ends_at = number(9);
+            if (postgresql) {
+                one.transaction = number(10);
+                one.snapshot = rows.text(i, 11);
+            }
+            all.push_back(std::move(one));
+        }
+        last = all.back().id;
+    }
+}
+
+order_by recording::order() const {
+    switch (database_.speaks()) {
+        case dialect::postgresql:
+            return order_by::snapshot;
+        case dialect::mysql:
+            return order_by::second;
+        case dialect::sqlite:
+            return order_by::ticket;
+    }
+    return order_by::ticket;
+}
+
+micros recording::slack() const {
+    return database_.speaks() == dialect::sqlite ? 1'000 : 0;
+}
+
+baseline baseline_of(support::lock_database& database) {
+    const std::filesystem::directory_iterator descriptors{"/proc/self/fd"};
+    return {support::connections_of_this_process(), support::threads_of_this_process(),
+            std::distance(begin(descriptors), end(descriptors)),
+            database.number("select count(*) from rowlock_waiter"),
+            database.number("select count(*) from rowlock_lease where session is not null")};
+}
+
+}  // namespace stress

@@ -1,0 +1,232 @@
+#include "support/replicated_pair.hpp"
+
+#include "support/lock_database.hpp"
+#include "support/own_server.hpp"
+#include "support/server_process.hpp"
+#include "support/standby.hpp"
+#include <rowlock/error.hpp>
+#include <rowlock/open.hpp>
+
+#include <signal.h>
+
+#include <chrono>
+#include <regex>
+#include <stdexcept>
+#include <utility>
+#include <vector>
+
+namespace support {
+namespace {
+
+using namespace std::chrono_literals;
+
+struct address {
+    std::string user;
+    std::string password;
+    std::string port;
+};
+
+address address_in(const std::string& url) {
+    const std::regex form{R"(\w+://([^:]*):([^@]*)@127\.0\.0\.1:(\d+)/.*)"};
+    std::smatch found;
+    if (!std::regex_match(url, found, form)) throw std::runtime_error{"another form of URL"};
+    return {found[1], found[2], found[3]};
+}
+
+std::string with_two_hosts(std::string url, const std::string& other) {
+    const auto port = address_in(other).port;
+    url.insert(url.rfind('/'), ",127.0.0.1:" + port);
+    return url;
+}
+
+class postgresql_pair final : public replicated_pair {
+public:
+    explicit postgresql_pair(std::unique_ptr<own_server> primary) : primary_{std::move(primary)} {}
+
+    [[nodiscard]] const std::string& primary_url() const override { return primary_->url(); }
+    [[nodiscard]] const std::string& standby_url() const override { return standby_url_; }
+    [[nodiscard]] std::string url() const override {
+        return with_two_hosts(primary_url(), standby_url_);
+    }
+
+    void follow(commits how) {
+        const auto db = rowlock::open(primary_url()).connect(soon());
+        const std::string bin = programs_of(*db);
+        const auto at = address_in(primary_url());
+        const std::string& home = folder_.path();
+        const std::string from =
+            "host=127.0.0.1 port=" + at.port + " user=" + at.user + " password=" + at.password;
+        if (run_as_server({bin + "/pg_basebackup", "-d", from + " application_name=standby", "-D",
+                           home + "/data", "-X", "stream", "-R", "--checkpoint=fast", "--no-sync"},
+                          folder_, "basebackup.log") != 0) {
+            throw std::runtime_error{"pg_basebackup failed: " + folder_.read("basebackup.log")};
+        }
+        start_standby(bin, at);
+        if (how == commits::asynchronous) return;
+        db->query("alter system set synchronous_standby_names = 'standby'", soon());
+        db->query("alter system set synchronous_commit = 'remote_apply'", soon());
+        db->query("select pg_reload_conf()", soon());
+        const bool synchronous = eventually([&] {
+            return db->query("select count(*) from pg_stat_replication where sync_state = 'sync'",
+                             soon())
+                       .integer(0, 0) == 1;
+        });
+        if (!synchronous) throw std::runtime_error{"the standby does not become synchronous"};
+    }
+
+    void hold_back() override {
+        const auto db = rowlock::open(standby_url_).connect(soon());
+        db->query("alter system set primary_conninfo = ''", soon());
+        db->query("select pg_reload_conf()", soon());
+        const auto gone = [&] {
+            return db->query("select count(*) from pg_stat_wal_receiver", soon()).integer(0, 0) ==
+                   0;
+        };
+        if (!eventually(gone)) throw std::runtime_error{"the standby goes on receiving"};
+    }
+
+    void kill_primary() override { primary_->kill(); }
+
+    void promote() override {
+        rowlock::open(standby_url_).connect(soon())->query("select pg_promote(true, 30)", soon());
+    }
+
+private:
+    void start_standby(const std::string& bin, const address& at) {
+        const std::string& home = folder_.path();
+        for (int attempt = 0; attempt < 5; ++attempt) {
+            const auto port = std::to_string(free_port());
+            process_ = std::make_unique<server_process>(
+                std::vector<std::string>{bin + "/postgres", "-D", home + "/data", "-p", port, "-c",
+                                         "listen_addresses=127.0.0.1", "-c",
+                                         "unix_socket_directories=" + home, "-c", "hot_standby=on",
+                                         "-c", "shared_buffers=16MB", "-c",
+                                         "wal_retrieve_retry_interval=200ms"},
+                folder_, "standby.log", SIGINT);
+            standby_url_ =
+                "postgresql://" + at.user + ":" + at.password + "@127.0.0.1:" + port + "/postgres";
+            if (comes_up(*process_, standby_url_, {.query = "select pg_is_in_recovery()::int"},
+                         30s)) {
+                return;
+            }
+        }
+        throw std::runtime_error{"the standby did not start: " + folder_.read("standby.log")};
+    }
+
+    std::unique_ptr<own_server> primary_;
+    server_folder folder_;
+    std::unique_ptr<server_process> process_;
+    std::string standby_url_;
+};
+
+class mariadb_pair final : public replicated_pair {
+public:
+    mariadb_pair(std::unique_ptr<own_server> primary, std::unique_ptr<own_server> standby)
+        : primary_{std::move(primary)}, standby_{std::move(standby)} {}
+
+    [[nodiscard]] const std::string& primary_url() const override { return primary_->url(); }
+    [[nodiscard]] const std::string& standby_url() const override { return standby_url_; }
+    [[nodiscard]] std::string url() const override {
+        return with_two_hosts(primary_url(), standby_url_);
+    }
+
+    /// The standby was installed empty and reads all of the primary's log, and with it the user's
+    /// password.
+    void follow(commits how) {
+        const auto at = address_in(primary_url());
+        const bool synchronous = how == commits::synchronous;
+        auto db = rowlock::open(standby_->url()).connect(soon());
+        if (synchronous) db->query("set global rpl_semi_sync_slave_enabled = on", soon());
+        db->query("change master to master_host = '127.0.0.1', master_port = " + at.port +
+                      ", master_user = '" + at.user + "', master_password = '" + at.password +
+                      "', master_use_gtid = slave_pos, master_connect_retry = 1",
+                  soon());
+        db->query("start slave", soon());
+        standby_url_ = std::regex_replace(standby_->url(), std::regex{"rowlock:[^@]*@"},
+                                          "rowlock:" + at.password + "@");
+        const bool followed = eventually([&] {
+            try {
+                admin_ = rowlock::open(standby_url_).connect(soon());
+                return true;
+            } catch (const rowlock::error&) {
+                return false;
+            }
+        });
+        if (!followed) throw std::runtime_error{"the standby does not follow"};
+        if (!synchronous) return;
+        const auto first = rowlock::open(primary_url()).connect(soon());
+        first->query("set global rpl_semi_sync_master_timeout = 3600000", soon());
+        first->query("set global rpl_semi_sync_master_wait_point = 'AFTER_SYNC'", soon());
+        first->query("set global rpl_semi_sync_master_enabled = on", soon());
+        const bool acknowledges = eventually([&] {
+            const auto row = first->query(
+                "show global status where variable_name = 'Rpl_semi_sync_master_clients'", soon());
+            return row.integer(0, 1) == 1;
+        });
+        if (!acknowledges) throw std::runtime_error{"the standby acknowledges nothing"};
+    }
+
+    void hold_back() override { admin_->query("stop slave io_thread", soon()); }
+    void kill_primary() override { primary_->kill(); }
+
+    /// As a fail-over tool does: what was received is applied first.
+    void promote() override {
+        admin_->query("stop slave io_thread", soon());
+        // Applied: the SQL thread has nothing more to read and says so.
+        const bool applied = eventually([&] {
+            const auto row = admin_->query(
+                "select count(*) from information_schema.processlist where user = 'system user' "
+                "and state like 'Slave has read all relay log%'",
+                soon());
+            return row.integer(0, 0) > 0;
+        });
+        if (!applied) throw std::runtime_error{"the standby does not apply what it has"};
+        admin_->query("stop slave", soon());
+        admin_->query("reset slave all", soon());
+        admin_->query("set global read_only = 0", soon());
+    }
+
+private:
+    std::unique_ptr<own_server> primary_;
+    std::unique_ptr<own_server> standby_;
+    std::string standby_url_;
+    std::unique_ptr<rowlock::sql::connection> admin_;
+};
+
+}  // namespace
+
+std::unique_ptr<replicated_pair> replicated_pair::start(server which, commits how) {
+    if (which == server::postgresql) {
+        auto primary = own_server::start(which);
+        if (!primary) return nullptr;
+        auto made = std::make_unique<postgresql_pair>(std::move(primary));
+        made->follow(how);
+        return made;
+    }
+    auto primary = own_server::start(which, {.arguments = {"--log-bin", "--server-id=1"}});
+    auto standby =
+        own_server::start(which, {.arguments = {"--log-bin", "--server-id=2", "--read-only=1"}});
+    if (!primary || !standby) return nullptr;
+    auto made = std::make_unique<mariadb_pair>(std::move(primary), std::move(standby));
+    made->follow(how);
+    return made;
+}
+
+void replicated_pair::catch_up() {
+    const auto first = rowlock::open(primary_url()).connect(soon());
+    const auto second = rowlock::open(standby_url()).connect(soon());
+    const std::string name = "caught_up_" + random_password();
+    first->query("create table " + name + " (id integer)", soon());
+    const bool there = eventually([&] {
+        try {
+            second->query("select * from " + name, soon());
+            return true;
+        } catch (const rowlock::error&) {
+            return false;
+        }
+    });
+    if (!there) throw std::runtime_error{"the standby does not catch up"};
+    first->query("drop table " + name, soon());
+}
+
+}  // namespace support

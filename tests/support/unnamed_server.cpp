@@ -1,0 +1,79 @@
+#include "support/unnamed_server.hpp"
+
+#include <memory>
+#include <string_view>
+#include <utility>
+
+namespace support {
+namespace {
+
+using namespace rowlock;
+
+class unnamed_connection final : public sql::connection {
+public:
+    explicit unnamed_connection(std::unique_ptr<sql::connection> inner)
+        : inner_{std::move(inner)} {}
+
+    [[nodiscard]] sql::dialect speaks() const noexcept override { return inner_->speaks(); }
+    sql::result execute(const sql::statement& what, std::span<const sql::value> parameters,
+                        sql::deadline until) override {
+        const std::string_view text = what.text();
+        auto answer = inner_->execute(what, parameters, until);
+        // What names the server stands in the first column of one row.
+        const bool names = text.starts_with("/* rowlock session_setup */") ||
+                           text.starts_with("/* rowlock server_");
+        return names ? without_name(answer) : std::move(answer);
+    }
+    sql::result query(std::string_view text, sql::deadline until) override {
+        auto answer = inner_->query(text, until);
+        if (!text.starts_with("show global variables where variable_name in")) return answer;
+        sql::result rest{2};
+        for (std::size_t row = 0; row < answer.rows(); ++row) {
+            if (answer.text(row, 0).starts_with("server_")) continue;
+            rest.append_text(answer.text(row, 0));
+            rest.append_text(answer.text(row, 1));
+        }
+        return rest;
+    }
+    [[nodiscard]] bool alive() const noexcept override { return inner_->alive(); }
+    [[nodiscard]] bool keeps_session_state() const noexcept override {
+        return inner_->keeps_session_state();
+    }
+    [[nodiscard]] bool runs_compounds() const noexcept override { return inner_->runs_compounds(); }
+    [[nodiscard]] sql::transaction_state transaction() const noexcept override {
+        return inner_->transaction();
+    }
+    [[nodiscard]] int socket() const noexcept override { return inner_->socket(); }
+    [[nodiscard]] sql::notifications* notifications() noexcept override {
+        return inner_->notifications();
+    }
+    [[nodiscard]] std::int64_t announced_process() const noexcept override {
+        return inner_->announced_process();
+    }
+    [[nodiscard]] std::uint64_t round_trips() const noexcept override {
+        return inner_->round_trips();
+    }
+
+private:
+    static sql::result without_name(const sql::result& told) {
+        sql::result rest{told.columns()};
+        for (std::size_t column = 0; column < told.columns(); ++column) {
+            rest.append_text(column == 0 ? std::string_view{} : told.text(0, column));
+        }
+        return rest;
+    }
+
+    std::unique_ptr<sql::connection> inner_;
+};
+
+}  // namespace
+
+sql::connection_source unnamed(sql::connection_source inner) {
+    return {inner.speaks(),
+            [inner](sql::deadline until) -> std::unique_ptr<sql::connection> {
+                return std::make_unique<unnamed_connection>(inner.connect(until));
+            },
+            inner.description()};
+}
+
+}  // namespace support
