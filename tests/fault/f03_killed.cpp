@@ -18,7 +18,7 @@ using fault::trial;
 using std::chrono::milliseconds;
 using steady = std::chrono::steady_clock;
 
-constexpr milliseconds ttl = 1500ms;
+constexpr milliseconds ttl = 2400ms;
 constexpr milliseconds poll = 500ms;
 
 std::string name_of(int i) {

@@ -209,13 +209,17 @@ public:
         relay_.hold(hole_);
         const auto from = steady::now();
         const auto hole_at = stress::boot_time();
-        // The last successful heartbeat was sent before.
-        const auto left = std::min(lease_.remaining(), ttl - margin);
+        auto left = lease_.remaining();
         const auto kind = kind_of([&] { other_.release(); });
         in.took(steady::now() - from, "until release() returned", statement_deadline + tolerance);
         in.must(kind == errc::outcome_unknown || kind == errc::database_unreachable ||
                     kind == errc::timed_out,
                 "a release into the hole came to something else");
+        // The answer to a heartbeat that was sent before may have come since.
+        if (lease_.held()) {
+            left = std::chrono::ceil<milliseconds>(steady::now() - from) + lease_.remaining();
+        }
+        left = std::min(left, ttl - margin);
         if (lost.wait_for(10s) != std::future_status::ready) {
             in.violation("lost() does not fire");
             return;
