@@ -320,8 +320,7 @@ void soak_on(support::backend which) {
     const stress::plan plan{chosen().seed, chosen().names, chosen().only};
     std::unique_ptr<support::own_server> server;
     const bool sqlite = which == support::backend::sqlite;
-    const bool restarts = chosen().calls > 50'000 || !chosen().only.empty();
-    if (!sqlite && restarts && (plan.has(trouble::restart) || plan.has(trouble::crash))) {
+    if (!sqlite && (plan.has(trouble::restart) || plan.has(trouble::crash))) {
         const bool postgresql = which == support::backend::postgresql;
         server = support::own_server::start(postgresql ? support::server::postgresql
                                                        : support::server::mariadb);
