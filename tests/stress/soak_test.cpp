@@ -395,8 +395,10 @@ TEST_CASE("soak: control: somebody who releases by the name alone is found") {
     for (const auto& [rule, found] : hold_against_rules(database, recording, run, past, truth)) {
         if (!found.empty()) MESSAGE(rule, ": ", found.size(), " violations");
     }
-    CHECK_FALSE(unexplained_losses(past, truth, in_micros(2 * ttl)).empty());
-    CHECK_FALSE(beliefs_beyond_records(past, truth, recording.slack()).empty());
+    // Which of them finds it depends on whether the victim looked before it released.
+    CHECK(unexplained_losses(past, truth, in_micros(2 * ttl)).size() +
+              beliefs_beyond_records(past, truth, recording.slack()).size() >
+          0);
     database.run("drop table rowlock_soak");
 }
 
