@@ -44,6 +44,15 @@ contestant ours(const tables& where, int threads, const throughput_options& opti
     return line_up("rowlock", threads, [&](int i) { return our_lease(locks, name_of(i)); });
 }
 
+contestant ours_pipelined(const tables& where, int threads, const throughput_options& options) {
+    auto own = where.options();
+    own.max_connections = options.connections;
+    own.releasing = rowlock::releasing::pipelined;
+    const auto locks = std::make_shared<rowlock::client>(rowlock::open(where.url()), own);
+    return line_up("rowlock, pipelined", threads,
+                   [&](int i) { return our_scoped_lease(locks, name_of(i)); });
+}
+
 contestant floor_of(floor_table& table, int threads) {
     return line_up("floor", threads, [&](int i) { return table.lease(name_of(i)); });
 }

@@ -31,6 +31,9 @@ void add_throughput_options(CLI::App& app, throughput_options& options);
 
 /// One client of ours for all threads.
 [[nodiscard]] contestant ours(const tables& where, int threads, const throughput_options& options);
+/// The same with releasing::pipelined.
+[[nodiscard]] contestant ours_pipelined(const tables& where, int threads,
+                                        const throughput_options& options);
 [[nodiscard]] contestant floor_of(floor_table& table, int threads);
 
 /// Notes what was seen of a contestant.

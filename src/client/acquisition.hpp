@@ -129,7 +129,7 @@ auto engine::repeat(steady::time_point give_up, const std::stop_token& stop, Act
 template <typename Action>
 auto engine::with_retries(steady::time_point give_up, const std::stop_token& stop, Action action) {
     return repeat(give_up, stop, [&](sql::deadline until) {
-        const auto db = pool_.take(budget_, until, until);
+        const auto db = take_connection(until);
         return action(*db, until);
     });
 }

@@ -99,7 +99,7 @@ std::shared_ptr<grant> engine::acquire(const lock_name& name, steady::time_point
             if (std::exchange(first, false)) {
                 if (const auto shared = acquire_together(call, end)) return *shared;
             }
-            const auto db = pool_.take(budget_, end, end);
+            const auto db = take_connection(end);
             return attempt_once(call, *db, end);
         });
         if (!attempt) return nullptr;
@@ -419,21 +419,106 @@ void engine::release(grant& held) {
     bool unknown = false;
     try {
         const bool freed = send_release(held, unknown);
-        forget(held);
         // Not found after a lost reply: the earlier attempt freed it.
-        if (freed || unknown || perhaps_freed) {
-            held.now = grant::state::released;
-            count(counter::released);
-            report(event_kind::lease_released, held);
-            return;
-        }
+        if (freed || unknown || perhaps_freed) return confirm_release(held);
     } catch (const std::exception& failure) {
         give_up_release(held, failure.what());
         throw;
     }
+    deny_release(held);
+    throw lost_error(held);
+}
+
+void engine::confirm_release(grant& held) {
+    forget(held);
+    held.now = grant::state::released;
+    count(counter::released);
+    report(event_kind::lease_released, held);
+}
+
+/// It was not ours any more.
+void engine::deny_release(grant& held) {
+    forget(held);
     lose(held, loss_reason::forced_release, grant::state::releasing);
     if (const auto ours = current(); ours && ours->id() == held.session_id) give_up(*ours, held);
-    throw lost_error(held);
+}
+
+/// Sends the release of a lease that nobody is known to wait for, and leaves the answer to whoever
+/// uses that connection next. False: not this one, or not now; nothing was done.
+///
+/// What is sent here on any connection comes after it (take_connection). If the client, the server
+/// or the network dies before the answer, the release is one whose reply was lost: released_behind
+/// hears of it, and what it was to free is freed in the background or by the end of the session.
+bool engine::release_behind(const std::shared_ptr<grant>& held) {
+    if (options_.releasing != releasing::pipelined || held->queued || held->fenced) return false;
+    if (source_.speaks() != sql::dialect::postgresql || is_contended(held->name)) return false;
+    if (!acquires_.alone() || !releases_.alone() || !held->held()) return false;
+    const auto db = pool_.take_idle();
+    if (!db || !posted_.begin(**db)) return false;
+    auto expected = grant::state::held;
+    if (!held->now.compare_exchange_strong(expected, grant::state::releasing)) {
+        posted_.end();
+        return false;
+    }
+    const auto told = [self = weak_from_this(), held](const sql::result* done,
+                                                      const error* failure) {
+        if (const auto alive = self.lock()) alive->released_behind(*held, done, failure);
+    };
+    names_.note_free(held->name, held->token.value());
+    try {
+        protocol_.post_release(**db, held->name, held->session_id, held->grant_id,
+                               steady::now() + options_.statement_deadline, told);
+    } catch (const error& failure) {
+        told(nullptr, &failure);
+    } catch (...) {
+        const error failure{errc::out_of_resources, "no memory to send the release with"};
+        told(nullptr, &failure);
+    }
+    look_for_waiters(held->name);
+    return true;
+}
+
+/// Under a call of the connection that carried it.
+void engine::released_behind(grant& held, const sql::result* done, const error* failure) noexcept {
+    try {
+        if (failure != nullptr) {
+            count(counter::unknown_outcomes);
+            give_up_release(held, failure->what());
+        } else if (done->affected() == 1) {
+            confirm_release(held);
+        } else {
+            deny_release(held);
+        }
+    } catch (...) {
+        compare_wanted_ = true;  // no memory to remember it: the rows tell
+    }
+    posted_.end();
+}
+
+/// One of the pool, and nothing that was released before is still on its way on another.
+sql::connection_pool::borrowed engine::take_connection(sql::deadline until) {
+    auto db = pool_.take(budget_, until, until);
+    (void)settle_posted(&*db, until);
+    return db;
+}
+
+/// Reads the answers to what was posted on any connection `but` this. False if there are some left.
+bool engine::settle_posted(const sql::connection* but, sql::deadline until) noexcept {
+    // Who has that connection is about to read them.
+    constexpr auto moment = 1ms;
+    for (auto on = posted_.on(); on != nullptr && on != but; on = posted_.on()) {
+        try {
+            if (const auto its = pool_.take_idle(on)) {
+                (*its)->settle(until);
+            } else {
+                posted_.wait(std::min(until, steady::now() + moment));
+            }
+        } catch (...) {
+            // Broken: whoever released was told when it was destroyed.
+        }
+        if (posted_.on() == on && steady::now() >= until) return false;
+    }
+    return true;
 }
 
 /// True if this call freed it. Whoever waits has it then, or will be looked for.
@@ -450,7 +535,7 @@ bool engine::send_release(grant& held, bool& unknown) {
                 return *shared;
             }
         }
-        const auto db = pool_.take(budget_, until, until);
+        const auto db = take_connection(until);
         strategy::release_outcome released{true, pass_on(*db, held, until)};
         if (!released.next) {
             released =
@@ -510,9 +595,10 @@ void engine::give_up_release(grant& held, const char* why) {
     poke_heartbeat();
 }
 
-void engine::release_quietly(grant& held) noexcept {
+void engine::release_quietly(const std::shared_ptr<grant>& held) noexcept {
     try {
-        if (held.now != grant::state::released) release(held);
+        if (held->now == grant::state::released || release_behind(held)) return;
+        release(*held);
     } catch (...) {
         // release() has reported it as an event and goes on in the background.
     }
@@ -623,6 +709,7 @@ void engine::close() noexcept {
     workers[0].reset();
     workers[1].reset();
     const auto until = steady::now() + options_.statement_deadline;
+    (void)settle_posted(nullptr, until);
     auto rest = room ? room->close() : waiting_room::leftovers{};
     // A client that lived for a moment says its last words on the connection that it has.
     if (!heartbeat_db_ && !heartbeat_was_connected_) heartbeat_db_ = pool_.remove_idle();

@@ -2,6 +2,7 @@
 
 #include "client/grant.hpp"
 #include "client/name_memory.hpp"
+#include "client/posted_releases.hpp"
 #include "client/session.hpp"
 #include "service/clock.hpp"
 #include "service/event_queue.hpp"
@@ -63,7 +64,7 @@ public:
     std::vector<std::shared_ptr<grant>> reclaim();
     void release(grant& held);
     /// Reports what went wrong as an event.
-    void release_quietly(grant& held) noexcept;
+    void release_quietly(const std::shared_ptr<grant>& held) noexcept;
 
     // In the caller's transaction: fence.cpp
     void fence(sql::connection& db, grant& held, const fence_options& options);
@@ -140,6 +141,12 @@ private:
     std::optional<strategy::handed_over> pass_on(sql::connection& db, grant& held,
                                                  sql::deadline until);
     void give_up_release(grant& held, const char* why);
+    bool release_behind(const std::shared_ptr<grant>& held);
+    void released_behind(grant& held, const sql::result* done, const error* failure) noexcept;
+    void confirm_release(grant& held);
+    void deny_release(grant& held);
+    sql::connection_pool::borrowed take_connection(sql::deadline until);
+    bool settle_posted(const sql::connection* but, sql::deadline until) noexcept;
     std::int64_t next_id() noexcept;
     [[nodiscard]] std::shared_ptr<session> current() const;
     void poke_heartbeat() noexcept;
@@ -261,6 +268,7 @@ private:
         counters_{};
     std::atomic<std::int64_t> last_id_;
     name_memory names_;
+    posted_releases posted_;
     acquires acquires_;
     releases releases_;
     looks looks_;

@@ -36,7 +36,7 @@ std::optional<strategy::attempt> engine::acquire_together(acquisition& call, sql
 
 void engine::acquire_for(std::span<acquires::item* const> asked) {
     const auto& first = asked.front()->ask;
-    const auto db = pool_.take(budget_, first.until, first.until);
+    const auto db = take_connection(first.until);
     if (asked.size() == 1) {
         if (first.known && fast_.retake(*db, first.request, *first.known, first.until)) {
             asked.front()->answer = {strategy::attempt::outcome::granted, *first.known + 1, {}};
@@ -94,7 +94,7 @@ void engine::look_for(std::span<looks::item* const> asked) {
     std::ranges::sort(names);
     const auto repeated = std::ranges::unique(names);
     names.erase(repeated.begin(), repeated.end());
-    const auto db = pool_.take(budget_, until, until);
+    const auto db = take_connection(until);
     const auto held = fast_.held(*db, names, until);
     for (auto* each : asked) {
         const auto at = std::ranges::lower_bound(names, each->ask.name) - names.begin();
@@ -122,7 +122,7 @@ std::optional<strategy::release_outcome> engine::release_together(const grant& h
 
 void engine::release_for(std::span<releases::item* const> asked) {
     const auto& first = asked.front()->ask;
-    const auto db = pool_.take(budget_, first.until, first.until);
+    const auto db = take_connection(first.until);
     if (asked.size() == 1) {
         auto done = queue_.release(*db, first.granted.name, first.session, first.granted.grant_id,
                                    false, first.until);

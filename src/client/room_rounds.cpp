@@ -458,9 +458,14 @@ void waiting_room::look_for_waiters() {
     std::vector<std::string> names;
     for (const auto& [name, when] : looks) names.push_back(name);
     try {
+        // A look counts after the commit of the release; this one may only have been sent.
+        if (!engine_.settle_posted(nullptr, soon())) {
+            throw error{errc::timed_out, "a release that was sent has not been answered yet"};
+        }
         const auto waited_for = queue_.waited_for(*db_, names, soon());
         for (const auto& name : waited_for) engine_.note_contended(name);
         const guard lock{mutex_};
+        if (waited_for.empty()) vain_look_ = now();
         for (const auto& name : waited_for) plan(hand_on_, name, {now(), 0ns});
         for (const auto& [name, when] : looks) {
             if (when.again == 0) continue;

@@ -34,6 +34,7 @@ client_options validated(client_options options) {
             "poll_interval must be positive and at most one day");
     require(options.wake_ups <= wake_ups::polling,
             "wake_ups must be automatic, by_database or polling");
+    require(options.releasing <= releasing::pipelined, "releasing must be confirmed or pipelined");
     require(options.deadlock_detection <= deadlock_detection::by_client,
             "deadlock_detection must be off, by_thread or by_client");
     require(options.statement_deadline > 0ms && options.statement_deadline <= 1min,

@@ -114,6 +114,7 @@ private:
 
     // --- waiting_room.cpp
     void plan(agenda& list, std::string name, due when);
+    [[nodiscard]] nanoseconds look_together() const;
     void serve(const std::shared_ptr<turn>& which, std::int64_t token, nanoseconds sent,
                std::optional<std::int64_t> deadline_us);
     void report_place(const turn& which, std::int64_t position);
@@ -182,6 +183,7 @@ private:
     std::vector<std::shared_ptr<turn>> cancels_;
     agenda hand_on_;  ///< names to run grant_next for
     agenda looks_;    ///< names to look for waiters of
+    nanoseconds vain_look_{0};  ///< when one found nobody
     std::vector<std::int64_t> ended_;
     std::vector<told> told_;
     std::unique_ptr<sleeper> sleeper_;  ///< where one is needed, from the first wait on

@@ -18,6 +18,7 @@
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
+#include <deque>
 #include <future>
 #include <span>
 #include <string_view>
@@ -41,6 +42,8 @@ constexpr auto farewell = 1s;
 constexpr std::size_t longest_channel = 63;
 // A program that makes statements without end must not fill the server's memory with them.
 constexpr std::size_t most_kept_statements = 512;
+// More answers than this are not left unread: nobody would know of their failures.
+constexpr std::size_t most_posted = 16;
 // Cancels that no server answers stay behind, each on its thread, until the kernel gives up.
 constexpr int most_cancels = 8;
 
@@ -94,16 +97,23 @@ public:
     }
     wire(const wire&) = delete;
     wire& operator=(const wire&) = delete;
-    ~wire() override = default;
+    ~wire() override {
+        if (home_ != ::getpid()) return;
+        alive_ = false;
+        const error unknown = driver::unanswered();
+        while (!posted_.empty()) tell(nullptr, &unknown);
+    }
 
     sql::result execute(const sql::statement& what, std::span<const sql::value> parameters,
                         sql::deadline until) {
         check_usable(until);
+        const auto known = statements_.find(what.id());
+        if (known == statements_.end() || !known->second.prepared) settle(until);
         kept& statement = look_up(what, until);
         statement.shape.require_parameters(parameters.size());
         const wire_parameters sent{parameters};
         const non_blocking guard{handle_};
-        const bool alone = PQtransactionStatus(handle_) == PQTRANS_IDLE;
+        const bool alone = transaction() == sql::transaction_state::none;
         std::vector<answer> answers = run(statement, what, sent, until);
         if (forget_if_stale(statement, answers) && alone) {
             answers = run(statement, what, sent, until);
@@ -111,8 +121,40 @@ public:
         return interpret(answers);
     }
 
+    // In pipeline mode until all answers are read: each statement ends with a synchronization of
+    // its own, so that a failure ends none but itself, and each commits by itself.
+    bool post(const sql::statement& what, std::span<const sql::value> parameters,
+              sql::deadline until, sql::posted_answer told) {
+        check_usable(until);
+        if (posted_.size() >= most_posted) settle(until);
+        const auto found = statements_.find(what.id());
+        if (borrowed_ || found == statements_.end() || !found->second.prepared) return false;
+        if (transaction() != sql::transaction_state::none) return false;
+        found->second.shape.require_parameters(parameters.size());
+        const wire_parameters sent{parameters};
+        const non_blocking guard{handle_};
+        posted_.push_back({found->first, {}, std::move(told)});
+        try {
+            send_behind(found->second, sent);
+            flush(until);
+        } catch (...) {
+            posted_.pop_back();  // the caller is told by the exception
+            throw;
+        }
+        return true;
+    }
+
+    void settle(sql::deadline until) {
+        if (posted_.empty()) return;
+        if (home_ != ::getpid()) throw in_a_child();
+        const non_blocking guard{handle_};
+        await(until, [&](sql::deadline end) { return collect_posted(end); });
+        PQexitPipelineMode(handle_);
+    }
+
     sql::result query(std::string_view text, sql::deadline until) {
         check_usable(until);
+        settle(until);
         const std::string terminated = checked(text);
         const non_blocking guard{handle_};
         require_sent(PQsendQuery(handle_, terminated.c_str()));
@@ -122,7 +164,8 @@ public:
     [[nodiscard]] bool alive() const noexcept { return alive_; }
     [[nodiscard]] bool keeps_session_state() const noexcept { return !pooled_; }
     [[nodiscard]] sql::transaction_state transaction() const noexcept {
-        return transaction_of(handle_);
+        // What is posted commits by itself.
+        return posted_.empty() ? transaction_of(handle_) : sql::transaction_state::none;
     }
     [[nodiscard]] int socket() const noexcept { return PQsocket(handle_); }
     [[nodiscard]] std::int64_t announced_process() const noexcept { return PQbackendPID(handle_); }
@@ -133,6 +176,7 @@ public:
     void listen(std::string_view channel, sql::deadline until) override {
         require_listenable(channel);
         check_usable(until);
+        settle(until);
         // It would take effect with the owner's commit, or never.
         if (PQtransactionStatus(handle_) != PQTRANS_IDLE) {
             throw error{errc::invalid_options,
@@ -205,6 +249,13 @@ private:
         bool replace = false;  // a statement of this name stands on the server and is no good
     };
 
+    // A statement whose answer is not read yet.
+    struct posted {
+        std::uint64_t id;  // of the statement
+        std::vector<answer> answers;
+        sql::posted_answer told;
+    };
+
     // Parameters as libpq wants them, in text format.
     class wire_parameters {
     public:
@@ -270,7 +321,8 @@ private:
             throw driver::already_dead();
         }
         const PGTransactionStatusType state = PQtransactionStatus(handle_);
-        if (state == PQTRANS_ACTIVE || PQpipelineStatus(handle_) != PQ_PIPELINE_OFF) {
+        const bool piped = PQpipelineStatus(handle_) != PQ_PIPELINE_OFF;
+        if (posted_.empty() && (state == PQTRANS_ACTIVE || piped)) {
             throw error{errc::invalid_options,
                         "the connection is busy with another command or in pipeline mode"};
         }
@@ -322,6 +374,12 @@ private:
 
     std::vector<answer> run(kept& statement, const sql::statement& what,
                             const wire_parameters& sent, sql::deadline until) {
+        if (statement.prepared && !posted_.empty()) {
+            send_behind(statement, sent);
+            std::vector<answer> answers = exchange(until, true);
+            PQexitPipelineMode(handle_);
+            return answers;
+        }
         if (statement.prepared) {
             require_sent(PQsendQueryPrepared(handle_, statement.name.c_str(), sent.count(),
                                              sent.data(), nullptr, nullptr, 0));
@@ -333,6 +391,28 @@ private:
             return exchange(until);
         }
         return prepare_and_run(statement, what, sent, until);
+    }
+
+    void send_behind(const kept& statement, const wire_parameters& sent) {
+        const bool queued = PQenterPipelineMode(handle_) == 1 &&
+                            PQsendQueryPrepared(handle_, statement.name.c_str(), sent.count(),
+                                                sent.data(), nullptr, nullptr, 0) == 1 &&
+                            PQpipelineSync(handle_) == 1;
+        require_sent(queued ? 1 : 0);
+    }
+
+    void flush(sql::deadline until) {
+        for (;;) {
+            const int rest = PQflush(handle_);
+            if (rest == 0) return;
+            require_sent(rest < 0 ? 0 : 1);
+            // The server may want to be read before it reads on.
+            if (!wait_for(PQsocket(handle_), POLLIN | POLLOUT, until)) {
+                alive_ = false;
+                throw driver::unanswered();
+            }
+            if (PQconsumeInput(handle_) == 0) require_sent(0);
+        }
     }
 
     // One round trip: everything is sent before the first answer is read.
@@ -396,17 +476,50 @@ private:
 
     // Everything that the server answers to what was sent.
     std::vector<answer> exchange(sql::deadline until, bool pipelined = false) {
-        ++round_trips_;
         standby_missed_ = false;
         std::vector<answer> answers;
-        if (collect(answers, until, pipelined)) return answers;
+        await(until, [&](sql::deadline end) {
+            return collect_posted(end) && collect(answers, end, pipelined);
+        });
+        return answers;
+    }
+
+    // `read` returns false if its deadline passed, and goes on where it was when called again.
+    template <typename Read>
+    void await(sql::deadline until, Read read) {
+        ++round_trips_;
+        if (read(until)) return;
         const std::future<void> cancelled = send_cancel();
         const auto last = steady_clock::now() + cancel_grace;
-        const bool answered = cancelled.valid() && collect(answers, last, pipelined);
+        const bool answered = cancelled.valid() && read(last);
         // A cancel that is still under way could hit the next statement.
         if (!answered || cancelled.wait_until(last) != std::future_status::ready) alive_ = false;
         if (!answered) throw driver::unanswered();
-        return answers;
+    }
+
+    // False if the deadline passed first.
+    bool collect_posted(sql::deadline until) {
+        while (!posted_.empty()) {
+            auto& answers = posted_.front().answers;
+            if (!collect(answers, until, true)) return false;
+            const auto statement = statements_.find(posted_.front().id);
+            if (statement != statements_.end()) forget_if_stale(statement->second, answers);
+            try {
+                const sql::result table = interpret(answers);
+                tell(&table, nullptr);
+            } catch (const error& failure) {
+                tell(nullptr, &failure);
+            }
+            standby_missed_ = false;
+        }
+        return true;
+    }
+
+    // The first of those who wait for an answer.
+    void tell(const sql::result* table, const error* failure) {
+        const auto told = std::move(posted_.front().told);
+        posted_.pop_front();
+        told(table, failure);
     }
 
     // False if the deadline passed first.
@@ -595,6 +708,7 @@ private:
     bool alive_ = true;
     bool standby_missed_ = false;
     bool listening_ = false;
+    std::deque<posted> posted_;
     std::vector<std::string> unlisten_;  // quoted: what the owner did not listen to before
     pid_t home_ = ::getpid();
     std::uint64_t serial_ = next_serial();
@@ -625,6 +739,11 @@ public:
     sql::result query(std::string_view text, sql::deadline until) override {
         return wire_.query(text, until);
     }
+    bool post(const sql::statement& what, std::span<const sql::value> parameters,
+              sql::deadline until, sql::posted_answer told) override {
+        return wire_.post(what, parameters, until, std::move(told));
+    }
+    void settle(sql::deadline until) override { wire_.settle(until); }
     [[nodiscard]] bool alive() const noexcept override { return wire_.alive(); }
     [[nodiscard]] bool keeps_session_state() const noexcept override {
         return wire_.keeps_session_state();

@@ -58,6 +58,12 @@ public:
         return result_of(mine);
     }
 
+    /// Whether who asks now would be alone, as the last one was.
+    [[nodiscard]] bool alone() const {
+        const std::lock_guard lock{mutex_};
+        return under_way_ == 0 && expected_ <= 1;
+    }
+
     /// How many wait for a call to begin.
     [[nodiscard]] std::size_t gathered() const {
         const std::lock_guard lock{mutex_};

@@ -72,6 +72,13 @@ void result::append_integer(std::int64_t number) {
 
 connection::~connection() = default;
 
+bool connection::post(const statement& /*what*/, std::span<const value> /*parameters*/,
+                      deadline /*until*/, posted_answer /*told*/) {
+    return false;
+}
+
+void connection::settle(deadline /*until*/) {}
+
 connection_memory& memory_of(connection& db) {
     if (!db.memory_) db.memory_ = std::make_shared<connection_memory>();
     return *db.memory_;

@@ -83,6 +83,8 @@ public:
     [[nodiscard]] borrowed take(std::size_t budget, deadline place_until, deadline until);
     /// One that is idle, for a statement that is soon over, or nothing: no waiting, no connecting.
     [[nodiscard]] std::optional<borrowed> take_idle();
+    /// This one, if it is idle, likewise.
+    [[nodiscard]] std::optional<borrowed> take_idle(const connection* which);
     /// Takes one that is idle out for good, or null: no waiting, no connecting.
     [[nodiscard]] std::unique_ptr<connection> remove_idle();
     /// A connection outside the budget.
@@ -99,6 +101,7 @@ private:
         std::chrono::steady_clock::time_point since;
     };
 
+    [[nodiscard]] borrowed lend_briefly(std::vector<idle>::iterator which);
     void give_back(std::unique_ptr<connection> db, std::string mark, bool keep,
                    bool briefly_lent) noexcept;
     /// Those idle for too long, to be destroyed without the mutex.

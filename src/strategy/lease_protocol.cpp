@@ -6,6 +6,7 @@
 #include <rowlock/error.hpp>
 
 #include <algorithm>
+#include <array>
 
 namespace rowlock::strategy {
 namespace {
@@ -195,9 +196,21 @@ look lease_protocol::probe(sql::connection& db, std::string_view name, std::int6
 
 bool lease_protocol::release(sql::connection& db, std::string_view name, std::int64_t session,
                              std::int64_t grant_id, sql::deadline until) const {
+    return changed_one(run(db, release_on(db), until, name, session, grant_id));
+}
+
+void lease_protocol::post_release(sql::connection& db, std::string_view name, std::int64_t session,
+                                  std::int64_t grant_id, sql::deadline until,
+                                  sql::posted_answer told) const {
+    const std::array<sql::value, 3> parameters{name, session, grant_id};
+    if (db.post(release_on(db), parameters, until, told)) return;
+    const auto done = db.execute(release_on(db), parameters, until);
+    told(&done, nullptr);
+}
+
+const sql::statement& lease_protocol::release_on(const sql::connection& db) const {
     const bool durably = sql_.release_durably && !db.keeps_session_state();
-    const auto& statement = durably ? *sql_.release_durably : sql_.release;
-    return changed_one(run(db, statement, until, name, session, grant_id));
+    return durably ? *sql_.release_durably : sql_.release;
 }
 
 std::optional<std::int64_t> lease_protocol::find_grant(sql::connection& db, std::string_view name,

@@ -113,6 +113,10 @@ public:
     /// False if the row is not this grant (any more).
     bool release(sql::connection& db, std::string_view name, std::int64_t session,
                  std::int64_t grant_id, sql::deadline until) const;
+    /// The same, posted where the connection can and has prepared it, else executed: `told` hears
+    /// of it, now or with a later call of the connection.
+    void post_release(sql::connection& db, std::string_view name, std::int64_t session,
+                      std::int64_t grant_id, sql::deadline until, sql::posted_answer told) const;
     /// The token of a grant whose reply was lost, made durable; two round trips.
     std::optional<std::int64_t> find_grant(sql::connection& db, std::string_view name,
                                            std::int64_t session, std::int64_t grant_id,
@@ -146,6 +150,8 @@ private:
                         sql::deadline until) const;
     bool put_out(sql::connection& db, std::string_view name, const look& seen,
                  sql::deadline until) const;
+
+    [[nodiscard]] const sql::statement& release_on(const sql::connection& db) const;
 
     dialect::statements sql_;
 };

@@ -6,6 +6,7 @@
 #include "support/waits.hpp"
 #include <rowlock/driver/postgresql.hpp>
 #include <rowlock/error.hpp>
+#include <rowlock/sql/notifications.hpp>
 
 #include <doctest/doctest.h>
 #include <libpq-fe.h>
@@ -13,6 +14,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
@@ -81,6 +83,55 @@ public:
 
 private:
     PGconn* handle_;
+};
+
+// A table in which 1 stands, and a statement that is prepared and inserts what is posted.
+class posting_table {
+public:
+    posting_table() : db_{connect()} {
+        static std::atomic<int> made{0};
+        name_ = "rowlock_posting_" + std::to_string(::getpid()) + "_" + std::to_string(++made);
+        application{}.run("create table " + name_ + " (key bigint primary key)");
+        insert_.emplace("insert into " + name_ + " values ($1)");
+        count_.emplace("select count(*) from " + name_);
+        const std::array<value, 1> one{1};
+        (void)db_->execute(*insert_, one, soon());
+        (void)count();
+    }
+    posting_table(const posting_table&) = delete;
+    posting_table& operator=(const posting_table&) = delete;
+    ~posting_table() {
+        close();
+        application{}.run("drop table " + name_);
+    }
+
+    connection& db() { return *db_; }
+    [[nodiscard]] const std::string& name() const { return name_; }
+    void close() { db_.reset(); }
+
+    bool post(std::int64_t key) {
+        const std::array<value, 1> parameters{key};
+        return db_->post(*insert_, parameters, soon(),
+                         [this](const rowlock::sql::result* done, const rowlock::error* failure) {
+                             if (done != nullptr) {
+                                 told_ += std::to_string(done->affected()) + " row; ";
+                             } else {
+                                 const bool unknown = failure->kind() == errc::outcome_unknown;
+                                 told_ += unknown ? "unknown; " : "failed; ";
+                             }
+                         });
+    }
+    std::int64_t count(std::chrono::milliseconds within = 20s) {
+        return db_->execute(*count_, {}, clock::now() + within).integer(0, 0);
+    }
+    [[nodiscard]] const std::string& told() const { return told_; }
+
+private:
+    std::unique_ptr<connection> db_;
+    std::string name_;
+    std::optional<statement> insert_;
+    std::optional<statement> count_;
+    std::string told_;
 };
 
 struct failure {
@@ -511,6 +562,104 @@ TEST_CASE("a password is also found in a password file, and asked for where ther
 TEST_CASE("a parameter that libpq cannot use is the URL's fault") {
     CHECK(failure_of([] { (void)connect("postgresql://127.0.0.1:1/x?sslmode=sideways"); }).kind ==
           errc::invalid_url);
+}
+
+// --- posted statements -------------------------------------------------------------------------
+
+TEST_CASE("libpq: what is posted runs before the next statement, whose call tells of it") {
+    if (!available()) return;
+    posting_table table;
+    CHECK(table.post(2));
+    CHECK(table.told() == "");
+    CHECK(table.count() == 2);
+    CHECK(table.told() == "1 row; ");
+    CHECK(table.db().transaction() == rowlock::sql::transaction_state::none);
+}
+
+TEST_CASE("libpq: a posted statement that fails tells so, and nothing else suffers") {
+    if (!available()) return;
+    posting_table table;
+    CHECK(table.post(1));
+    CHECK(table.post(2));
+    CHECK(table.count() == 2);
+    CHECK(table.told() == "failed; 1 row; ");
+    CHECK(table.db().alive());
+}
+
+TEST_CASE("libpq: settle, query and new statements read what was posted first") {
+    if (!available()) return;
+    posting_table table;
+    REQUIRE(table.post(2));
+    SUBCASE("settle") {
+        table.db().settle(soon());
+    }
+    SUBCASE("query") {
+        (void)table.db().query("select 1", soon());
+    }
+    SUBCASE("a statement not prepared yet") {
+        (void)table.db().execute(statement{"select 2"}, {}, soon());
+    }
+    SUBCASE("listen") {
+        table.db().notifications()->listen("rowlock_posted", soon());
+    }
+    SUBCASE("more than are kept") {
+        for (int i = 0; i < 40; ++i) REQUIRE(table.post(100 + i));
+        table.db().settle(soon());
+    }
+    CHECK(table.told().starts_with("1 row; "));
+}
+
+TEST_CASE("libpq: nothing is posted unprepared, in a transaction or on a borrowed handle") {
+    if (!available()) return;
+    posting_table table;
+    const auto told = [](const rowlock::sql::result*, const rowlock::error*) { FAIL("told"); };
+    CHECK_FALSE(table.db().post(statement{"select 3"}, {}, soon(), told));
+    (void)table.db().query("begin", soon());
+    CHECK_FALSE(table.post(5));
+    (void)table.db().query("rollback", soon());
+    application theirs;
+    connection_ref borrowed{theirs.handle()};
+    const statement one{"select 1"};
+    for (int i = 0; i < 3; ++i) (void)borrowed.execute(one, {}, soon());
+    CHECK_FALSE(borrowed.post(one, {}, soon(), told));
+}
+
+TEST_CASE("libpq: whoever posted hears that the outcome is unknown, once") {
+    if (!available()) return;
+    posting_table table;
+    const auto process = table.db().announced_process();
+    REQUIRE(table.post(2));
+    SUBCASE("the connection is destroyed") {
+        table.close();
+    }
+    SUBCASE("the server process is gone") {
+        application admin;
+        admin.run("select pg_terminate_backend(" + std::to_string(process) + ")");
+        // The answer may have come before the end.
+        try {
+            table.db().settle(soon());
+            (void)table.count();
+        } catch (const rowlock::error&) {
+        }
+        CHECK_FALSE(table.db().alive());
+        table.close();
+    }
+    CHECK((table.told() == "unknown; " || table.told() == "1 row; "));
+}
+
+TEST_CASE("libpq: a posted statement that waits too long is cancelled") {
+    if (!available()) return;
+    posting_table table;
+    application obstacle;
+    obstacle.run("begin");
+    obstacle.run("lock table " + table.name());
+    REQUIRE(table.post(2));
+    SUBCASE("settled") { table.db().settle(clock::now() + 200ms); }
+    SUBCASE("with a statement behind it") {
+        CHECK_THROWS_AS((void)table.count(200ms), rowlock::error);
+    }
+    CHECK(table.told() == "failed; ");
+    obstacle.run("rollback");
 }
 
 // --- processes -----------------------------------------------------------------------------------

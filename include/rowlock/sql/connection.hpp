@@ -11,6 +11,10 @@
 #include <string_view>
 #include <vector>
 
+namespace rowlock {
+class error;
+}
+
 /// The port between the strategies, which know SQL and no database library, and the drivers, which
 /// know a database library and no SQL.
 namespace rowlock::detail {
@@ -128,6 +132,11 @@ enum class transaction_state : unsigned char {
     unknown,  ///< the library does not tell (just now); the server can be asked
 };
 
+/// Is told what became of a statement that was posted, once: its result, or null and the failure.
+/// It runs on the thread that reads the answer, inside a call of that connection: it must not throw
+/// nor use the connection.
+using posted_answer = std::function<void(const result*, const error*)>;
+
 struct connection_memory;  // src/sql/connection_memory.hpp
 class notifications;       // sql/notifications.hpp
 
@@ -155,6 +164,21 @@ public:
     /// Runs one statement of plain text, without parameters and unprepared: BEGIN, COMMIT, SET,
     /// DDL, diagnostics. One round trip.
     virtual result query(std::string_view text, deadline until) = 0;
+
+    /// Sends a prepared statement and does not wait for its answer: what is executed next follows
+    /// it at once, and the server runs one after the other, each with its own commit. The answer is
+    /// read before that of the next call, or by settle(); if the connection is destroyed or breaks
+    /// before, `told` hears errc::outcome_unknown. No round trip.
+    /// False: it cannot be done here (not in this library, not on a connection that is borrowed or
+    /// in a transaction, not before execute() has prepared the statement). Then nothing was sent,
+    /// and `told` is not called.
+    virtual bool post(const statement& what, std::span<const value> parameters, deadline until,
+                      posted_answer told);
+
+    /// Reads the answers to what was posted. Waits for the server, one round trip at most; returns
+    /// at once if nothing was.
+    /// @throws error errc::outcome_unknown if they did not come: the connection is broken then
+    virtual void settle(deadline until);
 
     /// False once a call has shown that the connection is gone. Sends nothing.
     [[nodiscard]] virtual bool alive() const noexcept = 0;

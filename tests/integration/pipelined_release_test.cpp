@@ -1,0 +1,266 @@
+// releasing::pipelined: what a client promises of a release that it does not wait for. The release
+// is held up in the server by a transaction that has locked the lease's row.
+
+#include "support/blocked.hpp"
+#include "support/failure.hpp"
+#include "support/lock_database.hpp"
+#include <rowlock/rowlock.hpp>
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <future>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+using namespace rowlock;
+using namespace std::chrono_literals;
+using std::chrono::steady_clock;
+using support::backend;
+using support::eventually;
+using support::lock_database;
+using support::soon;
+
+namespace {
+
+/// What a client reported.
+class diary {
+public:
+    [[nodiscard]] event_callback writer() {
+        return [this](const event& one) {
+            const std::lock_guard lock{mutex_};
+            events_.push_back(one);
+        };
+    }
+    [[nodiscard]] bool tells(event_kind kind) const {
+        const std::lock_guard lock{mutex_};
+        return std::ranges::any_of(events_, [&](const event& one) { return one.kind == kind; });
+    }
+
+private:
+    mutable std::mutex mutex_;
+    std::vector<event> events_;
+};
+
+client_options pipelined(const lock_database& database, diary* told = nullptr) {
+    client_options options{.releasing = releasing::pipelined};
+    if (told != nullptr) options.on_event = told->writer();
+    return database.options(std::move(options));
+}
+
+/// After the first release of a connection its statement is prepared there.
+void warm_up(client& locks) {
+    for (int i = 0; i < 2; ++i) (void)locks.acquire("warm-up");
+}
+
+/// Has locked the row of `job`, so that whatever wants to change it waits.
+class obstacle {
+public:
+    explicit obstacle(lock_database& database) : database_{database} {
+        database_.run("begin");
+        database_.run("select 1 from rowlock_lease where name = 'job' for update");
+    }
+    obstacle(const obstacle&) = delete;
+    obstacle& operator=(const obstacle&) = delete;
+    ~obstacle() {
+        if (!gone_) database_.run("rollback");
+    }
+    void commit() {
+        gone_ = true;
+        database_.run("commit");
+    }
+    [[nodiscard]] bool stops_somebody() const { return blocked() != 0; }
+    /// The server process of whoever waits for us, or 0.
+    [[nodiscard]] std::int64_t blocked() const {
+        return database_.number(
+            "select coalesce(max(pid), 0) from pg_stat_activity "
+            "where pg_backend_pid() = any(pg_blocking_pids(pid))");
+    }
+
+private:
+    lock_database& database_;
+    bool gone_ = false;
+};
+
+bool is_held(lock_database& database) {
+    return database.number(
+               "select count(*) from rowlock_lease where name = 'job' and session is not null") > 0;
+}
+
+}  // namespace
+
+TEST_CASE("a release that is not waited for is on its way when the destructor returns") {
+    lock_database database{backend::postgresql};
+    if (!database.there()) return;
+    SUBCASE("pipelined: it returns although the server cannot free the row yet") {
+        diary told;
+        client locks{database.source(), pipelined(database, &told)};
+        warm_up(locks);
+        std::optional<lease> job{locks.acquire("job")};
+        obstacle stops{database};
+        job.reset();
+        CHECK(eventually([&] { return stops.stops_somebody(); }));
+        CHECK(is_held(database));
+        CHECK(locks.stats().released == 2);  // those of the warming up
+        stops.commit();
+        // Nobody calls the client any more.
+        CHECK(eventually([&] { return !is_held(database); }));
+        CHECK(eventually([&] { return locks.stats().released == 3; }));
+    }
+    SUBCASE("control: confirmed, it waits") {
+        client locks{database.source(), database.options()};
+        warm_up(locks);
+        std::optional<lease> job{locks.acquire("job")};
+        obstacle stops{database};
+        auto done = std::async(std::launch::async, [&] { job.reset(); });
+        REQUIRE(eventually([&] { return stops.stops_somebody(); }));
+        CHECK(done.wait_for(0s) == std::future_status::timeout);
+        stops.commit();
+        done.get();
+        CHECK_FALSE(is_held(database));
+    }
+}
+
+TEST_CASE("whatever the client does next comes after the release, on whichever connection") {
+    lock_database database{backend::postgresql};
+    if (!database.there()) return;
+    client locks{database.source(), pipelined(database)};
+    warm_up(locks);
+    std::optional<lease> job{locks.acquire("job")};
+    obstacle stops{database};
+    job.reset();
+    REQUIRE(eventually([&] { return stops.stops_somebody(); }));
+    auto seen = std::async(std::launch::async, [&] { return locks.inspect("job"); });
+    auto taken = std::async(std::launch::async, [&] { return locks.try_acquire("job"); });
+    CHECK(seen.wait_for(300ms) == std::future_status::timeout);
+    CHECK(taken.wait_for(0s) == std::future_status::timeout);
+    stops.commit();
+    CHECK(taken.get().has_value());
+    (void)seen.get();
+}
+
+TEST_CASE("a thread that is told of the release finds the lock free") {
+    lock_database database{backend::postgresql};
+    if (!database.there()) return;
+    client locks{database.source(), pipelined(database)};
+    std::atomic<int> turn{0};
+    std::atomic<int> missed{0};
+    constexpr int turns = 400;
+    const auto take_turns = [&](int first) {
+        for (int i = first; i < turns; i += 2) {
+            while (turn < i) std::this_thread::yield();
+            if (!locks.try_acquire("job")) ++missed;  // given back at once
+            turn = i + 1;
+        }
+    };
+    std::jthread other{take_turns, 1};
+    take_turns(0);
+    other.join();
+    CHECK(missed == 0);
+}
+
+TEST_CASE("a lease that was lost before its release arrived is reported as lost") {
+    lock_database database{backend::postgresql};
+    if (!database.there()) return;
+    diary told;
+    client locks{database.source(), pipelined(database, &told)};
+    warm_up(locks);
+    std::optional<lease> job{locks.acquire("job")};
+    const auto lost = job->lost();
+    obstacle stops{database};
+    job.reset();
+    REQUIRE(eventually([&] { return stops.stops_somebody(); }));
+    database.run("update rowlock_lease set session = null, token = token + 1 where name = 'job'");
+    stops.commit();
+    CHECK(eventually([&] { return told.tells(event_kind::lease_lost); }));
+    CHECK(locks.stats().released == 2);
+    CHECK(locks.stats().lost == 1);
+}
+
+TEST_CASE("a release whose connection breaks is reported, and repeated in the background") {
+    lock_database database{backend::postgresql};
+    if (!database.there()) return;
+    diary told;
+    client locks{database.source(), pipelined(database, &told)};
+    warm_up(locks);
+    std::optional<lease> job{locks.acquire("job")};
+    obstacle stops{database};
+    job.reset();
+    REQUIRE(eventually([&] { return stops.stops_somebody(); }));
+    database.run("select pg_terminate_backend(" + std::to_string(stops.blocked()) + ")");
+    CHECK(eventually([&] { return told.tells(event_kind::outcome_unknown); }));
+    stops.commit();
+    CHECK(eventually([&] { return !is_held(database); }));
+    CHECK(eventually([&] { return locks.stats().unresolved == 0; }));
+    CHECK(locks.try_acquire("job").has_value());
+}
+
+TEST_CASE("somebody who came to wait unseen is served, though nobody uses the client any more") {
+    lock_database database{backend::postgresql};
+    if (!database.there()) return;
+    client_options patient = database.options();
+    patient.poll_interval = 60s;  // its own looks would hide a lost wake-up
+    client other{database.source(), patient};
+    for (int round = 0; round < 10; ++round) {
+        client locks{database.source(), pipelined(database)};
+        warm_up(locks);
+        std::optional<lease> job{locks.acquire("job")};
+        auto waiting = std::async(std::launch::async, [&] { return other.acquire("job"); });
+        REQUIRE(
+            eventually([&] { return database.number("select count(*) from rowlock_waiter") > 0; }));
+        const auto since = steady_clock::now();
+        job.reset();
+        CHECK(waiting.get().held());
+        CHECK(steady_clock::now() - since < 20s);
+    }
+}
+
+TEST_CASE("closing the client waits for what is on its way") {
+    lock_database database{backend::postgresql};
+    if (!database.there()) return;
+    diary told;
+    std::optional<client> locks{std::in_place, database.source(), pipelined(database, &told)};
+    warm_up(*locks);
+    for (int i = 0; i < 50; ++i) {
+        std::vector<lease> several;
+        for (const char* name : {"a", "b", "c", "job"}) several.push_back(locks->acquire(name));
+    }
+    locks.reset();
+    CHECK(database.number("select count(*) from rowlock_lease where session is not null") == 0);
+    CHECK(database.number("select count(*) from rowlock_session") == 0);
+    CHECK_FALSE(told.tells(event_kind::outcome_unknown));
+    CHECK_FALSE(told.tells(event_kind::lease_lost));
+}
+
+TEST_CASE("where it is not possible the release is waited for") {
+    ROWLOCK_FOR_EACH_BACKEND(database, backend::sqlite, backend::mariadb,
+                             backend::soci_postgresql) {
+        client locks{database.source(), pipelined(database)};
+        client other{database.source(), database.options()};
+        for (int i = 0; i < 20; ++i) {
+            (void)locks.acquire("job");
+            CHECK(other.try_acquire("job").has_value());
+        }
+    }
+}
+
+TEST_CASE("a fence and release() know nothing of it") {
+    lock_database database{backend::postgresql};
+    if (!database.there()) return;
+    client locks{database.source(), pipelined(database)};
+    warm_up(locks);
+    auto job = locks.acquire("job");
+    obstacle stops{database};
+    auto done = std::async(std::launch::async, [&] { job.release(); });
+    REQUIRE(eventually([&] { return stops.stops_somebody(); }));
+    CHECK(done.wait_for(0s) == std::future_status::timeout);
+    stops.commit();
+    done.get();
+    CHECK_FALSE(is_held(database));
+}
