@@ -320,8 +320,7 @@ void soak_on(support::backend which) {
     const stress::plan plan{chosen().seed, chosen().names, chosen().only};
     std::unique_ptr<support::own_server> server;
     const bool sqlite = which == support::backend::sqlite;
-    const bool restarts = chosen().calls > 50'000 || !chosen().only.empty();
-    if (!sqlite && restarts && (plan.has(trouble::restart) || plan.has(trouble::crash))) {
+    if (!sqlite && (plan.has(trouble::restart) || plan.has(trouble::crash))) {
         const bool postgresql = which == support::backend::postgresql;
         server = support::own_server::start(postgresql ? support::server::postgresql
                                                        : support::server::mariadb);
@@ -396,8 +395,10 @@ TEST_CASE("soak: control: somebody who releases by the name alone is found") {
     for (const auto& [rule, found] : hold_against_rules(database, recording, run, past, truth)) {
         if (!found.empty()) MESSAGE(rule, ": ", found.size(), " violations");
     }
-    CHECK_FALSE(unexplained_losses(past, truth, in_micros(2 * ttl)).empty());
-    CHECK_FALSE(beliefs_beyond_records(past, truth, recording.slack()).empty());
+    // Which of them finds it depends on whether the victim looked before it released.
+    CHECK(unexplained_losses(past, truth, in_micros(2 * ttl)).size() +
+              beliefs_beyond_records(past, truth, recording.slack()).size() >
+          0);
     database.run("drop table rowlock_soak");
 }
 

@@ -186,6 +186,10 @@ TEST_CASE("a script is split at semicolons that end a line, and sent without com
           list{"create (\n    a,\n    b\n)"});
     CHECK(split("a/* */b") == list{"a b"});
     CHECK(split("a 'never closed;\nb") == list{"a 'never closed;\nb"});
+    // The body of a function; elsewhere dollars are nothing.
+    CHECK(split("a $$ b;\n-- c\n $$ d;\ne;\n") == list{"a $$ b;\n-- c\n $$ d", "e"});
+    CHECK(split("a $$ never closed;\nb") == list{"a $$ never closed;\nb"});
+    CHECK(split_statements("a $$;\nb $$;\n", dialect::sqlite) == list{"a $$", "b $$"});
 }
 
 TEST_CASE("the checksum is the 64-bit FNV-1a in hexadecimal") {
