@@ -94,10 +94,13 @@ void keep_the_secret(fuzz::input& from) {
     const std::string rest{rests[from.below(std::size(rests))]};
     const std::string url = scheme + "://ann:" + before + std::string{secret} + behind +
                             "@db.example/shop" + (rest.empty() ? "" : "?" + rest);
-    // What follows "?user=" is a user, whoever meant it for a password.
+    // What follows "?user=" is a user, and "?password=" a password, whoever meant it for part of
+    // one.
     const std::size_t question = url.find('?');
-    const bool user = question < url.rfind('@') && url.find("user=", question) != std::string::npos;
-    if (!user || !scheme.starts_with('p')) {
+    const bool meant =
+        question < url.rfind('@') && (url.find("user=", question) != std::string::npos ||
+                                      url.find("password=", question) != std::string::npos);
+    if (!meant || !scheme.starts_with('p')) {
         require(shown_of(url).find(secret) == std::string::npos, "a password is not shown", url);
     }
     const std::string pairs = "host=db.example user=ann password='" +
