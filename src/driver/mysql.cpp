@@ -347,6 +347,12 @@ void require_parts(const driver::url& from, const std::string& socket) {
     if (!socket.empty() && !from.more_hosts.empty()) {
         throw error{errc::invalid_url, "a MySQL URL names a socket or several hosts, not both"};
     }
+    // A password with a raw / in it, whose first part looks like hosts.
+    if (!from.more_hosts.empty() && from.database.find('@') != std::string::npos) {
+        throw error{errc::invalid_url,
+                    "a MySQL URL of several hosts has no @ behind them; in a password / is written "
+                    "%2F, and in a user's name as well"};
+    }
     if (from.database.empty() || from.database.find('/') != std::string::npos) {
         throw error{errc::invalid_url, "a MySQL URL names a database: mysql://user@host/database"};
     }
