@@ -29,15 +29,14 @@ bool engine::release_behind(const std::shared_ptr<grant>& held) {
                                                       const error* failure) {
         if (const auto alive = self.lock()) alive->released_behind(*held, done, failure);
     };
-    names_.note_free(held->name, held->token.value());
     try {
+        names_.note_free(held->name, held->token.value());
         protocol_.post_release(**db, held->name, held->session_id, held->grant_id,
                                steady::now() + options_.statement_deadline, told);
     } catch (const error& failure) {
         told(nullptr, &failure);
     } catch (...) {
-        const error failure{errc::out_of_resources, "no memory to send the release with"};
-        told(nullptr, &failure);
+        told(nullptr, nullptr);
     }
     look_for_waiters(held->name);
     return true;
@@ -46,9 +45,9 @@ bool engine::release_behind(const std::shared_ptr<grant>& held) {
 /// Under a call of the connection that carried it.
 void engine::released_behind(grant& held, const sql::result* done, const error* failure) noexcept {
     try {
-        if (failure != nullptr) {
+        if (done == nullptr) {
             count(counter::unknown_outcomes);
-            give_up_release(held, failure->what());
+            give_up_release(held, failure != nullptr ? failure->what() : "there was no memory");
         } else if (done->affected() == 1) {
             confirm_release(held);
         } else {

@@ -186,8 +186,8 @@ private:
     std::vector<std::shared_ptr<turn>> cancels_;
     /// There was no memory for that list: all whose threads gave them up are to be cancelled.
     bool forgotten_ = false;
-    agenda hand_on_;  ///< names to run grant_next for
-    agenda looks_;    ///< names to look for waiters of
+    agenda hand_on_;            ///< names to run grant_next for
+    agenda looks_;              ///< names to look for waiters of
     nanoseconds vain_look_{0};  ///< when one found nobody
     std::vector<std::int64_t> ended_;
     std::vector<told> told_;
