@@ -325,6 +325,24 @@ TEST_CASE("no heartbeat waits for a transaction that is recorded, at whatever is
     }
 }
 
+TEST_CASE("times are UTC, whatever the time zone of who writes or reads") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
+        record(database);
+        const auto elsewhere = database.source().connect(soon());
+        elsewhere->query("set time_zone = '+05:00'", soon());
+        elsewhere->query("insert into " + database.prefix() +
+                             "lease (name, token, session, changed_at) select 'a', 1, 1, raised_at "
+                             "from " +
+                             database.prefix() + "token_floor",
+                         soon());
+        const auto all =
+            read_history(*elsewhere, {.since = 60s, .prefix = database.prefix()}, soon());
+        REQUIRE(all.size() == 1);
+        CHECK(std::chrono::abs(all[0].age) < 60s);
+        CHECK(std::chrono::abs(std::chrono::system_clock::now() - all[0].at) < 60s);
+    }
+}
+
 TEST_CASE("who changes the tables by hand is recorded, and cannot pass as us") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         record(database);

@@ -306,7 +306,9 @@ void check(support::lock_database& database, const stress::recording& recording,
     const auto truth = recording.read();
     const auto rules = hold_against_rules(database, recording, run, past, truth);
     std::size_t violations = 0;
-    for (const auto& [rule, found] : rules) {
+    for (const auto& each : rules) {
+        const std::string& rule = each.first;
+        const auto& found = each.second;
         violations += found.size();
         const std::string words = rule == "results" ? failures_in(past.notes) : "";
         CHECK_MESSAGE(found.empty(), rule, ": ", told(found), words);
@@ -392,8 +394,8 @@ TEST_CASE("soak: control: somebody who releases by the name alone is found") {
     run.stop();
     auto past = run.past();
     const auto truth = recording.read();
-    for (const auto& [rule, found] : hold_against_rules(database, recording, run, past, truth)) {
-        if (!found.empty()) MESSAGE(rule, ": ", found.size(), " violations");
+    for (const auto& each : hold_against_rules(database, recording, run, past, truth)) {
+        if (!each.second.empty()) MESSAGE(each.first, ": ", each.second.size(), " violations");
     }
     // Which of them finds it depends on whether the victim looked before it released.
     CHECK(unexplained_losses(past, truth, in_micros(2 * ttl)).size() +

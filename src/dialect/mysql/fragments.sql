@@ -129,5 +129,5 @@ update rowlock_lease l force index (primary)
 
 -- fragment history
 -- What read_history reads: times in µs since 1970, and how old each record is.
-id, at, {now} - at, kind, name, token, session, grant_id, ticket, previous_session,
+id, at, {now_in_any_zone} - at, kind, name, token, session, grant_id, ticket, previous_session,
 ends_at, owner, host, pid, program, note, db_user
