@@ -311,8 +311,8 @@ TEST_CASE("a name cannot steer a terminal either, in an answer or in a refusal")
     };
     for (const arguments& command :
          {arguments{"acquire", "--for", "1m", "--note", "\x1b]0;x\x07", name},
-          {"acquire", "--for", "1m", name},
-          {"run", name, "--", "true"},
+          {"acquire", "--for", "1m", "--wait", "1ms", name},
+          {"run", "--wait", "1ms", name, "--", "true"},
           {"ls"},
           {"ls", "--json"},
           {"show", name},
