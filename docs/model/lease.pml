@@ -571,6 +571,11 @@ inline pass_on(my, id, did, whom) {
 }
 #endif
 
+#ifdef WRONG_PROMISE
+#define PROMISED_TO(g) 0
+#else
+#define PROMISED_TO(g) g
+#endif
 #define END_SESSION(s) ended[s] = 1; FLUSH
 
 /* --- processes ---------------------------------------------------------------------------------- */
@@ -1177,14 +1182,14 @@ init {
             :: s <= CLIENTS -> there[s] = 1; expires[s] = FAR; trust[s] = 1; s++
             :: else -> break
             od;
-            present = 1; token = 1; holder = 3; grant = 25; promised = 9;
+            present = 1; token = 1; holder = 3; grant = 25; promised = PROMISED_TO(9);
             ticket[1] = 1; place[1] = 9; knows[1] = 9;
             ticket[2] = 2; place[2] = 17; knows[2] = 17; waiting[2] = 1; next_ticket = 3
         }
         d_step { FLUSH }
         d_step {
             ticket[1] = 0; place[1] = 0;
-            token = 2; holder = 1; grant = 9; promised = 17; top = 2; top_grant = 9;
+            token = 2; holder = 1; grant = 9; promised = PROMISED_TO(17); top = 2; top_grant = 9;
             believes[1] = 1; believers = 1
         }
 #elif defined(HELD)
