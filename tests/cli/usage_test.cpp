@@ -14,6 +14,7 @@
 #include <csignal>
 #include <filesystem>
 #include <string>
+#include <vector>
 
 using tool::arguments;
 using tool::contents;
@@ -126,6 +127,85 @@ TEST_CASE("a database that is down is 69") {
     }
 }
 
+TEST_CASE("a password is never said, however it is spelled") {
+    const support::closed_port nobody;
+    const std::string port = std::to_string(nobody.port());
+    const std::string at = "@127.0.0.1:" + port + "/db";
+    std::vector<std::string> urls{
+        "postgresql://me:sEcrEt" + at,
+        "postgresql://me:%73EcrEt%21" + at,
+        "postgresql://me@127.0.0.1:" + port + "/db?password=sEcrEt&connect_timeout=2",
+        "host=127.0.0.1 port=" + port + " user=me password='sEcrEt it\\'s' dbname=db",
+        "mysql://me:sEcrEt" + at,
+        "mysql://me:%73EcrEt%21" + at,
+        "mysql://me@127.0.0.1:" + port + "/db?password=sEcrEt",  // no such parameter
+        "postgresql://me:sEcrEt" + at + "?no_such=1",
+    };
+    for (const auto which : {support::server::postgresql, support::server::mariadb}) {
+        auto url = support::url_of(which);
+        if (!url) continue;
+        const auto colon = url->find(':', url->find("//"));
+        urls.push_back(url->replace(colon + 1, url->find('@') - colon - 1, "sEcrEt"));
+    }
+    const scratch folder;
+    for (const auto& url : urls) {
+        CAPTURE(url);
+        for (const arguments& command : {arguments{"run", "a", "--", "env"},
+                                         {"ls", "--json"},
+                                         {"show", "--json", "a"},
+                                         {"acquire", "--for", "1m", "--json", "a"},
+                                         {"migrate", "--json"},
+                                         {"reap", "--json"},
+                                         {"doctor"},
+                                         {"doctor", "--json"}}) {
+            CAPTURE(command.front());
+            const auto got = rowlock(command, {.variables = {{"ROWLOCK_URL", url}}});
+            CAPTURE(got.err);
+            CAPTURE(got.out);
+            CHECK(got.code != 0);
+            for (const auto* const text : {&got.out, &got.err}) {
+                CHECK(text->find("EcrEt") == std::string::npos);
+            }
+        }
+    }
+}
+
+TEST_CASE("a password is not to be seen in the list of processes, whatever its spelling") {
+    const support::silent_listener silent;
+    const std::string port = std::to_string(silent.port());
+    for (const std::string& url :
+         {"postgresql://me:sEcrEt@127.0.0.1:" + port + "/db",
+          "postgresql://me@127.0.0.1:" + port + "/db?password=sEcrEt",
+          "host=127.0.0.1 port=" + port + " user=me password=sEcrEt dbname=db",
+          "mysql://me:%73EcrEt@127.0.0.1:" + port + "/db"}) {
+        CAPTURE(url);
+        for (const bool joined : {false, true}) {
+            const arguments command =
+                joined ? arguments{"ls", "--url=" + url} : arguments{"ls", "--url", url};
+            tool::process waiting{tool::command_line(command)};
+            CHECK(tool::eventually([&] {
+                const auto line = contents("/proc/" + std::to_string(waiting.id()) + "/cmdline");
+                return line.find("ls") != std::string::npos &&
+                       line.find("EcrEt") == std::string::npos;
+            }));
+            waiting.send(SIGKILL);
+            waiting.wait();
+        }
+    }
+}
+
+TEST_CASE("a child is given no URL, by its environment or its files") {
+    const auto in = tool::sqlite_tables();
+    const auto got = rowlock(
+        {"run", "a", "--", "sh", "-c", "tr '\\0' '\\n' </proc/self/environ; ls -l /proc/self/fd"},
+        {.variables = {{"ROWLOCK_URL", in->url()}}});
+    CHECK(got.code == 0);
+    CHECK(got.out.find("ROWLOCK_TOKEN=") != std::string::npos);
+    CHECK(got.out.find("ROWLOCK_URL") == std::string::npos);
+    CHECK(got.out.find("locks.db") == std::string::npos);
+    CHECK(got.out.find("socket:") == std::string::npos);
+}
+
 TEST_CASE("missing tables are 78 and say how to make them, by every command") {
     for (const auto& in : tool::all_tables(tool::tables_wanted::none)) {
         CAPTURE(std::string{in->name()});
@@ -213,6 +293,53 @@ TEST_CASE("text from the database cannot steer a terminal") {
     const auto got = in->run({"ls", "--json"}).out;
     for (const char c : got) CHECK((c == '\n' || (c >= ' ' && c < 0x7f)));
     CHECK(nlohmann::json::parse(got)[0]["holder"]["note"] == note);
+}
+
+TEST_CASE("a name cannot steer a terminal either, in an answer or in a refusal") {
+    const auto in = tool::sqlite_tables();
+    // Overrides the direction of what follows; allowed in a name.
+    const std::string name = "a\xe2\x80\xae\xe2\x81\xa6 b";
+    const auto harmless = [](const tool::answer& got) {
+        for (const auto* const text : {&got.out, &got.err}) {
+            CAPTURE(*text);
+            CHECK(text->find("\xe2\x80\xae") == std::string::npos);
+            CHECK(text->find("\xe2\x81\xa6") == std::string::npos);
+            CHECK(text->find("\xc2\x9b") == std::string::npos);
+            for (const char c : *text) CHECK((c == '\n' || static_cast<unsigned char>(c) >= ' '));
+            CHECK(text->find('\x7f') == std::string::npos);
+        }
+    };
+    for (const arguments& command :
+         {arguments{"acquire", "--for", "1m", "--note", "\x1b]0;x\x07", name},
+          {"acquire", "--for", "1m", "--wait", "1ms", name},
+          {"run", "--wait", "1ms", name, "--", "true"},
+          {"ls"},
+          {"ls", "--json"},
+          {"show", name},
+          {"show", "--json", name},
+          {"release", name, "12"},
+          {"break", "--yes", name},
+          {"break", "--yes", name}}) {
+        CAPTURE(command.front());
+        harmless(in->run(command));
+    }
+    const std::string steering = "\x1b[31m\x7f\xc2\x9b\r\n\xe2\x80\xae";
+    for (const arguments& command : {arguments{"show", steering},
+                                     {"run", steering, "--", "true"},
+                                     {steering},
+                                     {"--" + steering},
+                                     {"ls", "--" + steering},
+                                     {"release", "a", steering},
+                                     {"acquire", "--for", steering, "a"},
+                                     {"run", "--wait", steering, "a", "--", "true"},
+                                     {"ls", "--url", steering},
+                                     {"ls", "--url", "sqlite:/nowhere/" + steering + "/x"},
+                                     {"run", "a", "--", "/nowhere/" + steering}}) {
+        CAPTURE(command.front());
+        const auto got = in->run(command);
+        CHECK(got.code != 0);
+        harmless(got);
+    }
 }
 
 TEST_CASE("every command that prints can print JSON") {

@@ -1,0 +1,252 @@
+// What others write, and what others may do: on every database through every driver.
+
+#include "strategy/queue_protocol.hpp"
+#include "support/failure.hpp"
+#include "support/lock_database.hpp"
+#include <rowlock/open.hpp>
+#include <rowlock/rowlock.hpp>
+
+#include <doctest/doctest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+using namespace rowlock;
+using namespace std::chrono_literals;
+using support::eventually;
+using support::kind_of;
+
+namespace {
+
+/// Text that would be more than text if it were pasted into SQL. All of it may be a lock's name.
+const std::vector<std::string> hostile_names{
+    "'; drop table rowlock_lease; --",
+    "\\'; drop table rowlock_lease; --",
+    "x' or '1'='1",
+    "\" ` [ ] { } ( )",
+    "$1 $2 $$ $a$ ? ?? :a ::int @x @@version",
+    "%s %n %% _",
+    "/* not a comment */ -- # ;",
+    "ends with a backslash \\",
+    "''",
+    "ends with a space ",
+    "\xF0\x9F\x94\x92 \xF0\x9D\x92\xB3",                // beyond 16 bits
+    "\xE2\x80\xAE reversed \xE2\x81\xA6 \xE2\x80\x8B",  // bidi overrides, no width
+    "{free} {live} {now}",                              // how the dialect's files name their pieces
+};
+
+/// May be a note or an owner, which name nothing.
+const std::string hostile_text =
+    "\x1b]0;title\x07 \x1b[31m \x01 \x7f \xC2\x9B \r\n\t '\"\\ $1 ? :a";
+
+sql::deadline soon() {
+    return std::chrono::steady_clock::now() + 10s;
+}
+
+/// A folder in which everybody may write, as in /tmp.
+class open_folder {
+public:
+    open_folder() {
+        std::string pattern = std::filesystem::temp_directory_path() / "rowlock_open_XXXXXX";
+        REQUIRE(::mkdtemp(pattern.data()) != nullptr);
+        path_ = pattern;
+        REQUIRE(::chmod(path_.c_str(), 01777) == 0);
+    }
+    open_folder(const open_folder&) = delete;
+    open_folder& operator=(const open_folder&) = delete;
+    ~open_folder() { std::filesystem::remove_all(path_); }
+
+    std::string operator/(const std::string& name) const { return path_ + "/" + name; }
+
+private:
+    std::string path_;
+};
+
+mode_t mode_of(const std::string& path) {
+    struct stat found = {};
+    return ::stat(path.c_str(), &found) == 0 ? found.st_mode & 07777 : 0;
+}
+
+std::string contents(const std::string& path) {
+    std::ifstream file{path, std::ios::binary};
+    return {std::istreambuf_iterator<char>{file}, {}};
+}
+
+}  // namespace
+
+TEST_CASE("what somebody wrote stays text: names, notes and owners come back as they were") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
+        client locks{database.source(), database.options({.owner = hostile_text})};
+        client other{database.source(), database.options()};
+        const auto bystander = other.acquire("x");
+        for (const auto& name : hostile_names) {
+            CAPTURE(name);
+            auto lease = locks.try_acquire(name, {.note = hostile_text});
+            REQUIRE(lease);
+            CHECK_FALSE(other.try_acquire(name));
+            const auto seen = other.inspect(name);
+            REQUIRE((seen && seen->holder));
+            CHECK(seen->name == name);
+            CHECK(seen->holder->note == hostile_text);
+            CHECK(seen->holder->owner == hostile_text);
+            // A prefix is no pattern either.
+            CHECK(other.list(name).size() == 1);
+            CHECK(other.force_release(name));
+            CHECK_FALSE(other.inspect(name)->holder);
+        }
+        CHECK(bystander.held());
+        CHECK(other.inspect("x")->holder);
+        CHECK(database.number("select count(*) from rowlock_lease") ==
+              static_cast<std::int64_t>(hostile_names.size()) + 1);
+    }
+}
+
+TEST_CASE("what somebody wrote stays text in a queue and through a hand-over") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
+        client holder{database.source(), database.options()};
+        client waiter{database.source(), database.options({.owner = hostile_text})};
+        for (const auto& name : {hostile_names[0], hostile_names[1], hostile_names[4],
+                                 hostile_names[10], hostile_names[12]}) {
+            CAPTURE(name);
+            auto lease = holder.acquire(name);
+            std::optional<rowlock::lease> granted;
+            std::jthread waits{
+                [&] { granted = waiter.try_acquire_for(name, 20s, {.note = hostile_text}); }};
+            std::vector<waiter_info> line;
+            REQUIRE(eventually([&] {
+                line = holder.queue(name);
+                return line.size() == 1;
+            }));
+            CHECK(line[0].name == name);
+            CHECK(line[0].note == hostile_text);
+            CHECK(line[0].owner == hostile_text);
+            lease.release();
+            waits.join();
+            REQUIRE(granted);
+            CHECK(granted->name() == name);
+            CHECK(holder.inspect(name)->holder->note == hostile_text);
+        }
+    }
+}
+
+TEST_CASE("what no database can keep is refused before it is sent") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
+        client locks{database.source(), database.options()};
+        const std::string with_nul{"a\0b", 3};
+        for (const auto& note : {with_nul, std::string{"\xff"}, std::string(1001, 'n')}) {
+            CHECK(kind_of([&] { (void)locks.try_acquire("job", {.note = note}); }) ==
+                  errc::invalid_options);
+        }
+        CHECK(kind_of([&] { (void)locks.try_acquire(with_nul); }) == errc::invalid_name);
+        CHECK(kind_of([&] {
+                  client{database.source(), database.options({.owner = with_nul})};
+              }) == errc::invalid_options);
+        CHECK_FALSE(locks.inspect("job"));
+    }
+}
+
+TEST_CASE("a session cannot release another's lease, whatever it knows of it") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
+        client holder{database.source(), database.options()};
+        client stranger{database.source(), database.options()};
+        const auto lease = holder.acquire("job");
+        const auto mine = stranger.acquire("mine");
+        const auto leases = database.protocol();
+        const strategy::queue_protocol queue{leases};
+        const auto db = database.connect();
+
+        // All that the tables show, with the stranger's own session.
+        const auto seen = stranger.inspect("job");
+        REQUIRE((seen && seen->holder && seen->holder->grant_id == lease.grant_id()));
+        CHECK_FALSE(leases.release(*db, "job", mine.session_id(), seen->holder->grant_id, soon()));
+        for (const bool contended : {false, true}) {
+            CHECK_FALSE(queue
+                            .release(*db, "job", mine.session_id(), seen->holder->grant_id,
+                                     contended, soon())
+                            .freed);
+        }
+        CHECK_FALSE(leases.end_expired_session(*db, lease.session_id(), soon()));
+        CHECK_FALSE(queue.grant_next(*db, "job", soon()));
+        const std::vector<std::int64_t> places{lease.grant_id()};
+        CHECK(queue.cancel(*db, places, soon()).empty());
+        CHECK(lease.held());
+        CHECK(stranger.inspect("job")->token == lease.token());
+        CHECK(database.number("select revision from rowlock_session where id = " +
+                              std::to_string(lease.session_id())) == 0);
+    }
+}
+
+TEST_CASE("a forced release leaves traces: the token, the holder's revision and its event") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
+        std::atomic<int> told{0};
+        client holder{database.source(),
+                      database.options({.ttl = 900ms, .on_event = [&](const event& what) {
+                                            if (what.kind == event_kind::lease_lost &&
+                                                what.reason == loss_reason::forced_release &&
+                                                what.name == "job")
+                                                ++told;
+                                        }})};
+        client stranger{database.source(), database.options()};
+        const auto lease = holder.acquire("job");
+        const auto token = lease.token();
+        REQUIRE(stranger.force_release("job"));
+        CHECK(stranger.inspect("job")->token > token);
+        CHECK(database.number("select revision from rowlock_session where id = " +
+                              std::to_string(lease.session_id())) == 1);
+        CHECK(eventually([&] { return told == 1; }));
+        CHECK_FALSE(lease.held());
+    }
+}
+
+TEST_CASE("an SQLite file in a folder of everybody's is its owner's, and so is its log") {
+    const open_folder folder;
+    const std::string path = folder / "locks.db";
+    const mode_t before = ::umask(0);
+    {
+        const auto source = open("sqlite:" + path);
+        migrate(source);
+        client locks{source};
+        const auto lease = locks.acquire("job");
+        for (const auto* const suffix : {"", "-wal", "-shm"}) {
+            CAPTURE(std::string{suffix});
+            CHECK(mode_of(path + suffix) == 0600);
+        }
+    }
+    ::umask(before);
+}
+
+TEST_CASE("a link that somebody laid where an SQLite file will be made is not followed") {
+    const open_folder folder;
+    const std::string path = folder / "locks.db";
+    const std::string victim = folder / "victim";
+    REQUIRE(::symlink(victim.c_str(), path.c_str()) == 0);
+    CHECK(kind_of([&] { migrate(open("sqlite:" + path)); }) == errc::database_unreachable);
+    CHECK_FALSE(std::filesystem::exists(victim));
+    std::filesystem::remove(path);
+
+    std::ofstream{victim} << "precious";
+    for (const auto* const suffix : {"-wal", "-journal", "-shm"}) {
+        CAPTURE(std::string{suffix});
+        REQUIRE(::symlink(victim.c_str(), (path + suffix).c_str()) == 0);
+        // SQLite removes what lies there, or refuses; either is right.
+        try {
+            migrate(open("sqlite:" + path));
+        } catch (const error& refused) {
+            CHECK(refused.kind() == errc::database_unreachable);
+        }
+        CHECK(contents(victim) == "precious");
+        std::filesystem::remove(path + suffix);
+        std::filesystem::remove(path);
+    }
+}
