@@ -654,7 +654,9 @@ TEST_CASE("libpq: a posted statement that waits too long is cancelled") {
     obstacle.run("begin");
     obstacle.run("lock table " + table.name());
     REQUIRE(table.post(2));
-    SUBCASE("settled") { table.db().settle(clock::now() + 200ms); }
+    SUBCASE("settled") {
+        table.db().settle(clock::now() + 200ms);
+    }
     SUBCASE("with a statement behind it") {
         CHECK_THROWS_AS((void)table.count(200ms), rowlock::error);
     }
