@@ -356,6 +356,7 @@ TEST_CASE("on MySQL a deadlock is no failure, since every statement can be repea
     scripted_connection db{
         dialect::mysql, log, [&](std::string_view text) {
             if (contains(text, "select database()")) return cells({"shop"});
+            if (contains(text, "triggers")) return cells({"0", "0"});  // no history
             if (contains(text, "count(*)")) return cells({recorded.empty() ? "0" : "1"});
             if (contains(text, "insert into rowlock_migration")) {
                 if (recorded.size() == 1 && ++deadlocks < 3) throw error{errc::deadlock, "victim"};
@@ -388,6 +389,7 @@ TEST_CASE("on MySQL going down removes what a migration cut off before its recor
     const auto known = two_migrations(dialect::mysql);
     scripted_connection db{dialect::mysql, log, [&](std::string_view text) {
                                if (contains(text, "select version")) return rowlock::sql::result{2};
+                               if (contains(text, "triggers")) return cells({"0", "0"});
                                return cells({"1"});
                            }};
     const migration_options options;
