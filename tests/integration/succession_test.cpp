@@ -928,6 +928,8 @@ TEST_CASE(
         hand.run(
             "insert into rowlock_lease (name, token, changed_at) values ('x', 1, now()) "
             "on conflict (name) do update set token = excluded.token + 1");
+        // The log's writer does not wait with a page that is full.
+        hand.run("select pg_switch_wal()");
     };
     for (const bool with_lease : {false, true}) {
         CAPTURE(with_lease);
