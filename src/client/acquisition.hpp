@@ -34,6 +34,7 @@ struct engine::acquisition {
     bool look_first = false;
     bool contended = false;              ///< as far as we know from our last release of it
     int in_vain = 0;                     ///< attempts in a row that neither won nor found a holder
+    int too_late = 0;                    ///< grants whose own deadline was over when they came
     std::chrono::milliseconds poll{20};  ///< the next pause of a barging caller
 
     [[nodiscard]] bool barging() const { return options.queueing == queueing::barging; }

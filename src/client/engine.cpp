@@ -106,6 +106,7 @@ std::shared_ptr<grant> engine::acquire(const lock_name& name, steady::time_point
         switch (attempt->what) {
             case outcome::granted:
                 if (auto granted = accept(call, *attempt)) return granted;
+                require_timely(call);
                 break;
             case outcome::session_dead:
                 lose_session(*call.ours, why_over(*call.ours));
@@ -178,6 +179,16 @@ strategy::attempt engine::send_acquire(acquisition& call, sql::connection& db,
 
 void engine::end_expired(sql::connection& db, std::int64_t session, sql::deadline until) {
     if (protocol_.end_expired_session(db, session, until)) look_for_waiters_after(session);
+}
+
+/// After a grant that came too late to be told of.
+void engine::require_timely(acquisition& call) const {
+    constexpr int often = 3;
+    if (!call.options.deadline || !call.ours->trust()->open(clock_.now())) return;
+    if (++call.too_late < often) return;
+    throw error{errc::timed_out,
+                "the lease's own deadline was over before the grant arrived, again and again: raise "
+                "acquire_options::deadline well above a round trip"};
 }
 
 /// After an attempt that neither won nor found a holder: at once, then with growing pauses.

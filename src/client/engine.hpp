@@ -135,6 +135,7 @@ private:
                                  nanoseconds sent, sql::connection& db, sql::deadline until);
     bool wait_and_see(acquisition& call, const strategy::look& seen);
     bool try_again_in_vain(acquisition& call);
+    void require_timely(acquisition& call) const;
     bool pause(std::chrono::nanoseconds time, const std::stop_token& stop);
     void forget(const grant& ended);
     bool send_release(grant& held, bool& unknown);

@@ -127,6 +127,10 @@ sql::connection& engine::heartbeat_connection(sql::deadline until) {
             count(counter::reconnects);
             events_.post({.kind = event_kind::reconnected});
             compare_wanted_ = true;
+        } else if (counters_[static_cast<std::size_t>(counter::released)] > 0) {
+            // A crash since the session was opened may have taken a release back that did not wait
+            // for the disk, and no connection is left that has noticed it.
+            compare_wanted_ = true;
         }
         heartbeat_was_connected_ = true;
     }

@@ -320,6 +320,8 @@ TEST_CASE("a release that the database forgot in a crash is repeated after the r
         auto lease = locks.acquire("job");
         const auto other = locks.acquire("still held");
         lease.release();
+        // With its first connection the heartbeat compares what was released by then.
+        REQUIRE(eventually([&] { return locks.stats().heartbeats > 1; }));
 
         // As a crash leaves it: the committed release is gone, every connection broken.
         const auto undo = [&] {
@@ -659,6 +661,18 @@ TEST_CASE("a connection that could not be rolled back is never used again") {
               lease.token().value());
         CHECK_FALSE(holder.try_acquire("job"));
         CHECK(operator_.force_release("to be broken"));
+    }
+}
+
+TEST_CASE("a deadline that is over before the grant arrives is told, and the lock is free again") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        interception slow;
+        client locks{slow.wrap(database.source()), database.options()};
+        (void)locks.acquire("warm-up");
+        slow.after([](std::string_view) { std::this_thread::sleep_for(25ms); });
+        CHECK(kind_of([&] { (void)locks.acquire("job", {.deadline = 10ms}); }) == errc::timed_out);
+        slow.after([](std::string_view) {});
+        CHECK(locks.try_acquire_for("job", 10s).has_value());
     }
 }
 

@@ -949,6 +949,18 @@ TEST_CASE(
     }
 }
 
+TEST_CASE("a release that a crash takes back before the first heartbeat connects is repeated") {
+    const late_server server;
+    if (!server.there()) return;
+    client locks{server.source(), {.ttl = 6s}};
+    locks.acquire("job").release();
+    server.crash_and_start();
+    const auto hand = server.hand();
+    CHECK(support::eventually([&] {
+        return hand->number("select count(*) from rowlock_lease where session is not null") == 0;
+    }));
+}
+
 TEST_CASE("a client whose session a crash lost goes on with another") {
     const late_server server;
     if (!server.there()) return;

@@ -5,6 +5,7 @@
 #include <map>
 #include <set>
 #include <tuple>
+#include <utility>
 
 namespace stress {
 namespace {
@@ -276,10 +277,15 @@ violations unexplained_losses(const history& all, const records& truth, micros w
 violations falling_tokens(const records& all) {
     violations found;
     std::unordered_map<std::string, std::int64_t> greatest;
+    std::unordered_map<std::string, std::int64_t> last;  // grant
     for (const auto& each : all) {
         if (each.name.empty() || each.ticket != 0) continue;
         auto& top = greatest[each.name];
-        if (begins_a_hold(each.kind) && each.token <= top) {
+        // A hold that begins at the token of another is none of the kinds that we make.
+        const bool another = each.kind == history_kind::altered &&
+                             each.grant_id != std::exchange(last[each.name], each.grant_id);
+        if (begins_a_hold(each.kind)) last[each.name] = each.grant_id;
+        if ((begins_a_hold(each.kind) || another) && each.token <= top) {
             found.push_back("a token that is not greater than " + std::to_string(top) + ": " +
                             of(each));
         } else if (each.token < top && each.kind != history_kind::deleted) {
