@@ -186,9 +186,10 @@ void engine::require_timely(acquisition& call) const {
     constexpr int often = 3;
     if (!call.options.deadline || !call.ours->trust()->open(clock_.now())) return;
     if (++call.too_late < often) return;
-    throw error{errc::timed_out,
-                "the lease's own deadline was over before the grant arrived, again and again: raise "
-                "acquire_options::deadline well above a round trip"};
+    throw error{
+        errc::timed_out,
+        "the lease's own deadline was over before the grant arrived, again and again: raise "
+        "acquire_options::deadline well above a round trip"};
 }
 
 /// After an attempt that neither won nor found a holder: at once, then with growing pauses.
