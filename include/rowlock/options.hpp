@@ -124,9 +124,10 @@ struct client_options {
     /// client. Up to one minute: the reaper's grace rests on it. 5 s is beyond any healthy
     /// statement and within a third of the ttl.
     std::chrono::milliseconds statement_deadline{std::chrono::seconds{5}};
-    /// Open connections, besides the one reserved for the heartbeat. Calls beyond that wait for a
-    /// free one within their own deadline. Four keep a server's disk busy: commits of one moment
-    /// share a flush.
+    /// Open connections, besides the one reserved for the heartbeat, and one for a fence that is
+    /// refused: its transaction may have locked what all others wait for. Calls beyond that wait
+    /// for a free one within their own deadline. Four keep a server's disk busy: commits of one
+    /// moment share a flush.
     /// On SQLite two are used at most: the file has one writer.
     int max_connections = 4;
     /// Stable name of this process among its restarts, for reclaim(); unique among live processes.

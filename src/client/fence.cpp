@@ -112,7 +112,7 @@ void engine::require_fenceable(grant& held) {
 /// Asked on a connection of our own, whose view is not the transaction's.
 engine::standing engine::look_up(const grant& held, sql::deadline until) noexcept {
     try {
-        const auto db = take_connection(until);
+        const auto db = take_spare_connection(until);
         const auto seen = protocol_.probe(*db, held.name, held.session_id, until);
         if (!seen.session_live) return standing::session_over;
         const bool ours = seen.present && !seen.free && seen.session == held.session_id &&
@@ -130,7 +130,7 @@ bool engine::is_elsewhere(sql::connection& db, sql::deadline until) noexcept {
     try {
         constexpr auto question = "select coalesce(lower(database()), '')";
         const std::string theirs{db.query(question, until).text(0, 0)};
-        const auto ours = take_connection(until);
+        const auto ours = take_spare_connection(until);
         return (*ours).query(question, until).text(0, 0) != theirs;
     } catch (const std::exception&) {
         return false;

@@ -412,7 +412,7 @@ loss_reason engine::why_over(const session& ours) noexcept {
     if (ours.server().empty()) return loss_reason::session_ended;
     try {
         const auto until = steady::now() + options_.statement_deadline;
-        const auto db = take_connection(until);
+        const auto db = take_spare_connection(until);  // a fence may ask
         return why_over(ours, *db, until);
     } catch (const std::exception&) {
         return loss_reason::session_ended;

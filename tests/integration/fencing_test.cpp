@@ -864,6 +864,39 @@ TEST_CASE("a lease that a fence finds lost is not counted as held for ever") {
     }
 }
 
+TEST_CASE("a fence that is refused does not wait for those who wait for its transaction") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        const bool sqlite = database.speaks() == sql::dialect::sqlite;
+        support::interception network;
+        auto options = database.options();
+        options.max_connections = 1;
+        client locks{network.wrap(database.source()), options};
+        locks.acquire("other").release();
+        const auto lease = locks.acquire("job");
+        database.run(
+            "update rowlock_lease set session = null, token = token + 1 where name = 'job'");
+
+        const auto app = application(database);
+        app->query(begin_of(database), soon());
+        if (!sqlite) {
+            app->query(
+                "select token from " + database.prefix() + "lease where name = 'other' for update",
+                soon());
+        }
+        std::atomic<bool> sent{false};
+        network.before([&](std::string_view) { sent = true; });
+        auto waiter = std::async(
+            std::launch::async, [&] { return kind_of([&] { (void)locks.try_acquire("other"); }); });
+        REQUIRE((sqlite ? eventually([&] { return sent.load(); })
+                        : somebody_waits_for_a_row(database)));
+        CHECK(kind_of([&] { fence(*app, lease); }) == errc::lock_lost);
+        CHECK(waiter.wait_for(0s) == std::future_status::timeout);
+        CHECK(lease.lost().stop_requested());
+        app->query("rollback", soon());
+        CHECK(waiter.get() == errc{});
+    }
+}
+
 TEST_CASE("a read-only transaction cannot lock a lease's row on PostgreSQL, nor release anywhere") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
         client locks{database.source(), database.options()};
