@@ -285,6 +285,16 @@ TEST_CASE("a time is read after the lease's row was waited for") {
     }
 }
 
+TEST_CASE("SQLite: a record has the time that its lease has, to the digit") {
+    support::lock_database database{support::backend::sqlite};
+    record(database);
+    const strangers some{database};
+    some.open(1);
+    for (int i = 0; i < 40; ++i) REQUIRE(some.acquire("a" + std::to_string(i), 1, 10 + i) > 0);
+    CHECK(database.number("select count(*) from rowlock_history h join rowlock_lease l "
+                          "on l.name = h.name where h.at = l.acquired_at") == 40);
+}
+
 TEST_CASE("no heartbeat waits for a transaction that is recorded, at whatever isolation") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
         record(database);

@@ -24,7 +24,8 @@ bool is_over(history_kind kind) {
 std::string of(const record& one) {
     return "record " + std::to_string(one.id) + " (" + rowlock::to_string(one.kind) + " " +
            one.name + (one.token != 0 ? " token " + std::to_string(one.token) : "") + " session " +
-           std::to_string(one.session) + ")";
+           std::to_string(one.session) + " at " + std::to_string(one.at) +
+           (one.ends_at != 0 ? " until " + std::to_string(one.ends_at) : "") + ")";
 }
 
 /// When each session was over: the record, and from when on it was dead by the clock.

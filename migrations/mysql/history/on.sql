@@ -16,6 +16,8 @@
 -- Of one name, ids and times are in the order of its transitions: each is recorded under the lock of the
 -- lease's row, and its time is read there. Across names they are nearly so. Nodes of a Galera cluster draw
 -- interleaved ids: there the tokens tell the order.
+-- Where the kind depends on the clock it is found out before the time: a deadline that was over when a lease
+-- was taken is over in the record. MySQL evaluates from left to right.
 -- The time is that of the statement's start, in UTC whatever the connection's zone, and what has passed since.
 --   id                the order of the records
 --   at                this server's clock, after the row was locked; microseconds since 1970, UTC
@@ -91,11 +93,9 @@ if new.session is null and (old.session is not null or new.token <> old.token
             new.name, new.token, old.session, old.grant_id, user())
 ; elseif new.session is not null and (not (new.session <=> old.session) or new.token <> old.token
      or not (new.grant_id <=> old.grant_id) or new.name <> old.name) then
-    insert into rowlock_history (at, kind, name, token, session, grant_id, previous_session, ends_at,
+    insert into rowlock_history (kind, at, name, token, session, grant_id, previous_session, ends_at,
                                  owner, host, pid, program, note, db_user)
-    values (timestampdiff(microsecond, '1970-01-01', utc_timestamp(6))
-                + timestampdiff(microsecond, now(6), sysdate(6)),
-            case
+    values (case
                 when new.name <> old.name or new.token < old.token then 'altered'
                 when new.token = old.token then 'altered'
                 when old.session is null then 'granted'
@@ -107,6 +107,8 @@ if new.session is null and (old.session is not null or new.token <> old.token
                                   where s.id = old.session
                                     and s.ended = 0) then 'taken_over'
                 else 'handed_over' end,
+            timestampdiff(microsecond, '1970-01-01', utc_timestamp(6))
+                + timestampdiff(microsecond, now(6), sysdate(6)),
             new.name, new.token, new.session,
             new.grant_id,
             case when not (new.session <=> old.session
@@ -151,24 +153,24 @@ insert into rowlock_history (at, kind, session, ends_at, owner, host, pid, progr
 drop trigger if exists rowlock_history_ended;
 create trigger rowlock_history_ended after update on rowlock_session for each row
 if new.ended <> old.ended then
-    insert into rowlock_history (at, kind, session, ends_at, owner, host, pid, program, db_user)
-    values (timestampdiff(microsecond, '1970-01-01', utc_timestamp(6))
-                + timestampdiff(microsecond, now(6), sysdate(6)),
-            case when new.ended = 0 then 'altered' else
+    insert into rowlock_history (kind, at, session, ends_at, owner, host, pid, program, db_user)
+    values (case when new.ended = 0 then 'altered' else
             case when old.expires_at <= timestampdiff(microsecond, '1970-01-01', utc_timestamp(6))
                 + timestampdiff(microsecond, now(6), sysdate(6))
                  then 'session_expired' else 'session_ended' end end,
+            timestampdiff(microsecond, '1970-01-01', utc_timestamp(6))
+                + timestampdiff(microsecond, now(6), sysdate(6)),
             new.id, old.expires_at, new.owner, new.host, new.pid, new.program, user())
 ; end if;
 
 drop trigger if exists rowlock_history_left_session;
 create trigger rowlock_history_left_session after delete on rowlock_session for each row
 if old.ended = 0 then
-    insert into rowlock_history (at, kind, session, ends_at, owner, host, pid, program, db_user)
-    values (timestampdiff(microsecond, '1970-01-01', utc_timestamp(6))
-                + timestampdiff(microsecond, now(6), sysdate(6)),
-            case when old.expires_at <= timestampdiff(microsecond, '1970-01-01', utc_timestamp(6))
+    insert into rowlock_history (kind, at, session, ends_at, owner, host, pid, program, db_user)
+    values (case when old.expires_at <= timestampdiff(microsecond, '1970-01-01', utc_timestamp(6))
                 + timestampdiff(microsecond, now(6), sysdate(6))
                  then 'session_expired' else 'session_ended' end,
+            timestampdiff(microsecond, '1970-01-01', utc_timestamp(6))
+                + timestampdiff(microsecond, now(6), sysdate(6)),
             old.id, old.expires_at, old.owner, old.host, old.pid, old.program, user())
 ; end if;

@@ -107,12 +107,13 @@ declare
     about record;
 begin
     if tg_op = 'DELETE' then about = old; else about = new; end if;
-    insert into rowlock_history (at, kind, session, ends_at, owner, host, pid, program, db_user)
-    values (clock_timestamp(),
-            case when tg_op = 'INSERT' then 'session_opened'
+    -- The kind first, here and above. What is over by then is over by the time of the record.
+    insert into rowlock_history (kind, at, session, ends_at, owner, host, pid, program, db_user)
+    values (case when tg_op = 'INSERT' then 'session_opened'
                  when tg_op = 'UPDATE' and not new.ended then 'altered'
                  when old.expires_at <= clock_timestamp() then 'session_expired'
                  else 'session_ended' end,
+            clock_timestamp(),
             about.id, case when tg_op <> 'INSERT' then old.expires_at end,
             about.owner, about.host, about.pid, about.program, session_user);
     return null;

@@ -4,6 +4,8 @@
 -- client asks for it. It can be repeated, and then puts back triggers that are missing.
 --
 -- There is one writer, so ids are in the order of all transitions.
+-- The clock is the one that the leases are written with, to the digit (src/dialect/sqlite/fragments.sql): a
+-- deadline that was over when a lease was taken is over in the record.
 --   id                the order of the records
 --   at                this machine's clock, in milliseconds; microseconds since 1970, UTC
 --   kind              granted       a hold begins; the lease was free
@@ -51,7 +53,7 @@ when new.session is not null
 begin
     insert into rowlock_history (at, kind, name, token, session, grant_id, previous_session, ends_at,
                                  owner, host, pid, program, note)
-    values (cast((julianday('now') - 2440587.5) * 86400000000 as integer),
+    values (cast(round((julianday('now') - 2440587.5) * 86400000.0) as integer) * 1000,
             'granted', new.name, new.token, new.session, new.grant_id, null, new.deadline,
             (select s.owner from rowlock_session s where s.id = new.session),
             (select s.host from rowlock_session s where s.id = new.session),
@@ -67,7 +69,7 @@ when new.session is not old.session or new.token <> old.token
 begin
     insert into rowlock_history (at, kind, name, token, session, grant_id, previous_session, ends_at,
                                  owner, host, pid, program, note)
-    values (cast((julianday('now') - 2440587.5) * 86400000000 as integer),
+    values (cast(round((julianday('now') - 2440587.5) * 86400000.0) as integer) * 1000,
             case
                 when new.name <> old.name or new.token < old.token then 'altered'
                 when new.session is null and old.session is null then 'altered'
@@ -78,7 +80,7 @@ begin
                 when old.session is null then 'granted'
                 when new.session = old.session and new.grant_id is old.grant_id then 'altered'
                 when new.grant_id = old.grant_id then 'reclaimed'
-                when old.deadline <= cast((julianday('now') - 2440587.5) * 86400000000 as integer)
+                when old.deadline <= cast(round((julianday('now') - 2440587.5) * 86400000.0) as integer) * 1000
                   or not exists (select 1 from rowlock_session s
                                   where s.id = old.session
                                     and s.ended = 0) then 'taken_over'
@@ -104,7 +106,7 @@ drop trigger if exists rowlock_history_deleted;
 create trigger rowlock_history_deleted after delete on rowlock_lease for each row
 begin
     insert into rowlock_history (at, kind, name, token, session, grant_id)
-    values (cast((julianday('now') - 2440587.5) * 86400000000 as integer),
+    values (cast(round((julianday('now') - 2440587.5) * 86400000.0) as integer) * 1000,
             'deleted', old.name, old.token, old.session, old.grant_id)
 ; end;
 
@@ -112,7 +114,7 @@ drop trigger if exists rowlock_history_queued;
 create trigger rowlock_history_queued after insert on rowlock_waiter for each row
 begin
     insert into rowlock_history (at, kind, name, session, grant_id, ticket)
-    values (cast((julianday('now') - 2440587.5) * 86400000000 as integer),
+    values (cast(round((julianday('now') - 2440587.5) * 86400000.0) as integer) * 1000,
             'queued', new.name, new.session, new.grant_id, new.ticket)
 ; end;
 
@@ -120,7 +122,7 @@ drop trigger if exists rowlock_history_left;
 create trigger rowlock_history_left after delete on rowlock_waiter for each row
 begin
     insert into rowlock_history (at, kind, name, session, grant_id, ticket)
-    values (cast((julianday('now') - 2440587.5) * 86400000000 as integer),
+    values (cast(round((julianday('now') - 2440587.5) * 86400000.0) as integer) * 1000,
             'left', old.name, old.session, old.grant_id, old.ticket)
 ; end;
 
@@ -128,7 +130,7 @@ drop trigger if exists rowlock_history_opened;
 create trigger rowlock_history_opened after insert on rowlock_session for each row
 begin
     insert into rowlock_history (at, kind, session, ends_at, owner, host, pid, program)
-    values (cast((julianday('now') - 2440587.5) * 86400000000 as integer),
+    values (cast(round((julianday('now') - 2440587.5) * 86400000.0) as integer) * 1000,
             'session_opened', new.id, null, new.owner, new.host, new.pid, new.program)
 ; end;
 
@@ -137,9 +139,9 @@ create trigger rowlock_history_ended after update on rowlock_session for each ro
 when new.ended <> old.ended
 begin
     insert into rowlock_history (at, kind, session, ends_at, owner, host, pid, program)
-    values (cast((julianday('now') - 2440587.5) * 86400000000 as integer),
+    values (cast(round((julianday('now') - 2440587.5) * 86400000.0) as integer) * 1000,
             case when new.ended = 0 then 'altered' else
-            case when old.expires_at <= cast((julianday('now') - 2440587.5) * 86400000000 as integer)
+            case when old.expires_at <= cast(round((julianday('now') - 2440587.5) * 86400000.0) as integer) * 1000
                  then 'session_expired' else 'session_ended' end end,
             new.id, old.expires_at, new.owner, new.host, new.pid, new.program)
 ; end;
@@ -149,8 +151,8 @@ create trigger rowlock_history_left_session after delete on rowlock_session for 
 when old.ended = 0
 begin
     insert into rowlock_history (at, kind, session, ends_at, owner, host, pid, program)
-    values (cast((julianday('now') - 2440587.5) * 86400000000 as integer),
-            case when old.expires_at <= cast((julianday('now') - 2440587.5) * 86400000000 as integer)
+    values (cast(round((julianday('now') - 2440587.5) * 86400000.0) as integer) * 1000,
+            case when old.expires_at <= cast(round((julianday('now') - 2440587.5) * 86400000.0) as integer) * 1000
                  then 'session_expired' else 'session_ended' end,
             old.id, old.expires_at, old.owner, old.host, old.pid, old.program)
 ; end;
