@@ -115,7 +115,10 @@ error no_token_floor() {
 void lease_protocol::set_up(sql::connection& db, milliseconds statement_deadline,
                             sql::deadline until) const {
     if (!db.keeps_session_state()) return;
-    if (db.speaks() == sql::dialect::mysql) set_up_mysql(db, statement_deadline, until);
+    if (db.speaks() == sql::dialect::mysql) {
+        set_up_mysql(db, statement_deadline, until);
+        sql::memory_of(db).server = sql::facts_of(db, until).server;  // asked already
+    }
     if (!sql_.session_setup) return;
     const auto timeout = std::to_string(statement_deadline.count());
     try {

@@ -1,5 +1,6 @@
 // The relay does what it is told.
 
+#include "support/loopback.hpp"
 #include "support/tcp_relay.hpp"
 #include "support/waits.hpp"
 
@@ -17,19 +18,12 @@
 
 using namespace std::chrono_literals;
 using support::eventually;
+using support::loopback;
 using support::tcp_relay;
 using enum support::tcp_relay::direction;
 using steady = std::chrono::steady_clock;
 
 namespace {
-
-sockaddr_in loopback(std::uint16_t port) {
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_port = htons(port);
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    return address;
-}
 
 class end_point {
 public:

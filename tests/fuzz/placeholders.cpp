@@ -152,13 +152,5 @@ void rewrite_known_text(fuzz::input& from, dialect which) {
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-    fuzz::input from{data, size};
-    const bool known = from.byte() % 2 == 1;
-    const dialect which = fuzz::any_dialect(from);
-    if (known) {
-        rewrite_known_text(from, which);
-    } else {
-        rewrite_any_text(from.all(), which);
-    }
-    return 0;
+    return fuzz::known_or_any(data, size, rewrite_known_text, rewrite_any_text);
 }

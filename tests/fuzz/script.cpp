@@ -89,15 +89,9 @@ void rename(const std::string& text, dialect which) {
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-    fuzz::input from{data, size};
-    const bool known = from.byte() % 2 == 1;
-    const dialect which = fuzz::any_dialect(from);
-    if (known) {
-        known_script(from, which);
-        return 0;
-    }
-    const std::string script = from.all();
-    any_script(script, which);
-    rename(script, which);
-    return 0;
+    return fuzz::known_or_any(data, size, known_script,
+                              [](const std::string& script, dialect which) {
+                                  any_script(script, which);
+                                  rename(script, which);
+                              });
 }

@@ -131,4 +131,18 @@ inline std::vector<piece> any_pieces(input& from, dialect which) {
     return all;
 }
 
+/// Half of the inputs build a text of pieces whose meaning is known, the others are one themselves.
+template <typename Known, typename Any>
+int known_or_any(const std::uint8_t* data, std::size_t size, Known known_text, Any any_text) {
+    input from{data, size};
+    const bool known = from.byte() % 2 == 1;
+    const dialect which = any_dialect(from);
+    if (known) {
+        known_text(from, which);
+    } else {
+        any_text(from.all(), which);
+    }
+    return 0;
+}
+
 }  // namespace fuzz

@@ -109,13 +109,5 @@ void any_text(const std::string& text, dialect which) {
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-    fuzz::input from{data, size};
-    const bool known = from.byte() % 2 == 1;
-    const dialect which = fuzz::any_dialect(from);
-    if (known) {
-        known_text(from, which);
-    } else {
-        any_text(from.all(), which);
-    }
-    return 0;
+    return fuzz::known_or_any(data, size, known_text, any_text);
 }

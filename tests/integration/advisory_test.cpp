@@ -6,6 +6,7 @@
 #include "sql/pooler.hpp"
 #include "support/blocked.hpp"
 #include "support/failure.hpp"
+#include "support/forwarding_connection.hpp"
 #include "support/interception.hpp"
 #include "support/lock_database.hpp"
 #include "support/pgbouncer.hpp"
@@ -31,6 +32,7 @@
 using namespace rowlock;
 using namespace std::chrono_literals;
 using support::eventually;
+using forwarding = support::forwarding_connection;
 using support::kind_of;
 using support::pgbouncer;
 using support::soon;
@@ -124,29 +126,6 @@ public:
 private:
     mutable std::mutex mutex_;
     std::vector<event> events_;
-};
-
-/// Passes everything on; a base for connections that lie.
-class forwarding : public sql::connection {
-public:
-    explicit forwarding(std::unique_ptr<sql::connection> inner) : inner_{std::move(inner)} {}
-    sql::dialect speaks() const noexcept override { return inner_->speaks(); }
-    sql::result execute(const sql::statement& what, std::span<const sql::value> parameters,
-                        sql::deadline until) override {
-        return inner_->execute(what, parameters, until);
-    }
-    sql::result query(std::string_view text, sql::deadline until) override {
-        return inner_->query(text, until);
-    }
-    bool alive() const noexcept override { return inner_->alive(); }
-    sql::transaction_state transaction() const noexcept override { return inner_->transaction(); }
-    int socket() const noexcept override { return inner_->socket(); }
-    std::int64_t announced_process() const noexcept override { return inner_->announced_process(); }
-    bool keeps_session_state() const noexcept override { return inner_->keeps_session_state(); }
-    std::uint64_t round_trips() const noexcept override { return inner_->round_trips(); }
-
-protected:
-    std::unique_ptr<sql::connection> inner_;
 };
 
 /// Connections of a node of a Galera cluster, as far as its variables tell.

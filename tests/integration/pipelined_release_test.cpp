@@ -88,6 +88,26 @@ private:
     bool gone_ = false;
 };
 
+/// A client that has given `job` back without waiting; the server cannot free it yet.
+struct stopped_release {
+    explicit stopped_release(lock_database& database)
+        : locks{database.source(), pipelined(database, &told)}, job{taken(locks)}, stops{database} {
+        job.reset();
+        REQUIRE(eventually([&] { return stops.stops_somebody(); }));
+    }
+
+    diary told;
+    client locks;
+    std::optional<lease> job;
+    obstacle stops;
+
+private:
+    static lease taken(client& locks) {
+        warm_up(locks);
+        return locks.acquire("job");
+    }
+};
+
 bool is_held(lock_database& database) {
     return database.number(
                "select count(*) from rowlock_lease where name = 'job' and session is not null") > 0;
@@ -99,19 +119,13 @@ TEST_CASE("a release that is not waited for is on its way when the destructor re
     lock_database database{backend::postgresql};
     if (!database.there()) return;
     SUBCASE("pipelined: it returns although the server cannot free the row yet") {
-        diary told;
-        client locks{database.source(), pipelined(database, &told)};
-        warm_up(locks);
-        std::optional<lease> job{locks.acquire("job")};
-        obstacle stops{database};
-        job.reset();
-        CHECK(eventually([&] { return stops.stops_somebody(); }));
+        stopped_release at{database};
         CHECK(is_held(database));
-        CHECK(locks.stats().released == 2);  // those of the warming up
-        stops.commit();
+        CHECK(at.locks.stats().released == 2);  // those of the warming up
+        at.stops.commit();
         // Nobody calls the client any more.
         CHECK(eventually([&] { return !is_held(database); }));
-        CHECK(eventually([&] { return locks.stats().released == 3; }));
+        CHECK(eventually([&] { return at.locks.stats().released == 3; }));
     }
     SUBCASE("control: confirmed, it waits") {
         client locks{database.source(), database.options()};
@@ -130,17 +144,12 @@ TEST_CASE("a release that is not waited for is on its way when the destructor re
 TEST_CASE("whatever the client does next comes after the release, on whichever connection") {
     lock_database database{backend::postgresql};
     if (!database.there()) return;
-    client locks{database.source(), pipelined(database)};
-    warm_up(locks);
-    std::optional<lease> job{locks.acquire("job")};
-    obstacle stops{database};
-    job.reset();
-    REQUIRE(eventually([&] { return stops.stops_somebody(); }));
-    auto seen = std::async(std::launch::async, [&] { return locks.inspect("job"); });
-    auto taken = std::async(std::launch::async, [&] { return locks.try_acquire("job"); });
+    stopped_release at{database};
+    auto seen = std::async(std::launch::async, [&] { return at.locks.inspect("job"); });
+    auto taken = std::async(std::launch::async, [&] { return at.locks.try_acquire("job"); });
     CHECK(seen.wait_for(300ms) == std::future_status::timeout);
     CHECK(taken.wait_for(0s) == std::future_status::timeout);
-    stops.commit();
+    at.stops.commit();
     CHECK(taken.get().has_value());
     (void)seen.get();
 }
@@ -168,37 +177,24 @@ TEST_CASE("a thread that is told of the release finds the lock free") {
 TEST_CASE("a lease that was lost before its release arrived is reported as lost") {
     lock_database database{backend::postgresql};
     if (!database.there()) return;
-    diary told;
-    client locks{database.source(), pipelined(database, &told)};
-    warm_up(locks);
-    std::optional<lease> job{locks.acquire("job")};
-    const auto lost = job->lost();
-    obstacle stops{database};
-    job.reset();
-    REQUIRE(eventually([&] { return stops.stops_somebody(); }));
+    stopped_release at{database};
     database.run("update rowlock_lease set session = null, token = token + 1 where name = 'job'");
-    stops.commit();
-    CHECK(eventually([&] { return told.tells(event_kind::lease_lost); }));
-    CHECK(locks.stats().released == 2);
-    CHECK(locks.stats().lost == 1);
+    at.stops.commit();
+    CHECK(eventually([&] { return at.told.tells(event_kind::lease_lost); }));
+    CHECK(at.locks.stats().released == 2);
+    CHECK(at.locks.stats().lost == 1);
 }
 
 TEST_CASE("a release whose connection breaks is reported, and repeated in the background") {
     lock_database database{backend::postgresql};
     if (!database.there()) return;
-    diary told;
-    client locks{database.source(), pipelined(database, &told)};
-    warm_up(locks);
-    std::optional<lease> job{locks.acquire("job")};
-    obstacle stops{database};
-    job.reset();
-    REQUIRE(eventually([&] { return stops.stops_somebody(); }));
-    database.run("select pg_terminate_backend(" + std::to_string(stops.blocked()) + ")");
-    CHECK(eventually([&] { return told.tells(event_kind::outcome_unknown); }));
-    stops.commit();
+    stopped_release at{database};
+    database.run("select pg_terminate_backend(" + std::to_string(at.stops.blocked()) + ")");
+    CHECK(eventually([&] { return at.told.tells(event_kind::outcome_unknown); }));
+    at.stops.commit();
     CHECK(eventually([&] { return !is_held(database); }));
-    CHECK(eventually([&] { return locks.stats().unresolved == 0; }));
-    CHECK(locks.try_acquire("job").has_value());
+    CHECK(eventually([&] { return at.locks.stats().unresolved == 0; }));
+    CHECK(at.locks.try_acquire("job").has_value());
 }
 
 TEST_CASE("somebody who came to wait unseen is served, though nobody uses the client any more") {

@@ -1,5 +1,7 @@
 #include "support/interception.hpp"
 
+#include "support/forwarding_connection.hpp"
+
 #include <string>
 
 namespace support {
@@ -18,12 +20,10 @@ std::string_view name_of(std::string_view text) {
 
 }  // namespace
 
-class intercepted_connection final : public sql::connection {
+class intercepted_connection final : public forwarding_connection {
 public:
     intercepted_connection(interception& by, std::unique_ptr<sql::connection> inner)
-        : by_{by}, inner_{std::move(inner)}, generation_{by.generation_} {}
-
-    [[nodiscard]] sql::dialect speaks() const noexcept override { return inner_->speaks(); }
+        : forwarding_connection{std::move(inner)}, by_{by}, generation_{by.generation_} {}
 
     sql::result execute(const sql::statement& what, std::span<const sql::value> parameters,
                         sql::deadline until) override {
@@ -35,24 +35,8 @@ public:
     }
 
     [[nodiscard]] bool alive() const noexcept override { return !broken_ && inner_->alive(); }
-    [[nodiscard]] sql::transaction_state transaction() const noexcept override {
-        return inner_->transaction();
-    }
-    [[nodiscard]] int socket() const noexcept override { return inner_->socket(); }
-    [[nodiscard]] sql::notifications* notifications() noexcept override {
-        return inner_->notifications();
-    }
-    [[nodiscard]] std::int64_t announced_process() const noexcept override {
-        return inner_->announced_process();
-    }
     [[nodiscard]] bool runs_compounds() const noexcept override {
         return by_.compounds && inner_->runs_compounds();
-    }
-    [[nodiscard]] bool keeps_session_state() const noexcept override {
-        return inner_->keeps_session_state();
-    }
-    [[nodiscard]] std::uint64_t round_trips() const noexcept override {
-        return inner_->round_trips();
     }
 
 private:
@@ -78,7 +62,6 @@ private:
     }
 
     interception& by_;
-    std::unique_ptr<sql::connection> inner_;
     int generation_;
     bool broken_ = false;
 };

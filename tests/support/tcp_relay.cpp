@@ -1,6 +1,7 @@
 #include "support/tcp_relay.hpp"
 
-#include <arpa/inet.h>
+#include "support/loopback.hpp"
+
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -16,7 +17,6 @@
 #include <list>
 #include <mutex>
 #include <string>
-#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -27,37 +27,6 @@ using namespace std::chrono_literals;
 using steady = std::chrono::steady_clock;
 
 constexpr std::size_t most_kept = 1U << 20U;  // of one direction of one connection
-
-[[noreturn]] void fail(const char* what) {
-    throw std::system_error{errno, std::generic_category(), what};
-}
-
-sockaddr_in loopback(std::uint16_t port) {
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_port = htons(port);
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    return address;
-}
-
-int listening_socket() {
-    const int made = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (made < 0) fail("socket");
-    const sockaddr_in address = loopback(0);
-    if (::bind(made, reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0)
-        fail("bind");
-    if (::listen(made, 256) != 0) fail("listen");
-    return made;
-}
-
-std::uint16_t port_of(int socket) {
-    sockaddr_in address{};
-    socklen_t length = sizeof address;
-    if (::getsockname(socket, reinterpret_cast<sockaddr*>(&address), &length) != 0) {
-        fail("getsockname");
-    }
-    return ntohs(address.sin_port);
-}
 
 void send_without_delay(int socket) {
     const int on = 1;
@@ -100,8 +69,10 @@ struct connection {
 class tcp_relay::state {
 public:
     explicit state(std::uint16_t target)
-        : target_{target}, listener_{listening_socket()}, port_{port_of(listener_)} {
-        if (::pipe2(wake_.data(), O_CLOEXEC | O_NONBLOCK) != 0) fail("pipe2");
+        : target_{target},
+          listener_{listening_socket(256, SOCK_NONBLOCK)},
+          port_{port_of(listener_)} {
+        if (::pipe2(wake_.data(), O_CLOEXEC | O_NONBLOCK) != 0) fail_by_errno("pipe2");
         thread_ = std::jthread{[this](const std::stop_token& stop) { run(stop); }};
     }
     state(const state&) = delete;

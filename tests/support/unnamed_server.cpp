@@ -1,5 +1,7 @@
 #include "support/unnamed_server.hpp"
 
+#include "support/forwarding_connection.hpp"
+
 #include <memory>
 #include <string_view>
 #include <utility>
@@ -9,12 +11,10 @@ namespace {
 
 using namespace rowlock;
 
-class unnamed_connection final : public sql::connection {
+class unnamed_connection final : public forwarding_connection {
 public:
-    explicit unnamed_connection(std::unique_ptr<sql::connection> inner)
-        : inner_{std::move(inner)} {}
+    using forwarding_connection::forwarding_connection;
 
-    [[nodiscard]] sql::dialect speaks() const noexcept override { return inner_->speaks(); }
     sql::result execute(const sql::statement& what, std::span<const sql::value> parameters,
                         sql::deadline until) override {
         const std::string_view text = what.text();
@@ -35,24 +35,6 @@ public:
         }
         return rest;
     }
-    [[nodiscard]] bool alive() const noexcept override { return inner_->alive(); }
-    [[nodiscard]] bool keeps_session_state() const noexcept override {
-        return inner_->keeps_session_state();
-    }
-    [[nodiscard]] bool runs_compounds() const noexcept override { return inner_->runs_compounds(); }
-    [[nodiscard]] sql::transaction_state transaction() const noexcept override {
-        return inner_->transaction();
-    }
-    [[nodiscard]] int socket() const noexcept override { return inner_->socket(); }
-    [[nodiscard]] sql::notifications* notifications() noexcept override {
-        return inner_->notifications();
-    }
-    [[nodiscard]] std::int64_t announced_process() const noexcept override {
-        return inner_->announced_process();
-    }
-    [[nodiscard]] std::uint64_t round_trips() const noexcept override {
-        return inner_->round_trips();
-    }
 
 private:
     static sql::result without_name(const sql::result& told) {
@@ -62,8 +44,6 @@ private:
         }
         return rest;
     }
-
-    std::unique_ptr<sql::connection> inner_;
 };
 
 }  // namespace
