@@ -12,6 +12,7 @@ namespace {
 
 using namespace std::chrono_literals;
 using fault::duration;
+using fault::name_of;
 using fault::trial;
 using std::chrono::milliseconds;
 using steady = std::chrono::steady_clock;
@@ -20,10 +21,6 @@ constexpr milliseconds ttl = 2400ms;
 constexpr milliseconds poll = 500ms;
 constexpr milliseconds lost_p95 = 50ms;
 constexpr milliseconds lost_bound = 500ms;
-
-std::string name_of(int i) {
-    return "job-" + std::to_string(i);
-}
 
 struct successor {
     std::optional<rowlock::lease> lease;
@@ -117,7 +114,7 @@ const fault::on_databases f1{{.id = "F1",
                               .bound = lost_bound,
                               .run = stop_holders,
                               .control_inside = true,
-                              .alone = true,
+                              .neighbours = fault::beside::one,
                               .smoke_rounds = 3}};
 
 // --- F2 ----------------------------------------------------------------------------------------

@@ -14,16 +14,13 @@ namespace {
 
 using namespace std::chrono_literals;
 using fault::duration;
+using fault::name_of;
 using fault::trial;
 using std::chrono::milliseconds;
 using steady = std::chrono::steady_clock;
 
 constexpr milliseconds ttl = 2400ms;
 constexpr milliseconds poll = 500ms;
-
-std::string name_of(int i) {
-    return "job-" + std::to_string(i);
-}
 
 // --- F3 ----------------------------------------------------------------------------------------
 
@@ -169,7 +166,7 @@ const fault::on_databases f4{
      // Without tickets there is no order.
      .control = [](trial& in,
                    support::lock_database& database) { kill_waiters(in, database, true); },
-     .alone = true}};
+     .neighbours = fault::beside::one}};
 
 // --- F6 ----------------------------------------------------------------------------------------
 

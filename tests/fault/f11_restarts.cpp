@@ -139,6 +139,17 @@ void forget(trial& in, server which) {
 constexpr milliseconds ttl = 3s;
 constexpr milliseconds heartbeat = ttl / 3;
 
+void tell_kept(trial& in, rowlock::sql::connection& db) {
+    const auto kept = db.query(
+        "select l.name, s.beats, s.expires_at from rowlock_lease l "
+        "join rowlock_session s on s.id = l.session where not s.ended",
+        soon());
+    for (std::size_t row = 0; row < kept.rows(); ++row) {
+        in.note(std::string{kept.text(row, 0)} + " after " + std::string{kept.text(row, 1)} +
+                " heartbeats, to " + std::string{kept.text(row, 2)});
+    }
+}
+
 /// Releases that the crash has lost, and an acquire whose caller never saw its grant.
 void lose_releases(trial& in, server which) {
     support::own_server_settings how;
@@ -190,21 +201,7 @@ void lose_releases(trial& in, server which) {
         }
         if (!in.must(support::eventually([&] { return held() == 0; }),
                      "a row is kept for nobody")) {
-            const auto kept = db->query(
-                "select l.name, l.token, s.expires_at, s.beats, s.ended, now() "
-                "from rowlock_lease l join rowlock_session s on s.id = l.session",
-                soon());
-            for (std::size_t row = 0; row < kept.rows(); ++row) {
-                std::string said;
-                for (std::size_t k = 0; k < kept.columns(); ++k) {
-                    said += std::string{kept.text(row, k)} + " ";
-                }
-                in.note(said);
-            }
-            in.note(std::to_string(locks.stats().heartbeats) + " heartbeats, " +
-                    std::to_string(locks.stats().unresolved) + " unresolved, hasty " +
-                    std::to_string(hasty.stats().heartbeats) + " " +
-                    std::to_string(hasty.stats().unresolved));
+            tell_kept(in, *db);
         }
         in.took(steady::now() - from, "until all rows were free");
         in.must(locks.stats().lost == 0, "the session was lost");
@@ -220,7 +217,7 @@ void add_rows(const char* name, server which) {
                              .full_rounds = 60,
                              .bound = poll,
                              .run = [which](trial& in) { restart(in, which); },
-                             .alone = true});
+                             .neighbours = fault::beside::nobody});
     fault::rows().push_back({.id = with("F12"),
                              .what = "the same with settings that forget commits",
                              .quick_rounds = 1,
@@ -235,7 +232,7 @@ void add_rows(const char* name, server which) {
                              .run = [which](trial& in) { lose_releases(in, which); },
                              // MariaDB flushes releases.
                              .control_inside = which == server::postgresql,
-                             .alone = true,
+                             .neighbours = fault::beside::nobody,
                              .smoke_rounds = 4});
 }
 

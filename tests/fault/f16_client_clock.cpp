@@ -13,6 +13,7 @@
 namespace {
 
 using namespace std::chrono_literals;
+using fault::name_of;
 using fault::trial;
 using std::chrono::milliseconds;
 using stress::micros;
@@ -59,10 +60,6 @@ public:
 private:
     std::string folder_;
 };
-
-std::string name_of(int i) {
-    return "job-" + std::to_string(i);
-}
 
 /// That the clock was stepped, that nothing else was, and that the holder held all the time. How
 /// often a lease by the wall clock would have been thought expired, or to last for a day.

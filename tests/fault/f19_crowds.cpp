@@ -149,7 +149,7 @@ const fault::on_databases f19{{.id = "F19",
                                .full_rounds = 1'000,
                                .run = crowd_one_name,
                                .control = barge,
-                               .alone = true,
+                               .neighbours = fault::beside::nobody,
                                .smoke_rounds = 200}};
 
 /// One lease a name, all held at once, then released; half of the names have a waiter.
@@ -204,6 +204,6 @@ const fault::on_databases f19_names{{.id = "F19n",
                                      .quick_rounds = 1'000,
                                      .full_rounds = 10'000,
                                      .run = many_names,
-                                     .alone = true}};
+                                     .neighbours = fault::beside::nobody}};
 
 }  // namespace

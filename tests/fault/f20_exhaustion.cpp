@@ -15,6 +15,7 @@
 #include <algorithm>
 #include <atomic>
 #include <csignal>
+#include <filesystem>
 #include <functional>
 #include <thread>
 #include <vector>
@@ -151,9 +152,9 @@ void live_through(trial& in, const rowlock::sql::connection_source& source,
     std::atomic<stress::micros> lost_at{0};
     const std::stop_callback note{lost, [&] { lost_at = stress::boot_time(); }};
     in.must(eventually([&] { return locks.stats().heartbeats > 0; }), "no heartbeat");
+    fault.begin();
     const auto at = stress::boot_time();
     const auto until = steady::now() + 2 * ttl;
-    fault.begin();
     while (steady::now() < until) {
         const auto kind = kind_of([&] { static_cast<void>(other.try_acquire("other")); });
         if (kind != errc{} && !among(kind, fault.told)) {
@@ -162,7 +163,7 @@ void live_through(trial& in, const rowlock::sql::connection_source& source,
         std::this_thread::sleep_for(50ms);
     }
     in.must(lost_at != 0 && !held.held(), "the holder was not told");
-    // The last heartbeat may have been sent right at the beginning.
+    // The last heartbeat may have been sent a moment ago.
     if (lost_at != 0) {
         in.took(std::chrono::microseconds{lost_at - at}, "until the holder was told");
     }
@@ -196,7 +197,10 @@ std::string url_of(const std::string& url, const std::string& user) {
 /// A server with a user who may read and write rows, and no more.
 class small_user {
 public:
-    explicit small_user(support::server which) : server_{support::own_server::start(which)} {
+    explicit small_user(support::server which)
+        : server_{support::own_server::start(
+              which, {.before = {"env", "LD_PRELOAD=" ROWLOCK_FAULT_FULL_DISK,
+                                 "ROWLOCK_FULL_DISK=" + folder_.path() + "/full"}})} {
         if (!server_) return;
         const auto root = rowlock::open(server_->url());
         admin_ = root.connect(soon());
@@ -258,9 +262,37 @@ public:
         return made;
     }
 
-private:
+    /// PostgreSQL's: each change of a row is a new version of it, the pages of our tables are full,
+    /// and nothing in them may go while somebody has an old snapshot. InnoDB changes rows in place.
+    trouble no_room() {
+        trouble made;
+        made.told = {errc::out_of_resources};
+        made.begin = [this] {
+            old_ = rowlock::open(server_->url()).connect(soon());
+            old_->query("begin isolation level repeatable read", soon());
+            old_->query("select 1", soon());
+            folder_.write("full", "");
+            fill("rowlock_session", "ttl_us");
+            fill("rowlock_lease", "token");
+        };
+        made.end = [this] {
+            std::filesystem::remove(folder_.path() + "/full");
+            old_.reset();
+        };
+        return made;
+    }
     [[nodiscard]] bool postgresql() const { return admin_->speaks() == dialect::postgresql; }
+
+private:
     void run(const std::string& text) { admin_->query(text, soon()); }
+    /// A row at a time: what an update that failed has written may go.
+    void fill(const std::string& table, const std::string& column) {
+        const auto text = "update " + table + " set " + column + " = " + column +
+                          " where ctid = (select ctid from " + table + " limit 1)";
+        if (!eventually([&] { return kind_of([&] { run(text); }) == errc::out_of_resources; })) {
+            throw std::runtime_error{"the pages of " + table + " do not fill up"};
+        }
+    }
     bool took_the_last() {
         try {
             last_ = source_->connect(soon());
@@ -270,9 +302,11 @@ private:
         }
     }
 
+    support::server_folder folder_;
     std::unique_ptr<support::own_server> server_;
     std::unique_ptr<rowlock::sql::connection> admin_;
     std::unique_ptr<rowlock::sql::connection> last_;
+    std::unique_ptr<rowlock::sql::connection> old_;
     std::optional<rowlock::sql::connection_source> source_;
 };
 
@@ -281,8 +315,11 @@ void take_it_all_away(trial& in, support::server which, milliseconds time_to_liv
     if (!user.there()) return in.skip("no server");
     const rowlock::client_options options{.ttl = time_to_live, .statement_deadline = 500ms};
     for (int i = 0; i < in.rounds(); ++i) {
+        const int which_one = i % (user.postgresql() ? 3 : 2);
         live_through(in, user.source(), options,
-                     i % 2 == 0 ? user.read_only() : user.no_connections());
+                     which_one == 0   ? user.read_only()
+                     : which_one == 1 ? user.no_connections()
+                                      : user.no_room());
     }
 }
 
@@ -314,8 +351,8 @@ const std::string what = "no writes, no connections or no room for 2L";
 const fault::registered f22_postgresql{
     {.id = "F22/postgresql",
      .what = what,
-     .quick_rounds = 2,
-     .full_rounds = 20,
+     .quick_rounds = 3,
+     .full_rounds = 21,
      .bound = told_within,
      .run = [](trial& in) { take_it_all_away(in, support::server::postgresql, ttl); },
      .control = [](trial& in) { take_it_all_away(in, support::server::postgresql, too_long); }}};

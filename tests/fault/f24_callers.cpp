@@ -107,7 +107,7 @@ const fault::on_databases f24{{.id = "F24",
                                            block_callbacks(in, database, block);
                                    },
                                .control_inside = true,
-                               .alone = true}};
+                               .neighbours = fault::beside::one}};
 
 // --- F27 ---------------------------------------------------------------------------------------
 

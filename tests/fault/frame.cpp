@@ -100,7 +100,7 @@ row on_database(const family& all, support::backend which) {
              .bound = all.bound,
              .run = with_tables(all.run),
              .control_inside = all.control_inside,
-             .alone = all.alone,
+             .neighbours = all.neighbours,
              .smoke_rounds = all.smoke_rounds};
     if (all.control) made.control = with_tables(all.control);
     return made;
@@ -191,6 +191,10 @@ void trial::skip(const std::string& why) {
 std::vector<row>& rows() {
     static std::vector<row> all;
     return all;
+}
+
+std::string name_of(int i) {
+    return "job-" + std::to_string(i);
 }
 
 on_databases::on_databases(const family& all) {

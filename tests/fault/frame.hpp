@@ -32,6 +32,13 @@ using duration = std::chrono::steady_clock::duration;
 /// How many rounds: smoke, for the ordinary tests, is a fraction of quick.
 enum class scale : unsigned char { smoke, quick, full };
 
+/// Which other rows may run beside one.
+enum class beside : unsigned char {
+    some,
+    one,     ///< it measures milliseconds, and mostly waits
+    nobody,  ///< it takes the whole machine
+};
+
 /// Somebody measured how long something took, against what was promised.
 struct measure {
     std::string what;
@@ -99,8 +106,7 @@ struct row {
     std::function<void(trial&)> control = {};
     /// run itself has an unprotected side, and says so by trial::unprotected().
     bool control_inside = false;
-    /// No other row may run beside it: it measures milliseconds, or starts many processes.
-    bool alone = false;
+    beside neighbours = beside::some;
     int smoke_rounds = 0;  ///< 0: a quarter of quick_rounds, rounded up; -1: left out of smoke
 };
 
@@ -124,7 +130,7 @@ struct family {
     database_action run;
     database_action control = {};
     bool control_inside = false;
-    bool alone = false;
+    beside neighbours = beside::some;
     int smoke_rounds = 0;
 };
 
@@ -139,6 +145,9 @@ inline const std::vector<support::backend> all_servers{support::backend::postgre
 
 /// postgresql, mariadb, sqlite.
 [[nodiscard]] std::string id_of(support::backend which);
+
+/// Of the i-th lock, where a row has several.
+[[nodiscard]] std::string name_of(int i);
 
 /// What became of a row.
 struct outcome {

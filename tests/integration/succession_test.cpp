@@ -775,6 +775,8 @@ private:
 
 /// What would find out that a grant is not in the table.
 const std::vector<std::string> doubts{"settle", "session_leases"};
+/// And what would find out that it has a place, and give that up.
+const std::vector<std::string> all_doubts{"settle", "session_leases", "places"};
 /// What would release again what a crash has brought back.
 const std::vector<std::string> repairs{"session_leases"};
 
@@ -827,6 +829,7 @@ struct crashed_hand_over {
 
     [[nodiscard]] bool is_lost_in_crash(bool released) {
         if (released) {
+            c->keep(all_doubts);
             lease->release();
             REQUIRE(server.hand()->of_lease("session") == 0);
         }
