@@ -1,8 +1,11 @@
 // What others write, and what others may do: on every database through every driver.
 
+#include "contract/server_address.hpp"
 #include "strategy/queue_protocol.hpp"
 #include "support/failure.hpp"
 #include "support/lock_database.hpp"
+#include "support/tcp_relay.hpp"
+#include <rowlock/history.hpp>
 #include <rowlock/open.hpp>
 #include <rowlock/rowlock.hpp>
 
@@ -16,6 +19,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -206,6 +210,124 @@ TEST_CASE("a forced release leaves traces: the token, the holder's revision and 
                               std::to_string(lease.session_id())) == 1);
         CHECK(eventually([&] { return told == 1; }));
         CHECK_FALSE(lease.held());
+    }
+}
+
+TEST_CASE("a forced release is in the history, with whom it hit and who did it") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        record_history(database.source(), true, {.prefix = database.prefix()});
+        client holder{database.source(), database.options({.owner = "victim"})};
+        client stranger{database.source(), database.options()};
+        const auto lease = holder.acquire("job");
+        REQUIRE(stranger.force_release("job"));
+        const auto all =
+            read_history(database.source(), {.name = "job", .prefix = database.prefix()});
+        REQUIRE(all.size() == 2);
+        CHECK(all[0].owner == "victim");
+        CHECK(all[1].kind == history_kind::forced);
+        CHECK(all[1].session == lease.session_id());
+        CHECK(all[1].grant_id == lease.grant_id());
+        CHECK(all[1].token > lease.token());
+        const bool sqlite = database.speaks() == sql::dialect::sqlite;  // has no users
+        CHECK(all[1].db_user.empty() == sqlite);
+    }
+}
+
+namespace {
+
+/// A user with a password that is no word of anything else, behind a relay.
+class guest {
+public:
+    explicit guest(support::lock_database& database) : database_{database} {
+        const bool postgresql = database.speaks() == sql::dialect::postgresql;
+        if (postgresql) {
+            database.run("create role " + name_ + " login superuser password 'sEcrEt'");
+        } else {
+            database.run("create user " + name_ + " identified by 'sEcrEt'");
+            database.run("grant all on *.* to " + name_);
+        }
+        auto address = contract::address_of(postgresql ? support::server::postgresql
+                                                       : support::server::mariadb);
+        relay_.emplace(address.port);
+        address.user = name_;
+        address.password = "sEcrEt";
+        address.host = "127.0.0.1";
+        address.port = relay_->port();
+        url_ = address.url();
+    }
+    guest(const guest&) = delete;
+    guest& operator=(const guest&) = delete;
+    ~guest() {
+        database_.run(
+            (database_.speaks() == sql::dialect::postgresql ? "drop role " : "drop user ") + name_);
+    }
+    void change_password() const {
+        database_.run(database_.speaks() == sql::dialect::postgresql
+                          ? "alter role " + name_ + " password 'another'"
+                          : "alter user " + name_ + " identified by 'another'");
+    }
+    [[nodiscard]] const std::string& url() const { return url_; }
+    support::tcp_relay& way() { return *relay_; }
+
+private:
+    support::lock_database& database_;
+    std::string name_ = "guest_" + std::to_string(::getpid());
+    std::optional<support::tcp_relay> relay_;
+    std::string url_;
+};
+
+}  // namespace
+
+TEST_CASE("no event says the password, whatever becomes of the way to the server") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
+        guest user{database};
+        std::mutex mutex;
+        std::string said;
+        std::atomic<int> failures{0};
+        {
+            client locks{
+                open(user.url()),
+                database.options(
+                    {.ttl = 900ms, .statement_deadline = 200ms, .on_event = [&](const event& what) {
+                         const std::lock_guard lock{mutex};
+                         said += what.message + "\n";
+                         if (what.kind == event_kind::heartbeat_failed) {
+                             ++failures;
+                         }
+                     }})};
+            const auto lease = locks.acquire("job");
+            const auto more_failures = [&] {
+                const int before = failures;
+                user.way().cut();
+                return eventually([&] { return failures > before; });
+            };
+            SUBCASE("it is cut") {
+                user.way().refuse(true);
+                CHECK(more_failures());
+            }
+            SUBCASE("it is silent") {
+                user.way().fall_silent();
+                CHECK(more_failures());
+            }
+            SUBCASE("the password has changed") {
+                user.change_password();
+                CHECK(more_failures());
+            }
+            std::string refusal;
+            try {
+                (void)locks.try_acquire("other");
+            } catch (const error& failure) {
+                refusal = failure.what() + failure.server_message();
+            }
+            CHECK(!refusal.empty());
+            const std::lock_guard lock{mutex};
+            said += refusal;
+            user.way().refuse(false);
+            user.way().resume();
+        }
+        CAPTURE(said);
+        CHECK(said.size() > 20);
+        CHECK(said.find("sEcrEt") == std::string::npos);
     }
 }
 
