@@ -27,6 +27,8 @@ constexpr nanoseconds quickest_hand_over = 300us;
 constexpr nanoseconds least_rest = 1ms;
 /// For a statement on a connection that was idle.
 constexpr auto idle_deadline = 1s;
+/// What is on its way is there by then, unless the database is much slower than usual.
+constexpr nanoseconds circle_stands = 100ms;
 /// Who has not waited for so long is not interested in what others commit.
 constexpr nanoseconds idle = 50ms;
 
@@ -710,13 +712,24 @@ void waiting_room::ask_after(const std::shared_ptr<turn>& missing) {
 }
 
 /// Only a thread that holds a lease while it waits for another can be part of a circle.
+///
+/// The tables are a little behind: a place that was given up still stands, and a grant that came to
+/// it is still there, while the thread goes on and waits elsewhere. Two of those feign a circle. A
+/// true one stays as it is until somebody gives way, so it is looked at twice.
 void waiting_room::look_for_deadlocks(session& ours,
                                       const std::vector<std::shared_ptr<turn>>& standing) {
     if (options_.deadlock_detection == deadlock_detection::off) return;
     const bool possible = std::ranges::any_of(
         standing, [&](const auto& each) { return ours.holds_for(each->thread); });
     if (!possible) return;
-    for (const auto& circle : queue_.deadlocks(*db_, ours.id(), soon())) give_way(circle, ours);
+    const auto circles = queue_.deadlocks(*db_, ours.id(), soon());
+    for (const auto& each : standing) {
+        if (std::ranges::find(circles, each->grant_id, &strategy::deadlock_found::grant_id) ==
+            circles.end()) {
+            each->circle.clear();
+        }
+    }
+    for (const auto& circle : circles) give_way(circle, ours);
 }
 
 /// The place is given up before its thread is told: were it served meanwhile there would be no
@@ -728,6 +741,16 @@ void waiting_room::give_way(const strategy::deadlock_found& circle, session& our
         const auto found = turns_.find(circle.grant_id);
         if (found == turns_.end() || found->second->giving_up) return;
         which = found->second;
+    }
+    if (!ours.holds_for(which->thread)) return;
+    if (which->circle != circle.tickets) {
+        which->circle = circle.tickets;
+        which->circle_since = last_poll_;
+    }
+    const nanoseconds sure_at = which->circle_since + circle_stands;
+    if (last_poll_ < sure_at) {
+        round_.expiry = std::min(round_.expiry, sure_at);
+        return;
     }
     const std::array<std::int64_t, 1> id{circle.grant_id};
     if (queue_.cancel(*db_, id, soon_for_a_write()).empty()) return;

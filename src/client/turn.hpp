@@ -11,6 +11,7 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 namespace rowlock::detail {
 
@@ -55,6 +56,10 @@ struct turn {
     /// the look before: of the room's thread alone.
     std::chrono::nanoseconds moved_at{0};
     std::chrono::nanoseconds step{0};
+    /// Tickets of the circle that it seemed to close at the last look, and since when: of the
+    /// room's thread alone.
+    std::vector<std::int64_t> circle{};
+    std::chrono::nanoseconds circle_since{0};
     std::shared_ptr<grant> granted{};
     std::optional<error> failure{};
     std::condition_variable_any changed{};

@@ -90,6 +90,7 @@ struct served_place {
 struct deadlock_found {
     std::int64_t grant_id;    ///< of our place: the youngest ticket of the circle
     std::string description;  ///< "a (held by … ) -> b (held by …) -> a", without our ids
+    std::vector<std::int64_t> tickets;  ///< of the circle's places
 };
 
 class queue_protocol {

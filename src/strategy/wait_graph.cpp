@@ -70,11 +70,11 @@ public:
     }
 
     /// The way round, or nothing.
-    std::string run() {
+    std::optional<deadlock_found> run() {
         for (std::size_t next = 0; next < places_.size(); ++next) {
-            if (const auto last = look(places_[next])) return describe_way(*last);
+            if (const auto last = look(places_[next])) return tell(way_to(*last));
         }
-        return {};
+        return std::nullopt;
     }
 
 private:
@@ -115,12 +115,23 @@ private:
         }
     }
 
-    [[nodiscard]] std::string describe_way(step last) const {
+    [[nodiscard]] std::vector<step> way_to(step last) const {
         std::vector<step> way{last};
         while (&graph_.vertices_[way.back().place] != &start_) {
             way.push_back(*from_[way.back().place]);
         }
         std::ranges::reverse(way);
+        return way;
+    }
+
+    [[nodiscard]] deadlock_found tell(const std::vector<step>& way) const {
+        deadlock_found found{
+            .grant_id = start_.grant_id, .description = describe(way), .tickets = {}};
+        for (const step& each : way) found.tickets.push_back(graph_.vertices_[each.place].ticket);
+        return found;
+    }
+
+    [[nodiscard]] std::string describe(const std::vector<step>& way) const {
         std::string text;
         for (std::size_t i = 0; i < way.size(); ++i) {
             if (way.size() > most_told && i == most_told / 2) {
@@ -147,8 +158,7 @@ std::vector<deadlock_found> wait_graph::circles(std::int64_t session) const {
     for (std::size_t i = 0; i < vertices_.size(); ++i) {
         const vertex& place = vertices_[i];
         if (place.ticket == 0 || place.session != session) continue;
-        std::string way = search{*this, i}.run();
-        if (!way.empty()) found.push_back({place.grant_id, std::move(way)});
+        if (auto circle = search{*this, i}.run()) found.push_back(std::move(*circle));
     }
     return found;
 }

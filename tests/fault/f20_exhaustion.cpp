@@ -272,8 +272,8 @@ public:
             old_->query("begin isolation level repeatable read", soon());
             old_->query("select 1", soon());
             folder_.write("full", "");
-            fill("rowlock_session", "ttl_us");
-            fill("rowlock_lease", "token");
+            fill("rowlock_session", "id", "ttl_us");
+            fill("rowlock_lease", "name", "token");
         };
         made.end = [this] {
             std::filesystem::remove(folder_.path() + "/full");
@@ -285,12 +285,16 @@ public:
 
 private:
     void run(const std::string& text) { admin_->query(text, soon()); }
-    /// A row at a time: what an update that failed has written may go.
-    void fill(const std::string& table, const std::string& column) {
-        const auto text = "update " + table + " set " + column + " = " + column +
-                          " where ctid = (select ctid from " + table + " limit 1)";
-        if (!eventually([&] { return kind_of([&] { run(text); }) == errc::out_of_resources; })) {
-            throw std::runtime_error{"the pages of " + table + " do not fill up"};
+    /// A row at a time, in its own page: what an update that failed has written may go.
+    void fill(const std::string& table, const std::string& key, const std::string& column) {
+        const auto rows = admin_->query("select " + key + "::text from " + table, soon());
+        for (std::size_t i = 0; i < rows.rows(); ++i) {
+            const auto text = "update " + table + " set " + column + " = " + column + " where " +
+                              key + "::text = '" + std::string{rows.text(i, 0)} + "'";
+            if (!eventually(
+                    [&] { return kind_of([&] { run(text); }) == errc::out_of_resources; })) {
+                throw std::runtime_error{"the pages of " + table + " do not fill up"};
+            }
         }
     }
     bool took_the_last() {

@@ -61,6 +61,7 @@ void give_up_in_time(trial& in, support::lock_database& database) {
     in.violations(overlapping_beliefs(past));
     in.violations(token_regressions(past));
     in.violations(unexpected_results(past, {"granted", "none", "ok"}));
+    in.note("calls said:" + failures_in(past));
     const auto truth = recording.read();
     in.violations(overlapping_holds(truth));
     in.violations(falling_tokens(truth));

@@ -732,6 +732,37 @@ TEST_CASE("of a circle of waiters exactly one gives way, and the others go on") 
     }
 }
 
+TEST_CASE("a place that was given up and still stands for a moment makes no circle") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        const auto protocol = database.protocol();
+        const strategy::queue_protocol queue{protocol};
+        const auto db = database.connect();
+        protocol.open_session(*db, {1, "owner", "host", "program", 1, 60s}, support::soon());
+        interception network;
+        client locks{network.wrap(database.source()), database.options({.poll_interval = 10s})};
+        auto held = locks.acquire("ours");
+        const strategy::grant_request theirs{"theirs", 1, 11, "u", "", std::nullopt};
+        REQUIRE(protocol.acquire(*db, theirs, support::soon()).what ==
+                strategy::attempt::outcome::granted);
+        // Whoever holds "theirs" has given up "ours", and goes on.
+        queue.enqueue(*db, {"ours", 1, 22, "u", "", std::nullopt}, support::soon());
+        std::atomic<int> looks{0};
+        network.after([&](std::string_view what) {
+            if (what != "deadlocks" || ++looks > 1) return;
+            const std::vector<std::int64_t> given_up{22};
+            queue.cancel(*database.connect(), given_up, support::soon());
+        });
+        auto other = std::async(std::launch::async, [&] {
+            CHECK(eventually([&] { return looks > 1; }));
+            CHECK(queue.release(*db, "theirs", 1, 11, true, support::soon()).next.has_value());
+        });
+        const auto both = locks.try_acquire_for("theirs", 20s);
+        other.get();
+        CHECK(both);
+        CHECK(locks.stats().deadlocks == 0);
+    }
+}
+
 TEST_CASE(
     "threads that do not wait for each other are no circle, unless their client is one party") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {

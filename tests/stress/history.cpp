@@ -297,6 +297,21 @@ violations unexpected_results(const history& all, const std::vector<std::string>
     return found;
 }
 
+std::string failures_in(const history& all) {
+    std::set<std::string> found;
+    for (const auto& note : all.notes) {
+        for (const char* kind : {"# acquire:", "# release:", "# write:", "# look:"}) {
+            const auto at = note.find(kind);
+            if (at != std::string::npos) found.insert(note.substr(at));
+        }
+    }
+    std::string text;
+    for (const auto& each : found) {
+        if (text.size() < 4'000) text += "\n  " + each;
+    }
+    return text;
+}
+
 std::vector<hand_off> hand_offs(const history& all) {
     std::vector<hand_off> found;
     for (auto& [name, holds] : holds_in_token_order(all)) {

@@ -93,6 +93,8 @@ using violations = std::vector<std::string>;
 /// Results of calls and releases that are not among `allowed`.
 [[nodiscard]] violations unexpected_results(const history& all,
                                             const std::vector<std::string>& allowed);
+/// What calls said when they threw, each once, a line each.
+[[nodiscard]] std::string failures_in(const history& all);
 
 /// How long each lease took from a releaser to the next, who waited for it already.
 struct hand_off {

@@ -88,22 +88,6 @@ micros in_micros(std::chrono::microseconds time) {
     return time.count();
 }
 
-/// What calls said when they threw, each once.
-std::string failures_in(const std::vector<std::string>& notes) {
-    std::set<std::string> all;
-    for (const auto& note : notes) {
-        for (const char* kind : {"# acquire:", "# release:", "# write:", "# look:"}) {
-            const auto at = note.find(kind);
-            if (at != std::string::npos) all.insert(note.substr(at));
-        }
-    }
-    std::string text;
-    for (const auto& each : all) {
-        if (text.size() < 4'000) text += "\n  " + each;
-    }
-    return text;
-}
-
 /// The processes, and what is done to them.
 class soak {
 public:
@@ -310,7 +294,7 @@ void check(support::lock_database& database, const stress::recording& recording,
         const std::string& rule = each.first;
         const auto& found = each.second;
         violations += found.size();
-        const std::string words = rule == "results" ? failures_in(past.notes) : "";
+        const std::string words = rule == "results" ? failures_in(past) : "";
         CHECK_MESSAGE(found.empty(), rule, ": ", told(found), words);
     }
     MESSAGE(name_of(database), ": ", run.calls(), " calls, ", past.holds.size(), " holds, ",
