@@ -890,7 +890,10 @@ TEST_CASE("a fence that is refused does not wait for those who wait for its tran
         REQUIRE((sqlite ? eventually([&] { return sent.load(); })
                         : somebody_waits_for_a_row(database)));
         CHECK(kind_of([&] { fence(*app, lease); }) == errc::lock_lost);
-        CHECK(waiter.wait_for(0s) == std::future_status::timeout);
+        // On PostgreSQL a fence that fails aborts its transaction, and lets the waiter go.
+        if (database.speaks() != sql::dialect::postgresql) {
+            CHECK(waiter.wait_for(0s) == std::future_status::timeout);
+        }
         CHECK(lease.lost().stop_requested());
         app->query("rollback", soon());
         CHECK(waiter.get() == errc{});
