@@ -49,13 +49,15 @@ std::optional<std::shared_ptr<grant>> engine::wait_in_line(acquisition& call) {
     switch ((*place)->now) {
         case turn::state::served:
             if (auto granted = take_turn(call, **place)) return granted;
+            require_timely(call);
             return std::nullopt;
         case turn::state::failed:
             if ((*place)->failure) throw error{*(*place)->failure};
             throw error{errc::lock_lost, "the session or the client ended while waiting"};
         case turn::state::cancelled:
             return std::shared_ptr<grant>{};
-        default:
+        default:  // gone; a grant with a deadline of its own may have come and passed meanwhile
+            require_timely(call);
             return std::nullopt;
     }
 }

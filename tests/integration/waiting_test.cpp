@@ -732,6 +732,35 @@ TEST_CASE("of a circle of waiters exactly one gives way, and the others go on") 
     }
 }
 
+TEST_CASE("whose turn comes too late for the lease's own deadline, again and again, is told so") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        interception network;
+        client slow{network.wrap(database.source()), database.options({.poll_interval = 200ms})};
+        client other{database.source(), database.options({.poll_interval = 200ms})};
+        const auto self = std::this_thread::get_id();
+        network.after([&](std::string_view) {  // its own statements pass, its turns come late
+            if (std::this_thread::get_id() != self) std::this_thread::sleep_for(60ms);
+        });
+        std::atomic<bool> over{false};
+        std::latch taken{1};
+        auto busy = std::async(std::launch::async, [&] {
+            for (bool first = true; !over; first = false) {
+                const auto held = acquire_soon(other, "job");
+                if (first) taken.count_down();
+                eventually(
+                    [&] {
+                        return over || database.number("select count(*) from rowlock_waiter") > 0;
+                    },
+                    1s);
+            }
+        });
+        taken.wait();
+        CHECK(kind_of([&] { (void)slow.acquire("job", {.deadline = 50ms}); }) == errc::timed_out);
+        over = true;
+        busy.get();
+    }
+}
+
 TEST_CASE("a place that was given up and still stands for a moment makes no circle") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         const auto protocol = database.protocol();
