@@ -134,8 +134,7 @@ const fault::on_databases f20{{.id = "F20",
 struct trouble {
     std::function<void()> begin;
     std::function<void()> end;
-    /// What a call may say meanwhile; on a busy machine also that it took too long.
-    std::vector<errc> told;
+    std::vector<errc> told;  ///< what a call may say meanwhile
 };
 
 bool among(errc kind, const std::vector<errc>& all) {
@@ -223,7 +222,7 @@ public:
     trouble read_only() {
         trouble made;
         if (postgresql()) {
-            made.told = {errc::access_denied, errc::timed_out};
+            made.told = {errc::access_denied};
             made.begin = [this] {
                 run("revoke insert, update, delete on all tables in schema public from app");
             };
@@ -231,7 +230,7 @@ public:
                 run("grant insert, update, delete on all tables in schema public to app");
             };
         } else {
-            made.told = {errc::read_only, errc::timed_out};
+            made.told = {errc::read_only};
             made.begin = [this] { run("set global read_only = 1"); };
             made.end = [this] { run("set global read_only = 0"); };
         }
@@ -267,7 +266,7 @@ public:
     /// and nothing in them may go while somebody has an old snapshot. InnoDB changes rows in place.
     trouble no_room() {
         trouble made;
-        made.told = {errc::out_of_resources, errc::timed_out};
+        made.told = {errc::out_of_resources};
         made.begin = [this] {
             old_ = rowlock::open(server_->url()).connect(soon());
             old_->query("begin isolation level repeatable read", soon());
