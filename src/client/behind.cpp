@@ -60,16 +60,8 @@ void engine::released_behind(grant& held, const sql::result* done, const error* 
 }
 
 /// One of the pool, and nothing that was released before is still on its way on another.
-sql::connection_pool::borrowed engine::take_connection(sql::deadline until) {
-    return settled(pool_.take(budget_, until, until), until);
-}
-
-sql::connection_pool::borrowed engine::take_spare_connection(sql::deadline until) {
-    return settled(pool_.take(budget_ + 1, until, until), until);
-}
-
-sql::connection_pool::borrowed engine::settled(sql::connection_pool::borrowed db,
-                                               sql::deadline until) {
+sql::connection_pool::borrowed engine::take_connection(sql::deadline until, std::size_t spare) {
+    auto db = pool_.take(budget_ + spare, until, until);
     (void)settle_posted(&*db, until);
     return db;
 }

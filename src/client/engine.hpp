@@ -183,11 +183,12 @@ private:
     // --- behind.cpp
     bool release_behind(const std::shared_ptr<grant>& held);
     void released_behind(grant& held, const sql::result* done, const error* failure) noexcept;
-    sql::connection_pool::borrowed take_connection(sql::deadline until);
+    sql::connection_pool::borrowed take_connection(sql::deadline until, std::size_t spare = 0);
     /// One more than max_connections, to read with: for a thread whose own transaction may have
     /// locked what everybody waits for who has a connection.
-    sql::connection_pool::borrowed take_spare_connection(sql::deadline until);
-    sql::connection_pool::borrowed settled(sql::connection_pool::borrowed db, sql::deadline until);
+    sql::connection_pool::borrowed take_spare_connection(sql::deadline until) {
+        return take_connection(until, 1);
+    }
     bool settle_posted(const sql::connection* but, sql::deadline until) noexcept;
 
     // --- line.cpp

@@ -239,15 +239,14 @@ namespace {
 class guest {
 public:
     explicit guest(support::lock_database& database) : database_{database} {
-        const bool postgresql = database.speaks() == sql::dialect::postgresql;
-        if (postgresql) {
+        if (postgresql_) {
             database.run("create role " + name_ + " login superuser password 'sEcrEt'");
         } else {
             database.run("create user " + name_ + " identified by 'sEcrEt'");
             database.run("grant all on *.* to " + name_);
         }
-        auto address = contract::address_of(postgresql ? support::server::postgresql
-                                                       : support::server::mariadb);
+        auto address = contract::address_of(postgresql_ ? support::server::postgresql
+                                                        : support::server::mariadb);
         relay_.emplace(address.port);
         address.user = name_;
         address.password = "sEcrEt";
@@ -257,20 +256,17 @@ public:
     }
     guest(const guest&) = delete;
     guest& operator=(const guest&) = delete;
-    ~guest() {
-        database_.run(
-            (database_.speaks() == sql::dialect::postgresql ? "drop role " : "drop user ") + name_);
-    }
+    ~guest() { database_.run((postgresql_ ? "drop role " : "drop user ") + name_); }
     void change_password() const {
-        database_.run(database_.speaks() == sql::dialect::postgresql
-                          ? "alter role " + name_ + " password 'another'"
-                          : "alter user " + name_ + " identified by 'another'");
+        database_.run(postgresql_ ? "alter role " + name_ + " password 'another'"
+                                  : "alter user " + name_ + " identified by 'another'");
     }
     [[nodiscard]] const std::string& url() const { return url_; }
     support::tcp_relay& way() { return *relay_; }
 
 private:
     support::lock_database& database_;
+    const bool postgresql_ = database_.speaks() == sql::dialect::postgresql;
     std::string name_ = "guest_" + std::to_string(::getpid());
     std::optional<support::tcp_relay> relay_;
     std::string url_;

@@ -1,17 +1,15 @@
 #include "support/server_process.hpp"
 
 #include "support/lock_database.hpp"
+#include "support/loopback.hpp"
 #include <rowlock/error.hpp>
 #include <rowlock/open.hpp>
 
-#include <arpa/inet.h>
 #include <fcntl.h>
-#include <netinet/in.h>
 #include <pwd.h>
 #include <signal.h>
 #include <spawn.h>
 #include <stdlib.h>
-#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -140,16 +138,10 @@ int run_as_server(const std::vector<std::string>& command, const server_folder& 
 }
 
 std::uint16_t free_port() {
-    const int made = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    socklen_t length = sizeof address;
-    const bool bound = bind(made, reinterpret_cast<const sockaddr*>(&address), length) == 0 &&
-                       getsockname(made, reinterpret_cast<sockaddr*>(&address), &length) == 0;
+    const int made = bound_socket();
+    const auto port = port_of(made);
     close(made);
-    if (!bound) throw std::runtime_error{"no free port"};
-    return ntohs(address.sin_port);
+    return port;
 }
 
 std::string random_password() {
