@@ -513,6 +513,23 @@ TEST_CASE("the leases of a predecessor pass its queue, and its places die with i
     }
 }
 
+TEST_CASE("a newcomer finds a lease taken that a dead session left to those who wait") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
+        const by_hand hand{database};
+        for (const std::int64_t session : {1, 2}) hand.open(session);
+        REQUIRE(hand.acquire("job", 1, 10).what == attempt::outcome::granted);
+        hand.enqueue("job", 2, 22);
+        database.run("update rowlock_session set expires_at = opened_at where id = 1");
+        REQUIRE(hand.leases().end_expired_session(hand.db(), 1, soon()));
+        client newcomer{database.source(), database.options()};
+        CHECK_FALSE(newcomer.try_acquire("job").has_value());
+        CHECK_FALSE(hand.served("job", 2, 22).has_value());  // nobody looks for whoever waits, yet
+        const auto seen = hand.leases().probe(hand.db(), "job", 2, soon());
+        CHECK(seen.free);
+        CHECK_FALSE(seen.holder_expired);
+    }
+}
+
 TEST_CASE("a lease that was taken by force goes to the queue with a look") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
         const by_hand hand{database};

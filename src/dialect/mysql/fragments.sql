@@ -31,13 +31,14 @@ exists (select 1 from rowlock_waiter w straight_join rowlock_session m
 
 -- fragment look
 -- What a look at lease l, named $1, and its session s tells; the columns strategy::look reads. The
--- queue is looked at only if the lease is free.
+-- queue is looked at only if the lease is free. A holder that has expired is in the way until it was ended,
+-- and no longer: who waits for a lease that is free is what keeps it from others then.
 l.name is not null,
 l.token,
 {free},
 l.grant_id,
 l.session,
-coalesce(s.expires_at <= {now}, 0),
+coalesce(s.expires_at <= {now}, 0) and not {free},
 coalesce(least(s.expires_at, l.deadline), s.expires_at) - {now},
 case when {free} then {waited} else 0 end
 

@@ -57,14 +57,15 @@ exists (select from rowlock_waiter w join rowlock_session m on m.id = w.session
 
 -- fragment look
 -- What a look at lease l, named $1, and its session s tells; the columns strategy::look reads. The
--- queue is looked at only if the lease is free. The last one: 1 = somebody waits, 2 = and is promised
--- the next token, so that nobody may pass him.
+-- queue is looked at only if the lease is free. A holder that has expired is in the way until it was ended,
+-- and no longer: who waits for a lease that is free is what keeps it from others then. The last one: 1 =
+-- somebody waits, 2 = and is promised the next token, so that nobody may pass him.
 (l.name is not null)::int as present,
 l.token as token,
 {free}::int as free,
 l.grant_id as grant_id,
 l.session as session,
-coalesce(s.expires_at <= clock_timestamp(), false)::int as expired,
+(coalesce(s.expires_at <= clock_timestamp(), false) and not {free})::int as expired,
 (extract(epoch from least(s.expires_at, l.deadline) - clock_timestamp()) * 1000000)::bigint as remaining,
 case when not {free} then 0 when {heir} is not null then 2 else {waited}::int end as waited
 
