@@ -92,7 +92,7 @@ public:
     /// The same; empty if and only if `stop` was requested first.
     [[nodiscard]] std::optional<lease> acquire(const lock_name& name, std::stop_token stop,
                                                const acquire_options& options = {});
-    /// One attempt; empty if held by another. A failed attempt writes nothing.
+    /// One attempt; empty if another holds it, or waits for it. A failed attempt writes nothing.
     [[nodiscard]] std::optional<lease> try_acquire(const lock_name& name,
                                                    const acquire_options& options = {});
     /// Waits up to `timeout`; empty if it was held all that time. A timeout ≤ 0 is one attempt.

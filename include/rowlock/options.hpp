@@ -152,8 +152,8 @@ struct client_options {
 struct acquire_options {
     /// Shown to people beside the lease. Up to 1 000 bytes of UTF-8.
     std::string note = {};
-    /// The lease ends so long after its grant, whatever happens, without renewal: for work that
-    /// must not run on for ever.
+    /// The lease ends so long after its grant, without renewal: for work that must not run on for
+    /// ever. A grant that comes too late for it is given back; after three, errc::timed_out.
     std::optional<std::chrono::milliseconds> deadline = {};
     rowlock::queueing queueing = queueing::fair;
 };

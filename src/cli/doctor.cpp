@@ -125,6 +125,18 @@ void check_identity(examination& patient) {
     patient.ok("identity", *server);
 }
 
+/// Without that row nothing is granted: every token is counted from it.
+void check_token_floor(examination& patient) {
+    const auto& names = patient.where().tables;
+    const auto table = schema::qualify("rowlock_token_floor", patient.connection().speaks(),
+                                       names.schema, names.prefix);
+    const auto rows = patient.query("select floor from " + table + " where id = 1");
+    if (!rows.empty()) return patient.ok("token floor", std::string{rows.text(0, 0)});
+    patient.fail("token floor", "the row of " + table + " is missing",
+                 "nothing can be granted without: docs/migrations.md, \"Going back\", says how to "
+                 "put it back");
+}
+
 struct right {
     const char* name;
     std::string statement;
@@ -255,6 +267,7 @@ void examine(examination& patient) {
     patient.look_at("round trip", [&] { check_round_trip(patient); });
     const bool has_tables = check_schema(patient);
     if (has_tables) patient.look_at("rights", [&] { check_rights(patient); });
+    if (has_tables) patient.look_at("token floor", [&] { check_token_floor(patient); });
     if (has_tables) patient.look_at("queues", [&] { check_queues(patient); });
     if (has_tables && patient.connection().speaks() != sql::dialect::sqlite) {
         patient.look_at("identity", [&] { check_identity(patient); });

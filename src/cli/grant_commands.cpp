@@ -8,13 +8,17 @@
 #include "cli/link.hpp"
 #include "cli/queue_place.hpp"
 #include "cli/signals.hpp"
+#include "client/futility.hpp"
 #include "client/validation.hpp"
+#include "service/clock.hpp"
+#include "service/jitter.hpp"
 #include "strategy/lease_protocol.hpp"
 #include <rowlock/lock_name.hpp>
 
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 namespace rowlock::cli {
 namespace {
@@ -58,19 +62,43 @@ private:
     using outcome = strategy::attempt::outcome;
 
     std::optional<grant_of_script> take_if_free() {
+        detail::attempts_in_vain in_vain;
+        detail::grants_too_late too_late;
         for (;;) {
             const auto attempt = try_once();
-            if (attempt.what == outcome::granted) {
-                return grant_of_script{attempt.token, grant_id_, session_, options_.duration};
-            }
             if (attempt.what == outcome::held) break;
-            if (const int number = signals_.next(); number != 0) {
+            milliseconds pause = 0ms;
+            if (attempt.what == outcome::granted) {
+                const grant_of_script got{attempt.token, grant_id_, session_, time_left()};
+                if (got.expires_in > 0ms) return got;
+                undo(got);
+                session_ = 0;
+                sent_ = false;
+                too_late.count();
+            } else {
+                pause = next_pause(in_vain);
+            }
+            if (const int number = signals_.wait(pause); number != 0) {
                 drop_session();
                 throw failure{signal_base + number, ""};
             }
         }
         drop_session();
         return {};
+    }
+
+    /// The database counts from the grant, which is later than our sending: we are early.
+    [[nodiscard]] milliseconds time_left() const {
+        return options_.duration - std::chrono::ceil<milliseconds>(clock_.now() - sent_at_);
+    }
+
+    milliseconds next_pause(detail::attempts_in_vain& in_vain) {
+        try {
+            return service::shortened(in_vain.count());
+        } catch (...) {
+            drop_session();
+            throw;
+        }
     }
 
     std::optional<grant_of_script> stand_in_line(steady_clock::time_point start) {
@@ -90,6 +118,7 @@ private:
                 throw failure{signal_base + number, ""};
             }
         } catch (const error& failed) {
+            if (!place.stands()) throw;
             const auto grant_id = place.perhaps_granted();
             if (grant_id != 0) throw not_known(failed, grant_id);
             throw failure{exit_code_of(failed.kind()),
@@ -111,7 +140,7 @@ private:
             return link_.run(
                 [&](sql::connection& db, sql::deadline until) { return attempt(db, until); });
         } catch (const error& failed) {
-            if (!sent_) throw;
+            if (!sent_ && !unsure_) throw;
             throw not_known(failed, grant_id_);
         }
     }
@@ -119,7 +148,8 @@ private:
     strategy::attempt attempt(sql::connection& db, sql::deadline until) {
         const auto& protocol = link_.protocol();
         if (sent_) {
-            // The reply to an earlier attempt was lost.
+            // The reply to an earlier attempt was lost; it may also be under way still.
+            unsure_ = true;
             if (const auto token =
                     protocol.find_grant(db, options_.name, session_, grant_id_, until)) {
                 return {outcome::granted, *token, {}};
@@ -129,7 +159,7 @@ private:
             if (!seen.free || seen.waited) return in_the_way(db, seen, until);
         }
         keep_session(db, until);
-        sent_ = true;
+        if (!std::exchange(sent_, true)) sent_at_ = clock_.now();
         auto answer = protocol.acquire(db,
                                        {.name = options_.name,
                                         .session = session_,
@@ -165,6 +195,7 @@ private:
         const bool alive = session_ != 0 && link_.protocol().heartbeat(db, session_, 0, until);
         if (!alive) {
             grant_id_ = random_id();
+            unsure_ = false;  // what hung on the session before is free, or was given back
             session_ = open_session_for(db, link_.protocol(), grant_id_,
                                         options_.duration + session_slack, until);
         }
@@ -192,6 +223,9 @@ private:
     std::int64_t grant_id_ = 0;
     steady_clock::time_point beaten_{};
     bool sent_ = false;
+    bool unsure_ = false;  ///< about an earlier attempt, whose reply was lost
+    std::chrono::nanoseconds sent_at_{};
+    service::clock clock_;
 };
 
 void report(const acquire_options& options, const grant_of_script& got) {

@@ -37,7 +37,11 @@ public:
                 const auto elapsed = std::chrono::duration_cast<std::chrono::milliseconds>(
                     steady_clock::now() - start);
                 const auto pause = retry_.next(failure, made, elapsed);
-                if (!pause || signals_.wait(*pause) != 0) throw;
+                if (!pause) throw;
+                if (const int number = signals_.wait(*pause); number != 0) {
+                    signals_.put_back(number);
+                    throw;
+                }
             }
         }
     }

@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <array>
+#include <utility>
 
 namespace rowlock::cli {
 namespace {
@@ -79,7 +80,7 @@ bool give_back(sql::connection& db, const strategy::lease_protocol& protocol,
 }
 
 std::optional<grant_of_script> queue_place::look() {
-    return link_.run([&](sql::connection& db, sql::deadline until) {
+    auto served = link_.run([&](sql::connection& db, sql::deadline until) {
         std::optional<grant_of_script> got;
         for (bool again = true; again && !got && steady_clock::now() < until;) {
             got = step(db, until, again);
@@ -87,6 +88,8 @@ std::optional<grant_of_script> queue_place::look() {
         if (!got && link_.was_told()) wait_ = 0ms;
         return got;
     });
+    if (std::exchange(late_, false) && !served) too_late_.count();
+    return served;
 }
 
 std::optional<grant_of_script> queue_place::leave() {
@@ -101,11 +104,7 @@ std::optional<grant_of_script> queue_place::leave() {
         // gone now: somebody has to look again.
         end_session(db, until);
         keeping_ = false;
-        try {
-            serve_next(db, link_.protocol(), wish_.name, strategy::soon_for_a_row(db, until));
-        } catch (const error& failure) {
-            if (!is_locked(db, failure)) throw;  // else those who wait look themselves
-        }
+        serve_others(db, until);
         session_ = 0;
         return got;
     });
@@ -130,6 +129,15 @@ void queue_place::keep_session(sql::connection& db, sql::deadline until) {
 void queue_place::end_session(sql::connection& db, sql::deadline until) {
     link_.protocol().end_session(db, session_, until);
     link_.protocol().delete_session(db, session_, until);
+}
+
+/// If the row is locked those who wait look themselves.
+void queue_place::serve_others(sql::connection& db, sql::deadline until) {
+    try {
+        serve_next(db, link_.protocol(), wish_.name, strategy::soon_for_a_row(db, until));
+    } catch (const error& failure) {
+        if (!is_locked(db, failure)) throw;
+    }
 }
 
 /// Somebody else will take another place.
@@ -182,18 +190,25 @@ std::optional<grant_of_script> queue_place::step(sql::connection& db, sql::deadl
     const auto seen = queue_.places_of(db, session_, until);
     const auto mine = std::ranges::find(seen.waiting, grant_id_, &strategy::place::grant_id);
     if (seen.session_live && mine != seen.waiting.end()) {
+        in_vain_.forget();
         again = see_to_the_first(db, *mine, until);
         next_pause(*mine);
         return {};
     }
     if (auto got = accept(db, until)) return got;
-    // The session died, or the ticket did not get there: stand in line anew, as somebody else.
+    // Served too late: another may have the lease by now, and then it tells nothing of us. Or the
+    // session died, or the ticket did not get there. Stand in line anew, as somebody else.
+    if (seen.session_live && position_ > 0) late_ = true;
     start_anew(db, until);
+    serve_others(db, until);
+    wait_ = late_ ? 0ms : service::shortened(in_vain_.count());
+    again = !late_ && wait_ == 0ms;
     return {};
 }
 
 /// The grant, if the place was served and the lease has not ended since.
 std::optional<grant_of_script> queue_place::accept(sql::connection& db, sql::deadline until) {
+    const auto asked = clock_.now();
     const auto served = queue_.served(db, wish_.name, session_, grant_id_, until);
     if (!served) return {};
     keeping_ = true;
@@ -201,9 +216,11 @@ std::optional<grant_of_script> queue_place::accept(sql::connection& db, sql::dea
     if (!link_.protocol().extend_session(db, session_, wish_.duration + session_slack, until)) {
         return {};
     }
-    const auto left =
-        std::chrono::floor<milliseconds>(microseconds{served->deadline_us.value_or(0)});
-    if (left <= 0ms) return {};
+    // The database read it after we asked: we are early.
+    const auto left = std::chrono::floor<milliseconds>(
+        microseconds{served->deadline_us.value_or(0)} - (clock_.now() - asked));
+    late_ = left <= 0ms;
+    if (late_) return {};
     return grant_of_script{served->token, grant_id_, session_, left};
 }
 

@@ -1,6 +1,8 @@
 #pragma once
 
 #include "cli/link.hpp"
+#include "client/futility.hpp"
+#include "service/clock.hpp"
 #include "service/identity.hpp"
 #include "strategy/queue_protocol.hpp"
 
@@ -69,6 +71,8 @@ public:
     /// How long to wait for link::descriptor() before the next look.
     [[nodiscard]] std::chrono::milliseconds pause() const noexcept { return wait_; }
 
+    /// Whether there is a place, or may be.
+    [[nodiscard]] bool stands() const noexcept { return session_ != 0; }
     /// After a failure: the grant id if the lease may be ours all the same, for as long as was
     /// asked; 0 if the place goes with its session, soon.
     [[nodiscard]] std::int64_t perhaps_granted() const noexcept { return keeping_ ? grant_id_ : 0; }
@@ -79,6 +83,7 @@ public:
 private:
     void keep_session(sql::connection& db, sql::deadline until);
     void end_session(sql::connection& db, sql::deadline until);
+    void serve_others(sql::connection& db, sql::deadline until);
     void start_anew(sql::connection& db, sql::deadline until);
     bool see_to_the_first(sql::connection& db, const strategy::place& seen, sql::deadline until);
     bool serve_first(sql::connection& db, const strategy::place& seen, sql::deadline until);
@@ -93,6 +98,10 @@ private:
     std::int64_t grant_id_ = 0;
     bool asked_ = false;    ///< a ticket for grant_id_ was sent; it may or may not be there
     bool keeping_ = false;  ///< we were served, and the session was sent the time that it needs
+    bool late_ = false;     ///< we were served, and the deadline was over when we saw it
+    detail::attempts_in_vain in_vain_;
+    detail::grants_too_late too_late_;
+    service::clock clock_;
     std::chrono::steady_clock::time_point beaten_{};
     std::chrono::milliseconds pause_{0};  ///< grows while nothing moves
     std::chrono::milliseconds wait_{0};

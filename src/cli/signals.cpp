@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <climits>
+#include <utility>
 
 namespace rowlock::cli {
 namespace {
@@ -41,6 +42,7 @@ blocked_signals::~blocked_signals() {
 }
 
 int blocked_signals::next() noexcept {
+    if (put_back_ != 0) return std::exchange(put_back_, 0);
     signalfd_siginfo info{};
     const ssize_t got = read(descriptor_.get(), &info, sizeof info);
     return got == sizeof info ? static_cast<int>(info.ssi_signo) : 0;
@@ -48,6 +50,7 @@ int blocked_signals::next() noexcept {
 
 int blocked_signals::wait(std::chrono::milliseconds time, int also) noexcept {
     pollfd watched[] = {{descriptor_.get(), POLLIN, 0}, {also, POLLIN, 0}};
+    if (put_back_ != 0) time = {};
     const auto timeout = std::clamp<std::int64_t>(time.count(), 0, INT_MAX);
     poll(watched, 2, static_cast<int>(timeout));
     return next();

@@ -25,6 +25,8 @@ public:
     [[nodiscard]] int next() noexcept;
     /// Sleeps up to `time`, or until `also` turns readable; the signal that ended it, or 0.
     [[nodiscard]] int wait(std::chrono::milliseconds time, int also = -1) noexcept;
+    /// Is the next again: for who was woken by it and leaves it to somebody else.
+    void put_back(int number) noexcept { put_back_ = number; }
     /// From now on none of them does anything, not even when this object goes: for who has done
     /// what was asked, and is about to exit.
     void disregard() noexcept { disregarded_ = true; }
@@ -33,6 +35,7 @@ public:
 private:
     sigset_t before_{};
     cli::descriptor descriptor_;
+    int put_back_ = 0;
     bool disregarded_ = false;
 };
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "client/engine.hpp"
+#include "client/futility.hpp"
 #include <rowlock/error.hpp>
 
 #include <algorithm>
@@ -32,9 +33,9 @@ struct engine::acquisition {
     std::int64_t grant_id = 0;
     nanoseconds sent{0};
     bool look_first = false;
-    bool contended = false;              ///< as far as we know from our last release of it
-    int in_vain = 0;                     ///< attempts in a row that neither won nor found a holder
-    int too_late = 0;                    ///< grants whose own deadline was over when they came
+    bool contended = false;  ///< as far as we know from our last release of it
+    attempts_in_vain in_vain{};
+    grants_too_late too_late{};
     std::chrono::milliseconds poll{20};  ///< the next pause of a barging caller
 
     [[nodiscard]] bool barging() const { return options.queueing == queueing::barging; }

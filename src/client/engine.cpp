@@ -117,7 +117,7 @@ std::shared_ptr<grant> engine::acquire(const lock_name& name, steady::time_point
             case outcome::held:
                 if (call.is_ours(attempt->seen)) break;  // the next attempt finds it
                 count(counter::busy);
-                call.in_vain = 0;
+                call.in_vain.forget();
                 if (call.barging()) {
                     if (!wait_and_see(call, attempt->seen)) return nullptr;
                     continue;
@@ -183,28 +183,14 @@ void engine::end_expired(sql::connection& db, std::int64_t session, sql::deadlin
 
 /// After a grant that came too late to be told of.
 void engine::require_timely(acquisition& call) const {
-    constexpr int often = 3;
-    if (!call.options.deadline || !call.ours->trust()->open(clock_.now())) return;
-    if (++call.too_late < often) return;
-    throw error{
-        errc::timed_out,
-        "the lease's own deadline was over before the grant arrived, again and again: raise "
-        "acquire_options::deadline well above a round trip"};
+    if (call.options.deadline && call.ours->trust()->open(clock_.now())) call.too_late.count();
 }
 
-/// After an attempt that neither won nor found a holder: at once, then with growing pauses.
-/// Contention ends in a winner, so many of them in a row are a fault. False if a stop was
-/// requested.
+/// After an attempt that neither won nor found a holder: at once, then with growing pauses. False
+/// if a stop was requested.
 bool engine::try_again_in_vain(acquisition& call) {
-    constexpr int too_many = 25;
-    if (++call.in_vain <= 2) return true;
-    if (call.in_vain > too_many) {
-        throw error{errc::database_error,
-                    "the lock can be neither taken nor found held: either round trips take longer "
-                    "than ttl - margin (raise the ttl), or the row of the token floor is missing "
-                    "(see `rowlock doctor`)"};
-    }
-    return pause(service::shortened(call.in_vain * 2ms), call.stop);
+    const auto time = call.in_vain.count();
+    return time == 0ms || pause(service::shortened(nanoseconds{time}), call.stop);
 }
 
 /// The grant as an object, or null if it came too late: after a pause our session may have expired,

@@ -376,11 +376,7 @@ void engine::require_same_server(sql::connection& db, sql::deadline until) {
     const auto ours = current();
     if (!ours || ours->server().empty()) return;
     const auto server = protocol_.server_of(db, until);
-    if (!server) {
-        throw error{errc::read_only,
-                    "the connection leads to a standby: name the primary in the URL, or all hosts "
-                    "(the first that accepts writes is taken)"};
-    }
+    if (!server) throw strategy::leads_to_standby();
     if (!ours->lives_elsewhere(server)) return;
     lose_session(*ours, loss_reason::server_changed);
     throw error{errc::database_unreachable,

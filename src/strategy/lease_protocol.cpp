@@ -107,6 +107,12 @@ look read_lease(const sql::result& rows, std::size_t row) {
     return seen;
 }
 
+error leads_to_standby() {
+    return {errc::read_only,
+            "the connection leads to a standby: name the primary in the URL, or all hosts (the "
+            "first that accepts writes is taken)"};
+}
+
 error no_token_floor() {
     return {errc::schema_outdated,
             "the token floor's row is missing: restore it with `rowlock migrate`'s SQL"};
@@ -132,33 +138,35 @@ void lease_protocol::set_up(sql::connection& db, milliseconds statement_deadline
 std::optional<std::string> lease_protocol::server_of(sql::connection& db,
                                                      sql::deadline until) const {
     const auto& known = sql::memory_of(db).server;
-    return known ? known : server_of_again(db, until);
+    // A pooler may lead the same connection to another server between two transactions.
+    return known && db.keeps_session_state() ? known : server_of_again(db, until);
 }
 
 std::optional<std::string> lease_protocol::server_of_again(sql::connection& db,
                                                            sql::deadline until) const {
-    auto& known = sql::memory_of(db).server;
-    if (db.speaks() == sql::dialect::mysql) {
-        known = sql::ask_facts_again(db, until).server;
-        return known;
-    }
-    known = std::string{};
-    for (const auto* question : {&sql_.server_identity, &sql_.server_timeline}) {
-        if (!*question) continue;
-        try {
-            known = told(run(db, **question, until));
-            return known;
-        } catch (const error& failure) {
-            if (!does_not_tell(db, failure)) throw;
+    const auto ask = [&]() -> std::optional<std::string> {
+        if (db.speaks() == sql::dialect::mysql) return sql::ask_facts_again(db, until).server;
+        for (const auto* question : {&sql_.server_identity, &sql_.server_timeline}) {
+            if (!*question) continue;
+            try {
+                return told(run(db, **question, until));
+            } catch (const error& failure) {
+                if (!does_not_tell(db, failure)) throw;
+            }
         }
-    }
-    return known;
+        return "";
+    };
+    auto answer = ask();
+    return sql::memory_of(db).server = std::move(answer);
 }
 
 std::string lease_protocol::open_session(sql::connection& db, const session_row& row,
                                          sql::deadline until) const {
-    // A standby takes no session, and says so.
-    auto server = server_of(db, until).value_or("");
+    auto told_by = server_of(db, until);
+    // Not left to the insertion: a standby that is promoted before that would take the session as
+    // one of no server in particular, and not raise the floor.
+    if (!told_by) throw leads_to_standby();
+    std::string server = *std::move(told_by);
     const auto open = [&] {
         if (db.speaks() == sql::dialect::sqlite) {
             return run(db, sql_.open_session, until, row.id, row.owner, row.host, row.pid,

@@ -60,6 +60,8 @@ struct look {
 
 /// Nothing can be granted.
 [[nodiscard]] error no_token_floor();
+/// Nothing can be written, and what it knows may be old.
+[[nodiscard]] error leads_to_standby();
 
 struct attempt {
     enum class outcome {

@@ -1,6 +1,8 @@
 // acquire and release: a lease for a shell script.
 
 #include "cli/tool.hpp"
+#include "support/tcp_relay.hpp"
+#include <rowlock/open.hpp>
 
 #include <doctest/doctest.h>
 #include <nlohmann/json.hpp>
@@ -11,6 +13,8 @@
 #include <string>
 
 namespace {
+
+using namespace std::chrono_literals;
 
 struct grant {
     long long token = 0;
@@ -116,6 +120,59 @@ TEST_CASE("durations may be written in every unit") {
     for (const auto& each : durations) {
         const auto got = in->run({"acquire", "--for", each.text, "--json", each.text});
         REQUIRE(nlohmann::json::accept(got.out));
-        CHECK(nlohmann::json::parse(got.out)["expires_in_ms"] == each.milliseconds);
+        // From when it was sent, which is earlier than the grant.
+        const long long left = nlohmann::json::parse(got.out)["expires_in_ms"];
+        CHECK(left <= each.milliseconds);
+        CHECK(left > each.milliseconds - 200);
+    }
+}
+
+TEST_CASE(
+    "a grant whose deadline is over before it is known is not told, three times, then an error") {
+    const auto in = tool::server_tables(support::server::postgresql);
+    if (!in) return;
+    std::string url = in->url();
+    const auto port = url.rfind(':') + 1;
+    const auto digits = url.find('/', port) - port;
+    support::tcp_relay slow{static_cast<std::uint16_t>(std::stoi(url.substr(port, digits)))};
+    slow.delay(support::tcp_relay::direction::answers, 50ms);
+    url.replace(port, digits, std::to_string(slow.port()));
+    const tool::environment far{{"ROWLOCK_URL", url}};
+    const auto acquire_briefly = (*in)({"acquire", "--for", "20ms", "--wait", "20s", "a"});
+    const auto got = tool::rowlock(acquire_briefly, {.variables = far});
+    CHECK(got.code == 69);
+    CHECK(got.out == "");
+    CHECK(got.err.find("own deadline") != std::string::npos);
+    // The same in line.
+    const grant first = acquire(*in, {"--for", "1h", "a"});
+    tool::process waiter{tool::command_line(acquire_briefly), {.variables = far}};
+    // Who takes it when the other's is over.
+    tool::process other{tool::command_line(acquire_briefly), {.variables = far}};
+    REQUIRE(tool::eventually([&] {
+        return nlohmann::json::parse(in->run({"show", "--json", "a"}).out)["waiting"] == 2;
+    }));
+    CHECK(in->run({"release", "a", first.id}).code == 0);
+    for (tool::process* each : {&waiter, &other}) {
+        CHECK(each->wait() == got.code);
+        CHECK(each->err().find("own deadline") != std::string::npos);
+        CHECK(each->err().find("place") == std::string::npos);
+    }
+    CHECK(nlohmann::json::parse(in->run({"show", "--json", "a"}).out)["waiting"] == 0);
+    CHECK(in->run({"acquire", "--for", "1h", "--wait", "10s", "a"}).code == 0);
+}
+
+TEST_CASE(
+    "without the row of the token floor acquire gives up, and the doctor says what is missing") {
+    for (const auto& in : tool::all_tables()) {
+        CAPTURE(std::string{in->name()});
+        const auto until = std::chrono::steady_clock::now() + 30s;
+        const auto db = rowlock::open(in->url()).connect(until);
+        db->query("delete from " + in->prefix() + "token_floor", until);
+        const auto got = in->run({"acquire", "--for", "1h", "--wait", "0", "a"});
+        CHECK((got.code == 76 || got.code == 78));
+        CHECK(got.err.find("token floor") != std::string::npos);
+        const auto examined = in->run({"doctor"});
+        CHECK(examined.code == 1);
+        CHECK(examined.out.find("fail  token floor") != std::string::npos);
     }
 }

@@ -1,7 +1,9 @@
 // Another server answers than before: a standby was promoted, which may not know all that its
 // primary granted.
 
+#include "sql/connection_memory.hpp"
 #include "strategy/lease_protocol.hpp"
+#include "strategy/queue_protocol.hpp"
 #include "support/blocked.hpp"
 #include "support/failure.hpp"
 #include "support/lock_database.hpp"
@@ -297,4 +299,48 @@ TEST_CASE("who was promised a token before the promotion is in the way until its
     const auto granted = protocol.acquire(*db, request("job", 3, 35), soon());
     CHECK(granted.what == outcome::granted);
     CHECK(granted.token == 3);  // past the promised one
+}
+
+TEST_CASE("a promise that this server cannot keep keeps nobody who looks busy") {
+    lock_database database{support::backend::postgresql};
+    if (!database.there()) return;
+    const auto protocol = database.protocol();
+    const strategy::queue_protocol queue{protocol};
+    const auto db = database.connect();
+    for (const std::int64_t id : {1, 2, 3}) {
+        protocol.open_session(*db, {id, "owner", "host", "program", id, 60s}, soon());
+    }
+    REQUIRE(protocol.acquire(*db, request("job", 1, 11), soon()).what ==
+            strategy::attempt::outcome::granted);
+    for (const std::int64_t id : {2, 3}) {
+        queue.enqueue(*db, {"job", id, id * 11, {}, {}, {}}, soon());
+    }
+    database.run("update rowlock_lease set successor = 22");
+    database.run("update rowlock_session set server_identity = '1/0000002A' where id < 3");
+    protocol.end_session(*db, 1, soon());
+    std::optional<strategy::handed_over> next;
+    CHECK_NOTHROW(next = queue.grant_next(*db, "job", std::chrono::steady_clock::now() + 2s));
+    CHECK_FALSE(next.has_value());
+    protocol.end_session(*db, 2, soon());
+    next = queue.grant_next(*db, "job", soon());
+    REQUIRE(next.has_value());
+    CHECK(next->grant_id == 33);
+    CHECK(next->token == 3);  // past the promised one
+}
+
+TEST_CASE("behind a pooler a session is opened on the server that answers now") {
+    const auto url = support::url_of(support::server::postgresql);
+    if (!url) return;
+    lock_database database{support::backend::postgresql};
+    const auto protocol = database.protocol();
+    const auto source = open(*url + (url->find('?') == std::string::npos ? "?" : "&") +
+                             "rowlock_pooler=transaction");
+    const auto db = source.connect(soon());
+    REQUIRE_FALSE(db->keeps_session_state());
+    const auto server = protocol.open_session(*db, {1, "owner", "host", "program", 1, 60s}, soon());
+    // What it was led to before the pooler was switched.
+    sql::memory_of(*db).server = "1/0000002A";
+    CHECK(protocol.open_session(*db, {2, "owner", "host", "program", 2, 60s}, soon()) == server);
+    CHECK(protocol.acquire(*db, request("job", 2, 22), soon()).what ==
+          strategy::attempt::outcome::granted);
 }

@@ -15,7 +15,8 @@
 -- whenever the other is. The row's lock was waited for before acquired_at and the deadline are read.
 --
 -- A promise of the row's next token is kept: hand_over.sql. It changes with the token only, so what the
--- snapshot says of it is true of the locked row.
+-- snapshot says of it is true of the locked row. An heir whose session was opened on a server before this
+-- one cannot be served and may believe that it was: nobody is, until that session is over.
 --
 -- Looks into the queue begin anew where this ticket stood, but if they were set back behind our snapshot,
 -- for a place that it did not show (rewind.sql): such a mark stays.
@@ -35,7 +36,8 @@ with p as materialized (
      h as materialized (
          select p.name, p.token, p.served, p.heir from p
           where exists (select from rowlock_waiter w join rowlock_session m on m.id = w.session
-                         where {in_line} and {live})),
+                         where {in_line} and {live}
+                           and w.grant_id = coalesce(p.heir, w.grant_id))),
      f as materialized (
          select case when l.served < h.served then l.served end as rewound
            from h join rowlock_lease l on l.name = h.name and l.token = h.token

@@ -1,0 +1,48 @@
+#pragma once
+
+#include <rowlock/error.hpp>
+
+#include <chrono>
+
+namespace rowlock::detail {
+
+/// Attempts in a row that neither won nor found a holder. Contention ends in a winner, so many of
+/// them are a fault.
+class attempts_in_vain {
+public:
+    void forget() noexcept { made_ = 0; }
+
+    /// After one more: how long to pause before the next, 0 for the first two.
+    /// @throws error errc::database_error after the 25th
+    [[nodiscard]] std::chrono::milliseconds count() {
+        constexpr int too_many = 25;
+        if (++made_ > too_many) {
+            throw error{errc::database_error,
+                        "the lock can be neither taken nor found held: either round trips take "
+                        "longer than ttl - margin (raise the ttl), or the row of the token floor "
+                        "is missing (see `rowlock doctor`)"};
+        }
+        return std::chrono::milliseconds{made_ <= 2 ? 0 : 2 * made_};
+    }
+
+private:
+    int made_ = 0;
+};
+
+/// Grants whose own deadline was over before they were known.
+class grants_too_late {
+public:
+    /// @throws error errc::timed_out with the third
+    void count() {
+        constexpr int often = 3;
+        if (++came_ < often) return;
+        throw error{errc::timed_out,
+                    "the lease's own deadline was over before the grant arrived, again and again: "
+                    "make it well longer than a round trip to the database"};
+    }
+
+private:
+    int came_ = 0;
+};
+
+}  // namespace rowlock::detail
