@@ -44,10 +44,11 @@ std::unique_ptr<mariadb_home> mariadb_home::install() {
     made->program_ = program;
     made->password_ = random_password();
     const server_folder& folder = made->folder_;
-    if (run_as_server(
-            {installer, "--no-defaults", "--datadir=" + folder.path() + "/data",
-             "--auth-root-authentication-method=normal", "--skip-test-db", "--skip-name-resolve"},
-            folder, "install.log") != 0) {
+    // A tmpdir of its own: a server that starts removes what others keep in theirs.
+    if (run_as_server({installer, "--no-defaults", "--datadir=" + folder.path() + "/data",
+                       "--tmpdir=" + folder.path(), "--auth-root-authentication-method=normal",
+                       "--skip-test-db", "--skip-name-resolve"},
+                      folder, "install.log") != 0) {
         throw std::runtime_error{"no data folder for MariaDB: " + folder.read("install.log")};
     }
     folder.write("init.sql", users(made->password_));
