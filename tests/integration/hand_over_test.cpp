@@ -323,13 +323,19 @@ TEST_CASE("a lost reply to a hand-over in one statement loses nobody's turn") {
     if (!database.there()) return;
     interception network;
     network.compounds = true;
-    client holder{network.wrap(support::compounding(database)), database.options()};
-    client waiter{network.wrap(support::compounding(database)),
-                  database.options({.poll_interval = 5s})};
+    const auto made = [&](std::chrono::milliseconds poll) {
+        return client{network.wrap(support::compounding(database)),
+                      database.options({.poll_interval = poll, .wake_ups = wake_ups::by_database})};
+    };
+    client holder = made(1s);
+    client waiter = made(5s);
+    // In the server, where the hand-over wakes it.
     const auto queued = [&](client& of) {
         auto waiting = in_background([&of] { return of.acquire("job"); });
         REQUIRE(eventually(
             [&] { return database.number("select count(*) from rowlock_waiter") == 1; }));
+        const auto session = database.number("select max(session) from rowlock_waiter");
+        REQUIRE(waits_for_a_user_lock(database, "as rowlock_wake_" + std::to_string(session)));
         return waiting;
     };
     for (const std::string lost : {"hand_over_compound", "served_of_compound"}) {
