@@ -5,6 +5,9 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
+#include <cstdint>
+#include <limits>
 #include <string>
 
 using namespace rowlock;
@@ -38,9 +41,15 @@ TEST_CASE("300 failed attempts write nothing to the database's log") {
         const auto lease = holder.acquire("job");
         CHECK_FALSE(loser.try_acquire("job"));
 
-        const auto before = log_position(database);
-        for (int i = 0; i < attempts; ++i) static_cast<void>(loser.try_acquire("job").has_value());
-        const auto tried = log_position(database) - before;
+        // The server writes a little by itself, and more after much work: the least of some rounds.
+        auto tried = std::numeric_limits<std::int64_t>::max();
+        for (int round = 0; round < 5; ++round) {
+            const auto before = log_position(database);
+            for (int i = 0; i < attempts; ++i) {
+                static_cast<void>(loser.try_acquire("job").has_value());
+            }
+            tried = std::min(tried, log_position(database) - before);
+        }
 
         // The control: as many statements that lock the row and change nothing.
         const auto db = database.connect();
@@ -58,7 +67,7 @@ TEST_CASE("300 failed attempts write nothing to the database's log") {
         MESSAGE(std::string{support::to_string(database.which())}, ": log bytes of ", attempts,
                 " failed attempts: ", tried, ", of as many locking statements: ", control);
         CHECK(control > attempts * 20);
-        CHECK(tried < control / 10);  // the server writes a little by itself
+        CHECK(tried < control / 10);
     }
 }
 
