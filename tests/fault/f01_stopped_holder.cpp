@@ -114,8 +114,7 @@ const fault::on_databases f1{{.id = "F1",
                               .bound = lost_bound,
                               .run = stop_holders,
                               .control_inside = true,
-                              .neighbours = fault::beside::one,
-                              .smoke_rounds = 3}};
+                              .neighbours = fault::beside::one}};
 
 // --- F2 ----------------------------------------------------------------------------------------
 
@@ -170,8 +169,9 @@ const fault::on_databases f2{
      .full_rounds = 100,
      .run = [](trial& in,
                support::lock_database& database) { pause_for(in, database, short_pause); },
-     .control = [](trial& in,
-                   support::lock_database& database) { pause_for(in, database, long_ttl * 5 / 4); },
-     .smoke_rounds = 3}};
+     .control =
+         [](trial& in, support::lock_database& database) {
+             pause_for(in, database, long_ttl * 5 / 4);
+         }}};
 
 }  // namespace

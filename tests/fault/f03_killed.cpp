@@ -93,8 +93,7 @@ const fault::on_databases f3{
      .run = [](trial& in, support::lock_database& database) { kill_holders_of(in, database, ttl); },
      // That the bound is measured at all: whose session lives longer is found too late.
      .control = [](trial& in,
-                   support::lock_database& database) { kill_holders_of(in, database, 2 * ttl); },
-     .smoke_rounds = 3}};
+                   support::lock_database& database) { kill_holders_of(in, database, 2 * ttl); }}};
 
 // --- F4 ----------------------------------------------------------------------------------------
 
@@ -266,7 +265,6 @@ const fault::on_databases f6{{.id = "F6",
                               .full_rounds = 50,
                               .bound = heartbeat,
                               .run = end_waiting_sessions,
-                              .control = wait_for_the_turn_alone,
-                              .smoke_rounds = 1}};
+                              .control = wait_for_the_turn_alone}};
 
 }  // namespace

@@ -163,8 +163,7 @@ const fault::on_databases f7{{.id = "F7",
                               .full_rounds = 300,
                               .run = kill_every_second,
                               .control_inside = true,
-                              .neighbours = fault::beside::one,
-                              .smoke_rounds = 3}};
+                              .neighbours = fault::beside::one}};
 
 // --- F8 ----------------------------------------------------------------------------------------
 
@@ -330,7 +329,6 @@ const fault::on_databases f8{{.id = "F8",
                               .full_rounds = 120,
                               .run = swallow,
                               .control_inside = true,
-                              .neighbours = fault::beside::one,
-                              .smoke_rounds = 3}};
+                              .neighbours = fault::beside::one}};
 
 }  // namespace

@@ -322,8 +322,7 @@ const fault::on_databases f9{{.id = "F9",
                                       lose_answers_to_acquire(in, database);
                                       give_up_acquires(in, database);
                                   },
-                              .control = lose_answer_to_naive_acquire,
-                              .smoke_rounds = 12}};
+                              .control = lose_answer_to_naive_acquire}};
 
 // --- F10 ---------------------------------------------------------------------------------------
 
@@ -376,7 +375,6 @@ const fault::on_databases f10{{.id = "F10",
                                .quick_rounds = 40,
                                .full_rounds = 500,
                                .run = lose_answers_to_release,
-                               .control = lose_answer_to_naive_release,
-                               .smoke_rounds = 12}};
+                               .control = lose_answer_to_naive_release}};
 
 }  // namespace

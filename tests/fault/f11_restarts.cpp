@@ -232,8 +232,7 @@ void add_rows(const char* name, server which) {
                              .run = [which](trial& in) { lose_releases(in, which); },
                              // MariaDB flushes releases.
                              .control_inside = which == server::postgresql,
-                             .neighbours = fault::beside::nobody,
-                             .smoke_rounds = 4});
+                             .neighbours = fault::beside::nobody});
 }
 
 const bool registered = [] {

@@ -94,7 +94,6 @@ const fault::registered f14{{.id = "F14/mariadb",
                              .bound = silence + ttl + poll,
                              .run = work_on_three_nodes,
                              .control_inside = true,
-                             .neighbours = fault::beside::nobody,
-                             .smoke_rounds = -1}};
+                             .neighbours = fault::beside::nobody}};
 
 }  // namespace

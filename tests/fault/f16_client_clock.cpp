@@ -138,7 +138,6 @@ const fault::on_databases f16{{.id = "F16",
                                .full_rounds = 10,
                                .bound = poll,
                                .run = step_clocks,
-                               .control_inside = true,
-                               .smoke_rounds = 2}};
+                               .control_inside = true}};
 
 }  // namespace

@@ -149,8 +149,7 @@ const fault::on_databases f19{{.id = "F19",
                                .full_rounds = 1'000,
                                .run = crowd_one_name,
                                .control = barge,
-                               .neighbours = fault::beside::nobody,
-                               .smoke_rounds = 200}};
+                               .neighbours = fault::beside::nobody}};
 
 /// One lease a name, all held at once, then released; half of the names have a waiter.
 void many_names(trial& in, support::lock_database& database) {

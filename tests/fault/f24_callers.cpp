@@ -28,6 +28,7 @@ using steady = std::chrono::steady_clock;
 constexpr milliseconds ttl = 3s;
 constexpr milliseconds heartbeat = ttl / 3;
 constexpr milliseconds tolerance = 100ms;
+constexpr milliseconds block = 10s;
 
 /// When a signal came.
 class signal_time {
@@ -41,7 +42,7 @@ private:
 };
 
 /// Four leases, of which two are taken away; the callback of the first blocks.
-void block_callbacks(trial& in, support::lock_database& database, milliseconds block) {
+void block_callbacks(trial& in, support::lock_database& database) {
     std::atomic<int> events{0};
     rowlock::client locks{database.source(),
                           database.options({.ttl = ttl, .on_event = [&](const rowlock::event&) {
@@ -101,10 +102,9 @@ const fault::on_databases f24{{.id = "F24",
                                .bound = heartbeat + tolerance,
                                .run =
                                    [](trial& in, support::lock_database& database) {
-                                       const milliseconds block =
-                                           in.size() == fault::scale::smoke ? 3s : 10s;
-                                       for (int i = 0; i < in.rounds(); ++i)
-                                           block_callbacks(in, database, block);
+                                       for (int i = 0; i < in.rounds(); ++i) {
+                                           block_callbacks(in, database);
+                                       }
                                    },
                                .control_inside = true,
                                .neighbours = fault::beside::one}};

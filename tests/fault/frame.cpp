@@ -71,15 +71,7 @@ void attempt(trial& in, const std::function<void(trial&)>& action) {
 }
 
 int rounds_of(const row& which, scale size) {
-    switch (size) {
-        case scale::full:
-            return which.full_rounds;
-        case scale::quick:
-            return which.quick_rounds;
-        case scale::smoke:
-            break;
-    }
-    return which.smoke_rounds > 0 ? which.smoke_rounds : (which.quick_rounds + 3) / 4;
+    return size == scale::full ? which.full_rounds : which.quick_rounds;
 }
 
 row on_database(const family& all, support::backend which) {
@@ -100,8 +92,7 @@ row on_database(const family& all, support::backend which) {
              .bound = all.bound,
              .run = with_tables(all.run),
              .control_inside = all.control_inside,
-             .neighbours = all.neighbours,
-             .smoke_rounds = all.smoke_rounds};
+             .neighbours = all.neighbours};
     if (all.control) made.control = with_tables(all.control);
     return made;
 }

@@ -29,8 +29,8 @@ namespace fault {
 using std::chrono::milliseconds;
 using duration = std::chrono::steady_clock::duration;
 
-/// How many rounds: smoke, for the ordinary tests, is a fraction of quick.
-enum class scale : unsigned char { smoke, quick, full };
+/// How many rounds: quick, among the ordinary tests, is a few.
+enum class scale : unsigned char { quick, full };
 
 /// Which other rows may run beside one.
 enum class beside : unsigned char {
@@ -107,7 +107,6 @@ struct row {
     /// run itself has an unprotected side, and says so by trial::unprotected().
     bool control_inside = false;
     beside neighbours = beside::some;
-    int smoke_rounds = 0;  ///< 0: a quarter of quick_rounds, rounded up; -1: left out of smoke
 };
 
 /// All that were registered, by fault and database.
@@ -131,7 +130,6 @@ struct family {
     database_action control = {};
     bool control_inside = false;
     beside neighbours = beside::some;
-    int smoke_rounds = 0;
 };
 
 struct on_databases {

@@ -1,7 +1,6 @@
 // faults [OPTION…] [F1 F3/sqlite …]    all rows if none is named
 //
-//   --quick         few rounds: all rows within ten minutes
-//   --smoke         fewer still, for the ordinary tests
+//   --quick         few rounds: all rows within some minutes
 //   --rounds N      so many of each
 //   --json FILE     the results, one object a row
 //   --list          what there is
@@ -92,8 +91,6 @@ command_line parse(const std::vector<std::string>& words) {
         };
         if (word == "--quick") {
             all.size = scale::quick;
-        } else if (word == "--smoke") {
-            all.size = scale::smoke;
         } else if (word == "--list") {
             all.list = true;
         } else if (word == "--verbose") {
@@ -136,8 +133,7 @@ std::vector<row> chosen(const command_line& how) {
     for (const auto& each : fault::rows()) {
         const auto fault = each.id.substr(0, each.id.find('/'));
         known.insert({each.id, fault});
-        if (wanted.empty() ? how.size != scale::smoke || each.smoke_rounds >= 0
-                           : wanted.contains(each.id) || wanted.contains(fault)) {
+        if (wanted.empty() || wanted.contains(each.id) || wanted.contains(fault)) {
             all.push_back(each);
         }
     }
@@ -253,7 +249,6 @@ running::running(const row& which, const command_line& how)
     std::vector<std::string> words{"faults", "--row", which_.id, "--seed",
                                    std::to_string(how.seed)};
     if (how.size == scale::quick) words.emplace_back("--quick");
-    if (how.size == scale::smoke) words.emplace_back("--smoke");
     if (how.rounds) {
         words.emplace_back("--rounds");
         words.push_back(std::to_string(*how.rounds));
