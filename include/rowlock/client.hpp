@@ -134,6 +134,9 @@ public:
     /// Takes the lock from whoever holds it: the token is raised, so that fenced writes of the old
     /// holder fail at once; the holder learns with its next heartbeat. True if someone held it.
     bool force_release(const lock_name& name);
+    /// Only if the grant with that token, from inspect(), still holds it; else nothing happens, and
+    /// false.
+    bool force_release(const lock_name& name, fencing_token holder);
 
     [[nodiscard]] client_stats stats() const;
     /// client_options::owner, or the random one.

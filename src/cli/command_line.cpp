@@ -353,9 +353,10 @@ void add_upkeep(CLI::App& app, parsed& into) {
 /// Overwrites URLs in the process's arguments, which anybody may read.
 void wipe_urls(int argc, char** argv) noexcept {
     const auto wipe = [](char* text) {
-        char* const colon = std::strchr(text, ':');
-        std::memset(colon == nullptr ? text : colon + 1, '*',
-                    std::strlen(colon == nullptr ? text : colon + 1));
+        // The scheme stays, if it is one: a connection string has words with = before its colon.
+        std::size_t scheme = std::strspn(text, "abcdefghijklmnopqrstuvwxyz+0123456789");
+        scheme = text[scheme] == ':' ? scheme + 1 : 0;
+        std::memset(text + scheme, '*', std::strlen(text + scheme));
     };
     for (int i = 1; i < argc && std::strcmp(argv[i], "--") != 0; ++i) {
         if (std::strcmp(argv[i], "--url") == 0 && i + 1 < argc) wipe(argv[i + 1]);
@@ -382,6 +383,21 @@ std::vector<std::string> split_command(std::vector<std::string>& arguments) {
     return command;
 }
 
+/// Whether an argument at the wrong place may be a URL with a password in it, and must not be said.
+bool may_tell_a_password(const std::string& argument) {
+    return argument.find("://") != std::string::npos || argument.find("pass") != std::string::npos;
+}
+
+std::string without_passwords(std::string text, const std::vector<std::string>& arguments) {
+    for (const auto& each : arguments) {
+        if (!may_tell_a_password(each)) continue;
+        for (auto at = text.find(each); at != std::string::npos; at = text.find(each, at)) {
+            text.replace(at, each.size(), "***");
+        }
+    }
+    return text;
+}
+
 void require_known_command(CLI::App& app, const std::vector<std::string>& arguments) {
     if (!arguments.empty() && arguments.front().starts_with('-')) return;
     std::string names;
@@ -390,8 +406,10 @@ void require_known_command(CLI::App& app, const std::vector<std::string>& argume
         names += (names.empty() ? "" : ", ") + each->get_name();
     }
     throw failure{usage, fmt::format("{}: use {}; see rowlock --help",
-                                     arguments.empty() ? "no command"
-                                                       : "no such command: " + arguments.front(),
+                                     arguments.empty()
+                                         ? "no command"
+                                         : without_passwords(
+                                               "no such command: " + arguments.front(), arguments),
                                      names)};
 }
 
@@ -412,8 +430,7 @@ int parse_and_run(int argc, char** argv) {
     add_upkeep(app, into);
     require_known_command(app, arguments);
     try {
-        std::reverse(arguments.begin(), arguments.end());
-        app.parse(std::move(arguments));
+        app.parse(std::vector<std::string>(arguments.rbegin(), arguments.rend()));
     } catch (const CLI::CallForHelp&) {
         const auto chosen = app.get_subcommands();
         print(chosen.empty() ? app.help() : chosen.front()->help("rowlock"));
@@ -423,7 +440,8 @@ int parse_and_run(int argc, char** argv) {
         return success;
     } catch (const CLI::ParseError& problem) {
         const auto chosen = app.get_subcommands();
-        throw failure{usage, fmt::format("{}; see rowlock {}--help", problem.what(),
+        throw failure{usage, fmt::format("{}; see rowlock {}--help",
+                                         without_passwords(problem.what(), arguments),
                                          chosen.empty() ? "" : chosen.front()->get_name() + " ")};
     }
     return into.action();

@@ -233,6 +233,15 @@ void check_history(examination& patient) {
         return patient.fail("history", "on, and the URL says compound-statements=true",
                             "MariaDB cannot have both: take that out of every URL");
     }
+    if (patient.connection().speaks() == sql::dialect::postgresql) {
+        const auto table = schema::qualify("rowlock_history", sql::dialect::postgresql,
+                                           in.tables.schema, in.tables.prefix);
+        if (patient.value("select has_table_privilege('" + table + "', 'insert')::int") != "1") {
+            return patient.fail("history",
+                                "on, but this user may not write it: no lock can be taken",
+                                "grant insert on " + table + "; see docs/migrations.md");
+        }
+    }
     patient.ok("history", "on");
 }
 

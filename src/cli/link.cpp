@@ -50,9 +50,12 @@ sql::connection& link::connected(sql::deadline until) {
         heard_.clear();
         ears_ = nullptr;
         impatient_ = false;
-        db_ = in_.source.connect(until);
-        protocol_.set_up(*db_, statement_deadline, until);
-        with_tables(in_, [&] { require_current_schema(*db_, in_.tables, until); });
+        db_.reset();
+        // Ours when it is ready: one whose settings were not made would judge by another clock.
+        auto made = in_.source.connect(until);
+        protocol_.set_up(*made, statement_deadline, until);
+        with_tables(in_, [&] { require_current_schema(*made, in_.tables, until); });
+        db_ = std::move(made);
     }
     return *db_;
 }

@@ -204,12 +204,16 @@ int break_lock(const name_options& options) {
     bool put_out = false;
     if (row && row->holder) {
         if (!options.yes) confirm_break(*row);
-        put_out = locks.force_release(name);
+        // Meanwhile another may have taken it.
+        put_out = options.yes ? locks.force_release(name) : locks.force_release(name, row->token);
     }
     if (options.json) {
         print_json(json{{"name", options.name}, {"put_out", put_out}});
     } else {
-        print(escaped(options.name) + (put_out ? ": the holder was put out\n" : " was free\n"));
+        const bool gone = row && row->holder && !options.yes;
+        print(escaped(options.name) + (put_out ? ": the holder was put out\n"
+                                       : gone  ? ": that holder is gone, nobody was put out\n"
+                                               : " was free\n"));
     }
     return success;
 }

@@ -98,7 +98,14 @@ int migrate(const migrate_options& options) {
     if (!options.history.empty()) return switch_history(options);
     const database in = find_database(options.database,
                                       options.down_to ? missing_file::refused : missing_file::made);
-    if (options.down_to && !options.yes) confirm_loss(in);
+    if (options.down_to) {
+        const int now = schema_status(in.source, in.tables).version;
+        if (now < *options.down_to) {
+            throw failure{usage, fmt::format("--down-to {}: the tables are of version {} only",
+                                             *options.down_to, now)};
+        }
+        if (!options.yes) confirm_loss(in);
+    }
     const auto steps = rowlock::migrate(in.source, in.tables, options.down_to.value_or(-1));
     if (options.json) {
         print_json(json{{"direction", options.down_to ? "down" : "up"}, {"steps", steps}});

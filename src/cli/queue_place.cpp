@@ -26,11 +26,6 @@ constexpr milliseconds first_pause = 20ms;
 constexpr milliseconds longest_blind_pause = 250ms;
 constexpr milliseconds longest_pause = 1s;
 
-/// A fenced transaction may hold a lease's row for long, also after the lease has expired.
-bool is_locked(const sql::connection& db, const error& failure) {
-    return failure.retryable() && db.alive();
-}
-
 }  // namespace
 
 std::int64_t open_session_for(sql::connection& db, const strategy::lease_protocol& protocol,
@@ -136,7 +131,7 @@ void queue_place::serve_others(sql::connection& db, sql::deadline until) {
     try {
         serve_next(db, link_.protocol(), wish_.name, strategy::soon_for_a_row(db, until));
     } catch (const error& failure) {
-        if (!is_locked(db, failure)) throw;
+        if (!strategy::is_locked(db, failure)) throw;
     }
 }
 
@@ -155,7 +150,7 @@ bool queue_place::see_to_the_first(sql::connection& db, const strategy::place& s
     try {
         return serve_first(db, seen, strategy::soon_for_a_row(db, until));
     } catch (const error& failure) {
-        if (!is_locked(db, failure)) throw;
+        if (!strategy::is_locked(db, failure)) throw;
         return false;
     }
 }

@@ -304,7 +304,15 @@ int run(const run_options& options) {
             options.busy_exit_code,
             fmt::format("{} is held by another; `rowlock show` tells by whom", options.name)};
     }
-    const outcome result = watch{helper, *held, signals, times}.run();
+    outcome result{};
+    try {
+        result = watch{helper, *held, signals, times}.run();
+    } catch (...) {
+        signals.disregard();
+        throw;
+    }
+    // The command is over: a signal that comes now would only replace its exit code.
+    signals.disregard();
     return finish(*held, result, options, reason);
 }
 

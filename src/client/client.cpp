@@ -28,8 +28,10 @@ std::optional<lease> client::try_acquire(const lock_name& name, const acquire_op
 }
 
 std::vector<lease> client::reclaim() {
+    auto taken = engine_->reclaim();
     std::vector<lease> leases;
-    for (auto& granted : engine_->reclaim()) leases.push_back(lease{std::move(granted)});
+    leases.reserve(taken.size());
+    for (auto& granted : taken) leases.push_back(lease{std::move(granted)});
     return leases;
 }
 
@@ -46,7 +48,11 @@ std::vector<waiter_info> client::queue(const lock_name& name) {
 }
 
 bool client::force_release(const lock_name& name) {
-    return engine_->force_release(name);
+    return engine_->force_release(name, std::nullopt);
+}
+
+bool client::force_release(const lock_name& name, fencing_token holder) {
+    return engine_->force_release(name, holder);
 }
 
 client_stats client::stats() const {

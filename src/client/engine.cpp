@@ -29,6 +29,10 @@ std::size_t connection_budget(const client_options& options, sql::dialect speaks
     return static_cast<std::size_t>(wanted);
 }
 
+error client_destroyed() {
+    return {errc::lock_lost, "the client was destroyed"};
+}
+
 /// Of each kind. One after the other they gather more threads than side by side, and so do more.
 constexpr std::size_t calls_at_once = 1;
 
@@ -276,9 +280,10 @@ bool engine::pause(nanoseconds time, const std::stop_token& stop) {
 std::shared_ptr<session> engine::ensure_session(sql::connection& db, sql::deadline until) {
     for (;;) {
         std::unique_lock lock{state_mutex_};
-        if (!opened_.wait_until(lock, until, [this] { return !opening_; })) {
+        if (!opened_.wait_until(lock, until, [this] { return !opening_ || closing_; })) {
             throw error{errc::timed_out, "another thread is still opening the session"};
         }
+        if (closing_) throw client_destroyed();
         if (auto ours = current_) {
             lock.unlock();
             if (ours->trust()->open(clock_.now())) return ours;
@@ -344,6 +349,8 @@ void engine::start_workers(std::shared_ptr<session> opened) {
         }
     }
     const std::lock_guard lock{state_mutex_};
+    // Nothing hangs on that session; it expires.
+    if (closing_) throw client_destroyed();
     if (heartbeat) {
         heartbeat_ = std::move(heartbeat);
         watchdog_ = std::move(watchdog);
@@ -367,23 +374,36 @@ std::vector<std::shared_ptr<grant>> engine::reclaim() {
     }
     const std::lock_guard reclaiming{reclaiming_};
     std::vector<std::shared_ptr<grant>> taken;
-    with_retries(failure_deadline(steady::now() + options_.retry.total), {},
-                 [&](sql::connection& db, sql::deadline until) {
-                     const auto ours = ensure_session(db, until);
-                     try {
-                         protocol_.reclaim(db, options_.owner, ours->id(), until);
-                     } catch (const error& failure) {
-                         if (failure.kind() == errc::outcome_unknown) ours->doubt();
-                         throw;
-                     }
-                     const nanoseconds sent = clock_.now();
-                     for (auto& row : protocol_.leases_of(db, ours->id(), until)) {
-                         if (auto granted = adopt(*ours, row, sent, db, until)) {
-                             taken.push_back(std::move(granted));
-                         }
-                     }
-                     return true;
-                 });
+    std::shared_ptr<session> ours;
+    try {
+        with_retries(
+            failure_deadline(steady::now() + options_.retry.total), {},
+            [&](sql::connection& db, sql::deadline until) {
+                ours = ensure_session(db, until);
+                for (const auto id : protocol_.reclaim(db, options_.owner, ours->id(), until)) {
+                    look_for_waiters_after(id);
+                }
+                const nanoseconds sent = clock_.now();
+                for (auto& row : protocol_.leases_of(db, ours->id(), until)) {
+                    if (auto granted = adopt(*ours, row, sent, db, until)) {
+                        taken.push_back(std::move(granted));
+                    }
+                }
+                return true;
+            });
+    } catch (...) {
+        // Nobody is told of those. What the session does not know is reclaimed by the next attempt,
+        // or given back with the next heartbeat.
+        for (const auto& granted : taken) {
+            granted->now = grant::state::released;
+            forget(*granted);
+        }
+        if (ours) {
+            ours->doubt();
+            compare_wanted_ = true;
+        }
+        throw;
+    }
     for (const auto& granted : taken) {
         count(counter::acquired);
         report(event_kind::lease_acquired, *granted, "reclaimed from a predecessor");
@@ -585,14 +605,16 @@ std::vector<waiter_info> engine::queue(const lock_name& name) {
                          });
 }
 
-bool engine::force_release(const lock_name& name) {
+bool engine::force_release(const lock_name& name, std::optional<fencing_token> only) {
     fork_.require_same_process();
     std::optional<std::int64_t> victim;
-    const bool freed =
-        *with_retries(failure_deadline(steady::now() + options_.retry.total), {},
-                      [&](sql::connection& db, sql::deadline until) {
-                          return protocol_.force_release(db, name.str(), victim, until);
-                      });
+    bool sent = false;
+    const bool freed = *with_retries(
+        failure_deadline(steady::now() + options_.retry.total), {},
+        [&](sql::connection& db, sql::deadline until) {
+            return only ? protocol_.force_release_of(db, name.str(), only->value(), sent, until)
+                        : protocol_.force_release(db, name.str(), victim, until);
+        });
     if (freed) look_for_waiters(name.str());
     return freed;
 }
@@ -649,8 +671,11 @@ void engine::close() noexcept {
     std::array<std::unique_ptr<service::worker>, 3> workers;
     {
         const std::lock_guard lock{state_mutex_};
+        closing_ = true;
         workers = {std::move(heartbeat_), std::move(watchdog_), std::move(reaper_)};
     }
+    opened_.notify_all();
+    pause_.notify_all();
     std::shared_ptr<waiting_room> room;
     {
         const std::lock_guard lock{room_mutex_};

@@ -73,7 +73,7 @@ public:
     std::optional<lease_info> inspect(const lock_name& name);
     std::vector<lease_info> list(std::string_view prefix, const page& page);
     std::vector<waiter_info> queue(const lock_name& name);
-    bool force_release(const lock_name& name);
+    bool force_release(const lock_name& name, std::optional<fencing_token> only);
 
     [[nodiscard]] client_stats stats() const;
     [[nodiscard]] const client_options& options() const noexcept { return options_; }
@@ -239,9 +239,12 @@ private:
     [[nodiscard]] bool beat_is_due(const session& ours, nanoseconds now) const;
     nanoseconds after_failed_beat(session& ours, const std::exception& failure) noexcept;
     void after_beat(session& ours, sql::deadline until);
+    void compare_if_wanted(session& ours, sql::deadline until);
     void compare_with_database(session& ours, sql::deadline until);
     void give_up_strays(session& ours, sql::deadline until);
     void resolve_unknown(session& ours, sql::deadline until);
+    void resolve(session& ours, const unresolved_grant& unknown, sql::deadline until);
+    void give_back_stray(session& ours, const strategy::session_lease& row, sql::deadline until);
     std::vector<std::int64_t> end_lost_sessions(sql::deadline until);
     sql::connection& heartbeat_connection(sql::deadline until);
     [[nodiscard]] sql::deadline heartbeat_deadline(const session& ours) const;
@@ -288,6 +291,7 @@ private:
     looks looks_;
 
     mutable std::mutex state_mutex_;
+    bool closing_ = false;  ///< no session may be opened any more
     bool opening_ = false;  ///< one thread opens a session, the others wait for it
     std::condition_variable opened_;
     bool schema_checked_ = false;  ///< used by the opening thread alone
@@ -311,6 +315,8 @@ private:
     std::atomic<bool> compare_wanted_{false};
     std::atomic<bool> heartbeat_connected_{false};
     bool heartbeat_was_connected_ = false;
+    bool heartbeat_is_brief_ = false;  ///< heartbeat_db_ does not wait for rows
+    bool resolve_last_ = false;        ///< it broke the connection the last time
     int failed_beats_ = 0;
 
     service::event_queue events_;

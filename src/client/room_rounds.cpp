@@ -502,7 +502,7 @@ bool waiting_room::is_busy() const {
     try {
         throw;
     } catch (const error& failure) {
-        return failure.retryable() && db_->alive();
+        return strategy::is_locked(*db_, failure);
     } catch (...) {
         return false;
     }

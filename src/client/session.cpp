@@ -65,6 +65,12 @@ void session::resolved(std::int64_t grant_id) {
     std::erase_if(unresolved_, [&](const auto& it) { return it.grant_id == grant_id; });
 }
 
+void session::postpone(std::int64_t grant_id) {
+    const std::lock_guard lock{mutex_};
+    std::ranges::stable_partition(unresolved_,
+                                  [&](const auto& it) { return it.grant_id != grant_id; });
+}
+
 bool session::is_unresolved(std::int64_t grant_id) const {
     const std::lock_guard lock{mutex_};
     return std::ranges::any_of(unresolved_,

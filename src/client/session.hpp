@@ -65,6 +65,8 @@ public:
     void remember(unresolved_grant what);
     [[nodiscard]] std::vector<unresolved_grant> unresolved() const;
     void resolved(std::int64_t grant_id);
+    /// To the end of unresolved().
+    void postpone(std::int64_t grant_id);
     [[nodiscard]] bool is_unresolved(std::int64_t grant_id) const;
     [[nodiscard]] std::size_t unresolved_count() const;
 

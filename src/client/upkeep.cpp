@@ -3,11 +3,13 @@
 #include "client/engine.hpp"
 #include "client/waiting_room.hpp"
 #include "sql/connection_memory.hpp"
+#include "strategy/brief_wait.hpp"
 #include "strategy/reaping.hpp"
 #include <rowlock/error.hpp>
 
 #include <algorithm>
 #include <array>
+#include <utility>
 
 namespace rowlock::detail {
 namespace {
@@ -73,12 +75,26 @@ nanoseconds engine::beat(session& ours) {
     return sent + options_.heartbeat;
 }
 
-/// What a live session gives the occasion for. The larger task comes last, so that its failure does
-/// not keep the others from being done.
+/// What a live session gives the occasion for. A task that breaks the connection, by a row that is
+/// locked for too long, comes behind the others the next time.
 void engine::after_beat(session& ours, sql::deadline until) {
-    constexpr int beats_between = 5;
-    resolve_unknown(ours, until);
+    // A row that a fenced transaction has locked must not keep us from all the others.
+    if (!heartbeat_is_brief_ && (compare_wanted_ || ours.unresolved_count() > 0)) {
+        strategy::wait_briefly_for_rows(*heartbeat_db_, until);
+        heartbeat_is_brief_ = true;
+    }
+    const bool last = std::exchange(resolve_last_, true);
+    if (!last) resolve_unknown(ours, until);
     for (const auto id : end_lost_sessions(until)) look_for_waiters_after(id);
+    resolve_last_ = false;
+    compare_if_wanted(ours, until);
+    resolve_last_ = last;
+    if (last) resolve_unknown(ours, until);
+    resolve_last_ = false;
+}
+
+void engine::compare_if_wanted(session& ours, sql::deadline until) {
+    constexpr int beats_between = 5;
     if (ours.ever_unknown() && ++ours.beats_since_compared >= beats_between) compare_wanted_ = true;
     if (!compare_wanted_.exchange(false)) return;
     try {
@@ -122,6 +138,7 @@ sql::connection& engine::heartbeat_connection(sql::deadline until) {
     }
     if (!heartbeat_db_) {
         heartbeat_db_ = pool_.make(until);
+        heartbeat_is_brief_ = false;
         heartbeat_connected_ = true;
         if (heartbeat_was_connected_) {
             count(counter::reconnects);
@@ -165,6 +182,12 @@ void engine::compare_with_database(session& ours, sql::deadline until) {
     // Places first: one that is served before it is given up is among the leases then.
     give_up_strays(ours, until);
     const auto rows = protocol_.leases_of(db, ours.id(), until);
+    // First what needs no row of the table: those below may wait for somebody's lock.
+    for (const auto& granted : held) {
+        const bool there = std::ranges::any_of(
+            rows, [&](const auto& row) { return row.grant_id == granted->grant_id; });
+        if (!there && lose(*granted, loss_reason::forced_release)) give_up(ours, *granted);
+    }
     for (const auto& row : rows) {
         if (ours.knows(row.grant_id)) {
             // The release of this one may have been committed, answered and then lost in the crash
@@ -172,21 +195,28 @@ void engine::compare_with_database(session& ours, sql::deadline until) {
             if (is_ending(held, row.grant_id)) compare_wanted_ = true;
             continue;
         }
-        const auto done = queue_.release(db, row.name, ours.id(), row.grant_id, true, until);
-        if (done.freed) {
-            after_release(db, row.name, done, until);
-            events_.post({.kind = event_kind::resolved,
-                          .name = row.name,
-                          .token = fencing_token{row.token},
-                          .session = ours.id(),
-                          .message = "a grant that nobody here holds was given back"});
+        if (ours.is_unresolved(row.grant_id)) continue;
+        try {
+            give_back_stray(ours, row, strategy::soon_for_a_row(db, until));
+        } catch (const error& failure) {
+            if (!strategy::is_locked(db, failure)) throw;
+            compare_wanted_ = true;
         }
     }
-    for (const auto& granted : held) {
-        const bool there = std::ranges::any_of(
-            rows, [&](const auto& row) { return row.grant_id == granted->grant_id; });
-        if (!there && lose(*granted, loss_reason::forced_release)) give_up(ours, *granted);
-    }
+}
+
+/// A row of our session that nobody here knows.
+void engine::give_back_stray(session& ours, const strategy::session_lease& row,
+                             sql::deadline until) {
+    const auto done =
+        queue_.release(*heartbeat_db_, row.name, ours.id(), row.grant_id, true, until);
+    if (!done.freed) return;
+    after_release(*heartbeat_db_, row.name, done, until);
+    events_.post({.kind = event_kind::resolved,
+                  .name = row.name,
+                  .token = fencing_token{row.token},
+                  .session = ours.id(),
+                  .message = "a grant that nobody here holds was given back"});
 }
 
 /// A grant that the table denies. If a crash lost the hand-over the place is back that it came
@@ -222,27 +252,37 @@ void engine::resolve_unknown(session& ours, sql::deadline until) {
     if (!reclaiming) return;
     for (const auto& unknown : ours.unresolved()) {
         if (!ours.is_unresolved(unknown.grant_id)) continue;
-        // Read before the release is sent: what is created later than this is not resolved by it.
-        const nanoseconds sent = clock_.now();
-        // The place first: once it is gone no grant can come of it.
-        const std::array<std::int64_t, 1> place{unknown.grant_id};
-        const bool cancelled =
-            unknown.queued && !queue_.cancel(*heartbeat_db_, place, until).empty();
-        const auto done = cancelled ? strategy::release_outcome{false, {}}
-                                    : queue_.release(*heartbeat_db_, unknown.name, ours.id(),
-                                                     unknown.grant_id, true, until);
-        if (done.freed) after_release(*heartbeat_db_, unknown.name, done, until);
-        if (cancelled) look_for_waiters(unknown.name);
-        if (!done.freed && !cancelled && sent <= unknown.not_after) continue;
-        ours.resolved(unknown.grant_id);
-        if (unknown.surely_ended) continue;
-        events_.post({.kind = event_kind::resolved,
-                      .name = unknown.name,
-                      .session = ours.id(),
-                      .message = done.freed  ? "a grant whose reply was lost was given back"
-                                 : cancelled ? "a place at which nobody waited was given up"
-                                             : "no grant came of it"});
+        try {
+            resolve(ours, unknown, strategy::soon_for_a_row(*heartbeat_db_, until));
+        } catch (const error& failure) {
+            if (!strategy::is_locked(*heartbeat_db_, failure)) {
+                ours.postpone(unknown.grant_id);  // the others come first, the next time
+                throw;
+            }
+        }
     }
+}
+
+void engine::resolve(session& ours, const unresolved_grant& unknown, sql::deadline until) {
+    // Read before the release is sent: what is created later than this is not resolved by it.
+    const nanoseconds sent = clock_.now();
+    // The place first: once it is gone no grant can come of it.
+    const std::array<std::int64_t, 1> place{unknown.grant_id};
+    const bool cancelled = unknown.queued && !queue_.cancel(*heartbeat_db_, place, until).empty();
+    const auto done = cancelled ? strategy::release_outcome{false, {}}
+                                : queue_.release(*heartbeat_db_, unknown.name, ours.id(),
+                                                 unknown.grant_id, true, until);
+    if (done.freed) after_release(*heartbeat_db_, unknown.name, done, until);
+    if (cancelled) look_for_waiters(unknown.name);
+    if (!done.freed && !cancelled && sent <= unknown.not_after) return;
+    ours.resolved(unknown.grant_id);
+    if (unknown.surely_ended) return;
+    events_.post({.kind = event_kind::resolved,
+                  .name = unknown.name,
+                  .session = ours.id(),
+                  .message = done.freed  ? "a grant whose reply was lost was given back"
+                             : cancelled ? "a place at which nobody waited was given up"
+                                         : "no grant came of it"});
 }
 
 /// Sessions that we do not believe in any more but that may still live in the database: ended, so

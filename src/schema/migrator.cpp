@@ -46,6 +46,16 @@ history_recording recording(const sql::result& found) {
     return found.integer(0, 1) == 0 ? history_recording::stopped : history_recording::on;
 }
 
+/// They are made one by one: cut off in between, some are there.
+std::string mysql_triggers(const std::string& history) {
+    std::string all;
+    for (const char* each :
+         {"granted", "lease", "deleted", "queued", "left", "opened", "ended", "left_session"}) {
+        all += (all.empty() ? "" : ", ") + quoted(history + "_" + each);
+    }
+    return all;
+}
+
 template <typename Undo>
 class on_exit {
 public:
@@ -90,9 +100,9 @@ history_recording migrator::history() {
                 query("select (select count(*) from information_schema.tables where "
                       "table_schema = database() and table_name = " +
                       quoted(name) +
-                      "), (select count(*) from information_schema.triggers where "
-                      "trigger_schema = database() and trigger_name = " +
-                      quoted(name + "_lease") + ")"));
+                      "), (select count(*) = 8 from information_schema.triggers where "
+                      "trigger_schema = database() and trigger_name in (" +
+                      mysql_triggers(name) + "))"));
         case sql::dialect::sqlite:
             return recording(query(
                 "select (select count(*) from sqlite_master where type = 'table' and name = " +
@@ -248,14 +258,30 @@ void migrator::move_under_lock(int target) {
     const int from = version();
     if (from == target && target != 0) return;
     const auto recorded = history();
+    recorded_ = recorded_ || recorded == history_recording::on;
     if (recorded != history_recording::absent) run_history("off");
-    if (target == 0) run_history("drop");
-    if (from > target || target == 0) {
-        move_down(from, target);
-    } else {
-        move_up(from, target);
+    try {
+        if (target == 0) run_history("drop");
+        if (from > target || target == 0) {
+            move_down(from, target);
+        } else {
+            move_up(from, target);
+        }
+    } catch (...) {
+        // MySQL has taken nothing back: what was recorded is recorded again, whatever became of the
+        // rest. Another attempt takes it off first.
+        if (speaks_ == sql::dialect::mysql && recorded_) record_again();
+        throw;
     }
-    if (recorded == history_recording::on && target != 0) run_history("on");
+    if (recorded_ && target != 0) run_history("on");
+}
+
+void migrator::record_again() noexcept {
+    try {
+        run_history("on");
+    } catch (...) {
+        // The tables may be gone. `rowlock doctor` tells that nothing is recorded.
+    }
 }
 
 /// In short waits for the locks: behind each waiting one all acquires wait.

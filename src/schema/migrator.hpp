@@ -53,6 +53,7 @@ private:
     void in_transaction(const std::function<void()>& work);
     void in_steps(const std::function<void()>& work);
     void move_under_lock(int target);
+    void record_again() noexcept;
     void switch_under_lock(history_recording wanted);
     void move_up(int from, int target);
     void move_down(int from, int target);
@@ -71,6 +72,7 @@ private:
     const migration_options& options_;
     sql::dialect speaks_;
     std::vector<int> moved_;  ///< versions, so far
+    bool recorded_ = false;   ///< there was a history when we began
     bool locked_ = false;     ///< no other migrator is at work
     std::string mysql_lock_;  ///< the lock's name
 };

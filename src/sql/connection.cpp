@@ -72,6 +72,7 @@ void result::append_integer(std::int64_t number) {
 
 connection::~connection() = default;
 
+// NOLINTNEXTLINE(performance-unnecessary-value-param): those that post keep it.
 bool connection::post(const statement& /*what*/, std::span<const value> /*parameters*/,
                       deadline /*until*/, posted_answer /*told*/) {
     return false;

@@ -19,4 +19,8 @@ sql::deadline soon_for_a_row(const sql::connection& db, sql::deadline until) {
         until, std::chrono::steady_clock::now() + std::chrono::milliseconds{250});
 }
 
+bool is_locked(const sql::connection& db, const error& failure) {
+    return failure.retryable() && db.alive() && !db.discarded();
+}
+
 }  // namespace rowlock::strategy

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <rowlock/error.hpp>
 #include <rowlock/sql/connection.hpp>
 
 /// For who comes back to a row that somebody has locked: a fenced transaction may hold a lease's
@@ -13,5 +14,8 @@ void wait_briefly_for_rows(sql::connection& db, sql::deadline until);
 /// SQLite has no time limit of its own for locks, and who holds the file now will not for ever: the
 /// earlier of `until` and 250 ms from now. Elsewhere `until`.
 [[nodiscard]] sql::deadline soon_for_a_row(const sql::connection& db, sql::deadline until);
+
+/// Whether a failure says that somebody has a row locked, and no more.
+[[nodiscard]] bool is_locked(const sql::connection& db, const error& failure);
 
 }  // namespace rowlock::strategy

@@ -317,6 +317,18 @@ bool lease_protocol::force_release(sql::connection& db, std::string_view name,
     }
 }
 
+bool lease_protocol::force_release_of(sql::connection& db, std::string_view name,
+                                      std::int64_t token, bool& sent, sql::deadline until) const {
+    const look seen = probe(db, name, 0, until);
+    // An earlier attempt whose reply was lost has put it out, or it has ended by itself since.
+    if (seen.token != token) return sent;
+    if (seen.free) return false;
+    sent = true;
+    const bool done = put_out(db, name, seen, until);
+    sent = false;
+    return done;
+}
+
 bool lease_protocol::put_out(sql::connection& db, std::string_view name, const look& seen,
                              sql::deadline until) const {
     // Lease first: the wait for a fenced transaction must not hold the session's row, or its

@@ -146,6 +146,10 @@ public:
     /// queue_protocol::grant_next afterwards.
     bool force_release(sql::connection& db, std::string_view name,
                        std::optional<std::int64_t>& victim, sql::deadline until) const;
+    /// The same, if the grant with that token is still the holder.
+    /// @param sent false at first, kept between attempts
+    bool force_release_of(sql::connection& db, std::string_view name, std::int64_t token,
+                          bool& sent, sql::deadline until) const;
     /// Ends the owner's other sessions and moves their leases to `session`, in one transaction:
     /// past those who wait for them. Their places in queues die with them. Returns the sessions
     /// that were ended: a lease that was being given to one of them, or whose deadline has passed,

@@ -179,7 +179,11 @@ private:
 
     bool serve(const std::string& name) {
         // If not now then in another round, or a waiter does it.
-        return unless_locked([&] { return queue_.grant_next(db_, name, until()).has_value(); });
+        return unless_locked([&] {
+            const auto next = queue_.grant_next(db_, name, until());
+            if (next) tell_served(db_, *next, true, until());
+            return next.has_value();
+        });
     }
 
     /// Nothing, for a row that somebody keeps locked, or as a deadlock's victim.

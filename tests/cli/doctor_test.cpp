@@ -117,6 +117,13 @@ TEST_CASE("the doctor finds missing rights by trying them, and changes nothing")
         execute(in->url(), "grant delete on " + in->prefix() + "lease to " + account);
         report = look();
         CHECK(verdict(report, "rights") == "ok");
+        if (postgresql) {  // triggers of MySQL run as whoever made them
+            REQUIRE(in->run({"migrate", "--history", "on"}).code == 0);
+            CHECK(verdict(look(), "history") == "fail");
+            execute(in->url(), "grant insert on " + in->prefix() + "history to " + account);
+            CHECK(verdict(look(), "history") == "ok");
+            REQUIRE(in->run({"migrate", "--history", "drop", "--yes"}).code == 0);
+        }
         CHECK(in->run({"ls", "--all"}).out == "no locks\n");
 
         if (postgresql) {

@@ -2,7 +2,10 @@
 
 #include "cli/link.hpp"
 
+#include "cli/tool.hpp"
+#include "support/forwarding_connection.hpp"
 #include <rowlock/error.hpp>
+#include <rowlock/open.hpp>
 
 #include <doctest/doctest.h>
 
@@ -34,4 +37,52 @@ TEST_CASE("a signal that ends a retry's pause is still there for the command") {
     CHECK(signals.wait(10s) == SIGTERM);
     CHECK(std::chrono::steady_clock::now() - start < 5s);
     CHECK(signals.next() == 0);
+}
+
+namespace {
+
+/// The first statement fails, as on a node of a cluster that has not joined yet; the connection
+/// lives.
+class not_ready : public support::forwarding_connection {
+public:
+    using forwarding_connection::forwarding_connection;
+    sql::result query(std::string_view, sql::deadline) override {
+        throw error{errc::database_unreachable, "not ready yet"};
+    }
+    sql::result execute(const sql::statement&, std::span<const sql::value>,
+                        sql::deadline) override {
+        throw error{errc::database_unreachable, "not ready yet"};
+    }
+};
+
+}  // namespace
+
+TEST_CASE("a connection whose settings could not be made is not used") {
+    for (const auto which : {support::server::postgresql, support::server::mariadb}) {
+        const auto tables = tool::server_tables(which);
+        if (!tables) continue;
+        CAPTURE(std::string{tables->name()});
+        const auto source = open(tables->url());
+        int connections = 0;
+        const cli::database in{tables->url(),
+                               {source.speaks(),
+                                [&](sql::deadline until) -> std::unique_ptr<sql::connection> {
+                                    auto made = source.connect(until);
+                                    if (++connections > 1) return made;
+                                    return std::make_unique<not_ready>(std::move(made));
+                                },
+                                "a server"},
+                               false,
+                               {.prefix = tables->prefix()}};
+        cli::blocked_signals signals{{SIGTERM}};
+        cli::link to{in, signals};
+        const bool mysql = source.speaks() == sql::dialect::mysql;
+        const auto setting = to.run([&](sql::connection& db, sql::deadline until) {
+            const auto told =
+                db.query(mysql ? "select @@session.time_zone" : "show lock_timeout", until);
+            return std::string{told.text(0, 0)};
+        });
+        CHECK(setting == (mysql ? "+00:00" : "5s"));
+        CHECK(connections == 2);
+    }
 }

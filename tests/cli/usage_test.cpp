@@ -173,6 +173,25 @@ TEST_CASE("a password is never said, however it is spelled") {
     }
 }
 
+TEST_CASE("a password is never said, wherever its URL stands") {
+    const std::string url = "postgresql://me:sEcrEt@127.0.0.1/db";
+    const std::string words = "host=127.0.0.1 user=me password=sEcrEt";
+    for (const arguments& command : {arguments{"--url", url, "ls"},
+                                     {"--url=" + url, "ls"},
+                                     {url, "ls"},
+                                     {"doctor", url},
+                                     {"ls", "a", url},
+                                     {"doctor", words},
+                                     {words},
+                                     {"acquire", "--for", url, "a"}}) {
+        CAPTURE(command);
+        const auto got = rowlock(command);
+        CHECK(got.code == 64);
+        CHECK(got.err != "");
+        CHECK((got.out + got.err).find("EcrEt") == std::string::npos);
+    }
+}
+
 TEST_CASE("a password is not to be seen in the list of processes, whatever its spelling") {
     const support::silent_listener silent;
     const std::string port = std::to_string(silent.port());
@@ -180,6 +199,7 @@ TEST_CASE("a password is not to be seen in the list of processes, whatever its s
          {"postgresql://me:sEcrEt@127.0.0.1:" + port + "/db",
           "postgresql://me@127.0.0.1:" + port + "/db?password=sEcrEt",
           "host=127.0.0.1 port=" + port + " user=me password=sEcrEt dbname=db",
+          "port=" + port + " user=me password=sEcrEt:x host=127.0.0.1",
           "mysql://me:%73EcrEt@127.0.0.1:" + port + "/db"}) {
         CAPTURE(url);
         for (const bool joined : {false, true}) {
@@ -397,6 +417,9 @@ TEST_CASE("migrate makes the tables, tells their version, prints them for a DBA,
         CHECK(in->run({"migrate", "--status"}).code == 0);
         CHECK(in->run({"migrate", "--down-to", "0", "--yes"}).out ==
               "took back migration 3\ntook back migration 2\ntook back migration 1\n");
+        CHECK(in->run({"migrate", "--status"}).code == 1);
+        // Down does not mean up.
+        CHECK(in->run({"migrate", "--down-to", "2", "--yes"}).code == 64);
         CHECK(in->run({"migrate", "--status"}).code == 1);
     }
     for (const char* dialect : {"postgresql", "mysql", "sqlite"}) {

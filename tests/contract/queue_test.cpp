@@ -530,6 +530,22 @@ TEST_CASE("a newcomer finds a lease taken that a dead session left to those who 
     }
 }
 
+TEST_CASE("a forced release of one holder does nothing to the next") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        client locks{database.source(), database.options()};
+        client other{database.source(), database.options()};
+        auto first = locks.acquire("job");
+        const auto shown = other.inspect("job").value().token;
+        first.release();
+        CHECK_FALSE(other.force_release("job", shown));  // nobody holds it
+        const auto second = locks.acquire("job");
+        CHECK_FALSE(other.force_release("job", shown));
+        CHECK(other.inspect("job").value().holder.has_value());
+        CHECK(other.force_release("job", second.token()));
+        CHECK_FALSE(other.inspect("job").value().holder.has_value());
+    }
+}
+
 TEST_CASE("a lease that was taken by force goes to the queue with a look") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
         const by_hand hand{database};

@@ -1,0 +1,176 @@
+// What a client's background owes to its leases, while one of them makes trouble.
+
+#include "support/failure.hpp"
+#include "support/interception.hpp"
+#include "support/lock_database.hpp"
+#include "support/queues.hpp"
+#include <rowlock/rowlock.hpp>
+
+#include <doctest/doctest.h>
+
+#include <atomic>
+#include <future>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+using namespace rowlock;
+using namespace std::chrono_literals;
+using support::eventually;
+using support::interception;
+using support::kind_of;
+using support::soon;
+
+namespace {
+
+/// Keeps the row of one lease, as a fenced transaction does.
+class row_lock {
+public:
+    row_lock(support::lock_database& database, const std::string& name)
+        : db_{database.source().connect(soon())} {
+        db_->query("begin", soon());
+        db_->query("select token from " + database.prefix() + "lease where name = '" + name +
+                       "' for update",
+                   soon());
+    }
+    row_lock(const row_lock&) = delete;
+    row_lock& operator=(const row_lock&) = delete;
+    ~row_lock() { db_->query("rollback", soon()); }
+
+private:
+    std::unique_ptr<sql::connection> db_;
+};
+
+}  // namespace
+
+TEST_CASE("a lease whose row is locked keeps no other from being found lost") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
+        client locks{database.source(), database.options({.ttl = 6s})};
+        client other{database.source(), database.options()};
+        const auto over = locks.acquire("a", {.deadline = 200ms});
+        const auto b = locks.acquire("b");
+        {
+            const row_lock blocker{database, "a"};
+            REQUIRE(eventually([&] { return locks.stats().unresolved == 1; }));
+            CHECK(other.force_release("b"));
+            CHECK(eventually([&] { return !b.held(); }));
+            CHECK(locks.stats().unresolved == 1);
+        }
+        CHECK(eventually([&] { return locks.stats().unresolved == 0; }));
+    }
+}
+
+TEST_CASE("a lease whose row is locked keeps no lost release from being repeated") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
+        interception network;
+        client locks{network.wrap(database.source()),
+                     database.options({.ttl = 6s, .retry = {.attempts = 1}})};
+        client other{database.source(), database.options()};
+        const auto over = locks.acquire("a", {.deadline = 200ms});
+        auto b = locks.acquire("b");
+        const row_lock blocker{database, "a"};
+        REQUIRE(eventually([&] { return locks.stats().unresolved == 1; }));
+        const auto lost = std::make_shared<std::atomic<bool>>(false);
+        network.before([lost](std::string_view what) {
+            if (what.starts_with("release") && !lost->exchange(true)) {
+                interception::refuse_to_send();
+            }
+        });
+        static_cast<void>(kind_of([&] { b.release(); }));
+        CHECK(eventually([&] { return other.try_acquire("b").has_value(); }, 5s));
+        network.before({});
+    }
+}
+
+TEST_CASE("a reclaim that fails half-way keeps nothing that nobody was told of") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        for (const bool again : {true, false}) {
+            CAPTURE(again);
+            support::lock_database fresh{database.which()};
+            client before{fresh.source(), fresh.options({.owner = "me"})};
+            const auto a = before.acquire("a");
+            const auto b = before.acquire("b");
+            interception network;
+            client after{
+                network.wrap(fresh.source()),
+                fresh.options({.ttl = again ? 60s : 3s, .owner = "me", .retry = {.attempts = 1}})};
+            const auto asked = std::make_shared<std::atomic<int>>(0);
+            network.before([asked](std::string_view what) {
+                if (what == "find_grant" && ++*asked == 2) interception::refuse_to_send();
+            });
+            CHECK(kind_of([&] { static_cast<void>(after.reclaim()); }) != errc{});
+            network.before({});
+            if (again) {
+                CHECK(after.reclaim().size() == 2);
+            } else {
+                client other{fresh.source(), fresh.options()};
+                CHECK(eventually([&] { return other.try_acquire("a").has_value(); }));
+                CHECK(eventually([&] { return other.try_acquire("b").has_value(); }));
+                CHECK(after.stats().held == 0);
+            }
+        }
+    }
+}
+
+TEST_CASE("whoever waits for a predecessor's lease that is over is served when that is reclaimed") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        client before{database.source(), database.options({.owner = "me"})};
+        client waiter{database.source(), database.options({.poll_interval = 1min})};
+        const auto job = before.acquire("job");
+        auto waiting =
+            std::async(std::launch::async, [&] { return support::acquire_soon(waiter, "job"); });
+        REQUIRE(support::places(database, 1));
+        database.run("update rowlock_lease set deadline = acquired_at where name = 'job'");
+        client after{database.source(), database.options({.owner = "me"})};
+        CHECK(after.reclaim().empty());
+        REQUIRE(waiting.wait_for(10s) == std::future_status::ready);
+        CHECK(waiting.get().held());
+    }
+}
+
+TEST_CASE("a call that is still under way opens no session of a destroyed client") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        client holder{database.source(), database.options()};
+        auto job = holder.acquire("job");
+        SUBCASE("of one that looks again and again") {
+            std::optional<client> barging{std::in_place, database.source(), database.options()};
+            auto waiting = std::async(std::launch::async, [&] {
+                return kind_of([&] {
+                    static_cast<void>(
+                        barging->try_acquire_for("job", 20s, {.queueing = queueing::barging}));
+                });
+            });
+            REQUIRE(eventually([&] { return barging->stats().sessions == 1; }));
+            barging.reset();
+            CHECK(waiting.get() == errc::lock_lost);
+        }
+        SUBCASE("of one that was on its way to the database") {
+            interception network;
+            std::optional<client> trying{std::in_place, network.wrap(database.source()),
+                                         database.options()};
+            CHECK_FALSE(trying->try_acquire("job"));
+            job.release();
+            std::promise<void> there;
+            std::promise<void> gone;
+            const auto first = std::make_shared<std::atomic<bool>>(true);
+            network.before([&, first](std::string_view what) {
+                const bool asks = what == "acquire" || what.starts_with("probe");
+                if (!asks || !first->exchange(false)) return;
+                there.set_value();
+                gone.get_future().wait();
+            });
+            auto waiting = std::async(std::launch::async, [&] {
+                return kind_of([&] { static_cast<void>(trying->try_acquire("job")); });
+            });
+            there.get_future().wait();
+            trying.reset();
+            gone.set_value();
+            CHECK(waiting.get() == errc::lock_lost);
+            network.before({});
+        }
+        CHECK(database.number("select count(*) from rowlock_lease where session not in (select id "
+                              "from rowlock_session where owner = '" +
+                              holder.owner() + "')") == 0);
+    }
+}
