@@ -253,30 +253,6 @@ TEST_CASE("names with tickets are left alone, tickets of dead sessions are not")
     }
 }
 
-TEST_CASE("whom the reaper serves is told") {
-    // On SQLite whoever waits sees every change of the file.
-    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
-        client holder{database.source(), database.options()};
-        client waiter{database.source(), database.options({.poll_interval = 1min})};
-        const auto job = holder.acquire("job");
-        auto waiting = std::async(std::launch::async,
-                                  [&] { return waiter.try_acquire_for("job", 20s).has_value(); });
-        REQUIRE(eventually(
-            [&] { return database.number("select count(*) from rowlock_waiter") == 1; }));
-        // It looks some more times when it begins to sleep.
-        std::uint64_t polls = 0;
-        REQUIRE(eventually([&] {
-            std::this_thread::sleep_for(800ms);
-            const auto before = std::exchange(polls, waiter.stats().polls);
-            return before == polls;
-        }));
-        database.run("update rowlock_lease set deadline = acquired_at where name = 'job'");
-        CHECK(reap(database.source(), database.reaping(1h, 10min)).leases_handed_over == 1);
-        REQUIRE(waiting.wait_for(10s) == std::future_status::ready);
-        CHECK(waiting.get());
-    }
-}
-
 TEST_CASE("several reapers, takers and releases at once: no deadlock, no smaller token") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         std::atomic<bool> stop{false};
