@@ -159,7 +159,7 @@ private:
         sql::deadline until;
     };
     struct release_ask {
-        std::int64_t session;
+        std::int64_t session = 0;
         strategy::granted_name granted;
         sql::deadline until;
     };

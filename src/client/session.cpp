@@ -67,8 +67,8 @@ void session::resolved(std::int64_t grant_id) {
 
 void session::postpone(std::int64_t grant_id) {
     const std::lock_guard lock{mutex_};
-    std::ranges::stable_partition(unresolved_,
-                                  [&](const auto& it) { return it.grant_id != grant_id; });
+    std::stable_partition(unresolved_.begin(), unresolved_.end(),
+                          [&](const auto& it) { return it.grant_id != grant_id; });
 }
 
 bool session::is_unresolved(std::int64_t grant_id) const {

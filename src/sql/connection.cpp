@@ -72,11 +72,12 @@ void result::append_integer(std::int64_t number) {
 
 connection::~connection() = default;
 
-// NOLINTNEXTLINE(performance-unnecessary-value-param): those that post keep it.
+// NOLINTBEGIN(performance-unnecessary-value-param): those that post keep it.
 bool connection::post(const statement& /*what*/, std::span<const value> /*parameters*/,
                       deadline /*until*/, posted_answer /*told*/) {
     return false;
 }
+// NOLINTEND(performance-unnecessary-value-param)
 
 void connection::settle(deadline /*until*/) {}
 
