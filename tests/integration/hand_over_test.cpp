@@ -362,9 +362,10 @@ TEST_CASE("a lost reply to a hand-over in one statement loses nobody's turn") {
 }
 
 TEST_CASE("who is woken by the hand-over finds it, whatever its driver") {
-    for (const auto& [driver, compounds] :
-         {std::pair{backend::mariadb, true}, std::pair{backend::mariadb, false},
-          std::pair{backend::soci_mariadb, false}}) {
+    for (const auto& each : {std::pair{backend::mariadb, true}, std::pair{backend::mariadb, false},
+                             std::pair{backend::soci_mariadb, false}}) {
+        const backend driver = each.first;
+        const bool compounds = each.second;
         support::lock_database database{backend::mariadb};
         support::lock_database other_driver{driver};
         if (!database.there() || !other_driver.there()) return;
