@@ -376,21 +376,19 @@ std::vector<std::shared_ptr<grant>> engine::reclaim() {
     std::vector<std::shared_ptr<grant>> taken;
     std::shared_ptr<session> ours;
     try {
-        with_retries(
-            failure_deadline(steady::now() + options_.retry.total), {},
-            [&](sql::connection& db, sql::deadline until) {
-                ours = ensure_session(db, until);
-                for (const auto id : protocol_.reclaim(db, options_.owner, ours->id(), until)) {
-                    look_for_waiters_after(id);
-                }
-                const nanoseconds sent = clock_.now();
-                for (auto& row : protocol_.leases_of(db, ours->id(), until)) {
-                    if (auto granted = adopt(*ours, row, sent, db, until)) {
-                        taken.push_back(std::move(granted));
-                    }
-                }
-                return true;
-            });
+        with_retries(failure_deadline(steady::now() + options_.retry.total), {},
+                     [&](sql::connection& db, sql::deadline until) {
+                         ours = ensure_session(db, until);
+                         for (const auto id : reclaim_rows(*ours, db, until))
+                             look_for_waiters_after(id);
+                         const nanoseconds sent = clock_.now();
+                         for (auto& row : protocol_.leases_of(db, ours->id(), until)) {
+                             if (auto granted = adopt(*ours, row, sent, db, until)) {
+                                 taken.push_back(std::move(granted));
+                             }
+                         }
+                         return true;
+                     });
     } catch (...) {
         // Nobody is told of those. What the session does not know is reclaimed by the next attempt,
         // or given back with the next heartbeat.
@@ -409,6 +407,18 @@ std::vector<std::shared_ptr<grant>> engine::reclaim() {
         report(event_kind::lease_acquired, *granted, "reclaimed from a predecessor");
     }
     return taken;
+}
+
+/// The sessions that it ended.
+std::vector<std::int64_t> engine::reclaim_rows(session& ours, sql::connection& db,
+                                               sql::deadline until) {
+    try {
+        return protocol_.reclaim(db, options_.owner, ours.id(), until);
+    } catch (const error& failure) {
+        // It may be committed only when another attempt has read what is ours.
+        if (failure.kind() == errc::outcome_unknown) ours.doubt();
+        throw;
+    }
 }
 
 /// A row of our session as a grant, if nobody here knows it; else null.
