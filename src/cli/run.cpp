@@ -117,6 +117,10 @@ class watch {
 public:
     watch(supervisor& helper, const lease& held, blocked_signals& signals, const schedule& times)
         : helper_{helper}, held_{held}, signals_{signals}, times_{times} {}
+    watch(const watch&) = delete;
+    watch& operator=(const watch&) = delete;
+    /// The command is over: a signal that comes now would only replace its exit code.
+    ~watch() { signals_.disregard(); }
 
     outcome run() {
         vouch();
@@ -304,15 +308,7 @@ int run(const run_options& options) {
             options.busy_exit_code,
             fmt::format("{} is held by another; `rowlock show` tells by whom", options.name)};
     }
-    outcome result{};
-    try {
-        result = watch{helper, *held, signals, times}.run();
-    } catch (...) {
-        signals.disregard();
-        throw;
-    }
-    // The command is over: a signal that comes now would only replace its exit code.
-    signals.disregard();
+    const outcome result = watch{helper, *held, signals, times}.run();
     return finish(*held, result, options, reason);
 }
 

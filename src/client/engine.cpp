@@ -29,10 +29,6 @@ std::size_t connection_budget(const client_options& options, sql::dialect speaks
     return static_cast<std::size_t>(wanted);
 }
 
-error client_destroyed() {
-    return {errc::lock_lost, "the client was destroyed"};
-}
-
 /// Of each kind. One after the other they gather more threads than side by side, and so do more.
 constexpr std::size_t calls_at_once = 1;
 
@@ -42,6 +38,10 @@ error lost_error(const grant& lost) {
     return error{errc::lock_lost, "the lease was lost (" +
                                       std::string{to_string(lost.reason.load())} +
                                       "): what it protected may have been touched by another"};
+}
+
+error client_destroyed() {
+    return error{errc::lock_lost, "the client was destroyed"};
 }
 
 engine::engine(sql::connection_source source, client_options options)
@@ -689,7 +689,6 @@ void engine::close() noexcept {
     std::shared_ptr<waiting_room> room;
     {
         const std::lock_guard lock{room_mutex_};
-        closed_ = true;
         room = room_;
     }
     reaping_.request_stop();

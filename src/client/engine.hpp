@@ -292,7 +292,9 @@ private:
     looks looks_;
 
     mutable std::mutex state_mutex_;
-    bool closing_ = false;  ///< no session may be opened any more
+    /// No session and no room may be opened any more. Set before close() takes either's mutex, or
+    /// under it; asked under it.
+    std::atomic<bool> closing_{false};
     bool opening_ = false;  ///< one thread opens a session, the others wait for it
     std::condition_variable opened_;
     bool schema_checked_ = false;  ///< used by the opening thread alone
@@ -328,7 +330,6 @@ private:
     std::stop_source reaping_;
 
     mutable std::mutex room_mutex_;
-    bool closed_ = false;
     std::shared_ptr<waiting_room> room_;
 };
 

@@ -81,5 +81,6 @@ struct grant {
 
 /// errc::lock_lost, with the reason.
 [[nodiscard]] error lost_error(const grant& lost);
+[[nodiscard]] error client_destroyed();
 
 }  // namespace rowlock::detail

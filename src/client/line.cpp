@@ -19,7 +19,7 @@ using steady = std::chrono::steady_clock;
 
 std::shared_ptr<waiting_room> engine::room() {
     const std::lock_guard lock{room_mutex_};
-    if (closed_) throw error{errc::lock_lost, "the client was destroyed"};
+    if (closing_) throw client_destroyed();
     if (!room_) room_ = std::make_shared<waiting_room>(*this);
     return room_;
 }

@@ -9,7 +9,6 @@
 
 #include <algorithm>
 #include <array>
-#include <utility>
 
 namespace rowlock::detail {
 namespace {
@@ -83,14 +82,11 @@ void engine::after_beat(session& ours, sql::deadline until) {
         strategy::wait_briefly_for_rows(*heartbeat_db_, until);
         heartbeat_is_brief_ = true;
     }
-    const bool last = std::exchange(resolve_last_, true);
+    const bool last = resolve_last_;
     if (!last) resolve_unknown(ours, until);
     for (const auto id : end_lost_sessions(until)) look_for_waiters_after(id);
-    resolve_last_ = false;
     compare_if_wanted(ours, until);
-    resolve_last_ = last;
     if (last) resolve_unknown(ours, until);
-    resolve_last_ = false;
 }
 
 void engine::compare_if_wanted(session& ours, sql::deadline until) {
@@ -102,6 +98,7 @@ void engine::compare_if_wanted(session& ours, sql::deadline until) {
         ours.beats_since_compared = 0;
     } catch (...) {
         compare_wanted_ = true;
+        resolve_last_ = false;
         throw;
     }
 }
@@ -257,10 +254,12 @@ void engine::resolve_unknown(session& ours, sql::deadline until) {
         } catch (const error& failure) {
             if (!strategy::is_locked(*heartbeat_db_, failure)) {
                 ours.postpone(unknown.grant_id);  // the others come first, the next time
+                resolve_last_ = true;
                 throw;
             }
         }
     }
+    resolve_last_ = false;
 }
 
 void engine::resolve(session& ours, const unresolved_grant& unknown, sql::deadline until) {

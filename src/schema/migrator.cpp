@@ -5,6 +5,7 @@
 #include "schema/table_names.hpp"
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <thread>
 
@@ -47,10 +48,12 @@ history_recording recording(const sql::result& found) {
 }
 
 /// They are made one by one: cut off in between, some are there.
-std::string mysql_triggers(const std::string& history) {
+constexpr std::array mysql_triggers{"granted", "lease",  "deleted", "queued",
+                                    "left",    "opened", "ended",   "left_session"};
+
+std::string names_of_mysql_triggers(const std::string& history) {
     std::string all;
-    for (const char* each :
-         {"granted", "lease", "deleted", "queued", "left", "opened", "ended", "left_session"}) {
+    for (const char* each : mysql_triggers) {
         all += (all.empty() ? "" : ", ") + quoted(history + "_" + each);
     }
     return all;
@@ -96,13 +99,13 @@ history_recording migrator::history() {
                                    "tgname = 'history_update' and tgrelid = to_regclass(" +
                                    quoted(table("lease")) + "))"));
         case sql::dialect::mysql:
-            return recording(
-                query("select (select count(*) from information_schema.tables where "
-                      "table_schema = database() and table_name = " +
-                      quoted(name) +
-                      "), (select count(*) = 8 from information_schema.triggers where "
-                      "trigger_schema = database() and trigger_name in (" +
-                      mysql_triggers(name) + "))"));
+            return recording(query(
+                "select (select count(*) from information_schema.tables where "
+                "table_schema = database() and table_name = " +
+                quoted(name) + "), (select count(*) = " + std::to_string(mysql_triggers.size()) +
+                " from information_schema.triggers where trigger_schema = database() and "
+                "trigger_name in (" +
+                names_of_mysql_triggers(name) + "))"));
         case sql::dialect::sqlite:
             return recording(query(
                 "select (select count(*) from sqlite_master where type = 'table' and name = " +
