@@ -2,6 +2,7 @@
 #include "driver/placeholders.hpp"
 #include "driver/refusal.hpp"
 #include "driver/url.hpp"
+#include "utf8.hpp"
 #include <rowlock/driver/mysql.hpp>
 #include <rowlock/error.hpp>
 #include <rowlock/sql/classify.hpp>
@@ -33,6 +34,7 @@
 #include <string_view>
 #include <thread>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -132,11 +134,49 @@ private:
     std::unordered_map<std::uint64_t, std::shared_ptr<const driver::rewritten>> shapes_;
 };
 
+// A statement of rowlock's own with its values in it, or nothing if that is not wanted. Text is
+// written as hexadecimal literals: they mean the same in every character set and sql_mode.
+std::optional<std::string> as_text(const order& what) {
+    const std::string& text = what.shape->text;
+    constexpr std::string_view tag = "/* rowlock ";
+    constexpr std::string_view digits = "0123456789abcdef";
+    if (!text.starts_with(tag) || text.find("*/ begin") != std::string::npos) return std::nullopt;
+    const auto marks = static_cast<std::size_t>(std::ranges::count(text, '?'));
+    if (marks != what.shape->order.size()) return std::nullopt;
+    std::string made;
+    auto next = what.shape->order.begin();
+    for (const char c : text) {
+        if (c != '?') {
+            made += c;
+            continue;
+        }
+        const owned_value& value = what.parameters[*next++];
+        if (!value) {
+            made += "null";
+        } else if (value->first) {
+            made += std::to_string(*value->first);
+        } else {
+            const bool is_text = utf8::check(value->second) != utf8::verdict::malformed;
+            made += is_text ? "_utf8mb4 x'" : "x'";
+            for (const char each : value->second) {
+                const auto byte = static_cast<unsigned char>(each);
+                made += digits[byte >> 4U];
+                made += digits[byte & 0xfU];
+            }
+            made += '\'';
+        }
+    }
+    return made;
+}
+
 // Talks over a handle that somebody else owns. Every call blocks as long as the library does.
 class conversation {
 public:
-    conversation(::sql::Connection& handle, const options& how)
-        : handle_{handle}, keeps_statements_{how.prepare_statements} {}
+    // `ours`: nobody else set up this session. There a statement of rowlock's own is sent as text
+    // the first time, and prepared when it comes again: many come once on a connection, and
+    // preparing takes a round trip.
+    conversation(::sql::Connection& handle, const options& how, bool ours)
+        : handle_{handle}, keeps_statements_{how.prepare_statements}, ours_{ours} {}
 
     sql::result execute(const order& what) {
         return guarded([&] {
@@ -154,15 +194,7 @@ public:
     }
 
     sql::result query(const std::string& text) {
-        return guarded([&] {
-            const std::unique_ptr<::sql::Statement> statement{handle_.createStatement()};
-            ++round_trips_;
-            const bool rows = statement->execute(text);
-            sql::result table = rows ? table_of(*statement) : sql::result{};
-            if (!rows) table.set_affected(static_cast<std::int64_t>(statement->getUpdateCount()));
-            drain(*statement);
-            return table;
-        });
+        return guarded([&] { return send(text); });
     }
 
     [[nodiscard]] bool alive() const noexcept { return alive_; }
@@ -195,8 +227,23 @@ private:
         return driver::refusal(kind, std::move(report));
     }
 
+    sql::result send(const std::string& text) {
+        const std::unique_ptr<::sql::Statement> statement{handle_.createStatement()};
+        ++round_trips_;
+        const bool rows = statement->execute(text);
+        sql::result table = rows ? table_of(*statement) : sql::result{};
+        if (!rows) table.set_affected(static_cast<std::int64_t>(statement->getUpdateCount()));
+        drain(*statement);
+        return table;
+    }
+
     sql::result run(const order& what) {
         if (!keeps_statements_) statements_.clear();
+        if (ours_ && keeps_statements_ && !met_.contains(what.id)) {
+            if (met_.size() >= most_kept_statements) met_.clear();
+            met_.insert(what.id);
+            if (const auto text = as_text(what)) return send(*text);
+        }
         ::sql::PreparedStatement& statement = prepared(what);
         bind(statement, what);
         ++round_trips_;
@@ -265,6 +312,8 @@ private:
 
     ::sql::Connection& handle_;
     bool keeps_statements_;
+    bool ours_;
+    std::unordered_set<std::uint64_t> met_;
     bool alive_ = true;
     std::uint64_t round_trips_ = 0;
     std::unordered_map<std::uint64_t, std::unique_ptr<::sql::PreparedStatement>> statements_;
@@ -516,7 +565,7 @@ public:
         : socket_{std::move(socket)},
           watch_{std::move(watch)},
           handle_{std::move(handle)},
-          talk_{std::in_place, *handle_, how} {}
+          talk_{std::in_place, *handle_, how, true} {}
     guarded_connection(const guarded_connection&) = delete;
     guarded_connection& operator=(const guarded_connection&) = delete;
 
@@ -681,7 +730,7 @@ private:
                             std::move(handle), *std::move(socket),
                             driver::deadlines::of_this_process(), how);
                     } else {
-                        talk.emplace(*handle, how);
+                        talk.emplace(*handle, how, true);
                     }
                 }
                 if (!found) answer = next(*talk);
@@ -794,7 +843,7 @@ sql::connection_source open(const std::string& url, options options) {
 
 class connection_ref::session {
 public:
-    session(::sql::Connection* handle, const options& how) : talk{checked(handle), how} {}
+    session(::sql::Connection* handle, const options& how) : talk{checked(handle), how, false} {}
 
     conversation talk;
     order_book orders;
