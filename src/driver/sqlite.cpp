@@ -651,6 +651,10 @@ target parse(std::string_view url, options settings) {
         case ENFILE:
         case ENOMEM:
             throw error{errc::out_of_resources, of.where + " cannot be made or opened" + reason};
+        case ENOTDIR:
+        case ELOOP:
+        case ENAMETOOLONG:
+            throw error{errc::invalid_url, of.where + " cannot be there" + reason};
         default:
             throw error{errc::database_unreachable, of.where + " cannot be opened" + reason};
     }
@@ -676,14 +680,16 @@ void make_file(const target& of, const std::string& folder) {
     struct stat found = {};
     if (::stat(of.path.c_str(), &found) == 0) {
         if (S_ISREG(found.st_mode)) return;
-        throw error{errc::database_unreachable,
+        throw error{errc::invalid_url,
                     of.path + (S_ISDIR(found.st_mode) ? " is a folder" : " is no regular file") +
                         "; name a file"};
     }
     if (errno != ENOENT) fail_by_errno(of, errno);
     if (::stat(folder.c_str(), &found) != 0 && errno == ENOENT) {
-        throw error{errc::database_unreachable,
-                    "the folder " + folder + " does not exist; make it"};
+        // Not worth a repetition: nothing makes it meanwhile.
+        throw error{errc::invalid_url, "the folder " + folder +
+                                           " of the SQLite URL does not exist: make it, or "
+                                           "correct the URL"};
     }
     if (!of.create) {
         throw error{

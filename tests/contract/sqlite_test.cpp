@@ -174,9 +174,12 @@ TEST_CASE("an SQLite file that cannot be had is told by its reason") {
     };
     CHECK(refusal(path, "?create=false") == errc::database_unreachable);
     CHECK_FALSE(std::filesystem::exists(path));
-    CHECK(refusal(path + "/missing/folder.db") == errc::database_unreachable);
-    CHECK(refusal(sqlite_path("")) == errc::database_unreachable);
-    CHECK(refusal("/dev/null") == errc::database_unreachable);
+    // What no repetition mends.
+    CHECK(refusal(path + "/missing/folder.db") == errc::invalid_url);
+    CHECK(refusal(sqlite_path("")) == errc::invalid_url);
+    CHECK(refusal("/dev/null") == errc::invalid_url);
+    std::ofstream{path + ".plain"} << "x";
+    CHECK(refusal(path + ".plain/in-a-file.db") == errc::invalid_url);
 
     std::ofstream{path} << std::string(5000, 'x');
     CHECK(refusal(path) == errc::database_error);
