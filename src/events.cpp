@@ -42,6 +42,8 @@ std::string_view to_string(event_kind kind) noexcept {
             return "heartbeat late";
         case event_kind::heartbeat_failed:
             return "heartbeat failed";
+        case event_kind::ttl_short:
+            return "ttl too short";
         case event_kind::reconnected:
             return "reconnected";
         case event_kind::outcome_unknown:

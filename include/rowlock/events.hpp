@@ -15,9 +15,9 @@ enum class loss_reason : unsigned char {
     none,
     trust_window_passed,  ///< no heartbeat was confirmed in time; the database may agree or not
     session_ended,        ///< another client found our session expired and ended it
-    forced_release,       ///< the row is not ours any more: an operator broke the lock, or a crash
-                          ///< of the server lost the grant (a moment after a hand-over, or without
-                          ///< durable commits)
+    forced_release,       ///< the row is not ours any more: an operator broke the lock or changed
+                          ///< the row by hand, or a crash of the server lost the grant (a moment
+                          ///< after a hand-over, or without durable commits)
     deadline_passed,      ///< the lease's own fixed deadline
     client_closed,        ///< the client object was destroyed
     connection_lost,      ///< the connection that held an advisory lock broke, or its server is no
@@ -36,6 +36,8 @@ enum class event_kind : unsigned char {
     lease_lost,        ///< `reason` says why
     heartbeat_late,    ///< confirmed after more than one and a half periods
     heartbeat_failed,  ///< not confirmed; retried until the trust window ends
+    ttl_short,         ///< the link is too slow for the ttl: a connection that breaks could not be
+                       ///< replaced in time; `message` says what was measured, and what to set
     reconnected,
     outcome_unknown,  ///< an acquire or release whose reply was lost; being resolved
     resolved,         ///< … and has been

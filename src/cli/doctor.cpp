@@ -57,6 +57,40 @@ void check_round_trip(examination& patient) {
                  "every acquire and release takes at least as long: use a nearer database");
 }
 
+/// A client whose connection breaks has to open another, and use it, while its trust window is
+/// open: half of its ttl, with the heartbeat and the margin that are its defaults.
+void check_least_ttl(examination& patient) {
+    const auto& names = patient.where().tables;
+    const auto speaks = patient.connection().speaks();
+    const strategy::lease_protocol protocol{dialect::statements{
+        speaks, dialect::statement_options{.schema = names.schema, .prefix = names.prefix}}};
+    const auto start = steady_clock::now();
+    const auto another = patient.another_connection();
+    protocol.set_up(*another, 5s, soon());
+    const auto opened = steady_clock::now();
+    another->query("select 1", soon());
+    const auto answered = steady_clock::now();
+    const auto round_trip = answered - opened;
+    const auto least = std::chrono::ceil<std::chrono::milliseconds>(
+        std::max(2 * (opened - start + 2 * round_trip), 10 * round_trip));
+    const std::string seen = fmt::format("{}; opening a connection takes {}", to_text(least),
+                                         milliseconds_text(opened - start));
+    const auto table = schema::qualify("rowlock_session", speaks, names.schema, names.prefix);
+    const auto shorter =
+        patient.value(fmt::format("select count(*) from {} where {} and ttl_us < {}", table,
+                                  speaks == sql::dialect::postgresql ? "not ended" : "ended = 0",
+                                  microseconds{least}.count()));
+    if (shorter != "0") {
+        return patient.warn("least ttl", seen + ", and " + shorter + " sessions have less",
+                            "seen from here, their leases do not outlive a broken connection: "
+                            "raise their ttl, or use a nearer database");
+    }
+    if (least <= 30s) return patient.ok("least ttl", seen);
+    patient.warn("least ttl", seen,
+                 "with the default of 30 s a lease does not outlive a broken connection: raise the "
+                 "ttl and the statement deadline, or use a nearer database");
+}
+
 /// Expiry is the database's business alone; a wrong clock only confuses people who read logs.
 void check_clock(examination& patient) {
     const char* now_us = "select cast((julianday('now') - 2440587.5) * 86400000000 as integer)";
@@ -279,6 +313,7 @@ void examine(examination& patient) {
     if (has_tables) patient.look_at("token floor", [&] { check_token_floor(patient); });
     if (has_tables) patient.look_at("queues", [&] { check_queues(patient); });
     if (has_tables && patient.connection().speaks() != sql::dialect::sqlite) {
+        patient.look_at("least ttl", [&] { check_least_ttl(patient); });
         patient.look_at("identity", [&] { check_identity(patient); });
     }
     if (has_tables) patient.look_at("history", [&] { check_history(patient); });

@@ -149,6 +149,7 @@ strategy::attempt engine::attempt_once(acquisition& call, sql::connection& db,
                                        sql::deadline until) {
     using outcome = strategy::attempt::outcome;
     call.use(ensure_session(db, until));
+    beat_if_late(*call.ours, db, until);
     for (const auto& lost : call.unknown) {
         const auto token =
             protocol_.find_grant(db, call.name.str(), call.ours->id(), lost.grant_id, until);
@@ -177,6 +178,10 @@ strategy::attempt engine::send_acquire(acquisition& call, sql::connection& db,
         // Ended first, in a commit of its own; only then may the lease row change (I3).
         end_expired(db, answer.seen.session, until);
         answer.what = outcome::contested;
+    }
+    // Another client was faster, once or twice. Without the floor nothing is ever granted.
+    if (answer.what == outcome::contested && call.in_vain.made() >= 2) {
+        protocol_.require_token_floor(db, until);
     }
     return answer;
 }
@@ -317,6 +322,7 @@ std::shared_ptr<session> engine::open_session(sql::connection& db, sql::deadline
                                     .ttl = options_.ttl};
     const nanoseconds sent = clock_.now();
     auto server = protocol_.open_session(db, row, until);
+    note_round_trip(clock_.now() - sent);
     auto opened = std::make_shared<session>(row.id, std::move(server),
                                             sent + options_.ttl - options_.margin, sent);
     start_workers(opened);
@@ -358,6 +364,7 @@ void engine::start_workers(std::shared_ptr<session> opened) {
     }
     current_ = std::move(opened);
     heartbeat_->poke();
+    if (second_heartbeat_) second_heartbeat_->poke();
     watchdog_->poke();
 }
 
@@ -678,11 +685,12 @@ std::shared_ptr<hold> engine::shared_hold(const std::string& name,
 void engine::close() noexcept {
     // No heartbeat may be in flight when the session ends. Each step of a worker is bounded by a
     // statement deadline, and so is all that follows.
-    std::array<std::unique_ptr<service::worker>, 3> workers;
+    std::array<std::unique_ptr<service::worker>, 4> workers;
     {
         const std::lock_guard lock{state_mutex_};
         closing_ = true;
-        workers = {std::move(heartbeat_), std::move(watchdog_), std::move(reaper_)};
+        workers = {std::move(heartbeat_), std::move(watchdog_), std::move(reaper_),
+                   std::move(second_heartbeat_)};
     }
     opened_.notify_all();
     pause_.notify_all();
@@ -698,6 +706,7 @@ void engine::close() noexcept {
     if (room) room->stop();
     workers[0].reset();
     workers[1].reset();
+    workers[3].reset();
     const auto until = steady::now() + options_.statement_deadline;
     (void)settle_posted(nullptr, until);
     auto rest = room ? room->close() : waiting_room::leftovers{};

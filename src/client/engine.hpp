@@ -12,6 +12,7 @@
 #include "service/mailbox.hpp"
 #include "service/worker.hpp"
 #include "sql/connection_pool.hpp"
+#include "strategy/brief_wait.hpp"
 #include "strategy/fast_protocol.hpp"
 #include "strategy/fencing.hpp"
 #include "strategy/lease_protocol.hpp"
@@ -233,15 +234,30 @@ private:
                              sql::deadline until);
     void hold_again(grant& fenced, unsigned releases_before);
 
+    // --- slow_link.cpp
+    void note_round_trip(nanoseconds took) noexcept;
+    [[nodiscard]] nanoseconds round_trip() const noexcept { return nanoseconds{round_trip_}; }
+    [[nodiscard]] nanoseconds beat_period() const noexcept;
+    [[nodiscard]] nanoseconds late_at(const session& ours) const noexcept;
+    [[nodiscard]] nanoseconds start_second_heartbeat(const session& ours, nanoseconds now) noexcept;
+    nanoseconds beat_late() noexcept;
+    bool beat_elsewhere(session& ours);
+    void beat_if_late(session& ours, sql::connection& db, sql::deadline until);
+    void warn_of_short_ttl(nanoseconds opening) noexcept;
+
     // --- upkeep.cpp
     nanoseconds beat() noexcept;
     nanoseconds beat(session& ours);
     [[nodiscard]] nanoseconds first_connection_at(const session& ours) const;
     [[nodiscard]] bool beat_is_due(const session& ours, nanoseconds now) const;
+    bool send_beat(session& ours, sql::connection& db, sql::deadline until);
     nanoseconds after_failed_beat(session& ours, const std::exception& failure) noexcept;
     void after_beat(session& ours, sql::deadline until);
     void compare_if_wanted(session& ours, sql::deadline until);
+    void compare_held(session& ours, sql::deadline until);
     void compare_with_database(session& ours, sql::deadline until);
+    void raise_floor_past(const grant& lost, sql::deadline until);
+    void put_off() noexcept;
     void give_up_strays(session& ours, sql::deadline until);
     void resolve_unknown(session& ours, sql::deadline until);
     void resolve(session& ours, const unresolved_grant& unknown, sql::deadline until);
@@ -318,13 +334,19 @@ private:
     std::atomic<bool> compare_wanted_{false};
     std::atomic<bool> heartbeat_connected_{false};
     bool heartbeat_was_connected_ = false;
-    bool heartbeat_is_brief_ = false;  ///< heartbeat_db_ does not wait for rows
-    bool resolve_last_ = false;        ///< it broke the connection the last time
+    bool heartbeat_is_brief_ = false;             ///< heartbeat_db_ does not wait for rows
+    bool resolve_last_ = false;                   ///< it broke the connection the last time
+    nanoseconds row_patience_ = strategy::brief;  ///< for one of its tasks, on SQLite
+    bool put_off_ = false;                        ///< a task that did not fit into that
     int failed_beats_ = 0;
+    std::atomic<nanoseconds::rep> round_trip_{0};  ///< as measured, 0: not yet
+    bool warned_of_ttl_ = false;                   ///< of the heartbeat thread alone
+    nanoseconds no_idle_since_{0};                 ///< of the second heartbeat alone
 
     service::event_queue events_;
     service::loss_signals signals_;
     std::unique_ptr<service::worker> heartbeat_;
+    std::unique_ptr<service::worker> second_heartbeat_;  ///< from the first late one on
     std::unique_ptr<service::worker> watchdog_;
     std::unique_ptr<service::worker> reaper_;
     std::stop_source reaping_;

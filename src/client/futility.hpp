@@ -11,6 +11,7 @@ namespace rowlock::detail {
 class attempts_in_vain {
 public:
     void forget() noexcept { made_ = 0; }
+    [[nodiscard]] int made() const noexcept { return made_; }
 
     /// After one more: how long to pause before the next, 0 for the first two.
     /// @throws error errc::database_error after the 25th
@@ -18,9 +19,8 @@ public:
         constexpr int too_many = 25;
         if (++made_ > too_many) {
             throw error{errc::database_error,
-                        "the lock can be neither taken nor found held: either round trips take "
-                        "longer than ttl - margin (raise the ttl), or the row of the token floor "
-                        "is missing (see `rowlock doctor`)"};
+                        "the lock can be neither taken nor found held: round trips take longer "
+                        "than ttl - margin (raise the ttl)"};
         }
         return std::chrono::milliseconds{made_ <= 2 ? 0 : 2 * made_};
     }

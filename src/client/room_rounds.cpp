@@ -67,12 +67,13 @@ nanoseconds waiting_room::step() noexcept {
 
 void waiting_room::make_rounds() {
     hear();
-    if (sleeper_ && waiting() == 0) sleeper_->pause();
+    if (sleeper_ && is_idle()) sleeper_->pause();
     if (next_moment() > now()) return;
     connect();
     // What makes somebody run comes first. What the poll finds is done in the same round.
     for (const auto task :
-         {&waiting_room::cancel_places, &waiting_room::ask_after_sessions,
+         {&waiting_room::give_back_unwanted, &waiting_room::cancel_places,
+          &waiting_room::give_back_unwanted, &waiting_room::ask_after_sessions,
           &waiting_room::look_for_waiters, &waiting_room::hand_on_due, &waiting_room::verify_told,
           &waiting_room::poll, &waiting_room::ask_after_sessions, &waiting_room::hand_on_due}) {
         if (stopping_) return;
@@ -84,7 +85,7 @@ void waiting_room::make_rounds() {
 nanoseconds waiting_room::next_moment() {
     constexpr nanoseconds at_once{0};
     const guard lock{mutex_};
-    if (!cancels_.empty() || forgotten_ || !ended_.empty()) return at_once;
+    if (!cancels_.empty() || forgotten_ || !ended_.empty() || !unwanted_.empty()) return at_once;
     nanoseconds next = alarm::never;
     for (const auto& each : told_) next = std::min(next, each.at);
     for (const auto* list : {&hand_on_, &looks_}) {
@@ -226,7 +227,7 @@ void waiting_room::let_sleep() {
         try {
             auto made = std::make_unique<sleeper>(sleeper::surroundings{
                 .connect = [this](sql::deadline until) { return engine_.pool_.make(until); },
-                .on_sleep = [this] { before_sleep(); },
+                .on_sleep = [this](bool again) { before_sleep(again); },
                 .on_woken = [this](sql::connection& db, sql::deadline until) { woken(db, until); },
                 .on_doubt = [this] { look_at_all(); },
                 .statement_deadline = options_.statement_deadline});
@@ -257,12 +258,13 @@ bool waiting_room::shut_gate_for(std::int64_t session) {
 }
 
 /// On the sleeper's thread. A sleep that has not begun yet cannot be ended: a look when it has, and
-/// more of them, as a busy machine may take its time with the beginning.
-void waiting_room::before_sleep() {
+/// more of them, as a busy machine may take its time with the beginning. Between one sleep and the
+/// next only a moment is not heard: one look, which takes the place of the next.
+void waiting_room::before_sleep(bool again) {
     const guard lock{mutex_};
     if (turns_.empty()) return;
-    sleep_began_ = true;
-    poll_at_ = std::min(poll_at_, now() + first_look);
+    sleep_began_ = sleep_began_ || !again;
+    poll_at_ = std::min(poll_at_, now() + (again ? 4 : 1) * first_look);
     poke();
 }
 
@@ -328,7 +330,7 @@ void waiting_room::read_mail() {
 
 /// Something was committed to the SQLite file.
 void waiting_room::changed() {
-    if (waiting() == 0 && now() - last_poll_ > idle) return notifications_->want_changes(false);
+    if (is_idle() && now() - last_poll_ > idle) return notifications_->want_changes(false);
     // Others may commit thousands of times a second, and most of it is not about us: who stands
     // far behind need not look at each hand-over.
     constexpr std::int64_t far = 64;
@@ -383,21 +385,84 @@ void waiting_room::cancel_places() {
         std::vector<std::int64_t> ids;
         for (const auto& each : given_up) ids.push_back(each->grant_id);
         const auto deleted = queue_.cancel(*db_, ids, soon_for_a_write());
+        patience_ = strategy::brief;
         while (!given_up.empty()) {
             const auto& last = given_up.back();
             answer_cancelled(last, std::ranges::find(deleted, last->grant_id) != deleted.end());
             given_up.pop_back();
         }
     } catch (...) {
+        be_more_patient();
         const guard lock{mutex_};
         forgotten_ = true;  // all of those that are left, without memory for a list
         throw;
     }
 }
 
-/// A place that is gone was served, unless somebody else deleted it.
+bool waiting_room::has_left(const turn& which) const {
+    const guard lock{mutex_};
+    return which.left;
+}
+
+bool waiting_room::is_idle() const {
+    const guard lock{mutex_};
+    return turns_.empty();
+}
+
+/// After a task that writes did not fit into its time.
+void waiting_room::be_more_patient() noexcept {
+    patience_ = std::min<nanoseconds>(2 * patience_, options_.statement_deadline);
+}
+
+/// What was served to a thread that had left, to the next waiter. False: there is no such grant, or
+/// its row is locked.
+bool waiting_room::hand_on_served(const std::string& name, std::int64_t session,
+                                  std::int64_t grant_id) {
+    try {
+        const auto done = queue_.release(*db_, name, session, grant_id, true, soon_for_a_write());
+        patience_ = strategy::brief;
+        if (done.freed) engine_.after_release(*db_, name, done, soon());
+        return done.freed;
+    } catch (const error& failure) {
+        if (!strategy::is_locked(*db_, failure)) throw;
+        be_more_patient();
+        return false;
+    }
+}
+
+void waiting_room::give_back_unwanted() {
+    std::vector<std::shared_ptr<grant>> all;
+    {
+        const guard lock{mutex_};
+        all.swap(unwanted_);
+    }
+    while (!all.empty()) {
+        const auto granted = all.back();
+        all.pop_back();
+        // Known here until it is freed, or the heartbeat has it on its list: a comparison with the
+        // database in between finds nothing to give back.
+        try {
+            if (hand_on_served(granted->name, granted->session_id, granted->grant_id)) {
+                granted->now = grant::state::released;
+                engine_.forget(*granted);
+                continue;
+            }
+        } catch (...) {
+            engine_.give_back(*granted);
+            for (const auto& rest : all) engine_.give_back(*rest);
+            throw;
+        }
+        engine_.give_back(*granted);
+    }
+}
+
+/// A place that is gone was served, unless another client deleted it. Its thread may have left:
+/// then the lease goes on to the next waiter at once, and everybody else finds it held no longer
+/// than the round trips of this client make it.
 void waiting_room::answer_cancelled(const std::shared_ptr<turn>& which, bool deleted) {
-    if (!deleted) {
+    if (!deleted && has_left(*which)) {
+        deleted = hand_on_served(which->name, which->ours->id(), which->grant_id);
+    } else if (!deleted) {
         const nanoseconds sent = engine_.clock().now();
         const auto granted =
             queue_.served(*db_, which->name, which->ours->id(), which->grant_id, soon());
@@ -480,8 +545,10 @@ void waiting_room::hand_on_due() {
         auto& when = names.back().second;
         try {
             if (!stopping_) hand_on(name);
+            patience_ = strategy::brief;
         } catch (...) {
             const bool busy = is_busy();
+            be_more_patient();
             // Somebody's transaction has the row. It is not our turn to wait there, nor to forget.
             when.pause = std::clamp<nanoseconds>(2 * when.pause, 100ms, 1s);
             when.at = now() + when.pause;
@@ -809,7 +876,7 @@ void waiting_room::reckon(turn& which, std::int64_t position) const {
 /// asleep when his turn comes.
 void waiting_room::look_away() {
     if (notifications_ == nullptr || db_->speaks() != sql::dialect::sqlite) return;
-    if (waiting() == 0) return;
+    if (is_idle()) return;
     if (watch_closely(round_.first <= (told_by_name_ ? 1 : 3))) return;
     const guard lock{mutex_};
     nanoseconds rest = options_.poll_interval;
@@ -853,7 +920,7 @@ sql::deadline waiting_room::soon() const {
 }
 
 sql::deadline waiting_room::soon_for_a_write() const {
-    return strategy::soon_for_a_row(*db_, soon());
+    return strategy::soon_for_a_row(*db_, soon(), patience_);
 }
 
 }  // namespace rowlock::detail

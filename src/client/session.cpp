@@ -4,6 +4,12 @@
 
 namespace rowlock::detail {
 
+void session::beaten(nanoseconds when) noexcept {
+    auto before = last_beat_.load();
+    while (before < when.count() && !last_beat_.compare_exchange_weak(before, when.count())) {
+    }
+}
+
 void session::expect(std::int64_t grant_id) {
     const std::lock_guard lock{mutex_};
     pending_.insert(grant_id);

@@ -36,7 +36,7 @@ public:
         : id_{id},
           server_{std::move(server)},
           trust_{std::make_shared<trust_window>(trusted_until)},
-          last_beat_{opened} {}
+          last_beat_{opened.count()} {}
 
     [[nodiscard]] std::int64_t id() const noexcept { return id_; }
     /// The one on which it lives; empty if that did not tell.
@@ -70,22 +70,27 @@ public:
     [[nodiscard]] bool is_unresolved(std::int64_t grant_id) const;
     [[nodiscard]] std::size_t unresolved_count() const;
 
+    /// As last read. A heartbeat that is late is sent on a second connection, too.
+    std::atomic<std::int64_t> revision{0};
+    /// When the last heartbeat was sent that the database confirmed.
+    [[nodiscard]] nanoseconds last_beat() const noexcept { return nanoseconds{last_beat_.load()}; }
+    void beaten(nanoseconds when) noexcept;
+
     // Used by the heartbeat thread alone.
-    std::int64_t revision = 0;
     /// Heartbeats since the rows were last compared with what we hold. Counts only once an outcome
     /// was unknown: a server that was stopped may run a statement long after every bound.
     int beats_since_compared = 0;
+    /// Heartbeats since the rows of what we hold were read.
+    int beats_since_read = 0;
     [[nodiscard]] bool ever_unknown() const;
     /// Something happened whose outcome is unknown and has no single grant id.
     void doubt() noexcept;
-    nanoseconds last_beat() const noexcept { return last_beat_; }
-    void beaten(nanoseconds when) noexcept { last_beat_ = when; }
 
 private:
     const std::int64_t id_;
     const std::string server_;
     const std::shared_ptr<trust_window> trust_;
-    nanoseconds last_beat_;
+    std::atomic<nanoseconds::rep> last_beat_;
 
     mutable std::mutex mutex_;
     std::unordered_set<std::int64_t> pending_;

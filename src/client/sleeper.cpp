@@ -76,7 +76,7 @@ bool sleeper::sleep(const place& where) noexcept {
     try {
         connect(where);
         asleep_for_ = where.session;
-        around_.on_sleep();
+        around_.on_sleep(std::exchange(slept_to_its_end_, false));
         const auto until = steady::now() + longest + around_.statement_deadline;
         switch (
             strategy::wake_up::sleep_until_woken(*db_, where.session, where.gate, longest, until)) {
@@ -90,6 +90,7 @@ bool sleeper::sleep(const place& where) noexcept {
                 around_.on_doubt();
                 break;
             case ending::slept:
+                slept_to_its_end_ = true;
                 break;
         }
         return true;
@@ -114,6 +115,7 @@ void sleeper::connect(const place& where) {
 
 void sleeper::disconnect() noexcept {
     asleep_for_ = 0;
+    slept_to_its_end_ = false;
     db_.reset();
     connected_ = false;
 }

@@ -19,8 +19,9 @@ class sleeper {
 public:
     struct surroundings {
         std::function<std::unique_ptr<sql::connection>(sql::deadline)> connect;
-        /// The sleep is about to begin: what was said until it has begun is not heard.
-        std::function<void()> on_sleep;
+        /// The sleep is about to begin: what was said until it has begun is not heard. `again`: at
+        /// the place where one has just come to its end.
+        std::function<void(bool again)> on_sleep;
         /// To read what was served, on the connection of the sleep.
         std::function<void(sql::connection&, sql::deadline)> on_woken;
         /// Nobody can be woken now, or what was read is not known.
@@ -69,7 +70,8 @@ private:
     // Of the thread alone.
     std::unique_ptr<sql::connection> db_;
     place connected_for_;
-    std::int64_t opened_ = 0;  ///< the last gate that was found open
+    bool slept_to_its_end_ = false;  ///< the latest sleep, on this connection
+    std::int64_t opened_ = 0;        ///< the last gate that was found open
 
     std::thread thread_;
 };

@@ -9,6 +9,8 @@
 
 #include <algorithm>
 #include <array>
+#include <unordered_map>
+#include <utility>
 
 namespace rowlock::detail {
 namespace {
@@ -24,6 +26,12 @@ bool is_ending(const std::vector<std::shared_ptr<grant>>& held, std::int64_t gra
         return each->grant_id == grant_id &&
                (now == grant::state::releasing || now == grant::state::released);
     });
+}
+
+/// Whether the rows that were read have this grant. @param tokens by grant id
+bool is_there(const std::unordered_map<std::int64_t, std::int64_t>& tokens, const grant& one) {
+    const auto found = tokens.find(one.grant_id);
+    return found != tokens.end() && found->second == one.token.value();
 }
 
 }  // namespace
@@ -45,33 +53,50 @@ nanoseconds engine::beat() noexcept {
 nanoseconds engine::beat(session& ours) {
     const nanoseconds connect_at = first_connection_at(ours);
     if (clock_.now() < connect_at) return connect_at;
+    // Opening may take longer than the window is open: the second heartbeat keeps it open.
+    auto& db = heartbeat_connection(steady::now() + options_.statement_deadline);
+    if (!beat_is_due(ours, clock_.now())) return ours.last_beat() + beat_period();
     const auto until = heartbeat_deadline(ours);
-    auto& db = heartbeat_connection(until);
+    if (!send_beat(ours, db, until)) return clock_.now();
+    after_beat(ours, until);
+    failed_beats_ = 0;
+    const nanoseconds next = ours.last_beat() + beat_period();
+    return std::exchange(put_off_, false) ? std::min<nanoseconds>(next, clock_.now() + 500ms)
+                                          : next;
+}
+
+/// On any connection, by the heartbeat thread and by the second heartbeat, also at once: both only
+/// move the expiry forward. False if it was not confirmed: then the session is lost, or its
+/// revision moved, and the next heartbeat is due at once.
+bool engine::send_beat(session& ours, sql::connection& db, sql::deadline until) {
     const nanoseconds sent = clock_.now();
-    if (!beat_is_due(ours, sent)) return ours.last_beat() + options_.heartbeat;
+    if (!ours.trust()->open(sent)) {
+        lose_session(ours, loss_reason::trust_window_passed);
+        return false;
+    }
     if (!protocol_.heartbeat(db, ours.id(), ours.revision, until)) {
         const auto state = protocol_.state_of(db, ours.id(), until);
         if (!state.live) {
             lose_session(ours, why_over(ours, db, until));
-            return clock_.now();
+            return false;
         }
-        // Somebody forced one of our leases out.
+        // Another client forced one of our leases out.
         ours.revision = state.revision;
         compare_wanted_ = true;
-        return clock_.now();
+        return false;
     }
-    if (!ours.trust()->extend(sent + options_.ttl - options_.margin, clock_.now())) {
+    const nanoseconds answered = clock_.now();
+    if (!ours.trust()->extend(sent + options_.ttl - options_.margin, answered)) {
         lose_session(ours, loss_reason::trust_window_passed);
-        return clock_.now();
+        return false;
     }
+    note_round_trip(answered - sent);
     count(counter::heartbeats);
     if (sent - ours.last_beat() > options_.heartbeat * 3 / 2) {
         events_.post({.kind = event_kind::heartbeat_late, .session = ours.id()});
     }
     ours.beaten(sent);
-    after_beat(ours, until);
-    failed_beats_ = 0;
-    return sent + options_.heartbeat;
+    return true;
 }
 
 /// What a live session gives the occasion for. A task that breaks the connection, by a row that is
@@ -92,10 +117,12 @@ void engine::after_beat(session& ours, sql::deadline until) {
 void engine::compare_if_wanted(session& ours, sql::deadline until) {
     constexpr int beats_between = 5;
     if (ours.ever_unknown() && ++ours.beats_since_compared >= beats_between) compare_wanted_ = true;
+    if (!compare_wanted_) compare_held(ours, until);
     if (!compare_wanted_.exchange(false)) return;
     try {
         compare_with_database(ours, until);
         ours.beats_since_compared = 0;
+        ours.beats_since_read = 0;
     } catch (...) {
         compare_wanted_ = true;
         resolve_last_ = false;
@@ -104,11 +131,15 @@ void engine::compare_if_wanted(session& ours, sql::deadline until) {
 }
 
 /// A new session's first heartbeat is far away, and its connection is made ready soon after the
-/// opening, not with it: a client that takes one lock for a moment never needs it. Over before now
-/// if the connection is there, or something is to be done.
+/// opening, not with it: a client that takes one lock for a moment never needs it. On a slow link
+/// opening takes long and begins at once. Over before now if the connection is there, or something
+/// is to be done.
 nanoseconds engine::first_connection_at(const session& ours) const {
     constexpr nanoseconds soon = 200ms;
-    if (heartbeat_db_ || beat_is_due(ours, clock_.now())) return nanoseconds::min();
+    constexpr nanoseconds slow = 20ms;
+    if (heartbeat_db_ || beat_is_due(ours, clock_.now()) || round_trip() > slow) {
+        return nanoseconds::min();
+    }
     return ours.last_beat() + std::min<nanoseconds>(soon, options_.heartbeat / 4);
 }
 
@@ -116,15 +147,16 @@ nanoseconds engine::first_connection_at(const session& ours) const {
 /// is something to find out, which wants a live session first.
 bool engine::beat_is_due(const session& ours, nanoseconds now) const {
     const std::lock_guard lock{state_mutex_};
-    return now >= ours.last_beat() + options_.heartbeat || compare_wanted_ || !to_end_.empty() ||
+    return now >= ours.last_beat() + beat_period() || compare_wanted_ || !to_end_.empty() ||
            ours.unresolved_count() > 0;
 }
 
-/// Half of what is left of the trust window, so that a second attempt on a new connection fits in.
+/// What is left of the trust window: an answer that is late is worth more than the connection it is
+/// cut off with. The second attempt is the second heartbeat's, beside this one.
 sql::deadline engine::heartbeat_deadline(const session& ours) const {
     const nanoseconds left = ours.trust()->until() - clock_.now();
-    return steady::now() + std::min<nanoseconds>(std::max<nanoseconds>(left / 2, 50ms),
-                                                 options_.statement_deadline);
+    return steady::now() +
+           std::min<nanoseconds>(std::max<nanoseconds>(left, 50ms), options_.statement_deadline);
 }
 
 sql::connection& engine::heartbeat_connection(sql::deadline until) {
@@ -134,7 +166,9 @@ sql::connection& engine::heartbeat_connection(sql::deadline until) {
         heartbeat_connected_ = false;
     }
     if (!heartbeat_db_) {
+        const auto began = steady::now();
         heartbeat_db_ = pool_.make(until);
+        warn_of_short_ttl(steady::now() - began);
         heartbeat_is_brief_ = false;
         heartbeat_connected_ = true;
         if (heartbeat_was_connected_) {
@@ -165,6 +199,41 @@ nanoseconds engine::after_failed_beat(session& ours, const std::exception& failu
     return clock_.now() + std::min<nanoseconds>(soon, options_.heartbeat / 4);
 }
 
+/// No revision tells of rows that were changed by hand. The rows of what we hold are read with
+/// every third heartbeat, by their names: a lease that is not in its row any more is known within
+/// five. A row that seems not to be ours makes the whole comparison follow, which reads again.
+void engine::compare_held(session& ours, sql::deadline until) {
+    constexpr int beats_between = 3;
+    if (++ours.beats_since_read < beats_between) return;
+    ours.beats_since_read = 0;
+    const auto held = ours.held();
+    std::vector<std::string> names;
+    for (const auto& each : held) names.push_back(each->name);
+    if (names.empty()) return;
+    std::unordered_map<std::int64_t, std::int64_t> tokens;
+    for (const auto& row : queue_.held_of(*heartbeat_db_, ours.id(), names, until)) {
+        tokens.emplace(row.grant_id, row.granted.token);
+    }
+    for (const auto& each : held) {
+        if (!is_there(tokens, *each) && each->now == grant::state::held) compare_wanted_ = true;
+    }
+}
+
+/// Of a lease whose row is gone, or has a token that is not ours: it may have been set back by
+/// hand. No later grant may have a smaller token than ours.
+void engine::raise_floor_past(const grant& lost, sql::deadline until) {
+    const auto seen = protocol_.probe(*heartbeat_db_, lost.name, lost.session_id, until);
+    if (seen.token >= lost.token.value()) return;
+    protocol_.lift_floor(*heartbeat_db_, lost.token.value(), until);
+}
+
+/// A task on SQLite that did not fit into its time gets twice that, soon.
+void engine::put_off() noexcept {
+    if (source_.speaks() != sql::dialect::sqlite) return;
+    row_patience_ = std::min<nanoseconds>(2 * row_patience_, options_.statement_deadline);
+    put_off_ = true;
+}
+
 /// After a reconnect, a broken connection or a changed revision: rows of our session that nobody
 /// here holds are given back, leases whose rows are not ours any more are lost.
 void engine::compare_with_database(session& ours, sql::deadline until) {
@@ -179,12 +248,16 @@ void engine::compare_with_database(session& ours, sql::deadline until) {
     // Places first: one that is served before it is given up is among the leases then.
     give_up_strays(ours, until);
     const auto rows = protocol_.leases_of(db, ours.id(), until);
+    std::unordered_map<std::int64_t, std::int64_t> tokens;
+    for (const auto& row : rows) tokens.emplace(row.grant_id, row.token);
     // First what needs no row of the table: those below may wait for somebody's lock.
+    std::vector<std::shared_ptr<grant>> lost;
     for (const auto& granted : held) {
-        const bool there = std::ranges::any_of(
-            rows, [&](const auto& row) { return row.grant_id == granted->grant_id; });
-        if (!there && lose(*granted, loss_reason::forced_release)) give_up(ours, *granted);
+        if (is_there(tokens, *granted) || !lose(*granted, loss_reason::forced_release)) continue;
+        give_up(ours, *granted);
+        lost.push_back(granted);
     }
+    for (const auto& each : lost) raise_floor_past(*each, until);
     for (const auto& row : rows) {
         if (ours.knows(row.grant_id)) {
             // The release of this one may have been committed, answered and then lost in the crash
@@ -194,9 +267,10 @@ void engine::compare_with_database(session& ours, sql::deadline until) {
         }
         if (ours.is_unresolved(row.grant_id)) continue;
         try {
-            give_back_stray(ours, row, strategy::soon_for_a_row(db, until));
+            give_back_stray(ours, row, strategy::soon_for_a_row(db, until, row_patience_));
         } catch (const error& failure) {
             if (!strategy::is_locked(db, failure)) throw;
+            put_off();
             compare_wanted_ = true;
         }
     }
@@ -250,13 +324,15 @@ void engine::resolve_unknown(session& ours, sql::deadline until) {
     for (const auto& unknown : ours.unresolved()) {
         if (!ours.is_unresolved(unknown.grant_id)) continue;
         try {
-            resolve(ours, unknown, strategy::soon_for_a_row(*heartbeat_db_, until));
+            resolve(ours, unknown, strategy::soon_for_a_row(*heartbeat_db_, until, row_patience_));
+            row_patience_ = strategy::brief;
         } catch (const error& failure) {
             if (!strategy::is_locked(*heartbeat_db_, failure)) {
                 ours.postpone(unknown.grant_id);  // the others come first, the next time
                 resolve_last_ = true;
                 throw;
             }
+            put_off();
         }
     }
     resolve_last_ = false;
@@ -304,13 +380,14 @@ std::vector<std::int64_t> engine::end_lost_sessions(sql::deadline until) {
     }
 }
 
-/// One step of the watchdog: no network, no waiting.
+/// One step of the watchdog: no network, no waiting. It starts the second heartbeat when the first
+/// is late.
 nanoseconds engine::watch() noexcept {
     const nanoseconds now = clock_.now();
     nanoseconds next = alarm::never;
     if (const auto ours = current()) {
         if (ours->trust()->open(now)) {
-            next = ours->trust()->until();
+            next = std::min(ours->trust()->until(), start_second_heartbeat(*ours, now));
         } else {
             lose_session(*ours, loss_reason::trust_window_passed);
         }

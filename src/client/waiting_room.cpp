@@ -206,7 +206,8 @@ void waiting_room::look_at_all() noexcept {
 
 std::size_t waiting_room::waiting() const {
     const guard lock{mutex_};
-    return turns_.size();
+    return static_cast<std::size_t>(
+        std::ranges::count_if(turns_, [](const auto& each) { return !each.second->left; }));
 }
 
 std::size_t waiting_room::connections() const {
@@ -243,6 +244,7 @@ waiting_room::leftovers waiting_room::close() noexcept {
         end(*which, turn::state::failed, over ? &*over : nullptr);
     }
     cancels_.clear();
+    unwanted_.clear();  // they end with the session
     return rest;
 }
 
@@ -256,7 +258,8 @@ void waiting_room::plan(agenda& list, std::string name, due when) {
 }
 
 /// Makes the grant, so that a comparison with the database knows it from now on, and tells its
-/// thread, or gives it back if that has left.
+/// thread. If that has left, the room's thread gives the grant back with its next step: the
+/// heartbeat would take several round trips more.
 /// @param sent when the statement was sent that told what is left of the lease's own deadline
 void waiting_room::serve(const std::shared_ptr<turn>& which, std::int64_t token, nanoseconds sent,
                          std::optional<std::int64_t> deadline_us) {
@@ -266,6 +269,12 @@ void waiting_room::serve(const std::shared_ptr<turn>& which, std::int64_t token,
         which->granted = engine_.grant_to(*which, token, sent, deadline_us);
         end(*which, turn::state::served);
         if (!which->left) return;
+        try {
+            unwanted_.push_back(which->granted);
+            return poke();
+        } catch (const std::bad_alloc&) {
+            // The heartbeat gives it back.
+        }
     }
     engine_.give_back(*which->granted);
 }

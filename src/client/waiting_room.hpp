@@ -4,6 +4,7 @@
 #include "client/turn.hpp"
 #include "service/clock.hpp"
 #include "service/mailbox.hpp"
+#include "strategy/brief_wait.hpp"
 #include "strategy/queue_protocol.hpp"
 #include <rowlock/options.hpp>
 #include <rowlock/sql/connection.hpp>
@@ -84,6 +85,7 @@ public:
     void session_lost(std::int64_t id, loss_reason why) noexcept;
     void look_at_all() noexcept;  ///< something changed that nobody can name
 
+    /// Threads that wait; without those that gave up and left.
     [[nodiscard]] std::size_t waiting() const;
     [[nodiscard]] std::size_t connections() const;
 
@@ -143,6 +145,11 @@ private:
     void heard(std::string_view said, bool vouched);
     void cancel_places();
     void answer_cancelled(const std::shared_ptr<turn>& which, bool deleted);
+    [[nodiscard]] bool has_left(const turn& which) const;
+    bool hand_on_served(const std::string& name, std::int64_t session, std::int64_t grant_id);
+    void give_back_unwanted();
+    [[nodiscard]] bool is_idle() const;
+    void be_more_patient() noexcept;
     void ask_after_sessions();
     [[nodiscard]] std::vector<std::pair<std::string, due>> take_due(agenda& list);
     void look_for_waiters();
@@ -169,7 +176,7 @@ private:
     [[nodiscard]] bool is_asleep() const;
     void let_sleep();
     [[nodiscard]] bool shut_gate_for(std::int64_t session);
-    void before_sleep();
+    void before_sleep(bool again);
     void woken(sql::connection& db, sql::deadline until);
     [[nodiscard]] sql::deadline soon() const;
     [[nodiscard]] sql::deadline soon_for_a_write() const;
@@ -191,8 +198,9 @@ private:
     nanoseconds vain_look_{0};  ///< when one found nobody
     std::vector<std::int64_t> ended_;
     std::vector<told> told_;
-    std::unique_ptr<sleeper> sleeper_;  ///< where one is needed, from the first wait on
-    bool sleep_began_ = false;          ///< and what was said meanwhile was not heard
+    std::vector<std::shared_ptr<grant>> unwanted_;  ///< served to threads that had left
+    std::unique_ptr<sleeper> sleeper_;              ///< where one is needed, from the first wait on
+    bool sleep_began_ = false;                      ///< and what was said meanwhile was not heard
     bool poll_wanted_ = false;
     bool closing_ = false;
     nanoseconds poll_at_ = service::alarm::never;
@@ -229,6 +237,7 @@ private:
     sight round_;
     std::unordered_set<std::int64_t> strays_;  ///< of the whole poll before
     nanoseconds whole_poll_at_{0};
+    nanoseconds patience_ = strategy::brief;  ///< for a task that writes, on SQLite
     int failures_ = 0;
     nanoseconds failing_since_{0};
     nanoseconds retry_at_{0};

@@ -38,8 +38,8 @@ struct statements {
     std::optional<sql::statement> probe_all, release_all;               ///< not SQLite
     std::optional<sql::statement> take_all, insert_all, lock_all, take_locked,
         release_locked;  ///< MySQL
-    sql::statement probe, release, find_grant, confirm_grant, session_leases, force_release,
-        predecessors, reclaim_lease, inspect, list;
+    sql::statement probe, release, find_grant, confirm_grant, session_leases, held_leases,
+        force_release, predecessors, reclaim_lease, inspect, list;
 
     // Queues. PostgreSQL hands over in one statement; the others look, then take the lease for the
     // waiter and delete its ticket in a short transaction.
@@ -59,8 +59,8 @@ struct statements {
 
     // Housekeeping. MySQL looks for candidates and changes them by primary key; the others change a
     // batch in one statement.
-    sql::statement reap_sessions, settle_floor, idle_leases, raise_floor, ended_sessions,
-        ended_holders;
+    sql::statement reap_sessions, settle_floor, idle_leases, raise_floor, lift_floor, read_floor,
+        ended_sessions, ended_holders;
     std::optional<sql::statement> delete_ended_sessions;  ///< PostgreSQL
     std::optional<sql::statement> delete_ended_session;   ///< the others, one by one
     std::optional<sql::statement> reap_leases, reap_waiters, delete_leases;

@@ -13,10 +13,10 @@ void wait_briefly_for_rows(sql::connection& db, sql::deadline until) {
     }
 }
 
-sql::deadline soon_for_a_row(const sql::connection& db, sql::deadline until) {
+sql::deadline soon_for_a_row(const sql::connection& db, sql::deadline until,
+                             std::chrono::nanoseconds patience) {
     if (db.speaks() != sql::dialect::sqlite) return until;
-    return std::min<sql::deadline>(
-        until, std::chrono::steady_clock::now() + std::chrono::milliseconds{250});
+    return std::min<sql::deadline>(until, std::chrono::steady_clock::now() + patience);
 }
 
 bool is_locked(const sql::connection& db, const error& failure) {

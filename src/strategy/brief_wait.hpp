@@ -3,6 +3,8 @@
 #include <rowlock/error.hpp>
 #include <rowlock/sql/connection.hpp>
 
+#include <chrono>
+
 /// For who comes back to a row that somebody has locked: a fenced transaction may hold a lease's
 /// row for long, also after the lease has expired, and other names must not wait for it.
 namespace rowlock::strategy {
@@ -11,9 +13,14 @@ namespace rowlock::strategy {
 /// behind a transaction pooler, where a setting would be others'. One round trip, none on SQLite.
 void wait_briefly_for_rows(sql::connection& db, sql::deadline until);
 
-/// SQLite has no time limit of its own for locks, and who holds the file now will not for ever: the
-/// earlier of `until` and 250 ms from now. Elsewhere `until`.
-[[nodiscard]] sql::deadline soon_for_a_row(const sql::connection& db, sql::deadline until);
+/// How long a task may take on SQLite before the others get their turn.
+constexpr std::chrono::milliseconds brief{250};
+
+/// SQLite has no time limit of its own for locks: the earlier of `until` and `patience` from now.
+/// Elsewhere `until`. A task whose statements are slow never fits into a fixed time: its caller
+/// doubles the patience each time that the task did not fit.
+[[nodiscard]] sql::deadline soon_for_a_row(const sql::connection& db, sql::deadline until,
+                                           std::chrono::nanoseconds patience = brief);
 
 /// Whether a failure says that somebody has a row locked, and no more.
 [[nodiscard]] bool is_locked(const sql::connection& db, const error& failure);

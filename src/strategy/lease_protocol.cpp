@@ -72,15 +72,17 @@ void set_up_mysql(sql::connection& db, milliseconds statement_deadline, sql::dea
     const bool mariadb = sql::facts_of(db, until).mariadb;
     // Isolation as the protocol is proved; time zone for SYSDATE; strict mode so that nothing is
     // cut off in silence; no chained transactions, or what follows a COMMIT would never be
-    // committed. max_execution_time bounds only SELECT on MySQL, there lock waits are bounded.
-    db.query("set session transaction isolation level read committed", until);
+    // committed. max_execution_time bounds only SELECT on MySQL, there lock waits are bounded. All
+    // in one statement, one round trip.
     db.query(
         "set session time_zone = '+00:00', sql_mode = 'STRICT_ALL_TABLES', autocommit = 1, "
         "completion_type = 0, innodb_lock_wait_timeout = " +
             whole_seconds(statement_deadline) +
-            (mariadb ? ", max_statement_time = " + whole_seconds(statement_deadline) +
+            (mariadb ? ", tx_isolation = 'READ-COMMITTED', max_statement_time = " +
+                           whole_seconds(statement_deadline) +
                            ", idle_transaction_timeout = " + whole_seconds(statement_deadline)
-                     : ", max_execution_time = " + std::to_string(statement_deadline.count())),
+                     : ", transaction_isolation = 'READ-COMMITTED', max_execution_time = " +
+                           std::to_string(statement_deadline.count())),
         until);
 }
 
@@ -115,7 +117,8 @@ error leads_to_standby() {
 
 error no_token_floor() {
     return {errc::schema_outdated,
-            "the token floor's row is missing: restore it with `rowlock migrate`'s SQL"};
+            "the token floor's row is missing, and nothing can be granted without it: "
+            "docs/migrations.md, \"Going back\", says how to put it back"};
 }
 
 void lease_protocol::set_up(sql::connection& db, milliseconds statement_deadline,
@@ -290,6 +293,15 @@ std::optional<std::int64_t> lease_protocol::find_grant(sql::connection& db, std:
         return std::nullopt;
     }
     return row.integer(0, 0);
+}
+
+void lease_protocol::lift_floor(sql::connection& db, std::int64_t token,
+                                sql::deadline until) const {
+    run(db, sql_.lift_floor, until, token);
+}
+
+void lease_protocol::require_token_floor(sql::connection& db, sql::deadline until) const {
+    if (run(db, sql_.read_floor, until).empty()) throw no_token_floor();
 }
 
 std::vector<session_lease> lease_protocol::leases_of(sql::connection& db, std::int64_t session,

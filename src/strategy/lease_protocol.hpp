@@ -138,6 +138,12 @@ public:
     std::optional<std::int64_t> find_grant(sql::connection& db, std::string_view name,
                                            std::int64_t session, std::int64_t grant_id,
                                            sql::deadline until) const;
+    /// No token up to this one is granted again: for a holder that finds its row deleted, or its
+    /// token lowered. One round trip.
+    void lift_floor(sql::connection& db, std::int64_t token, sql::deadline until) const;
+    /// For a lease that nobody holds and that cannot be taken all the same. One round trip.
+    /// @throws error no_token_floor()
+    void require_token_floor(sql::connection& db, sql::deadline until) const;
     std::vector<session_lease> leases_of(sql::connection& db, std::int64_t session,
                                          sql::deadline until) const;
     /// True if a holder was put out; false if the lease was free. A repetition after a lost reply

@@ -353,6 +353,26 @@ std::vector<served_place> queue_protocol::served_of(sql::connection& db, std::in
     }
 }
 
+std::vector<served_place> queue_protocol::held_of(sql::connection& db, std::int64_t session,
+                                                  std::span<const std::string> names,
+                                                  sql::deadline until) const {
+    const auto& sql = leases_.sql();
+    std::vector<served_place> found;
+    const auto add = [&](const sql::result& rows) {
+        for (std::size_t row = 0; row < rows.rows(); ++row) {
+            found.push_back({rows.integer(row, 0), {rows.integer(row, 1), std::nullopt}});
+        }
+    };
+    if (db.speaks() == sql::dialect::postgresql) {
+        array_text all;
+        for (const auto& name : names) all.add(name);
+        add(run(db, sql.held_leases, until, session, all.close()));
+    } else {
+        for_each_list(db, sql.held_leases, std::array{value{session}}, names, until, add);
+    }
+    return found;
+}
+
 std::optional<handed_over> queue_protocol::grant_next(sql::connection& db, std::string_view name,
                                                       sql::deadline until) const {
     const auto& sql = leases_.sql();

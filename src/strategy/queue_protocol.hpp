@@ -132,6 +132,13 @@ public:
                                         std::span<const std::string> names,
                                         sql::deadline until) const;
 
+    /// Which of these names' rows are grants of this session: what a holder believes, compared with
+    /// the tables. By primary key; one round trip, elsewhere than on PostgreSQL one for each 16
+    /// names.
+    std::vector<served_place> held_of(sql::connection& db, std::int64_t session,
+                                      std::span<const std::string> names,
+                                      sql::deadline until) const;
+
     /// If the lease is free and a live waiter stands, gives it to the lowest ticket, deletes that
     /// ticket and (PostgreSQL) notifies its session alone: all or nothing, durable. Idempotent,
     /// anybody may run it. Waits for the lease row's lock as long as the connection's lock timeout

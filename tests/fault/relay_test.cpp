@@ -215,3 +215,27 @@ TEST_CASE("relay: leads elsewhere, or refuses") {
     all.relay.refuse(true);
     CHECK(connected(all.relay.port()).hear() == "(end)");
 }
+
+TEST_CASE(
+    "relay: over a slow link each piece takes half a round trip, and a lost one comes later") {
+    for (const bool loses : {false, true}) {
+        CAPTURE(loses);
+        listener listening;
+        tcp_relay relay{listening.port()};
+        relay.become({.round_trip = 40ms, .loss = loses ? 0.5 : 0, .resend = 60ms, .seed = 3});
+        const auto start = steady::now();
+        const auto client = connected(relay.port());
+        const auto server = listening.accepted();
+        client.say("first");
+        CHECK(server.hear() == "first");
+        CHECK(steady::now() - start >= 60ms);  // the round trip of opening, and half of one
+        const auto opened = steady::now();
+        for (int i = 0; i < 10; ++i) {
+            server.say("answer");
+            CHECK(client.hear() == "answer");
+            client.say("question");
+            CHECK(server.hear() == "question");
+        }
+        CHECK(steady::now() - opened >= (loses ? 460ms : 400ms));
+    }
+}

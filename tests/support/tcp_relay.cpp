@@ -16,6 +16,7 @@
 #include <deque>
 #include <list>
 #include <mutex>
+#include <random>
 #include <string>
 #include <thread>
 #include <utility>
@@ -60,6 +61,7 @@ struct connection {
     int number = 0;
     flow requests;
     flow answers;
+    steady::time_point accepted{};
     bool asking = false;  ///< the last that was heard is the client's
     bool doomed = false;
 };
@@ -139,6 +141,12 @@ public:
     }
     void refuse(bool new_ones) {
         change([&](state& all) { all.refuses_ = new_ones; });
+    }
+    void become(const link& how) {
+        change([&](state& all) {
+            all.link_ = how;
+            all.random_.seed(how.seed);
+        });
     }
     void hold_answer(int n) {
         change([&](state& all) {
@@ -253,13 +261,26 @@ private:
         if (!request) from.asking = false;
         const auto& how = request ? requests_ : answers_;
         if (how.dropped) return;
-        one.kept.push_back({std::string{bytes.data(), size}, steady::now() + how.delay});
+        const auto due = arrives(from, request) + how.delay;
+        one.kept.push_back({std::string{bytes.data(), size}, due});
         one.size += size;
         if (!request && one.held && countdown_ < 0) {
             answer_kept_ = true;
             heard_.notify_all();
         }
-        if (!how.held && !one.held && how.delay == 0ms) pass(from, one, how);
+        if (!how.held && !one.held && due <= steady::now()) pass(from, one, how);
+    }
+
+    /// When the link has carried what is heard now. The client's half of the handshake is over
+    /// after a round trip, the server's half a round trip later.
+    [[nodiscard]] steady::time_point arrives(const connection& from, bool request) {
+        const auto now = steady::now();
+        if (link_.round_trip == 0ms) return now;
+        const auto open = from.accepted + link_.round_trip + (request ? 0ms : link_.round_trip / 2);
+        auto at = std::max(now, open) + link_.round_trip / 2;
+        std::bernoulli_distribution lost{link_.loss};
+        for (auto again = link_.resend; lost(random_); again *= 2) at += again;
+        return at;
     }
 
     void begin_exchange(connection& from) {
@@ -302,6 +323,7 @@ private:
         send_without_delay(server);
         connection made;
         made.number = static_cast<int>(++counts_.connections);
+        made.accepted = steady::now();
         made.requests.from = made.answers.to = client;
         made.requests.to = made.answers.from = server;
         connections_.push_back(std::move(made));
@@ -316,6 +338,8 @@ private:
     std::list<connection> connections_;
     treatment requests_;
     treatment answers_;
+    link link_;
+    std::mt19937 random_;
     bool refuses_ = false;
     int countdown_ = 0;  ///< exchanges until one is kept; -1: it is
     bool answer_kept_ = false;
@@ -346,6 +370,9 @@ void tcp_relay::drop(direction which) {
 }
 void tcp_relay::delay(direction which, std::chrono::milliseconds time) {
     state_->treat(which, [&](treatment& how) { how.delay = time; });
+}
+void tcp_relay::become(const link& how) {
+    state_->become(how);
 }
 void tcp_relay::refuse(bool new_ones) {
     state_->refuse(new_ones);

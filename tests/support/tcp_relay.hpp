@@ -37,6 +37,17 @@ public:
     void drop(direction which);
     /// Each piece arrives so much later; 0 ends it.
     void delay(direction which, std::chrono::milliseconds time);
+    /// A slow link: each piece takes half a round trip, and a new connection a whole one before its
+    /// first. With the chance `loss` a piece is lost: it is sent again after `resend`, and after
+    /// twice that if it is lost again; what follows it waits behind it. Applies to new connections
+    /// and to what arrives from now on.
+    struct link {
+        std::chrono::milliseconds round_trip{0};
+        double loss = 0;
+        std::chrono::milliseconds resend{0};
+        unsigned seed = 1;
+    };
+    void become(const link& how);
     /// Closes new connections at once.
     void refuse(bool new_ones);
 

@@ -1,0 +1,156 @@
+// Rows that an operator changes by hand, under clients that rely on them.
+
+#include "support/failure.hpp"
+#include "support/lock_database.hpp"
+#include "support/queues.hpp"
+#include <rowlock/rowlock.hpp>
+
+#include <doctest/doctest.h>
+
+#include <future>
+#include <map>
+#include <mutex>
+#include <string>
+#include <vector>
+
+using namespace rowlock;
+using namespace std::chrono_literals;
+using support::eventually;
+using support::kind_of;
+using support::soon;
+
+namespace {
+
+/// What clients said of leases that they lost.
+class losses {
+public:
+    event_callback callback() {
+        return [this](const event& what) {
+            if (what.kind != event_kind::lease_lost) return;
+            const std::lock_guard lock{mutex_};
+            reasons_[what.name] = what.reason;
+        };
+    }
+    loss_reason of(const std::string& name) {
+        (void)eventually([&] {
+            const std::lock_guard lock{mutex_};
+            return reasons_.contains(name);
+        });
+        const std::lock_guard lock{mutex_};
+        return reasons_[name];
+    }
+
+private:
+    std::mutex mutex_;
+    std::map<std::string, loss_reason> reasons_;
+};
+
+std::string remedy_of(client& locks, const std::string& name) {
+    try {
+        (void)locks.try_acquire(name);
+    } catch (const error& failure) {
+        return failure.what();
+    }
+    return {};
+}
+
+}  // namespace
+
+TEST_CASE("a lease whose row is changed by hand is known to be lost within five heartbeats") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        losses told;
+        client locks{database.source(),
+                     database.options({.ttl = 900ms, .on_event = told.callback()})};
+        client other{database.source(), database.options()};
+        std::map<std::string, lease> held;
+        for (const char* name : {"deleted", "freed", "raised", "lowered", "untouched"}) {
+            locks.acquire(name).release();
+            held.emplace(name, locks.acquire(name));
+        }
+        const auto before = locks.stats().heartbeats;
+        database.run("delete from rowlock_lease where name = 'deleted'");
+        database.run("update rowlock_lease set session = null where name = 'freed'");
+        database.run("update rowlock_lease set token = token + 5 where name = 'raised'");
+        database.run("update rowlock_lease set token = token - 1 where name = 'lowered'");
+
+        for (const char* name : {"deleted", "freed", "raised", "lowered"}) {
+            CAPTURE(name);
+            CHECK(eventually([&] { return !held.at(name).held(); }));
+            CHECK(told.of(name) == loss_reason::forced_release);
+        }
+        CHECK(locks.stats().heartbeats - before <= 5);
+        CHECK(held.at("untouched").held());
+        CHECK(locks.stats().sessions == 1);
+
+        // Control: the session's row, and so its heartbeat, know nothing of it.
+        const auto session =
+            database.number("select id from rowlock_session where ttl_us = 900000");
+        CHECK(database.protocol().heartbeat(*database.connect(), session, 0, soon()));
+
+        REQUIRE(eventually([&] {
+            return database.number("select floor from rowlock_token_floor") >=
+                   held.at("lowered").token().value();
+        }));
+        for (const char* name : {"deleted", "freed", "raised", "lowered"}) {
+            CAPTURE(name);
+            CHECK(support::acquire_soon(other, name).token() > held.at(name).token());
+        }
+        CHECK_FALSE(other.try_acquire("untouched"));
+
+        const bool sqlite = database.speaks() == sql::dialect::sqlite;
+        const auto till_now = locks.stats().heartbeats;
+        database.run(sqlite ? "delete from rowlock_lease" : "truncate table rowlock_lease");
+        CHECK(eventually([&] { return !held.at("untouched").held(); }));
+        CHECK(locks.stats().heartbeats - till_now <= 5);
+    }
+}
+
+TEST_CASE("a session whose row is deleted by hand is known to be lost with the next heartbeat") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        losses told;
+        client locks{database.source(),
+                     database.options({.ttl = 900ms, .on_event = told.callback()})};
+        const auto job = locks.acquire("job");
+        const auto before = locks.stats().heartbeats;
+        database.run("delete from rowlock_session");
+        CHECK(eventually([&] { return !job.held(); }));
+        CHECK(told.of("job") == loss_reason::session_ended);
+        CHECK(locks.stats().heartbeats - before <= 1);
+        CHECK(locks.try_acquire("job").has_value());
+    }
+}
+
+TEST_CASE("a waiter whose place is deleted by hand takes another") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        client holder{database.source(), database.options()};
+        client waiter{database.source(), database.options({.poll_interval = 100ms})};
+        auto job = holder.acquire("job");
+        auto waiting =
+            std::async(std::launch::async, [&] { return support::acquire_soon(waiter, "job"); });
+        REQUIRE(support::places(database, 1));
+        const auto ticket = database.number("select ticket from rowlock_waiter");
+        database.run("delete from rowlock_waiter");
+        CHECK(eventually([&] {
+            return database.number("select coalesce(max(ticket), 0) from rowlock_waiter") > ticket;
+        }));
+        job.release();
+        CHECK(waiting.get().held());
+    }
+}
+
+TEST_CASE("without the row of the token floor nothing is granted, and the message says so") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        client locks{database.source(), database.options()};
+        const auto job = locks.acquire("job");
+        locks.acquire("free").release();
+        client waiter{database.source(), database.options()};
+        database.run("delete from rowlock_token_floor");
+        for (const char* name : {"new", "free"}) {
+            CAPTURE(name);
+            CHECK(remedy_of(locks, name).find("token floor") != std::string::npos);
+            CHECK(remedy_of(locks, name).find("docs/migrations.md") != std::string::npos);
+            CHECK(remedy_of(waiter, name).find("token floor") != std::string::npos);
+        }
+        CHECK(job.held());
+    }
+}

@@ -1,0 +1,175 @@
+// Places and grants of threads that gave up waiting: what becomes of them, and what quiet waiting
+// costs.
+
+#include "support/interception.hpp"
+#include "support/lock_database.hpp"
+#include "support/queues.hpp"
+#include <rowlock/driver/sqlite.hpp>
+#include <rowlock/rowlock.hpp>
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <future>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+using namespace rowlock;
+using namespace std::chrono_literals;
+using support::eventually;
+using support::interception;
+using support::soon;
+
+namespace {
+
+/// The first statement of those that delete a ticket.
+bool cancels(std::string_view what) {
+    return what == "cancel" || what == "tickets";
+}
+
+/// A client that gave up its place, but whose cancel has not been sent yet.
+struct cancel_held_up {
+    std::promise<void> go;
+    std::shared_ptr<std::atomic<bool>> reached = std::make_shared<std::atomic<bool>>(false);
+    std::mutex mutex;
+    std::vector<std::string> sent;  ///< from then on
+
+    explicit cancel_held_up(interception& network) {
+        network.before(
+            [this, gate = go.get_future().share(), there = reached](std::string_view what) {
+                if (cancels(what) && !there->exchange(true)) gate.wait();
+                if (!*there) return;
+                const std::lock_guard lock{mutex};
+                sent.emplace_back(what);
+            });
+    }
+    std::vector<std::string> statements() {
+        const std::lock_guard lock{mutex};
+        return sent;
+    }
+};
+
+}  // namespace
+
+TEST_CASE("a lease that is served to a thread that gave up goes on after one statement more") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        for (const bool another_waits : {false, true}) {
+            CAPTURE(another_waits);
+            support::lock_database fresh{database.which()};
+            client holder{fresh.source(), fresh.options()};
+            client other{fresh.source(), fresh.options({.poll_interval = 10s})};
+            interception network;
+            client slow{network.wrap(fresh.source()),
+                        fresh.options({.ttl = 60s, .poll_interval = 1min})};
+            auto job = holder.acquire("job");
+            cancel_held_up cancel{network};
+            CHECK_FALSE(slow.try_acquire("job"));  // opens its session
+            CHECK_FALSE(slow.try_acquire_for("job", 300ms));
+            REQUIRE(eventually([&] { return cancel.reached->load(); }));
+            std::future<lease> waiting;
+            if (another_waits) {
+                waiting = std::async(std::launch::async,
+                                     [&] { return support::acquire_soon(other, "job"); });
+                REQUIRE(support::places(fresh, 2));
+            }
+            job.release();
+            REQUIRE(eventually([&] {
+                return fresh.number(
+                           "select count(*) from rowlock_lease l join rowlock_session s "
+                           "on s.id = l.session where s.ttl_us = 60000000") == 1;
+            }));
+            if (!another_waits) CHECK_FALSE(other.try_acquire("job"));
+            cancel.go.set_value();
+            if (another_waits) {
+                CHECK(waiting.get().held());
+            } else {
+                CHECK(eventually([&] { return other.try_acquire("job").has_value(); }));
+            }
+            // The cancel, a look where there is one, and the release or the hand-over.
+            const auto sent = cancel.statements();
+            CHECK(std::ranges::find(sent, "heartbeat") == sent.end());
+            CHECK(std::ranges::find(sent, "served") == sent.end());
+            CHECK(eventually([&] { return slow.stats().held == 0; }));
+            network.before({});
+        }
+    }
+}
+
+TEST_CASE("a grant to a thread that gave up is given back, however slow the statements are") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        client holder{database.source(), database.options()};
+        client other{database.source(), database.options()};
+        interception network;
+        client slow{network.wrap(database.source()), database.options({.ttl = 60s})};
+        auto job = holder.acquire("job");
+        cancel_held_up cancel{network};
+        CHECK_FALSE(slow.try_acquire("job"));  // opens its session
+        CHECK_FALSE(slow.try_acquire_for("job", 300ms));
+        REQUIRE(eventually([&] { return cancel.reached->load(); }));
+        job.release();
+        REQUIRE(eventually([&] {
+            return database.number(
+                       "select count(*) from rowlock_lease where session is not null") == 1;
+        }));
+        CHECK_FALSE(other.try_acquire("job"));
+        network.before([](std::string_view) { std::this_thread::sleep_for(160ms); });
+        cancel.go.set_value();
+        CHECK(eventually([&] { return other.try_acquire("job").has_value(); }, 10s));
+        network.before({});
+    }
+}
+
+TEST_CASE("a call that gave up does not count as one that waits") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        client holder{database.source(), database.options()};
+        const auto job = holder.acquire("job");
+        interception network;
+        client giving_up{network.wrap(database.source()), database.options()};
+        cancel_held_up cancel{network};
+        CHECK_FALSE(giving_up.try_acquire("job"));  // opens its session
+        CHECK_FALSE(giving_up.try_acquire_for("job", 300ms));
+        CHECK(giving_up.stats().waiting == 0);
+        cancel.go.set_value();
+        CHECK(support::places(database, 0));
+        network.before({});
+    }
+}
+
+TEST_CASE("a client that waits quietly sends few statements") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
+        client holder{database.source(), database.options()};
+        const auto job = holder.acquire("job");
+        interception network;
+        const auto sent = std::make_shared<std::atomic<int>>(0);
+        client waiter{network.wrap(database.source()), database.options({.ttl = 60s})};
+        auto waiting = std::async(std::launch::async,
+                                  [&] { return waiter.try_acquire_for("job", 7s).has_value(); });
+        REQUIRE(support::places(database, 1));
+        std::this_thread::sleep_for(1s);  // all is opened and set up
+        network.before([sent](std::string_view) { ++*sent; });
+        std::this_thread::sleep_for(4s);
+        const int in_four_seconds = *sent;
+        network.before({});
+        // One look a second; on MariaDB also a sleep in the server, every two.
+        const bool sleeps = database.speaks() == sql::dialect::mysql;
+        CHECK(in_four_seconds <= (sleeps ? 8 : 5));
+        CHECK_FALSE(waiting.get());
+    }
+}
+
+TEST_CASE("a SQLite file in a folder that does not exist is refused at once") {
+    client locks{sqlite::open("sqlite:/nowhere/at/all.db")};
+    try {
+        (void)locks.try_acquire("job");
+        FAIL("it was opened");
+    } catch (const error& failure) {
+        CHECK(failure.kind() == errc::invalid_url);
+        CHECK(std::string{failure.what()}.find("/nowhere/at") != std::string::npos);
+    }
+    CHECK(locks.stats().retries == 0);
+}

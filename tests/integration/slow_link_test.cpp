@@ -1,0 +1,229 @@
+// Clients far away from their database: a relay makes every packet late, and loses some.
+
+#include "contract/server_address.hpp"
+#include "support/interception.hpp"
+#include "support/lock_database.hpp"
+#include "support/queues.hpp"
+#include "support/tcp_relay.hpp"
+#include <rowlock/open.hpp>
+#include <rowlock/rowlock.hpp>
+
+#include <doctest/doctest.h>
+
+#include <atomic>
+#include <future>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+using namespace rowlock;
+using namespace std::chrono_literals;
+using std::chrono::milliseconds;
+using support::eventually;
+using support::interception;
+using support::tcp_relay;
+using steady = std::chrono::steady_clock;
+
+namespace {
+
+constexpr milliseconds round_trip = 300ms;
+constexpr milliseconds ttl = 10 * round_trip;
+
+contract::server_address server_of(const support::lock_database& database) {
+    return contract::address_of(database.speaks() == sql::dialect::postgresql
+                                    ? support::server::postgresql
+                                    : support::server::mariadb);
+}
+
+/// A slow link to the database's server.
+class far_away {
+public:
+    explicit far_away(const support::lock_database& database, double loss = 0, unsigned seed = 1)
+        : relay_{server_of(database).port} {
+        auto address = server_of(database);
+        address.host = "127.0.0.1";
+        address.port = relay_.port();
+        source_ = open(address.url());
+        become(round_trip, loss, seed);
+    }
+    void become(milliseconds time, double loss = 0, unsigned seed = 1) {
+        relay_.become({.round_trip = time, .loss = loss, .resend = time + 200ms, .seed = seed});
+    }
+
+    [[nodiscard]] const sql::connection_source& source() const { return *source_; }
+    [[nodiscard]] tcp_relay& relay() { return relay_; }
+
+private:
+    tcp_relay relay_;
+    std::optional<sql::connection_source> source_;
+};
+
+/// What became of one client.
+struct fate {
+    std::uint64_t lost = 0;
+    std::uint64_t sessions = 0;
+    std::uint64_t heartbeats = 0;
+    bool held = false;
+};
+
+/// The first `what` of another thread than this one is not sent before the test says so.
+interception::hook not_from_here(std::string_view wanted,
+                                 const std::shared_ptr<std::atomic<int>>& stuck,
+                                 const std::shared_future<void>& go) {
+    return [wanted, stuck, go, self = std::this_thread::get_id()](std::string_view what) {
+        if (what != wanted || std::this_thread::get_id() == self) return;
+        if (stuck->fetch_add(1) == 0) go.wait();
+    };
+}
+
+fate hold_for(support::lock_database& database, milliseconds time, milliseconds its_ttl,
+              double loss, unsigned seed) {
+    far_away link{database, loss, seed};
+    client locks{link.source(), database.options({.ttl = its_ttl, .statement_deadline = 20s})};
+    const auto job = locks.acquire("job-" + std::to_string(seed));
+    std::this_thread::sleep_for(time);
+    const auto seen = locks.stats();
+    return {seen.lost, seen.sessions, seen.heartbeats, job.held()};
+}
+
+}  // namespace
+
+TEST_CASE("a ttl of ten round trips holds its leases, with and without lost packets") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
+        std::vector<std::future<fate>> all;
+        unsigned seed = 0;
+        for (const milliseconds its_ttl : {ttl, 2 * ttl}) {
+            for (const double loss : {0.0, 0.05, 0.05}) {
+                ++seed;
+                all.push_back(std::async(std::launch::async, [&database, its_ttl, loss, seed] {
+                    return hold_for(database, 10s, its_ttl, loss, seed);
+                }));
+            }
+        }
+        for (auto& each : all) {
+            const auto became = each.get();
+            CHECK(became.lost == 0);
+            CHECK(became.sessions == 1);
+            CHECK(became.heartbeats >= 3);
+            CHECK(became.held);
+        }
+    }
+}
+
+TEST_CASE("a lease outlives that its heartbeat's own connection cannot be opened") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
+        interception network;
+        client locks{network.wrap(database.source()), database.options({.ttl = 900ms})};
+        std::promise<void> again;
+        const auto opened = again.get_future().share();
+        const auto stuck = std::make_shared<std::atomic<int>>(0);
+        network.before(not_from_here("connect", stuck, opened));
+        const auto job = locks.acquire("job");
+        REQUIRE(eventually([&] { return stuck->load() > 0; }));
+        const auto before = locks.stats().heartbeats;
+        CHECK(eventually([&] { return locks.stats().heartbeats >= before + 4; }, 5s));
+        CHECK(job.held());
+        CHECK(locks.stats().lost == 0);
+        network.before({});
+        again.set_value();
+    }
+}
+
+TEST_CASE("a heartbeat that is not answered is sent on another connection in time") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
+        interception network;
+        client locks{network.wrap(database.source()), database.options({.ttl = 900ms})};
+        const auto job = locks.acquire("job");
+        REQUIRE(eventually([&] { return locks.stats().heartbeats >= 1; }));
+        std::promise<void> again;
+        const auto answered = again.get_future().share();
+        const auto stuck = std::make_shared<std::atomic<int>>(0);
+        network.before(not_from_here("heartbeat", stuck, answered));
+        REQUIRE(eventually([&] { return stuck->load() > 0; }));
+        const auto before = locks.stats().heartbeats;
+        CHECK(eventually([&] { return locks.stats().heartbeats >= before + 4; }, 5s));
+        CHECK(job.held());
+        CHECK(locks.stats().lost == 0);
+        network.before({});
+        again.set_value();
+    }
+}
+
+TEST_CASE("control: a heartbeat that is sent on no other connection loses the lease") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
+        interception network;
+        client locks{network.wrap(database.source()), database.options({.ttl = 900ms})};
+        const auto job = locks.acquire("job");
+        std::promise<void> again;
+        const auto answered = again.get_future().share();
+        network.before([answered](std::string_view what) {
+            if (what == "heartbeat") answered.wait();
+        });
+        CHECK(eventually([&] { return !job.held(); }, 5s));
+        network.before({});
+        again.set_value();
+    }
+}
+
+TEST_CASE("a forced release is known while the heartbeat's own connection is being opened") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
+        interception network;
+        client locks{network.wrap(database.source()), database.options({.ttl = 900ms})};
+        std::promise<void> again;
+        const auto opened = again.get_future().share();
+        const auto stuck = std::make_shared<std::atomic<int>>(0);
+        network.before(not_from_here("connect", stuck, opened));
+        const auto job = locks.acquire("job");
+        const auto kept = locks.acquire("kept");
+        REQUIRE(eventually([&] { return stuck->load() > 0; }));
+        client other{database.source(), database.options()};
+        CHECK(other.force_release("job"));
+        const auto before = locks.stats().heartbeats;
+        CHECK(eventually([&] { return locks.stats().heartbeats >= before + 3; }, 5s));
+        CHECK(kept.held());
+        network.before({});
+        again.set_value();
+        CHECK(eventually([&] { return !job.held(); }));
+        CHECK(kept.held());
+        CHECK(locks.stats().sessions == 1);
+    }
+}
+
+TEST_CASE("a ttl that is too short for the link is warned of, with what would do") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
+        for (const bool is_short : {true, false}) {
+            CAPTURE(is_short);
+            interception network;
+            std::mutex mutex;
+            std::vector<std::string> warnings;
+            client locks{
+                network.wrap(database.source()),
+                database.options({.ttl = is_short ? 1s : 30s, .on_event = [&](const event& what) {
+                                      if (what.kind != event_kind::ttl_short) return;
+                                      const std::lock_guard lock{mutex};
+                                      warnings.push_back(what.message);
+                                  }})};
+            network.before([](std::string_view what) {
+                if (what == "connect") std::this_thread::sleep_for(700ms);
+            });
+            const auto job = locks.acquire("job");
+            REQUIRE(eventually([&] { return locks.stats().connections >= 2; }));
+            REQUIRE(eventually([&] { return locks.stats().heartbeats >= 1 || !is_short; }));
+            network.before({});
+            const auto seen = [&] {
+                const std::lock_guard lock{mutex};
+                return warnings.size();
+            };
+            if (is_short) {
+                CHECK(eventually([&] { return seen() == 1; }));
+                CHECK(warnings.front().find("raise the ttl to ") != std::string::npos);
+            } else {
+                CHECK(seen() == 0);
+            }
+        }
+    }
+}
