@@ -209,3 +209,20 @@ TEST_CASE("the doctor tells which server it is, and that the tables were used on
         CHECK(report.dump().find("last used on before") != std::string::npos);
     }
 }
+
+TEST_CASE("the doctor says which ttl the link allows, and warns of sessions that have less") {
+    for (const auto which : {support::server::postgresql, support::server::mariadb}) {
+        const auto in = tool::server_tables(which);
+        if (!in) continue;
+        CAPTURE(std::string{in->name()});
+        CHECK(verdict(examine(*in, 0), "least ttl") == "ok");
+        const bool postgresql = which == support::server::postgresql;
+        execute(in->url(), "insert into " + in->prefix() +
+                               "session (id, owner, host, pid, program, ttl_us, expires_at, "
+                               "opened_at) values (1, 'x', '', 1, '', 100, " +
+                               (postgresql ? "now(), now())" : "1, 1)"));
+        const auto report = examine(*in, 0);
+        CHECK(verdict(report, "least ttl") == "warn");
+        CHECK(report.dump().find("1 sessions have less") != std::string::npos);
+    }
+}
