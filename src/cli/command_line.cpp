@@ -14,8 +14,10 @@
 #include <cstring>
 #include <functional>
 #include <memory>
+#include <numeric>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace rowlock::cli {
@@ -26,61 +28,53 @@ using std::chrono::milliseconds;
 
 constexpr const char* database_help =
     "\nThe database is --url, else ROWLOCK_URL, else the first line of the file that\n"
-    "ROWLOCK_URL_FILE names, else an embedded SQLite file of yours below ~/.local/state:\n"
+    "ROWLOCK_URL_FILE names; that file must be readable by its owner alone:\n"
     "  postgresql://user@host:5432/db   mysql://user@host:3306/db   sqlite:/path/to/file\n"
-    "A password on the command line can be seen by others (ps): rowlock wipes it as soon as it "
-    "has\n"
-    "started. Better are ROWLOCK_URL_FILE, ~/.pgpass, or ROWLOCK_URL.\n"
+    "--local, or `local` in place of a URL, is a SQLite file of this user below ~/.local/state.\n"
+    "Nothing falls back to it: sudo, cron, systemd and `rowlock run` pass no variables on.\n"
+    "A password on the command line shows in ps until rowlock has started and wiped it. Better\n"
+    "are ROWLOCK_URL_FILE, ~/.pgpass, or ROWLOCK_URL.\n"
     "Durations are 500ms, 30s, 5m, 2h, 1d; a bare number is seconds.\n\n";
+
+constexpr const char* more_help = "\nThe database, durations, exit codes: rowlock --help\n";
 
 constexpr const char* general_help =
     "\nLocks in the SQL database you already run.\n\n"
     "Examples:\n"
-    "  rowlock run nightly -- ./report.sh        run it on one machine at a time\n"
-    "  rowlock run --wait 0 nightly -- ./report.sh     or not at all, if it runs elsewhere\n"
-    "  rowlock ls                                who holds what, since when\n"
-    "  rowlock show nightly                      one lock in full, and who waits for it\n"
-    "  rowlock break nightly                     take it away from its holder\n"
-    "  rowlock migrate --url postgresql://me@db/shop   make the tables\n"
-    "  rowlock doctor --url postgresql://me@db/shop    is everything as it should be?\n";
+    "  rowlock migrate                        # make the tables, once\n"
+    "  rowlock run nightly -- ./report.sh     # on one machine at a time\n"
+    "  rowlock run -n nightly -- ./report.sh  # or not at all, if it runs elsewhere\n"
+    "  rowlock ls                             # who holds what, since when\n"
+    "  rowlock show nightly                   # one lock in full, and its queue\n"
+    "  rowlock held nightly                   # exit code 0 held, 1 free\n"
+    "  rowlock doctor                         # is everything as it should be?\n";
 
 constexpr const char* run_help =
-    "\nRuns COMMAND while holding the lock NAME, like flock(1) across machines. Waits for the "
-    "lock\n"
-    "for as long as --wait says, without it for ever.\n\n"
+    "\nRuns COMMAND while holding the lock NAME, like flock(1) across machines. Without --wait it\n"
+    "waits without limit.\n\n"
     "Examples:\n"
     "  rowlock run nightly -- ./report.sh\n"
-    "  rowlock run --wait 0 --busy-exit-code 0 nightly -- ./report.sh    skip if it runs "
-    "elsewhere\n"
+    "  rowlock run -n --busy-exit-code 0 nightly -- ./report.sh     # skip if it runs elsewhere\n"
     "  rowlock run --wait 5m --note 'deploy 42' deploy/web -- make deploy\n"
-    "  rowlock run job -- sh -c 'psql -c \"update t set token = $ROWLOCK_TOKEN where …\"'\n\n"
-    "The command finds the fencing token in ROWLOCK_TOKEN and the name in ROWLOCK_NAME. It does "
-    "not\n"
-    "inherit ROWLOCK_URL or ROWLOCK_URL_FILE, except by --pass-url. Its exit code is ours.\n\n"
-    "It runs in a process group of its own. Signals that rowlock receives (INT, TERM, HUP, QUIT,\n"
-    "USR1, USR2, CONT) go to the whole group. At a terminal Ctrl-C goes there too; Ctrl-Z does\n"
-    "nothing, since a holder that sleeps keeps everybody else waiting. What the command leaves\n"
-    "behind in its group is stopped before the lock is freed.\n"
-    "If the lease is lost (the database cannot be reached for too long, `rowlock break`), or "
-    "rowlock\n"
-    "is killed, even by kill -9, the group gets SIGTERM and, --grace later, SIGKILL, in time "
-    "before\n"
-    "another can get the lock. A process that leaves the group (setsid, setuid programs, what a\n"
-    "nested rowlock run runs) is out of reach.\n"
-    "--reclaim takes over at once from a predecessor with the same --owner, for a service that is\n"
-    "restarted: only where the predecessor and its command are surely dead, and for one process "
-    "per\n"
-    "owner.\n";
+    "  rowlock run job -- sh -c './write.sh --token \"$ROWLOCK_TOKEN\"'\n\n"
+    "COMMAND finds its fencing token in ROWLOCK_TOKEN and the name in ROWLOCK_NAME, and no\n"
+    "ROWLOCK_URL, except by --pass-url. Signals go to its whole process group; Ctrl-Z does\n"
+    "nothing. If the lease is lost, or rowlock is killed, the group gets SIGTERM and, --grace\n"
+    "later, SIGKILL, before another can get the lock. A process that leaves the group (setsid) is\n"
+    "out of reach. --reclaim takes over at once from a predecessor of the same --owner, which "
+    "must\n"
+    "surely be dead.\n"
+    "Exit code: that of COMMAND; 75 busy, 69 database unreachable, 70 the lease was lost.\n";
 
 constexpr const char* acquire_help =
     "\nTakes the lock NAME for a fixed time, for a shell script. The lease belongs to no process:\n"
-    "nothing renews it, `rowlock release` or the end of the time frees it. Prints its fencing "
-    "token\n"
-    "and its grant id. `rowlock run` is safer where it fits.\n\n"
+    "nothing renews it, and nothing stops the script when its time is over. Prints its fencing\n"
+    "token and its grant id. `rowlock run` is safer where it fits.\n\n"
     "Example:\n"
-    "  read -r token grant <<<\"$(rowlock acquire --for 10m --wait 30s deploy)\" || exit\n"
-    "  …\n"
-    "  rowlock release deploy \"$grant\"\n";
+    "  out=$(rowlock acquire --for 10m --wait 30s deploy) || exit\n"
+    "  grant=${out#* }\n"
+    "  trap 'rowlock release deploy \"$grant\"' EXIT\n"
+    "  timeout 9m ./deploy.sh\n";
 
 class help_format : public CLI::Formatter {
 public:
@@ -100,7 +94,7 @@ struct parsed {
     release_options release;
     list_options list;
     history_options history;
-    name_options show, break_lock;
+    name_options show, held, break_lock;
     reap_options reap;
     migrate_options migrate;
     fence_token_options fence_token;
@@ -121,11 +115,14 @@ CLI::Option* add_duration(CLI::App& app, const std::string& names, zero is, cons
 }
 
 void add_database(CLI::App& app, database_options& database) {
-    app.add_option("--url", database.url, "The database (see below)")->type_name("URL");
+    auto* url = app.add_option_function<std::string>(
+        "--url", [&database](const std::string& text) { database.url = text; }, "The database");
+    url->type_name("URL");
+    app.add_flag("--local", database.local, "A SQLite file of this user alone")->excludes(url);
     app.add_option("--schema", database.schema, "PostgreSQL schema of rowlock's tables");
     app.add_option("--prefix", database.prefix, "First part of the tables' names")
         ->capture_default_str();
-    app.footer(app.get_footer() + database_help + exit_code_help());
+    app.footer(app.get_footer() + more_help);
 }
 
 void add_json(CLI::App& app, bool& json) {
@@ -136,16 +133,16 @@ void add_name(CLI::App& app, std::string& name) {
     app.add_option("NAME", name, "The lock: 1 to 255 bytes of UTF-8")->required();
 }
 
-void add_wait(CLI::App& app, patience& wait, int& busy_exit_code) {
+void add_wait(CLI::App& app, patience& wait, int& busy_exit_code, int least_exit_code) {
     auto* time = add_duration(app, "-w,--wait", zero::allowed,
-                              "Give up after this time; 0 = do not wait; default: wait for ever",
+                              "Give up after this time; 0 = do not wait; default: no limit",
                               [&wait](milliseconds value) { wait = value; });
     app.add_flag_callback(
            "-n,--no-wait", [&wait] { wait = 0ms; }, "Same as --wait 0")
         ->excludes(time);
-    app.add_option("--busy-exit-code", busy_exit_code, "Exit code if the lock was not got")
+    app.add_option("--busy-exit-code", busy_exit_code, "Exit code if another holds the lock")
         ->capture_default_str()
-        ->check(CLI::Range(0, 255));
+        ->check(CLI::Range(least_exit_code, 255));
 }
 
 std::int64_t grant_id(const std::string& text) {
@@ -161,6 +158,7 @@ std::int64_t grant_id(const std::string& text) {
 CLI::App& add_command(CLI::App& app, parsed& into, const std::string& name, const std::string& help,
                       std::function<int()> action) {
     auto& command = *app.add_subcommand(name, help);
+    command.footer("");  // not the general one, which it would inherit
     command.callback([&into, action] { into.action = action; });
     return command;
 }
@@ -171,7 +169,7 @@ void add_run(CLI::App& app, parsed& into) {
                                 [&options] { return run(options); });
     command.footer(run_help);
     add_name(command, options.name);
-    add_wait(command, options.wait, options.busy_exit_code);
+    add_wait(command, options.wait, options.busy_exit_code, 0);
     add_duration(command, "--ttl", zero::refused,
                  "How long the lock outlives a rowlock that vanished [30s]",
                  [&options](milliseconds value) { options.ttl = value; });
@@ -198,7 +196,8 @@ void add_grants(CLI::App& app, parsed& into) {
     add_duration(take, "--for", zero::refused, "The lease ends after this time",
                  [&taking](milliseconds value) { taking.duration = value; })
         ->required();
-    add_wait(take, taking.wait, taking.busy_exit_code);
+    // Not 0: `out=$(rowlock acquire …) || exit` would go on without the lock.
+    add_wait(take, taking.wait, taking.busy_exit_code, 1);
     take.add_option("--note", taking.note, "Shown by `rowlock ls` and `show`");
     add_json(take, taking.json);
     add_database(take, taking.database);
@@ -221,12 +220,11 @@ void add_looks(CLI::App& app, parsed& into) {
     auto& ls = add_command(app, into, "ls", "List the locks that are held",
                            [&listing] { return list(listing); });
     ls.footer(
-        "\nExamples:\n  rowlock ls\n  rowlock ls --all deploy/\n  rowlock ls --waiting\n  rowlock "
-        "ls --json\n");
+        "\nExamples:\n  rowlock ls\n  rowlock ls --all deploy/\n  rowlock ls --waiting\n"
+        "  rowlock ls --json\n");
     ls.add_option("PREFIX", listing.prefix, "Only names that start with this");
     auto* all = ls.add_flag("-a,--all", listing.all, "Free ones too");
-    ls.add_flag("-w,--waiting", listing.waiting, "Only those that somebody waits for")
-        ->excludes(all);
+    ls.add_flag("-w,--waiting", listing.waiting, "Only those with a queue")->excludes(all);
     ls.add_option("--limit", listing.limit, "At most so many")
         ->capture_default_str()
         ->check(CLI::Range(1, 1'000'000));
@@ -241,15 +239,25 @@ void add_looks(CLI::App& app, parsed& into) {
     add_json(one, looking.json);
     add_database(one, looking.database);
 
+    auto& asking = into.held;
+    auto& question = add_command(app, into, "held", "Tell by the exit code whether a lock is held",
+                                 [&asking] { return held(asking); });
+    question.footer(
+        "\nExit code 0: held. 1: free. Any other: not known. The answer may be out of date when "
+        "it\n"
+        "arrives: work that needs the lock takes it, by `rowlock run -n`.\n\n"
+        "Example:\n  rowlock held nightly && echo 'the report runs'\n");
+    add_name(question, asking.name);
+    add_json(question, asking.json);
+    add_database(question, asking.database);
+
     auto& past = into.history;
     auto& told = add_command(app, into, "history", "Show what happened to a lock, or to all",
                              [&past] { return history(past); });
     told.footer(
-        "\nThe database records it once `rowlock migrate --history on` was run there. Times are "
-        "UTC by "
-        "the\ndatabase's clock.\n\nExamples:\n  rowlock history nightly\n  rowlock history --since "
-        "1h\n  "
-        "rowlock history --json --limit 10000\n");
+        "\nThe database records it once `rowlock migrate --history on` was run there. Times are\n"
+        "UTC, by the database's clock.\n\nExamples:\n  rowlock history nightly\n"
+        "  rowlock history --since 1h\n  rowlock history --json --limit 10000\n");
     told.add_option("NAME", past.name, "Only this lock");
     add_duration(told, "--since", zero::refused, "Only what is not older than this",
                  [&past](milliseconds value) { past.since = value; });
@@ -298,12 +306,19 @@ void add_upkeep(CLI::App& app, parsed& into) {
                                [&moving] { return migrate(moving); });
     tables.footer(
         "\nExamples:\n  rowlock migrate --url postgresql://owner@db/shop\n"
-        "  rowlock migrate --print --dialect postgresql | less     for a DBA\n"
+        "  rowlock migrate --print --dialect postgresql | less     # for a DBA\n"
+        "  rowlock migrate --print-grants shop_app | less\n"
         "  rowlock migrate --status\n"
-        "  rowlock migrate --history on                    see `rowlock history`\n");
+        "  rowlock migrate --history on                    # see `rowlock history`\n");
     auto* print = tables.add_flag("--print", moving.print, "Print the SQL, change nothing");
+    tables
+        .add_option_function<std::string>(
+            "--print-grants", [&moving](const std::string& role) { moving.grants_for = role; },
+            "Print the GRANTs that ROLE needs to use the tables, change nothing")
+        ->type_name("ROLE")
+        ->excludes(print);
     tables.add_option("--dialect", moving.dialect,
-                      "With --print and no database: postgresql, mysql, sqlite");
+                      "To print without a database: postgresql, mysql, sqlite");
     auto* status = tables.add_flag("--status", moving.status,
                                    "Print the version; exit 1 if it is not current");
     tables.add_option("--down-to", moving.down_to, "Go back to this version; 0 removes all tables")
@@ -398,26 +413,73 @@ std::string without_passwords(std::string text, const std::vector<std::string>& 
     return text;
 }
 
+/// How many letters must be changed, put in or left out.
+std::size_t distance(std::string_view from, std::string_view to) {
+    std::vector<std::size_t> row(to.size() + 1);
+    std::iota(row.begin(), row.end(), std::size_t{0});
+    for (std::size_t i = 0; i < from.size(); ++i) {
+        std::size_t diagonal = std::exchange(row[0], i + 1);
+        for (std::size_t j = 0; j < to.size(); ++j) {
+            const std::size_t changed = diagonal + (from[i] == to[j] ? 0 : 1);
+            diagonal = row[j + 1];
+            row[j + 1] = std::min({row[j] + 1, row[j + 1] + 1, changed});
+        }
+    }
+    return row.back();
+}
+
+/// "; did you mean X?" for the nearest of `words`, if it is near.
+std::string suggestion(std::string_view typed, const std::vector<std::string>& words) {
+    const std::string* nearest = nullptr;
+    std::size_t least = std::min<std::size_t>(2, typed.size() / 2) + 1;
+    for (const auto& each : words) {
+        const std::size_t far = distance(typed, each);
+        if (far >= least) continue;
+        least = far;
+        nearest = &each;
+    }
+    return nearest == nullptr ? "" : fmt::format("; did you mean {}?", *nearest);
+}
+
+/// For the first option in `arguments` that `command` does not have.
+std::string option_suggestion(const CLI::App& command, const std::vector<std::string>& arguments) {
+    std::vector<std::string> known;
+    for (const CLI::Option* each : command.get_options()) {
+        for (const auto& name : each->get_lnames()) known.push_back("--" + name);
+    }
+    for (const auto& each : arguments) {
+        const std::string word = each.substr(0, each.find('='));
+        if (word.starts_with("--") && std::ranges::find(known, word) == known.end()) {
+            return suggestion(word, known);
+        }
+    }
+    return {};
+}
+
 void require_known_command(CLI::App& app, const std::vector<std::string>& arguments) {
     if (!arguments.empty() && arguments.front().starts_with('-')) return;
-    std::string names;
+    std::vector<std::string> names;
     for (const CLI::App* each : app.get_subcommands([](CLI::App*) { return true; })) {
-        if (!arguments.empty() && each->get_name() == arguments.front()) return;
-        names += (names.empty() ? "" : ", ") + each->get_name();
+        names.push_back(each->get_name());
     }
-    throw failure{usage, fmt::format("{}: use {}; see rowlock --help",
-                                     arguments.empty()
-                                         ? "no command"
-                                         : without_passwords(
-                                               "no such command: " + arguments.front(), arguments),
-                                     names)};
+    if (arguments.empty()) {
+        throw failure{
+            usage, fmt::format("no command: use {}; see rowlock --help", fmt::join(names, ", "))};
+    }
+    const std::string& typed = arguments.front();
+    if (std::ranges::find(names, typed) != names.end()) return;
+    throw failure{usage, fmt::format("{}{}; see rowlock --help",
+                                     without_passwords("no such command: " + typed, arguments),
+                                     suggestion(typed, names))};
 }
 
 int parse_and_run(int argc, char** argv) {
     std::vector<std::string> arguments(argv + 1, argv + argc);
     wipe_urls(argc, argv);
     parsed into;
+    const bool json = std::ranges::find(arguments, "--json") != arguments.end();
     into.run.command = split_command(arguments);
+    if (json && arguments.front() != "run") complain_in_json();
 
     CLI::App app{"", "rowlock"};
     app.set_version_flag("--version", std::string{"rowlock "} + version_string);
@@ -440,9 +502,12 @@ int parse_and_run(int argc, char** argv) {
         return success;
     } catch (const CLI::ParseError& problem) {
         const auto chosen = app.get_subcommands();
-        throw failure{usage, fmt::format("{}; see rowlock {}--help",
-                                         without_passwords(problem.what(), arguments),
-                                         chosen.empty() ? "" : chosen.front()->get_name() + " ")};
+        const std::string command = chosen.empty() ? "" : chosen.front()->get_name() + " ";
+        throw failure{
+            usage,
+            fmt::format("{}{}; see rowlock {}--help", without_passwords(problem.what(), arguments),
+                        chosen.empty() ? "" : option_suggestion(*chosen.front(), arguments),
+                        command)};
     }
     return into.action();
 }
@@ -453,13 +518,14 @@ int execute(int argc, char** argv) {
     try {
         return parse_and_run(argc, argv);
     } catch (const failure& failed) {
-        if (*failed.what() != '\0') complain(failed.what());
+        report_failure(failed.code(), failed.kind(), failed.what());
         return failed.code();
     } catch (const error& failed) {
-        complain(message_of(failed));
-        return exit_code_of(failed.kind());
+        const int code = exit_code_of(failed.kind());
+        report_failure(code, kind_of(code), message_of(failed));
+        return code;
     } catch (const std::exception& failed) {
-        complain(failed.what());
+        report_failure(system_failure, kind_of(system_failure), failed.what());
         return system_failure;
     }
 }

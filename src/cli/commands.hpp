@@ -67,6 +67,8 @@ struct name_options {
     bool json = false;
 };
 int show(const name_options& options);
+/// Prints nothing: the exit code is the answer.
+int held(const name_options& options);
 int break_lock(const name_options& options);
 
 struct reap_options {
@@ -90,6 +92,7 @@ struct migrate_options {
     database_options database;
     std::string history;  ///< on, off, drop; empty: not asked for
     std::optional<std::string> dialect;
+    std::optional<std::string> grants_for;  ///< a role
     std::optional<int> down_to;
     bool print = false;
     bool status = false;
@@ -97,6 +100,8 @@ struct migrate_options {
     bool json = false;
 };
 int migrate(const migrate_options& options);
+/// `migrate --print-grants`.
+int print_grants(const migrate_options& options);
 
 /// @throws failure for any other name than postgresql, mysql, mariadb and sqlite
 sql::dialect dialect_named(const std::string& name);

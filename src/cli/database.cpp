@@ -1,36 +1,86 @@
 #include "cli/database.hpp"
 
+#include "cli/descriptor.hpp"
 #include "cli/drivers.hpp"
+#include "cli/nesting.hpp"
 
+#include <fcntl.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
-#include <fstream>
 
 namespace rowlock::cli {
 namespace {
 
-std::string environment(const char* name) {
-    const char* value = std::getenv(name);
-    return value == nullptr ? std::string{} : std::string{value};
+const char* environment(const char* name) noexcept {
+    return std::getenv(name);
+}
+
+/// A variable that is set and empty is a script's mistake, as in ROWLOCK_URL=$UNSET.
+std::optional<std::string> environment_url(const char* name) {
+    const char* value = environment(name);
+    if (value == nullptr) return {};
+    if (*value == '\0') {
+        throw failure{usage, std::string{name} + " is set and empty: give it a value, or unset it"};
+    }
+    return value;
+}
+
+std::string read_first_line(int file) {
+    std::string line;
+    char next = 0;
+    for (;;) {
+        const ssize_t got = ::read(file, &next, 1);
+        if (got < 0 && errno == EINTR) continue;
+        if (got < 0) {
+            throw failure{misconfigured, std::string{"the file that ROWLOCK_URL_FILE names cannot "
+                                                     "be read: "} +
+                                             std::strerror(errno)};
+        }
+        if (got == 0 || next == '\n') break;
+        line += next;
+    }
+    line.erase(line.find_last_not_of(" \t\r\n") + 1);
+    return line;
+}
+
+/// It may hold a password, so that only its owner may read it; root may lend it to a group.
+void require_private(int file, const std::string& path) {
+    struct stat found {};
+    if (fstat(file, &found) != 0) throw system_call_failed("fstat", errno);
+    if (found.st_uid != geteuid() && found.st_uid != 0) {
+        throw failure{misconfigured,
+                      path + ", which ROWLOCK_URL_FILE names, belongs to another user"};
+    }
+    const mode_t refused = found.st_uid == 0 && geteuid() != 0 ? 0037 : 0077;
+    if ((found.st_mode & refused) == 0) return;
+    throw failure{misconfigured, path +
+                                     ", which ROWLOCK_URL_FILE names, can be read or written by "
+                                     "other users: chmod 600 " +
+                                     path};
 }
 
 std::string read_url_file(const std::string& path) {
-    std::ifstream file{path};
-    std::string line;
+    const descriptor file{open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY)};
     if (!file) {
         throw failure{misconfigured, "the file that ROWLOCK_URL_FILE names cannot be read: " +
                                          std::string{std::strerror(errno)}};
     }
-    std::getline(file, line);
-    line.erase(line.find_last_not_of(" \t\r\n") + 1);
+    require_private(file.get(), path);
+    const std::string line = read_first_line(file.get());
     if (line.empty()) {
         throw failure{misconfigured,
                       "the first line of the file that ROWLOCK_URL_FILE names must be a URL"};
     }
     return line;
+}
+
+std::string folder_in(const char* variable) {
+    const char* value = environment(variable);
+    return value != nullptr && *value == '/' ? std::string{value} : std::string{};
 }
 
 void make_private_folder(const std::string& path) {
@@ -46,19 +96,41 @@ void make_private_folder(const std::string& path) {
 }
 
 std::string embedded_url() {
-    std::string state = environment("XDG_STATE_HOME");
-    if (!state.starts_with('/')) {
-        const std::string home = environment("HOME");
-        if (!home.starts_with('/')) {
+    std::string state = folder_in("XDG_STATE_HOME");
+    if (state.empty()) {
+        const std::string home = folder_in("HOME");
+        if (home.empty()) {
             throw failure{misconfigured,
-                          "no database: give one by --url or ROWLOCK_URL, or set HOME for the "
-                          "embedded one"};
+                          "the local database stands below HOME: set that, or give "
+                          "a database by --url"};
         }
         state = home + "/.local/state";
     }
     const std::string folder = state + "/rowlock";
     make_private_folder(folder);
     return "sqlite:" + folder + "/rowlock.db";
+}
+
+/// A private file is never assumed: what runs under its lock would run beside the real holder.
+[[noreturn]] void refuse_to_guess() {
+    if (runs_under_a_hold()) {
+        throw failure{misconfigured,
+                      "no database: this runs under `rowlock run`, which keeps its URL from its "
+                      "command; give that one --pass-url, or this one --url"};
+    }
+    throw failure{misconfigured,
+                  "no database: give --url, ROWLOCK_URL or ROWLOCK_URL_FILE (sudo, cron and "
+                  "systemd pass none on), or --local for a SQLite file of this user alone"};
+}
+
+std::string given_url(const database_options& options) {
+    if (options.url) {
+        if (!options.url->empty()) return *options.url;
+        throw failure{usage, "--url is empty: give a database"};
+    }
+    if (const auto url = environment_url("ROWLOCK_URL")) return *url;
+    if (const auto path = environment_url("ROWLOCK_URL_FILE")) return read_url_file(*path);
+    refuse_to_guess();
 }
 
 /// A command that only looks must not leave an empty file behind.
@@ -79,14 +151,9 @@ void require_file(const sql::connection_source& source) {
 }  // namespace
 
 database_url find_url(const database_options& options) {
-    std::string url = options.url;
-    if (url.empty()) url = environment("ROWLOCK_URL");
-    if (url.empty()) {
-        const std::string path = environment("ROWLOCK_URL_FILE");
-        if (!path.empty()) url = read_url_file(path);
-    }
-    const bool embedded = url.empty();
-    return {embedded ? embedded_url() : std::move(url), embedded};
+    const std::string url = options.local ? "local" : given_url(options);
+    if (url == "local") return {embedded_url(), true};
+    return {url, false};
 }
 
 database open_database(const database_url& at, const database_options& options, missing_file file) {
@@ -106,6 +173,13 @@ void mend_tables(const database& in) {
     }
     const auto until = std::chrono::steady_clock::now() + std::chrono::seconds{5};
     require_current_schema(*in.source.connect(until), in.tables, until);
+}
+
+std::string description_of(const database& in) {
+    std::string text = in.source.description();
+    if (!in.tables.schema.empty()) text += ", schema " + in.tables.schema;
+    if (in.tables.prefix != database_options{}.prefix) text += ", prefix " + in.tables.prefix;
+    return text;
 }
 
 client_options options_for(const database& in) {

@@ -5,6 +5,7 @@
 #include <rowlock/options.hpp>
 #include <rowlock/sql/connection.hpp>
 
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -12,7 +13,8 @@ namespace rowlock::cli {
 
 /// What the command line says about the database.
 struct database_options {
-    std::string url;  ///< empty: the environment decides
+    std::optional<std::string> url;  ///< without: the environment decides
+    bool local = false;              ///< the file in the user's state directory
     std::string schema;
     std::string prefix = "rowlock_";
 };
@@ -32,8 +34,9 @@ struct database_url {
     bool embedded;  ///< the file in the user's state directory
 };
 
-/// --url, else ROWLOCK_URL, else the first line of the file ROWLOCK_URL_FILE names, else the
-/// embedded SQLite file.
+/// --local or --url, else ROWLOCK_URL, else the first line of the file that ROWLOCK_URL_FILE names.
+/// The URL `local` means the file in the user's state directory, as --local does. Without any of
+/// these there is no database: a lock in a file that nothing else locks would protect nothing.
 /// @throws failure
 [[nodiscard]] database_url find_url(const database_options& options);
 
@@ -64,6 +67,9 @@ auto with_tables(const database& in, Action action) {
     }
     return action();
 }
+
+/// What people are told of the database: no credentials; schema and prefix if they are unusual.
+[[nodiscard]] std::string description_of(const database& in);
 
 /// client_options with the tables' names and the tool as program.
 [[nodiscard]] client_options options_for(const database& in);

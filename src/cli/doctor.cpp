@@ -3,6 +3,7 @@
 #include "cli/commands.hpp"
 #include "cli/duration.hpp"
 #include "cli/json.hpp"
+#include "cli/rights.hpp"
 #include "dialect/statements.hpp"
 #include "schema/table_names.hpp"
 #include "sql/listening.hpp"
@@ -13,7 +14,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <charconv>
 #include <chrono>
 
@@ -176,63 +176,74 @@ struct right {
     std::string statement;
 };
 
-/// Statements that need a right on a table and touch no row.
-std::vector<right> rights_on(const std::string& table, const char* column, bool may_change_rows,
-                             sql::dialect speaks) {
-    std::vector<right> all{{"select", fmt::format("select {} from {} where 1 = 0", column, table)}};
-    if (table.ends_with("migration")) return all;
-    all.push_back({"update", fmt::format("update {0} set {1} = {1} where 1 = 0", table, column)});
-    if (!may_change_rows) return all;
-    all.push_back({"delete", fmt::format("delete from {} where 1 = 0", table)});
+/// A statement that needs a right on a table and touches no row.
+std::string trial_of(std::string_view right, std::string_view table, std::string_view column,
+                     sql::dialect speaks) {
+    if (right == "select") return fmt::format("select {} from {} where 1 = 0", column, table);
+    if (right == "update")
+        return fmt::format("update {0} set {1} = {1} where 1 = 0", table, column);
+    if (right == "delete") return fmt::format("delete from {} where 1 = 0", table);
     // PostgreSQL refuses to be given the waiter's identity column, MySQL to be given less than all.
-    all.push_back(
-        {"insert",
-         speaks == sql::dialect::postgresql
-             ? fmt::format("insert into {0} ({1}) select {1} from {0} where 1 = 0", table, column)
-             : fmt::format("insert into {0} select * from {0} where 1 = 0", table)});
-    return all;
+    return speaks == sql::dialect::postgresql
+               ? fmt::format("insert into {0} ({1}) select {1} from {0} where 1 = 0", table, column)
+               : fmt::format("insert into {0} select * from {0} where 1 = 0", table);
 }
 
-bool is_allowed(examination& patient, const std::string& statement) {
-    const bool sqlite = patient.connection().speaks() == sql::dialect::sqlite;
-    patient.query(sqlite ? "begin immediate" : "begin");
-    bool allowed = true;
+/// How rowlock's own connections would begin: they switch default_transaction_read_only off, which
+/// a transaction pooler or a standby does not let them.
+std::string opening(examination& patient) {
+    if (patient.connection().speaks() == sql::dialect::sqlite) return "begin immediate";
+    const bool overrides = patient.connection().speaks() == sql::dialect::postgresql &&
+                           patient.connection().keeps_session_state() &&
+                           patient.value("select pg_is_in_recovery()::int") == "0";
+    return overrides ? "begin read write" : "begin";
+}
+
+enum class trial : bool { passed, denied };
+
+/// @throws error also where the database accepts no writes at all: that is no missing right
+trial try_in_vain(examination& patient, const std::string& begin, const std::string& statement) {
+    patient.query(begin);
     try {
         patient.query(statement);
     } catch (const error& failure) {
-        if (failure.kind() != errc::access_denied && failure.kind() != errc::read_only) {
-            if (patient.connection().alive()) patient.query("rollback");
-            throw;
-        }
-        allowed = false;
+        if (patient.connection().alive()) patient.query("rollback");
+        if (failure.kind() != errc::access_denied) throw;
+        return trial::denied;
     }
     patient.query("rollback");
-    return allowed;
+    return trial::passed;
+}
+
+/// The rights that are missing, as a list for people.
+std::string missing_rights(examination& patient) {
+    const auto speaks = patient.connection().speaks();
+    const auto& names = patient.where().tables;
+    const std::string begin = opening(patient);
+    std::string missing;
+    for (const auto& each : rights_of_a_client(speaks)) {
+        const std::string name =
+            schema::qualify(std::string{each.table}, speaks, names.schema, names.prefix);
+        for (const auto right : each.rights) {
+            const auto statement = trial_of(right, name, each.column, speaks);
+            if (try_in_vain(patient, begin, statement) == trial::passed) continue;
+            missing += fmt::format("{}{} on {}", missing.empty() ? "" : ", ", right, name);
+        }
+    }
+    return missing;
 }
 
 void check_rights(examination& patient) {
-    struct table {
-        const char* name;
-        const char* column;
-        bool may_change_rows;
-    };
-    static constexpr std::array tables{
-        table{"rowlock_session", "owner", true},      table{"rowlock_lease", "name", true},
-        table{"rowlock_waiter", "name", true},        table{"rowlock_version", "resource", true},
-        table{"rowlock_token_floor", "floor", false}, table{"rowlock_migration", "version", false}};
-    const auto speaks = patient.connection().speaks();
-    const auto& names = patient.where().tables;
-    std::string missing;
-    for (const auto& each : tables) {
-        const std::string name = schema::qualify(each.name, speaks, names.schema, names.prefix);
-        for (const auto& wanted : rights_on(name, each.column, each.may_change_rows, speaks)) {
-            if (is_allowed(patient, wanted.statement)) continue;
-            missing += fmt::format("{}{} on {}", missing.empty() ? "" : ", ", wanted.name, name);
-        }
+    try {
+        const std::string missing = missing_rights(patient);
+        if (missing.empty()) return patient.ok("rights", "all that rowlock needs");
+        patient.fail("rights", "missing: " + missing,
+                     "grant them to this user: `rowlock migrate --print-grants ROLE` prints them");
+    } catch (const error& failure) {
+        if (failure.kind() != errc::read_only) throw;
+        patient.fail("rights", "not tried: this connection accepts no writes",
+                     "connect where they are accepted; see the check of the role");
     }
-    if (missing.empty()) return patient.ok("rights", "all that rowlock needs");
-    patient.fail("rights", "missing: " + missing,
-                 "grant them to this user; the GRANTs are in docs/migrations.md");
 }
 
 /// Dead places are in nobody's way, but every look at a queue steps over them.

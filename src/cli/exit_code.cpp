@@ -7,7 +7,8 @@ namespace rowlock::cli {
 std::string exit_code_help() {
     return "Exit codes:\n"
            "  0        done; `run` passes on the exit code of its command\n"
-           "  1        the answer is no: not held by that grant, not confirmed, a check failed\n"
+           "  1        the answer is no: not held, not by that grant, not confirmed, a check "
+           "failed\n"
            "  64       wrong usage: options, names, durations, URLs\n"
            "  69       the database cannot be reached or did not answer in time\n"
            "  70       the lease was lost while the command ran; the command was stopped\n"
@@ -16,11 +17,45 @@ std::string exit_code_help() {
            "  75       busy: another holds the lock (--busy-exit-code changes it)\n"
            "  76       the database refused for another reason\n"
            "  77       access denied, or the database does not accept writes\n"
-           "  78       the set-up is wrong: tables missing or of another version, URL file, "
-           "driver\n"
+           "  78       the set-up is wrong: no database given, tables missing or of another "
+           "version,\n"
+           "           URL file, driver\n"
            "  126      the command of `run` cannot be executed\n"
            "  127      the command of `run` was not found\n"
            "  128+n    ended by signal n, `rowlock` or the command it ran\n";
+}
+
+const char* kind_of(int code) noexcept {
+    switch (code) {
+        case answer_is_no:
+            return "no";
+        case usage:
+            return "usage";
+        case unreachable:
+            return "unreachable";
+        case lease_lost:
+            return "lease_lost";
+        case output_failed:
+            return "output_failed";
+        case busy:
+            return "busy";
+        case refused:
+            return "refused";
+        case no_permission:
+            return "no_permission";
+        case misconfigured:
+            return "misconfigured";
+        case not_executable:
+            return "not_executable";
+        case not_found:
+            return "not_found";
+        default:
+            return code > signal_base ? "signal" : "system";
+    }
+}
+
+failure busy_failure(const std::string& name, int code) {
+    return {code, name + " is held by another; `rowlock show` tells by whom", kind_of(busy)};
 }
 
 int exit_code_of(errc kind) noexcept {

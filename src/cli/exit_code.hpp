@@ -35,17 +35,28 @@ enum exit_code : int {
 /// What we say of a failure, on one line, without what std::system_error appends.
 [[nodiscard]] std::string message_of(const error& failure);
 
+/// The word for an exit code under --json.
+[[nodiscard]] const char* kind_of(int code) noexcept;
+
 /// Ends the tool with a code and one line on standard error; an empty line says nothing.
 class failure : public std::exception {
 public:
-    failure(int code, std::string message) : code_{code}, message_{std::move(message)} {}
+    failure(int code, std::string message) : failure{code, std::move(message), kind_of(code)} {}
+    /// @param kind where the caller chose the code
+    failure(int code, std::string message, const char* kind)
+        : code_{code}, message_{std::move(message)}, kind_{kind} {}
     [[nodiscard]] int code() const noexcept { return code_; }
     [[nodiscard]] const char* what() const noexcept override { return message_.c_str(); }
+    [[nodiscard]] const char* kind() const noexcept { return kind_; }
 
 private:
     int code_;
     std::string message_;
+    const char* kind_;
 };
+
+/// Another holds the lock, and the wait is over.
+[[nodiscard]] failure busy_failure(const std::string& name, int code);
 
 /// A failed system call: "WHAT: reason".
 [[nodiscard]] failure system_call_failed(const std::string& what, int error_number);

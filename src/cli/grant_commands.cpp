@@ -6,6 +6,7 @@
 #include "cli/duration.hpp"
 #include "cli/json.hpp"
 #include "cli/link.hpp"
+#include "cli/nesting.hpp"
 #include "cli/queue_place.hpp"
 #include "cli/signals.hpp"
 #include "client/futility.hpp"
@@ -43,6 +44,7 @@ public:
         const auto start = steady_clock::now();
         if (auto got = take_if_free()) return got;
         if (options_.wait && *options_.wait <= 0ms) return {};
+        if (runs_under_a_hold()) require_another_holder();
         return stand_in_line(start);
     }
 
@@ -99,6 +101,13 @@ private:
             drop_session();
             throw;
         }
+    }
+
+    void require_another_holder() {
+        const auto row = link_.run([&](sql::connection& db, sql::deadline until) {
+            return link_.protocol().inspect(db, options_.name, until);
+        });
+        if (row) refuse_to_wait_for_ourselves(*row);
     }
 
     std::optional<grant_of_script> stand_in_line(steady_clock::time_point start) {
@@ -231,8 +240,8 @@ private:
 void report(const acquire_options& options, const grant_of_script& got) {
     if (options.json) {
         print_json(json{{"name", options.name},
-                        {"token", got.token},
-                        {"grant_id", got.grant_id},
+                        {"token", as_text(got.token)},
+                        {"grant_id", as_text(got.grant_id)},
                         {"expires_in_ms", got.expires_in.count()}});
     } else {
         print(fmt::format("{} {}\n", got.token, got.grant_id));
@@ -272,9 +281,7 @@ int acquire(const acquire_options& options) {
     acquisition mine{to, options, signals};
     const auto got = mine.wait();
     if (!got) {
-        throw failure{
-            options.busy_exit_code,
-            fmt::format("{} is held by another; `rowlock show` tells by whom", options.name)};
+        throw busy_failure(options.name, options.busy_exit_code);
     }
     try {
         // One that came while the grant was under way.

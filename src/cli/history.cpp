@@ -18,23 +18,23 @@ std::string utc(micros_time at) {
 }
 
 json to_json(const history_record& one) {
-    json object{{"id", one.id}, {"at", utc(one.at)}, {"kind", to_string(one.kind)}};
-    const auto add_number = [&](const char* key, std::int64_t number) {
-        if (number != 0) object[key] = number;
+    json object{{"id", as_text(one.id)}, {"at", utc(one.at)}, {"kind", to_string(one.kind)}};
+    const auto add_id = [&](const char* key, std::int64_t id) {
+        if (id != 0) object[key] = as_text(id);
     };
     const auto add_text = [&](const char* key, const std::string& text) {
         if (!text.empty()) object[key] = text;
     };
     add_text("name", one.name);
-    add_number("token", one.token.value());
-    add_number("session", one.session);
-    add_number("grant_id", one.grant_id);
-    add_number("ticket", one.ticket);
-    add_number("previous_session", one.previous_session);
+    add_id("token", one.token.value());
+    add_id("session", one.session);
+    add_id("grant_id", one.grant_id);
+    add_id("ticket", one.ticket);
+    add_id("previous_session", one.previous_session);
     if (one.ends_at) object["ends_at"] = utc(*one.ends_at);
     add_text("owner", one.owner);
     add_text("host", one.host);
-    add_number("pid", one.pid);
+    if (one.pid != 0) object["pid"] = one.pid;
     add_text("program", one.program);
     add_text("note", one.note);
     add_text("db_user", one.db_user);
@@ -70,16 +70,17 @@ int history(const history_options& options) {
     if (options.json) {
         json array = json::array();
         for (const auto& one : records) array.push_back(to_json(one));
-        print_json(array);
+        print_json(json{{"database", in.source.description()}, {"records", array}});
         return success;
     }
     if (records.empty()) {
-        print("nothing is recorded\n");
+        print(fmt::format("nothing is recorded in {}\n", escaped(description_of(in))));
         return success;
     }
     std::vector<std::vector<std::string>> cells;
     for (const auto& one : records) cells.push_back(to_cells(one));
-    print(table({"TIME", "WHAT", "NAME", "TOKEN", "SESSION", "HOST", "PID", "PROGRAM", "NOTE"},
+    print(escaped(description_of(in)) + "\n" +
+          table({"TIME", "WHAT", "NAME", "TOKEN", "SESSION", "HOST", "PID", "PROGRAM", "NOTE"},
                 cells));
     return success;
 }

@@ -4,15 +4,29 @@
 
 #include <nlohmann/json.hpp>
 
+#include <cstdint>
+#include <string>
+
 namespace rowlock::cli {
 
 /// Keys stay in the order they were written.
 using json = nlohmann::ordered_json;
 
+/// A 64-bit id or token: readers such as jq keep numbers as doubles and would change the last
+/// digits.
+inline std::string as_text(std::int64_t id) {
+    return std::to_string(id);
+}
+
 /// ASCII alone, so that nothing in a name can steer a terminal; bytes that are no UTF-8 become
 /// U+FFFD.
 inline void print_json(const json& value) {
     print(value.dump(2, ' ', true, json::error_handler_t::replace) + "\n");
+}
+
+/// The same on one line.
+inline std::string json_line(const json& value) {
+    return value.dump(-1, ' ', true, json::error_handler_t::replace) + "\n";
 }
 
 }  // namespace rowlock::cli

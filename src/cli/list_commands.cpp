@@ -20,7 +20,7 @@ const char* state_of(const lease_info& row) {
 }
 
 json to_json(const lease_info& row) {
-    json object{{"name", row.name},       {"token", row.token.value()},
+    json object{{"name", row.name},       {"token", as_text(row.token.value())},
                 {"state", state_of(row)}, {"changed_ms", row.changed.count()},
                 {"waiting", row.waiting}, {"longest_wait_ms", row.longest_wait.count()},
                 {"holder", nullptr}};
@@ -32,8 +32,8 @@ json to_json(const lease_info& row) {
                             {"owner", holder.owner},
                             {"note", holder.note},
                             {"thread", holder.thread},
-                            {"session", holder.session},
-                            {"grant_id", holder.grant_id},
+                            {"session", as_text(holder.session)},
+                            {"grant_id", as_text(holder.grant_id)},
                             {"held_for_ms", holder.held_for.count()},
                             {"remaining_ms", holder.remaining.count()}};
     return object;
@@ -50,8 +50,8 @@ json to_json(const std::vector<waiter_info>& queue) {
                              {"owner", each.owner},
                              {"note", each.note},
                              {"thread", each.thread},
-                             {"session", each.session},
-                             {"ticket", each.ticket}});
+                             {"session", as_text(each.session)},
+                             {"ticket", as_text(each.ticket)}});
     }
     return array;
 }
@@ -146,7 +146,7 @@ void confirm_break(const lease_info& row) {
                     "It will go on working until its next heartbeat. Break the lock? [y/N] ",
                     escaped(row.name), escaped(holder.program), holder.pid, escaped(holder.host),
                     to_text(holder.held_for)),
-        "this is no terminal to ask at: give --yes to break the lock");
+        "there is no terminal to ask at: give --yes to break the lock");
 }
 
 }  // namespace
@@ -154,21 +154,26 @@ void confirm_break(const lease_info& row) {
 int list(const list_options& options) {
     const database in = find_database(options.database);
     const auto [rows, more] = collect(in, options);
+    const std::string where = escaped(description_of(in));
     if (options.json) {
         json array = json::array();
         for (const auto& row : rows) array.push_back(to_json(row));
-        print_json(array);
-    } else if (rows.empty()) {
-        print(options.waiting ? "nobody waits for a lock\n"
-              : options.all   ? "no locks\n"
-                              : "no lock is held\n");
-    } else {
-        std::vector<std::vector<std::string>> cells;
-        for (const auto& row : rows) cells.push_back(to_cells(row));
-        print(table({"NAME", "STATE", "TOKEN", "HOST", "PID", "PROGRAM", "HELD", "REMAINING",
-                     "WAITING", "LONGEST", "NOTE"},
-                    cells));
+        print_json(json{{"database", in.source.description()}, {"locks", array}, {"more", more}});
+        return success;
     }
+    if (rows.empty()) {
+        const char* none = options.waiting ? "no lock is waited for"
+                           : options.all   ? "no locks"
+                                           : "no lock is held";
+        print(fmt::format("{} in {}\n", none, where));
+        return success;
+    }
+    std::vector<std::vector<std::string>> cells;
+    for (const auto& row : rows) cells.push_back(to_cells(row));
+    print(where + "\n" +
+          table({"NAME", "STATE", "TOKEN", "HOST", "PID", "PROGRAM", "HELD", "REMAINING", "WAITING",
+                 "LONGEST", "NOTE"},
+                cells));
     if (more) {
         complain(fmt::format("there are more than {}: use --limit, or --after with the last name",
                              options.limit));
@@ -184,16 +189,31 @@ int show(const name_options& options) {
     const auto queue = locks.queue(name);
     // A name without a row was never locked, or so long ago that it has been reaped.
     if (options.json) {
-        json object = to_json(row ? *row : lease_info{.name = options.name});
+        json object{{"database", in.source.description()}};
+        object.update(to_json(row ? *row : lease_info{.name = options.name}));
         object["queue"] = to_json(queue);
         print_json(object);
         return success;
     }
-    print((row ? in_full(*row)
+    print(fmt::format("database   {}\n", escaped(description_of(in))) +
+          (row ? in_full(*row)
                : fmt::format("name       {}\nstate      free (no row: never locked, or reaped)\n",
                              escaped(options.name))) +
           in_full(queue));
     return success;
+}
+
+int held(const name_options& options) {
+    const lock_name name{options.name};
+    const database in = find_database(options.database);
+    client locks{in.source, options_for(in)};
+    const auto row = with_tables(in, [&] { return locks.inspect(name); });
+    const bool is_held = row && row->holder && row->holder->remaining > milliseconds{0};
+    if (options.json) {
+        print_json(
+            json{{"database", in.source.description()}, {"name", options.name}, {"held", is_held}});
+    }
+    return is_held ? success : answer_is_no;
 }
 
 int break_lock(const name_options& options) {
@@ -208,12 +228,15 @@ int break_lock(const name_options& options) {
         put_out = options.yes ? locks.force_release(name) : locks.force_release(name, row->token);
     }
     if (options.json) {
-        print_json(json{{"name", options.name}, {"put_out", put_out}});
+        print_json(json{
+            {"database", in.source.description()}, {"name", options.name}, {"put_out", put_out}});
     } else {
         const bool gone = row && row->holder && !options.yes;
-        print(escaped(options.name) + (put_out ? ": the holder was put out\n"
-                                       : gone  ? ": that holder is gone, nobody was put out\n"
-                                               : " was free\n"));
+        const char* what = put_out ? "was taken from its holder"
+                           : gone  ? "is not held by that holder any more"
+                                   : "was free";
+        print(
+            fmt::format("{} {} in {}\n", escaped(options.name), what, escaped(description_of(in))));
     }
     return success;
 }

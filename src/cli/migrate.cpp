@@ -92,8 +92,9 @@ sql::dialect dialect_named(const std::string& name) {
 }
 
 int migrate(const migrate_options& options) {
+    if (options.grants_for) return print_grants(options);
     if (options.print) return print_script(options);
-    if (options.dialect) throw failure{usage, "--dialect goes with --print"};
+    if (options.dialect) throw failure{usage, "--dialect goes with --print or --print-grants"};
     if (options.status) return print_status(options);
     if (!options.history.empty()) return switch_history(options);
     const database in = find_database(options.database,

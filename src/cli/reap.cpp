@@ -9,16 +9,14 @@ namespace {
 
 void print_report(const reap_report& done, bool as_json) {
     if (!as_json) return print(to_string(done) + "\n");
-    print(json{{"sessions_ended", done.sessions_ended},
-               {"leases_handed_over", done.leases_handed_over},
-               {"leases_freed", done.leases_freed},
-               {"waiters_removed", done.waiters_removed},
-               {"sessions_deleted", done.sessions_deleted},
-               {"leases_deleted", done.leases_deleted},
-               {"leases_pending", done.leases_pending},
-               {"history_deleted", done.history_deleted}}
-              .dump() +
-          "\n");
+    print(json_line({{"sessions_ended", done.sessions_ended},
+                     {"leases_handed_over", done.leases_handed_over},
+                     {"leases_freed", done.leases_freed},
+                     {"waiters_removed", done.waiters_removed},
+                     {"sessions_deleted", done.sessions_deleted},
+                     {"leases_deleted", done.leases_deleted},
+                     {"leases_pending", done.leases_pending},
+                     {"history_deleted", done.history_deleted}}));
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 #include "cli/commands.hpp"
 #include "cli/duration.hpp"
+#include "cli/nesting.hpp"
 #include "cli/process_group.hpp"
 #include "cli/signals.hpp"
 #include "cli/supervisor.hpp"
@@ -72,6 +73,10 @@ std::optional<lease> take(client& locks, const run_options& options, std::stop_t
         for (auto& taken : locks.reclaim()) {
             if (taken.name() == options.name) return std::move(taken);
         }
+    }
+    const bool waits = !options.wait || *options.wait > 0ms;
+    if (waits && runs_under_a_hold()) {
+        if (const auto row = locks.inspect(options.name)) refuse_to_wait_for_ourselves(*row);
     }
     if (!options.wait) return locks.acquire(options.name, std::move(stop), how);
     return locks.try_acquire_for(options.name, *options.wait, std::move(stop), how);
@@ -291,6 +296,7 @@ int run(const run_options& options) {
     const supervised_command command{
         .arguments = options.command,
         .name = options.name,
+        .holder = getpid(),
         .url = options.pass_url ? std::optional{at.text} : std::nullopt,
         .grace = times.grace,
         .allowance = times.grace,
@@ -304,9 +310,7 @@ int run(const run_options& options) {
     client locks{in.source, options_for_run(options, in, times, reason)};
     auto held = wait_for_lease(locks, in, options, signals);
     if (!held) {
-        throw failure{
-            options.busy_exit_code,
-            fmt::format("{} is held by another; `rowlock show` tells by whom", options.name)};
+        throw busy_failure(options.name, options.busy_exit_code);
     }
     const outcome result = watch{helper, *held, signals, times}.run();
     return finish(*held, result, options, reason);

@@ -1,6 +1,7 @@
 #include "cli/supervisor.hpp"
 
 #include "cli/exit_code.hpp"
+#include "cli/nesting.hpp"
 #include "cli/process_group.hpp"
 #include "cli/signals.hpp"
 
@@ -45,6 +46,7 @@ constexpr nanoseconds look_again = 10ms;
     if (command.url) setenv("ROWLOCK_URL", command.url->c_str(), 1);
     setenv("ROWLOCK_NAME", command.name.c_str(), 1);
     setenv("ROWLOCK_TOKEN", std::to_string(token).c_str(), 1);
+    setenv("ROWLOCK_HOLDS", holds_of_a_command(command.holder, token).c_str(), 1);
     sigprocmask(SIG_SETMASK, &command.signal_mask, nullptr);
     execvp(arguments.front(), arguments.data());
     const std::int32_t reason = errno;

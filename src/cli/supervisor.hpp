@@ -46,6 +46,7 @@ struct notice {
 struct supervised_command {
     std::vector<std::string> arguments;
     std::string name;                 ///< of the lock
+    pid_t holder;                     ///< our process: the holder that the lock's row names
     std::optional<std::string> url;   ///< for the command's environment
     std::chrono::milliseconds grace;  ///< between SIGTERM and SIGKILL
     /// How long after the end of trust the group may at most live; less than the client's margin.

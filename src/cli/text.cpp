@@ -1,6 +1,7 @@
 #include "cli/text.hpp"
 
 #include "cli/exit_code.hpp"
+#include "cli/json.hpp"
 #include "utf8.hpp"
 
 #include <fmt/format.h>
@@ -14,6 +15,8 @@
 
 namespace rowlock::cli {
 namespace {
+
+bool in_json = false;
 
 std::size_t sequence_length(std::string_view text) {
     for (std::size_t length = 1; length <= std::min<std::size_t>(4, text.size()); ++length) {
@@ -91,9 +94,29 @@ std::string escaped(std::string_view text) {
     return out;
 }
 
+void complain_in_json() noexcept {
+    in_json = true;
+}
+
 void complain(std::string_view text) noexcept {
     try {
-        write_all(STDERR_FILENO, "rowlock: " + escaped(text) + "\n");
+        const std::string plain = "rowlock: " + escaped(text) + "\n";
+        write_all(STDERR_FILENO,
+                  in_json ? json_line({{"warning", {{"message", std::string{text}}}}}) : plain);
+    } catch (...) {
+        write_all(STDERR_FILENO, "rowlock: out of memory\n");
+    }
+}
+
+void report_failure(int code, const char* kind, std::string_view message) noexcept {
+    if (!in_json) {
+        if (!message.empty()) complain(message);
+        return;
+    }
+    try {
+        const std::string text = message.empty() ? "ended by a signal" : std::string{message};
+        write_all(STDERR_FILENO,
+                  json_line({{"error", {{"code", code}, {"kind", kind}, {"message", text}}}}));
     } catch (...) {
         write_all(STDERR_FILENO, "rowlock: out of memory\n");
     }
@@ -107,7 +130,7 @@ void print(std::string_view text) {
 
 void require_consent(std::string_view question, const std::string& otherwise) {
     if (isatty(STDIN_FILENO) == 0) throw failure{usage, otherwise};
-    print(question);
+    write_all(STDERR_FILENO, question);
     std::string answer;
     std::getline(std::cin, answer);
     if (answer != "y" && answer != "Y" && answer != "yes") {

@@ -10,14 +10,20 @@ namespace rowlock::cli {
 /// text, become \xNN or \u{…}, a backslash becomes two.
 [[nodiscard]] std::string escaped(std::string_view text);
 
-/// One line on standard error: "rowlock: …". The text is escaped.
+/// From now on complain() and report_failure() write JSON, as docs/json.md says.
+void complain_in_json() noexcept;
+
+/// One line on standard error: "rowlock: …", or {"warning": …}. The text is escaped.
 void complain(std::string_view text) noexcept;
+
+/// Why the tool ends: "rowlock: …", or {"error": …}. Without a message plain text says nothing.
+void report_failure(int code, const char* kind, std::string_view message) noexcept;
 
 /// Writes all of it to standard output and flushes.
 /// @throws failure exit code 74
 void print(std::string_view text);
 
-/// Asks the person at the terminal, on standard output.
+/// Asks the person at the terminal, on standard error.
 /// @throws failure unless the answer is yes; exit code 64 saying `otherwise` if nobody is there to
 /// ask
 void require_consent(std::string_view question, const std::string& otherwise);

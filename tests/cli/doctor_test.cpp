@@ -124,7 +124,7 @@ TEST_CASE("the doctor finds missing rights by trying them, and changes nothing")
             CHECK(verdict(look(), "history") == "ok");
             REQUIRE(in->run({"migrate", "--history", "drop", "--yes"}).code == 0);
         }
-        CHECK(in->run({"ls", "--all"}).out == "no locks\n");
+        CHECK(in->run({"ls", "--all"}).out.starts_with("no locks in "));
 
         if (postgresql) {
             execute(in->url(), "alter role " + user +

@@ -101,7 +101,7 @@ TEST_CASE("release does not free what a running process holds") {
                        in->in_environment({.folder = folder.path()})};
     REQUIRE(tool::eventually([&] { return tool::contents(folder / "started") == "yes"; }));
     const auto row = nlohmann::json::parse(in->run({"show", "--json", "a"}).out);
-    const auto refused = in->run({"release", "a", to_string(row["holder"]["grant_id"])});
+    const auto refused = in->run({"release", "a", row["holder"]["grant_id"]});
     CHECK(refused.code == 64);
     CHECK(refused.err.find("rowlock break") != std::string::npos);
     CHECK_FALSE(main.is_over());

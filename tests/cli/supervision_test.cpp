@@ -78,11 +78,11 @@ TEST_CASE("a broken lock stops the running command, exit code 70") {
         stubborn_run first{*in, "1500ms"};
         const auto broken = in->run({"break", "--yes", "a"});
         CHECK(broken.code == 0);
-        CHECK(broken.out == "a: the holder was put out\n");
+        CHECK(broken.out.starts_with("a was taken from its holder in "));
         CHECK(first.main().wait() == 70);
         CHECK_FALSE(first.is_alive());
         CHECK(first.main().err().find("forced release") != std::string::npos);
-        CHECK(in->run({"break", "--yes", "a"}).out == "a was free\n");
+        CHECK(in->run({"break", "--yes", "a"}).out.starts_with("a was free in "));
     }
 }
 

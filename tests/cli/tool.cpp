@@ -101,7 +101,8 @@ process::process(const arguments& command, setting with) : with_{std::move(with)
     REQUIRE(id_ >= 0);
     if (id_ == 0) {
         prctl(PR_SET_PDEATHSIG, SIGKILL);
-        for (const char* name : {"ROWLOCK_URL", "ROWLOCK_URL_FILE", "XDG_STATE_HOME"}) {
+        for (const char* name :
+             {"ROWLOCK_URL", "ROWLOCK_URL_FILE", "ROWLOCK_HOLDS", "XDG_STATE_HOME"}) {
             unsetenv(name);
         }
         redirect(STDIN_FILENO, with_.standard_input, O_RDONLY);

@@ -5,12 +5,14 @@
 #include <doctest/doctest.h>
 
 #include <fstream>
-#include <functional>
 #include <iterator>
 
 // README: from here
 #include <rowlock/open.hpp>
 #include <rowlock/rowlock.hpp>
+
+#include <functional>
+#include <string>
 
 using namespace std::chrono_literals;
 

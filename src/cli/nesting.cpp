@@ -1,0 +1,53 @@
+#include "cli/nesting.hpp"
+
+#include "cli/exit_code.hpp"
+#include "service/identity.hpp"
+
+#include <fmt/format.h>
+
+#include <cstdlib>
+#include <sstream>
+
+namespace rowlock::cli {
+namespace {
+
+constexpr const char* variable = "ROWLOCK_HOLDS";
+
+std::string inherited() {
+    const char* const value = std::getenv(variable);
+    return value == nullptr ? std::string{} : std::string{value};
+}
+
+std::string entry(std::int64_t process, std::int64_t token) {
+    return fmt::format("{}:{}", process, token);
+}
+
+}  // namespace
+
+bool runs_under_a_hold() noexcept {
+    return std::getenv(variable) != nullptr;
+}
+
+std::string holds_of_a_command(pid_t holder, std::int64_t token) {
+    const std::string above = inherited();
+    return above.empty() ? entry(holder, token) : above + ' ' + entry(holder, token);
+}
+
+bool is_above_us(const std::string& host, std::int64_t process, std::int64_t token) {
+    if (!runs_under_a_hold() || host != service::host_name()) return false;
+    std::istringstream above{inherited()};
+    for (std::string each; above >> each;) {
+        if (each == entry(process, token)) return true;
+    }
+    return false;
+}
+
+void refuse_to_wait_for_ourselves(const lease_info& row) {
+    if (!row.holder) return;
+    if (!is_above_us(row.holder->host, row.holder->pid, row.token.value())) return;
+    throw failure{usage, fmt::format("{} is held by the `rowlock run` that this command runs "
+                                     "under: it would wait for itself",
+                                     row.name)};
+}
+
+}  // namespace rowlock::cli

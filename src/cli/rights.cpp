@@ -1,0 +1,136 @@
+// The rights of a client, and `rowlock migrate --print-grants`.
+
+#include "cli/rights.hpp"
+
+#include "cli/commands.hpp"
+#include "cli/text.hpp"
+#include "schema/table_names.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <chrono>
+#include <optional>
+
+namespace rowlock::cli {
+namespace {
+
+/// Where the tables are, as far as the database tells.
+struct place {
+    std::string folder{};  ///< schema of PostgreSQL, database of MySQL; empty: not known
+    std::string file{};    ///< of SQLite
+    bool records_history = false;
+};
+
+std::string quoted(std::string_view name, char mark) {
+    std::string text(1, mark);
+    for (const char c : name) {
+        if (c == mark || (c == '\\' && mark == '\'')) text += c;
+        text += c;
+    }
+    return text + mark;
+}
+
+/// USER or USER@HOST, as MySQL names accounts.
+std::string mysql_account(const std::string& role) {
+    const auto at = role.rfind('@');
+    const std::string host = at == std::string::npos ? "%" : role.substr(at + 1);
+    return quoted(role.substr(0, at), '\'') + "@" + quoted(host, '\'');
+}
+
+void require_printable(const std::string& role) {
+    const bool clean = !role.empty() && std::ranges::none_of(role, [](char c) {
+        return static_cast<unsigned char>(c) < 0x20 || c == 0x7f;
+    });
+    if (!clean) throw failure{usage, "--print-grants takes the name of a role"};
+}
+
+place ask(const database& in) {
+    const auto until = std::chrono::steady_clock::now() + std::chrono::seconds{5};
+    place found{.folder = in.tables.schema, .file = in.source.description()};
+    if (in.source.speaks() == sql::dialect::sqlite) return found;
+    const bool postgresql = in.source.speaks() == sql::dialect::postgresql;
+    const auto db = in.source.connect(until);
+    if (found.folder.empty()) {
+        const auto table = in.tables.prefix + "session";
+        const auto row = db->query(
+            postgresql ? "select coalesce((select n.nspname from pg_catalog.pg_class c "
+                         "join pg_catalog.pg_namespace n on n.oid = c.relnamespace where c.oid = "
+                         "pg_catalog.to_regclass('" +
+                             table + "'))::text, pg_catalog.current_schema()::text)"
+                       : std::string{"select database()"},
+            until);
+        found.folder = std::string{row.text(0, 0)};
+    }
+    found.records_history = history_status(in.source, in.tables) != history_recording::absent;
+    return found;
+}
+
+std::string qualified(std::string_view table, const place& at, const migration_options& names,
+                      char mark) {
+    const auto own = names.prefix + std::string{table.substr(std::string_view{"rowlock_"}.size())};
+    return at.folder.empty() ? own : quoted(at.folder, mark) + "." + own;
+}
+
+std::string grants(sql::dialect speaks, const place& at, const migration_options& names,
+                   const std::string& role) {
+    const bool postgresql = speaks == sql::dialect::postgresql;
+    const char mark = postgresql ? '"' : '`';
+    const std::string to = postgresql ? quoted(role, '"') : mysql_account(role);
+    std::string text;
+    if (postgresql && !at.folder.empty()) {
+        text += fmt::format("grant usage on schema {} to {};\n", quoted(at.folder, mark), to);
+    }
+    for (const auto& each : rights_of_a_client(speaks)) {
+        text += fmt::format("grant {} on {} to {};\n", fmt::join(each.rights, ", "),
+                            qualified(each.table, at, names, mark), to);
+    }
+    if (postgresql && at.records_history) {
+        text += fmt::format("grant insert on {} to {};\n",
+                            qualified("rowlock_history", at, names, mark), to);
+    }
+    return text;
+}
+
+}  // namespace
+
+std::vector<table_rights> rights_of_a_client(sql::dialect speaks) {
+    // PostgreSQL locks a row with the right to change it.
+    std::vector<std::string_view> waiter{"select", "insert", "delete"};
+    if (speaks == sql::dialect::postgresql) waiter.emplace_back("update");
+    return {{"rowlock_session", "owner", {"select", "insert", "update", "delete"}},
+            {"rowlock_lease", "name", {"select", "insert", "update", "delete"}},
+            {"rowlock_waiter", "name", std::move(waiter)},
+            {"rowlock_version", "resource", {"select", "insert", "update"}},
+            {"rowlock_token_floor", "floor", {"select", "update"}},
+            {"rowlock_migration", "version", {"select"}}};
+}
+
+int print_grants(const migrate_options& options) {
+    require_printable(*options.grants_for);
+    const migration_options names{.schema = options.database.schema,
+                                  .prefix = options.database.prefix};
+    place at{.folder = names.schema};
+    auto speaks = sql::dialect::sqlite;
+    if (options.dialect) {
+        speaks = dialect_named(*options.dialect);
+        schema::validate_names(speaks, names.schema, names.prefix);
+    } else {
+        const database in = find_database(options.database);
+        speaks = in.source.speaks();
+        schema::validate_names(speaks, names.schema, names.prefix);
+        at = ask(in);
+    }
+    if (speaks != sql::dialect::sqlite) {
+        print(grants(speaks, at, names, *options.grants_for));
+        return success;
+    }
+    print(fmt::format(
+        "-- SQLite has no roles: {} needs to read and write the file {}and the "
+        "folder it is in.\n",
+        escaped(*options.grants_for), at.file.empty() ? "" : escaped(at.file.substr(7)) + " "));
+    return success;
+}
+
+}  // namespace rowlock::cli

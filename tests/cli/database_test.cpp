@@ -1,0 +1,260 @@
+// Which database the tool works on: it is given, or nothing runs.
+
+#include "cli/tool.hpp"
+
+#include <doctest/doctest.h>
+#include <nlohmann/json.hpp>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <vector>
+
+using tool::arguments;
+using tool::contents;
+using tool::rowlock;
+using tool::scratch;
+using tool::setting;
+
+namespace {
+
+void check_refusal(const tool::answer& got, int code, const std::string& said) {
+    CAPTURE(got.err);
+    CHECK(got.code == code);
+    CHECK(got.err.starts_with("rowlock: "));
+    CHECK(std::ranges::count(got.err, '\n') == 1);
+    CHECK(got.err.find(said) != std::string::npos);
+    CHECK(got.out == "");
+}
+
+unsigned mode_of(const std::string& path) {
+    struct stat found {};
+    REQUIRE(stat(path.c_str(), &found) == 0);
+    return found.st_mode & 07777u;
+}
+
+const std::vector<arguments>& commands_on_a_database() {
+    static const std::vector<arguments> all{{"run", "a", "--", "touch", "ran"},
+                                            {"acquire", "--for", "1m", "a"},
+                                            {"release", "a", "1"},
+                                            {"ls"},
+                                            {"show", "a"},
+                                            {"held", "a"},
+                                            {"break", "--yes", "a"},
+                                            {"history"},
+                                            {"reap"},
+                                            {"migrate"},
+                                            {"doctor"}};
+    return all;
+}
+
+std::string written(const scratch& folder, const std::string& text, mode_t mode) {
+    const std::string path = folder / ("url" + std::to_string(mode));
+    std::ofstream{path} << text;
+    REQUIRE(chmod(path.c_str(), mode) == 0);
+    return path;
+}
+
+}  // namespace
+
+TEST_CASE("without a database every command is refused, and no private file is made") {
+    for (const arguments& command : commands_on_a_database()) {
+        CAPTURE(command.front());
+        const scratch home;
+        check_refusal(
+            rowlock(command, {.variables = {{"HOME", home.path()}}, .folder = home.path()}), 78,
+            "--local");
+        CHECK(std::filesystem::is_empty(home.path()));
+    }
+}
+
+TEST_CASE("an empty --url, ROWLOCK_URL or ROWLOCK_URL_FILE is wrong usage, and nothing runs") {
+    const scratch home;
+    const auto at_home = [&](tool::environment variables) {
+        variables["HOME"] = home.path();
+        return setting{.variables = std::move(variables), .folder = home.path()};
+    };
+    const arguments run{"run", "a", "--", "touch", "ran"};
+    check_refusal(rowlock({"run", "--url", "", "a", "--", "touch", "ran"}, at_home({})), 64,
+                  "--url");
+    CHECK(rowlock({"run", "--url=", "a", "--", "touch", "ran"}, at_home({})).code == 64);
+    check_refusal(rowlock(run, at_home({{"ROWLOCK_URL", ""}})), 64, "ROWLOCK_URL is set and empty");
+    check_refusal(rowlock(run, at_home({{"ROWLOCK_URL_FILE", ""}})), 64,
+                  "ROWLOCK_URL_FILE is set and empty");
+    // The shell's own mistake, by the shell.
+    tool::process script{
+        {"sh", "-c",
+         std::string{ROWLOCK_TOOL_PATH} + " run --url \"$NO_SUCH_VARIABLE\" a -- touch ran"},
+        at_home({})};
+    CHECK(script.wait() == 64);
+    CHECK(std::filesystem::is_empty(home.path()));
+}
+
+TEST_CASE("--local and the URL `local` ask for a private database, which makes itself") {
+    const scratch home;
+    const setting at_home{.variables = {{"HOME", home.path()}}};
+    CHECK(rowlock({"run", "--local", "a", "--", "sh", "-c", "echo $ROWLOCK_TOKEN"}, at_home).out ==
+          "1\n");
+    CHECK(mode_of(home / ".local/state/rowlock") == 0700);
+    CHECK(mode_of(home / ".local/state/rowlock/rowlock.db") == 0600);
+    CHECK(rowlock({"run", "--url", "local", "a", "--", "sh", "-c", "echo $ROWLOCK_TOKEN"}, at_home)
+              .out == "2\n");
+    const setting elsewhere{.variables = {{"HOME", home.path()},
+                                          {"XDG_STATE_HOME", home / "x"},
+                                          {"ROWLOCK_URL", "local"}}};
+    CHECK(rowlock({"ls"}, elsewhere).out ==
+          "no lock is held in sqlite:" + (home / "x/rowlock/rowlock.db") + "\n");
+    CHECK(mode_of(home / "x/rowlock/rowlock.db") == 0600);
+    check_refusal(rowlock({"ls", "--local"}, {.variables = {{"HOME", ""}}}), 78, "--url");
+    CHECK(rowlock({"ls", "--local", "--url", "local"}, at_home).code == 64);
+}
+
+TEST_CASE("a command under `rowlock run` finds no database, and is told of --pass-url") {
+    const auto in = tool::sqlite_tables();
+    const scratch home;
+    const setting at_home{.variables = {{"HOME", home.path()}}, .folder = home.path()};
+    const std::string tool = ROWLOCK_TOOL_PATH;
+    const auto nested =
+        in->run({"run", "outer", "--", tool, "run", "inner", "--", "touch", "ran"}, at_home);
+    CHECK(nested.code == 78);
+    CHECK(nested.err.find("--pass-url") != std::string::npos);
+    CHECK(std::filesystem::is_empty(home.path()));
+    const auto passed = in->run({"run", "--pass-url", "outer", "--", tool, "run", "--prefix",
+                                 in->prefix(), "inner", "--", "touch", "ran"},
+                                at_home);
+    CHECK(passed.code == 0);
+    CHECK(std::filesystem::exists(home / "ran"));
+}
+
+TEST_CASE("a command is refused the lock that it runs under, instead of a wait for itself") {
+    for (const auto& in : tool::all_tables()) {
+        CAPTURE(std::string{in->name()});
+        const scratch folder;
+        const std::string rowlock_again = std::string{ROWLOCK_TOOL_PATH} + " ";
+        const std::string prefix = " --prefix " + in->prefix();
+        const auto nested = [&](const std::string& inner) {
+            return in->run({"run", "--pass-url", "a", "--", "sh", "-c", rowlock_again + inner},
+                           {.folder = folder.path()});
+        };
+        for (const auto& inner :
+             {"run" + prefix + " a -- touch ran", "acquire" + prefix + " --for 1m a",
+              "run --pass-url" + prefix + " b -- " + rowlock_again + "run" + prefix +
+                  " a -- touch ran"}) {
+            CAPTURE(inner);
+            const auto got = nested(inner);
+            CHECK(got.code == 64);
+            CHECK(got.out == "");
+            CHECK(got.err.find("wait for itself") != std::string::npos);
+        }
+        // Without a wait it is busy, as ever.
+        CHECK(nested("run -n" + prefix + " a -- touch ran").code == 75);
+        CHECK(std::filesystem::is_empty(folder.path()));
+        CHECK(nested("run" + prefix + " b -- touch ran").code == 0);
+        CHECK(std::filesystem::exists(folder / "ran"));
+    }
+}
+
+TEST_CASE("the same name under another holder is waited for, also under `rowlock run`") {
+    const auto in = tool::sqlite_tables();
+    const auto grant = in->run({"acquire", "--for", "1h", "a"}).out;
+    // A hold of the same token in another process.
+    tool::process waiting{
+        tool::command_line((*in)({"run", "a", "--", "true"})),
+        in->in_environment({.variables = {{"ROWLOCK_HOLDS", std::to_string(getpid()) + ":1"}}})};
+    REQUIRE(tool::eventually([&] {
+        return nlohmann::json::parse(in->run({"show", "--json", "a"}).out)["waiting"] == 1;
+    }));
+    const auto space = grant.find(' ') + 1;
+    CHECK(in->run({"release", "a", grant.substr(space, grant.find('\n') - space)}).code == 0);
+    CHECK(waiting.wait() == 0);
+}
+
+TEST_CASE("ls, show, break, history and held name the database that they asked") {
+    for (const auto& in : tool::all_tables()) {
+        CAPTURE(std::string{in->name()});
+        const std::string url = in->url();
+        const auto at = url.rfind('@');
+        const std::string name = at == std::string::npos ? url : url.substr(at);
+        REQUIRE(in->run({"migrate", "--history", "on"}).code == 0);
+        for (const arguments& command : {arguments{"ls"},
+                                         {"ls", "--all"},
+                                         {"ls", "--waiting"},
+                                         {"show", "a"},
+                                         {"break", "--yes", "a"},
+                                         {"history"}}) {
+            CAPTURE(command.front());
+            const auto text = in->run(command).out;
+            CHECK(text.find(name) != std::string::npos);
+            auto as_json = command;
+            as_json.insert(as_json.begin() + 1, "--json");
+            const auto got = nlohmann::json::parse(in->run(as_json).out);
+            CHECK(got["database"].get<std::string>().find(name) != std::string::npos);
+        }
+        CHECK(nlohmann::json::parse(in->run({"held", "--json", "a"}).out)["database"]
+                  .get<std::string>()
+                  .find(name) != std::string::npos);
+    }
+}
+
+TEST_CASE("the first line of ROWLOCK_URL_FILE is a URL; ROWLOCK_URL and --url go before it") {
+    const auto in = tool::sqlite_tables();
+    const scratch folder;
+    const std::string file = written(folder, in->url() + "  \nmore", 0600);
+    const auto status = [](tool::environment variables, const arguments& command) {
+        return rowlock(command, {.variables = std::move(variables)}).code;
+    };
+    const std::string wrong = "redis://x";
+    CHECK(status({{"ROWLOCK_URL_FILE", file}}, {"migrate", "--status"}) == 0);
+    CHECK(status({{"ROWLOCK_URL_FILE", file}, {"ROWLOCK_URL", wrong}}, {"ls"}) == 64);
+    CHECK(status({{"ROWLOCK_URL", wrong}}, {"ls", "--url", in->url()}) == 0);
+    check_refusal(rowlock({"ls"}, {.variables = {{"ROWLOCK_URL_FILE", folder / "none"}}}), 78,
+                  "ROWLOCK_URL_FILE");
+}
+
+TEST_CASE(
+    "a URL file that other users may read or write is refused, with the chmod that it needs") {
+    const auto in = tool::sqlite_tables();
+    const scratch folder;
+    for (const mode_t mode : {0644U, 0640U, 0604U, 0620U, 0602U, 0666U}) {
+        CAPTURE(mode);
+        const std::string file = written(folder, in->url(), mode);
+        check_refusal(rowlock({"ls"}, {.variables = {{"ROWLOCK_URL_FILE", file}}}), 78,
+                      "chmod 600 " + file);
+    }
+    for (const mode_t mode : {0600U, 0400U}) {
+        const std::string file = written(folder, in->url(), mode);
+        CHECK(rowlock({"ls"}, {.variables = {{"ROWLOCK_URL_FILE", file}}}).code == 0);
+    }
+    if (geteuid() != 0) return;
+    const std::string foreign = written(folder, in->url(), 0600);
+    REQUIRE(chown(foreign.c_str(), 65534, 65534) == 0);
+    check_refusal(rowlock({"ls"}, {.variables = {{"ROWLOCK_URL_FILE", foreign}}}), 78,
+                  "another user");
+}
+
+TEST_CASE("`held` answers by its exit code: 0 held, 1 free, anything else not known") {
+    for (const auto& in : tool::all_tables()) {
+        CAPTURE(std::string{in->name()});
+        CHECK(in->run({"held", "a"}).code == 1);
+        REQUIRE(in->run({"acquire", "--for", "300ms", "a"}).code == 0);
+        CHECK(tool::eventually([&] { return in->run({"held", "a"}).code == 1; }));
+        const auto grant = in->run({"acquire", "--for", "1h", "a"}).out;
+        const auto got = in->run({"held", "a"});
+        CHECK(got.code == 0);
+        CHECK(got.out == "");
+        CHECK(got.err == "");
+        const auto told = in->run({"held", "--json", "a"});
+        CHECK(told.code == 0);
+        CHECK(nlohmann::json::parse(told.out)["held"] == true);
+        REQUIRE(in->run({"break", "--yes", "a"}).code == 0);
+        CHECK(in->run({"held", "a"}).code == 1);
+    }
+    const int unknown =
+        rowlock({"held", "--url", "postgresql://me@127.0.0.1:1/db?connect_timeout=1", "a"}).code;
+    CHECK(unknown == 69);
+    CHECK(rowlock({"held", "a"}).code == 78);
+}

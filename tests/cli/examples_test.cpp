@@ -1,0 +1,278 @@
+// Every shell example that --help and the documentation show is run: with its lock free, with the
+// lock held by another, and with the database down. What it protects never runs without the lock.
+
+#include "cli/tool.hpp"
+
+#include <doctest/doctest.h>
+#include <nlohmann/json.hpp>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <regex>
+#include <sstream>
+#include <string>
+#include <vector>
+
+namespace {
+
+using namespace std::chrono_literals;
+using tool::contents;
+using tool::scratch;
+
+struct example {
+    std::string from;
+    std::string script;
+};
+
+std::vector<std::string> lines_of(const std::string& text) {
+    std::vector<std::string> all;
+    std::istringstream in{text};
+    for (std::string line; std::getline(in, line);) all.push_back(line);
+    return all;
+}
+
+bool calls_the_tool(const std::string& text) {
+    static const std::regex call{"(^|[\\s(;&|])rowlock +[a-z]"};
+    return std::regex_search(text, call);
+}
+
+bool takes_a_lock(const std::string& text) {
+    static const std::regex call{"(^|[\\s(;&|])rowlock +(run|acquire)\\b"};
+    return std::regex_search(text, call);
+}
+
+/// Lines that each stand for themselves are examples of their own; anything else is one script.
+void add_examples(std::vector<example>& all, const std::string& from,
+                  const std::vector<std::string>& lines) {
+    const bool separate = std::ranges::all_of(lines, [](const std::string& line) {
+        return line.empty() || line.starts_with("rowlock ") || line.starts_with("export ");
+    });
+    std::string script;
+    for (const auto& line : lines) {
+        if (separate && calls_the_tool(line)) all.push_back({from, line + "\n"});
+        script += line + "\n";
+    }
+    if (!separate && calls_the_tool(script)) all.push_back({from, script});
+}
+
+/// The indented lines under "Example:" or "Examples:".
+void add_from_help(std::vector<example>& all, const std::string& command) {
+    tool::arguments words{"--help"};
+    if (!command.empty()) words.insert(words.begin(), command);
+    std::vector<std::string> block;
+    bool inside = false;
+    for (const auto& line : lines_of(tool::rowlock(words).out)) {
+        if (inside && line.starts_with("  ")) {
+            block.push_back(line.substr(2));
+            continue;
+        }
+        add_examples(all, "rowlock " + command + " --help", block);
+        block.clear();
+        inside = line.starts_with("Example");
+    }
+    add_examples(all, "rowlock " + command + " --help", block);
+}
+
+std::string quoted_words(const std::string& array) {
+    std::string line;
+    for (const auto& word : nlohmann::json::parse(array)) {
+        line += (line.empty() ? "" : " ") + word.get<std::string>();
+    }
+    return line;
+}
+
+/// What a line of a unit file, a crontab or a container's manifest has the system run.
+std::string command_in(const std::string& language, const std::string& line) {
+    std::smatch found;
+    static const std::regex unit{"^Exec[A-Za-z]*=(.*)"};
+    static const std::regex crontab{"^([-*/,0-9]+ +){5}(.*)"};
+    static const std::regex manifest{"^ *command: (\\[.*\\])"};
+    if (language == "ini" && std::regex_search(line, found, unit)) return found[1];
+    if (language == "crontab" && std::regex_search(line, found, crontab)) return found[2];
+    if (language == "yaml" && std::regex_search(line, found, manifest)) {
+        return quoted_words(found[1]);
+    }
+    return {};
+}
+
+void add_block(std::vector<example>& all, const std::string& from, const std::string& language,
+               std::vector<std::string> block) {
+    if (language != "sh") {
+        for (auto& line : block) line = command_in(language, line);
+    }
+    for (auto& line : block) {
+        for (std::size_t at = 0; (at = line.find("/usr/local/bin/", at)) != std::string::npos;) {
+            line.erase(at, std::string{"/usr/local/bin/"}.size());
+        }
+    }
+    add_examples(all, from, block);
+}
+
+void add_from_page(std::vector<example>& all, const std::filesystem::path& path) {
+    std::vector<std::string> block;
+    std::string language;
+    bool inside = false;
+    for (const auto& line : lines_of(contents(path.string()))) {
+        if (!line.starts_with("```")) {
+            if (inside) block.push_back(line);
+            continue;
+        }
+        if (inside) add_block(all, path.filename().string(), language, block);
+        block.clear();
+        inside = !inside;
+        language = line.substr(3);
+    }
+}
+
+std::vector<example> all_examples() {
+    std::vector<example> all;
+    for (const char* command : {"", "run", "acquire", "release", "ls", "show", "held", "history",
+                                "break", "reap", "migrate", "fence-token", "doctor"}) {
+        add_from_help(all, command);
+    }
+    const std::filesystem::path source{ROWLOCK_SOURCE_DIR};
+    add_from_page(all, source / "README.md");
+    add_from_page(all, source / "CONTRIBUTING.md");
+    for (const auto& page : std::filesystem::directory_iterator{source / "docs"}) {
+        if (page.path().extension() == ".md") add_from_page(all, page.path());
+    }
+    return all;
+}
+
+void write_program(const std::string& path, const std::string& text) {
+    std::ofstream{path} << text;
+    REQUIRE(chmod(path.c_str(), 0755) == 0);
+}
+
+/// A folder in which examples run: `rowlock` works on the database that we say, and each command
+/// that an example protects leaves a line in `ran`.
+class stage {
+public:
+    stage() {
+        REQUIRE(mkdir((folder_ / "bin").c_str(), 0755) == 0);
+        write_program(folder_ / "bin/rowlock",
+                      "#!/bin/sh\n"
+                      "i=$# url=\n"
+                      "while [ $i -gt 0 ]; do\n"
+                      "  word=$1; shift; i=$((i - 1))\n"
+                      "  if [ \"$url\" ]; then word=$EXAMPLE_URL; url=; "
+                      "elif [ \"$word\" = --url ]; then url=1; fi\n"
+                      "  set -- \"$@\" \"$word\"\n"
+                      "done\n"
+                      "unset ROWLOCK_URL_FILE\n"
+                      "ROWLOCK_URL=$EXAMPLE_URL exec " ROWLOCK_TOOL_PATH " \"$@\"\n");
+        const std::string leaves_a_trace =
+            "#!/bin/sh\necho \"$0 $*\" >>'" + (folder_ / "ran") + "'\n";
+        for (const char* name :
+             {"report.sh", "write.sh", "deploy.sh", "bin/make", "bin/report", "bin/billing"}) {
+            write_program(folder_ / name, leaves_a_trace);
+        }
+        write_program(folder_ / "bin/less", "#!/bin/sh\nexec cat\n");
+        write_program(folder_ / "bin/jq", "#!/bin/sh\nexec cat\n");
+    }
+
+    /// The exit code, or nothing if it still ran after `limit` and was killed.
+    std::optional<int> run(const std::string& shell, const std::string& script,
+                           const std::string& url, std::chrono::seconds limit) {
+        std::filesystem::remove(folder_ / "ran");
+        tool::process one{{shell, "-c", script},
+                          {.variables = {{"EXAMPLE_URL", url},
+                                         {"HOME", folder_.path()},
+                                         {"PATH", folder_ / "bin:/usr/bin:/bin"}},
+                           .folder = folder_.path(),
+                           .before_exec = [] { setpgid(0, 0); }}};
+        const bool ended = tool::eventually([&] { return one.is_over(); }, limit);
+        kill(-one.id(), SIGKILL);
+        const int code = one.wait();
+        said_ = one.err();
+        return ended ? std::optional{code} : std::nullopt;
+    }
+    [[nodiscard]] std::string ran() const { return contents(folder_ / "ran"); }
+    [[nodiscard]] const std::string& said() const { return said_; }
+
+private:
+    scratch folder_;
+    std::string said_;
+};
+
+std::unique_ptr<tool::tables> fresh_tables() {
+    auto in = tool::sqlite_tables();
+    REQUIRE(in->run({"migrate", "--history", "on"}).code == 0);
+    return in;
+}
+
+/// Every lock that the example took is held by another from now on.
+void hold_what_was_taken(const tool::tables& in) {
+    const auto all = nlohmann::json::parse(in.run({"ls", "--all", "--json"}).out)["locks"];
+    REQUIRE(!all.empty());
+    for (const auto& each : all) {
+        const std::string name = each["name"];
+        REQUIRE(in.run({"break", "--yes", name}).code == 0);
+        REQUIRE(in.run({"acquire", "--for", "1h", "-n", name}).code == 0);
+    }
+}
+
+constexpr const char* database_that_is_down = "postgresql://me@127.0.0.1:1/shop";
+
+/// What ran without its lock, while another held it and while the database was down.
+std::string ran_without_the_lock(stage& on, const std::string& shell, const std::string& script) {
+    const auto in = fresh_tables();
+    on.run(shell, script, in->url(), tool::patience);
+    hold_what_was_taken(*in);
+    on.run(shell, script, in->url(), 1s);
+    const std::string busy = on.ran();
+    on.run(shell, script, database_that_is_down, 1s);
+    return busy + on.ran();
+}
+
+}  // namespace
+
+TEST_CASE("every example works while its lock is free") {
+    stage on;
+    for (const auto& each : all_examples()) {
+        for (const char* shell : {"dash", "bash"}) {
+            const auto in = fresh_tables();
+            CAPTURE(each.from);
+            CAPTURE(each.script);
+            CAPTURE(std::string{shell});
+            const auto code = on.run(shell, each.script, in->url(), tool::patience);
+            CAPTURE(on.said());
+            // The answer of `held` is no.
+            const bool asks = each.script.find("rowlock held") != std::string::npos;
+            CHECK(code == (asks ? 1 : 0));
+            CHECK(on.ran().empty() == !takes_a_lock(each.script));
+        }
+    }
+}
+
+TEST_CASE(
+    "no example runs what it protects while another holds the lock, or the database is down") {
+    stage on;
+    int count = 0;
+    for (const auto& each : all_examples()) {
+        if (!takes_a_lock(each.script)) continue;
+        for (const char* shell : {"dash", "bash"}) {
+            CAPTURE(each.from);
+            CAPTURE(each.script);
+            CAPTURE(std::string{shell});
+            CHECK(ran_without_the_lock(on, shell, each.script) == "");
+        }
+        ++count;
+    }
+    // Of --help, README.md and operations.md.
+    CHECK(count >= 10);
+}
+
+TEST_CASE("a recipe that fails open is noticed (control)") {
+    stage on;
+    const std::string open =
+        "read -r token grant <<<\"$(rowlock acquire --for 10m -n deploy)\" || exit\n./deploy.sh\n";
+    CHECK(ran_without_the_lock(on, "bash", open) != "");
+    const std::string unchecked = "rowlock acquire --for 10m -n deploy\n./deploy.sh\n";
+    CHECK(ran_without_the_lock(on, "dash", unchecked) != "");
+}
