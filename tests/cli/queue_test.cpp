@@ -138,7 +138,7 @@ TEST_CASE("those who wait with acquire are served in the order in which they cam
             REQUIRE(next->wait() == 0);
             const grant got = read_grant(next->out());
             CHECK(got.token == now.token + 1);
-            CHECK(parsed(*in, {"show", "--json", "a"})["holder"]["grant_id"].dump() == got.id);
+            CHECK(parsed(*in, {"show", "--json", "a"})["holder"]["grant_id"] == got.id);
             now = got;
         }
         CHECK(in->run({"release", "a", now.id}).code == 0);
@@ -173,12 +173,13 @@ TEST_CASE("a waiter that slept through its grant does not return it, but stands 
         sleeper.send(SIGSTOP);
         CHECK(in->run({"release", "a", first.id}).code == 0);
         const auto now = [&] { return parsed(*in, {"show", "--json", "a"}); };
-        REQUIRE(tool::eventually([&] { return now()["token"] == first.token + 1; }));
+        REQUIRE(
+            tool::eventually([&] { return now()["token"] == std::to_string(first.token + 1); }));
         REQUIRE(tool::eventually([&] { return now()["state"] == "free"; }));
         sleeper.send(SIGCONT);
         REQUIRE(sleeper.wait() == 0);
         const auto told = json::parse(sleeper.out());
-        CHECK(told["token"] == first.token + 2);
+        CHECK(told["token"] == std::to_string(first.token + 2));
         CHECK(told["expires_in_ms"] > 0);
     }
 }
@@ -213,9 +214,9 @@ TEST_CASE("a waiting acquire that is killed stands in the way for half a minute 
             const auto until = std::chrono::steady_clock::now() + tool::patience;
             const auto db = rowlock::open(in->url()).connect(until);
             return db
-                ->query(
-                    "select ttl_us from " + in->prefix() + "session where id = " + session.dump(),
-                    until)
+                ->query("select ttl_us from " + in->prefix() +
+                            "session where id = " + session.get<std::string>(),
+                        until)
                 .integer(0, 0);
         };
         // The lease would have lasted an hour; its session lives longer, the waiter's does not.
@@ -384,7 +385,7 @@ TEST_CASE("a waiter whose grant it could not confirm says how to free it") {
               other.table("cut") + "()");
     CHECK(in->run({"release", "a", first.id}).code == 0);
     CHECK(one->wait() == 69);
-    const auto id = parsed(*in, {"show", "--json", "a"})["holder"]["grant_id"].dump();
+    const std::string id = parsed(*in, {"show", "--json", "a"})["holder"]["grant_id"];
     CHECK(one->err().find("`rowlock release a " + id + "` frees it") != std::string::npos);
     other.run("drop function " + other.table("cut") + "() cascade");
     CHECK(in->run({"release", "a", id}).code == 0);
