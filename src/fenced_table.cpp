@@ -8,13 +8,16 @@
 #include <rowlock/fenced_table.hpp>
 
 #include <algorithm>
+#include <array>
 #include <map>
+#include <mutex>
 #include <span>
 #include <utility>
 
 namespace rowlock {
 namespace {
 
+using dialect::binary_operator;
 using dialect::quoted;
 using dialect::quoted_table;
 /// Column names are compared without case everywhere but on PostgreSQL.
@@ -117,19 +120,42 @@ struct fenced_table::shared {
     // Far above the sets of columns that a program writes.
     mutable sql::statement_cache statements{256};
 
-    void append_key(builder& text, sql::dialect in) const {
-        const char* between = " where ";
-        for (const auto& column : key) {
-            text << between << quoted(in, column) << " = ";
+    mutable std::mutex mutex;
+    mutable std::vector<std::string> known_equality;  ///< PostgreSQL's
+
+    /// PostgreSQL: the schemas of the operators that compare the key's columns, so that no other of
+    /// the caller's search path is chosen. One round trip with the first write.
+    std::vector<std::string> equality(sql::connection& db, sql::deadline until) const {
+        std::vector<std::string> found(key.size(), "pg_catalog");
+        if (db.speaks() != sql::dialect::postgresql) return found;
+        const std::lock_guard lock{mutex};
+        if (!known_equality.empty()) return known_equality;
+        static const auto ask = dialect::load(sql::dialect::postgresql, "column_types");
+        const auto name = quoted_table(db.speaks(), table);
+        const auto rows = db.execute(ask, std::array{sql::value{name}}, until);
+        for (std::size_t row = 0; row < rows.rows(); ++row) {
+            const auto at = std::ranges::find(key, rows.text(row, 0));
+            if (at != key.end()) {
+                found[static_cast<std::size_t>(at - key.begin())] = rows.text(row, 4);
+            }
+        }
+        if (!rows.empty()) known_equality = found;  // else the write says what is wrong
+        return found;
+    }
+
+    void append_key(builder& text, sql::dialect in, const std::vector<std::string>& schemas) const {
+        for (std::size_t i = 0; i < key.size(); ++i) {
+            text << (i == 0 ? " where " : " and ") << quoted(in, key[i])
+                 << binary_operator(in, "=", schemas[i]);
             text.parameter();
-            between = " and ";
         }
     }
 
     /// $1 the token, then the assignments, then the key. A row whose token changes meanwhile is
     /// judged by what it becomes: the condition is on the row itself, which every database checks
     /// again after a wait.
-    sql::statement update_statement(sql::dialect in, assignments_view assignments) const {
+    sql::statement update_statement(sql::dialect in, assignments_view assignments,
+                                    const std::vector<std::string>& schemas) const {
         builder text;
         const auto column = quoted(in, token);
         text << "update " << quoted_table(in, table) << " set " << column << " = ";
@@ -137,11 +163,11 @@ struct fenced_table::shared {
         for (const auto& each : assignments) {
             const auto set = quoted(in, each.column);
             text << ", " << set << " = ";
-            if (each.adds) text << set << " + ";
+            if (each.adds) text << set << binary_operator(in, "+");
             text.parameter();
         }
-        append_key(text, in);
-        text << " and (" << column << " <= ";
+        append_key(text, in, schemas);
+        text << " and (" << column << binary_operator(in, "<=");
         text.parameter(1) << " or " << column << " is null)";
         return statements.of(text.take());
     }
@@ -165,10 +191,10 @@ struct fenced_table::shared {
     }
 
     /// On MySQL the latest row and not the transaction's view, as the UPDATE saw it.
-    sql::statement look_statement(sql::dialect in) const {
+    sql::statement look_statement(sql::dialect in, const std::vector<std::string>& schemas) const {
         builder text;
         text << "select " << quoted(in, token) << " from " << quoted_table(in, table);
-        append_key(text, in);
+        append_key(text, in, schemas);
         if (in == sql::dialect::mysql) text << " lock in share mode";
         return statements.of(text.take());
     }
@@ -198,9 +224,10 @@ struct fenced_table::shared {
 
     fenced_write update(sql::connection& db, std::span<const sql::value> values, fencing_token with,
                         assignments_view assignments, sql::deadline until) const {
-        const auto statement = update_statement(db.speaks(), assignments);
+        const auto schemas = equality(db, until);
+        const auto statement = update_statement(db.speaks(), assignments, schemas);
         const auto sent = parameters(values, with, assignments);
-        const auto look = look_statement(db.speaks());
+        const auto look = look_statement(db.speaks(), schemas);
         constexpr int attempts = 5;
         for (int attempt = 1; attempt <= attempts; ++attempt) {
             if (db.execute(statement, sent, until).affected() > 0) return fenced_write::done;

@@ -47,7 +47,8 @@ public:
     /// @throws error errc::invalid_options for a token of 0 (an empty lease's), a key that does not
     /// fit or is NULL, and an assignment to the token column; errc::schema_outdated if a column is
     /// missing, errc::conflict at REPEATABLE READ …
-    /// One round trip; one more to tell refused from missing.
+    /// One round trip; one more to tell refused from missing, and on PostgreSQL one with the first
+    /// write of this object, which asks for the operators of the key's types.
     fenced_write update(sql::connection& db, const row_key& key, fencing_token token,
                         const std::vector<assignment>& assignments, sql::deadline until) const;
 

@@ -357,7 +357,8 @@ private:
     /// the caller's it is made what it was.
     void reset_lock_timeout(sql::connection& db) {
         if (!foreign_timeout_) return;
-        static const sql::statement reset{"select set_config('lock_timeout', $1::text, true)"};
+        static const sql::statement reset{
+            "select pg_catalog.set_config('lock_timeout', $1::pg_catalog.text, true)"};
         const auto time = std::to_string(lock_timeout_of(options_).count());
         const std::array<sql::value, 1> parameters{sql::value{time}};
         db.execute(reset, parameters, ends_at_);

@@ -55,4 +55,10 @@ std::string quoted_table(sql::dialect which, std::string_view name) {
     return quoted(which, name.substr(0, dot)) + "." + quoted(which, name.substr(dot + 1));
 }
 
+std::string binary_operator(sql::dialect dialect, std::string_view name, std::string_view schema) {
+    std::string text{" "};
+    if (dialect != sql::dialect::postgresql) return text.append(name).append(" ");
+    return text.append("operator(").append(schema).append(".").append(name).append(") ");
+}
+
 }  // namespace rowlock::dialect

@@ -19,4 +19,9 @@ namespace rowlock::dialect {
 /// @throws error errc::invalid_options as quoted(), and for more than one dot
 [[nodiscard]] std::string quoted_table(sql::dialect which, std::string_view name);
 
+/// An operator with blanks around it. On PostgreSQL it names its schema, so that no other of the
+/// search path is chosen; written so it binds weaker than `+` and `||`, stronger than `and`.
+[[nodiscard]] std::string binary_operator(sql::dialect dialect, std::string_view name,
+                                          std::string_view schema = "pg_catalog");
+
 }  // namespace rowlock::dialect

@@ -66,13 +66,20 @@ public:
         if (!text) return std::nullopt;
         // The tag shows in the server's list of running statements.
         return sql::statement{"/* rowlock " + std::string{name} + " */ " +
-                              schema::qualify(expand(without_comments(*text), fragments_), dialect_,
-                                              options_.schema, options_.prefix)};
+                              qualified(expand(without_comments(*text), fragments_))};
     }
 
     [[nodiscard]] sql::statement operator()(std::string_view name) const {
         if (auto found = maybe(name)) return *std::move(found);
         throw error{errc::unsupported, "this dialect has no statement " + std::string{name}};
+    }
+
+    [[nodiscard]] const std::string& prefix() const { return options_.prefix; }
+    [[nodiscard]] std::string qualified(std::string_view text) const {
+        if (options_.found_in.empty()) {
+            return schema::qualify(text, dialect_, options_.schema, options_.prefix);
+        }
+        return schema::qualify_found(text, dialect_, options_.found_in, options_.prefix);
     }
 
 private:
@@ -86,6 +93,8 @@ statements::statements(sql::dialect dialect, const statement_options& options)
 
 statements::statements(sql::dialect dialect, const loader& load)
     : speaks{dialect},
+      prefix{load.prefix()},
+      lease_table{load.qualified("rowlock_lease")},
       open_session{load("open_session")},
       heartbeat{load("heartbeat")},
       session_state{load("session_state")},

@@ -2,6 +2,8 @@
 
 #include <rowlock/sql/connection.hpp>
 
+#include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -13,8 +15,28 @@ namespace rowlock::dialect {
 struct statement_options {
     std::string schema{};
     std::string prefix = "rowlock_";
+    /// PostgreSQL: where the tables were found, quoted, though `schema` does not say it.
+    std::string found_in{};
     /// Read the database's clock from the SQL function rowlock_testing_now() (SQLite only).
     bool testing_clock = false;
+};
+
+/// PostgreSQL: the schema of our tables, quoted, once a connection of our own was told.
+/// Thread-safe.
+class found_schema {
+public:
+    void set(std::string_view quoted) {
+        const std::lock_guard lock{mutex_};
+        quoted_ = quoted;
+    }
+    [[nodiscard]] std::string get() const {
+        const std::lock_guard lock{mutex_};
+        return quoted_;
+    }
+
+private:
+    mutable std::mutex mutex_;
+    std::string quoted_;
 };
 
 struct statements {
@@ -22,6 +44,10 @@ struct statements {
     statements(sql::dialect dialect, const statement_options& options);
 
     sql::dialect speaks;
+    std::string prefix;
+    std::string lease_table;  ///< its name in statements
+    /// Empty if the options name the schema. Shared by the copies.
+    std::shared_ptr<found_schema> found_in = std::make_shared<found_schema>();
 
     // Sessions
     sql::statement open_session, heartbeat, session_state, end_expired_session, end_session,

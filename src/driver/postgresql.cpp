@@ -188,10 +188,11 @@ public:
         if (!quoted || !literal) {
             throw error{errc::invalid_options, "the channel's name is not valid UTF-8"};
         }
-        const std::string text = std::string{"listen "} + quoted.get() +
-                                 "; select count(*) from pg_catalog.pg_listening_channels() as "
-                                 "channel(name) where name = " +
-                                 literal.get();
+        const std::string text =
+            std::string{"listen "} + quoted.get() +
+            "; select pg_catalog.count(*) from pg_catalog.pg_listening_channels() as "
+            "channel(name) where name operator(pg_catalog.=) " +
+            literal.get();
         const non_blocking guard{handle_};
         require_sent(PQsendQuery(handle_, text.c_str()));
         const sql::result before = interpret(exchange(until));
@@ -666,7 +667,9 @@ private:
         const non_blocking guard{handle_};
         const std::string ours = "rowlock_" + std::to_string(serial_) + "_";
         const std::string ask =
-            "select name from pg_catalog.pg_prepared_statements where name ~ '^" + ours + "'";
+            "select name from pg_catalog.pg_prepared_statements where name operator(pg_catalog.~) "
+            "'^" +
+            ours + "'";
         require_sent(PQsendQuery(handle_, ask.c_str()));
         const sql::result names = interpret(exchange(until));
         std::string drop;

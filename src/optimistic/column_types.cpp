@@ -102,6 +102,7 @@ column_type read_type(sql::dialect speaks, const sql::result& rows, std::size_t 
             column_type type = find_type(postgresql_types, name);
             const auto modifier = rows.maybe_integer(row, 3).value_or(-1);
             type.digits = modifier < 0 ? all_digits : static_cast<int>(modifier);
+            type.equality = rows.text(row, 4);
             return type;
         }
         case sql::dialect::mysql: {

@@ -26,8 +26,8 @@ std::string seen_expression(const table_shape& of) {
     switch (of.speaks) {
         case sql::dialect::postgresql:
             // Infinity has no successor: no version.
-            return "case when isfinite(" + of.version + ") then (extract(epoch from " + of.version +
-                   ") * 1000000)::bigint end";
+            return "case when pg_catalog.isfinite(" + of.version + ") then (extract(epoch from " +
+                   of.version + ") operator(pg_catalog.*) 1000000)::bigint end";
         case sql::dialect::mysql:
             return "timestampdiff(microsecond, '1970-01-01', " + of.version + ")";
         case sql::dialect::sqlite:
@@ -41,12 +41,12 @@ std::string seen_expression(const table_shape& of) {
 /// committed meanwhile fails the predicate.
 std::string next_expression(const table_shape& of, std::size_t new_version) {
     const std::string& column = of.version;
-    if (!of.version_is_time) return column + " + 1";
+    if (!of.version_is_time) return column + dialect::binary_operator(of.speaks, "+") + "1";
     switch (of.speaks) {
         case sql::dialect::postgresql:
-            return std::string{"greatest(clock_timestamp()"} +
+            return std::string{"greatest(pg_catalog.clock_timestamp()"} +
                    (of.version_stored == storage::plain_time ? " at time zone 'UTC'" : "") + ", " +
-                   column + " + interval '1 microsecond')";
+                   column + " operator(pg_catalog.+) interval '1 microsecond')";
         case sql::dialect::mysql:
             return "timestamp('1970-01-01') + interval " + placeholder(new_version) +
                    " microsecond";
@@ -70,10 +70,11 @@ std::string now_for(sql::dialect speaks, storage stored) {
     switch (speaks) {
         case sql::dialect::postgresql:
             if (stored == storage::integer) {
-                return "(extract(epoch from clock_timestamp()) * 1000000)::bigint";
+                return "(extract(epoch from pg_catalog.clock_timestamp()) operator(pg_catalog.*) "
+                       "1000000)::bigint";
             }
-            return stored == storage::plain_time ? "clock_timestamp() at time zone 'UTC'"
-                                                 : "clock_timestamp()";
+            return stored == storage::plain_time ? "pg_catalog.clock_timestamp() at time zone 'UTC'"
+                                                 : "pg_catalog.clock_timestamp()";
         case sql::dialect::mysql:
             if (stored == storage::integer) return std::string{mysql_now_us};
             return stored == storage::local_time ? "now(6)" : "utc_timestamp(6)";
@@ -94,13 +95,18 @@ std::string where_key(const table_shape& of) {
     std::string text = " where ";
     for (std::size_t index = 0; index < of.key.size(); ++index) {
         if (index != 0) text += " and ";
-        text += of.key[index] + " = " + placeholder(index + 1);
+        const bool known = index < of.equality.size();
+        text += of.key[index] +
+                dialect::binary_operator(of.speaks, "=",
+                                         known ? of.equality[index] : std::string{"pg_catalog"}) +
+                placeholder(index + 1);
     }
     return text;
 }
 
 std::string where_seen(const table_shape& of) {
-    return where_key(of) + " and " + seen_expression(of) + " = " + placeholder(of.key.size() + 1);
+    return where_key(of) + " and " + seen_expression(of) +
+           dialect::binary_operator(of.speaks, "=") + placeholder(of.key.size() + 1);
 }
 
 std::string returning(const table_shape& of) {
@@ -166,9 +172,10 @@ std::string update_text(const table_shape& of, std::span<const assignment> value
     if (needs_new_version(of)) ++parameter;
     std::string text =
         "update " + of.table + " set " + of.version + " = " + next_expression(of, new_version);
+    const std::string plus = dialect::binary_operator(of.speaks, "+");
     for (const assignment& each : values) {
         const std::string column = dialect::quoted(of.speaks, each.column);
-        text += ", " + column + " = " + (each.adds ? column + " + " : std::string{}) +
+        text += ", " + column + " = " + (each.adds ? column + plus : std::string{}) +
                 placeholder(++parameter);
     }
     if (how == mark::set) {

@@ -8,6 +8,7 @@
 #include <vector>
 
 /// Texts of statements over the callers' own tables. Names come in quoted; values are always bound.
+/// On PostgreSQL functions and operators name their schema: the search path is the caller's.
 ///
 /// Parameters: $1 … $k the key, then the version seen (not for insert and read), then the new
 /// version where the caller makes it (needs_new_version), then the values of the assignments.
@@ -29,6 +30,7 @@ struct column_type {
     std::string declared = {};                                     ///< for messages
     int digits = 0;                                                ///< of a time's seconds
     std::int64_t most = std::numeric_limits<std::int64_t>::max();  ///< of an integer
+    std::string equality = {};  ///< PostgreSQL: the schema, quoted, of the operator =
 };
 
 /// A table as statements name it.
@@ -41,6 +43,9 @@ struct table_shape {
     storage version_stored = storage::integer;
     std::string deleted_at = {};  ///< empty if the table has none
     storage deleted_stored = storage::other;
+    /// PostgreSQL: schemas, quoted, of the operators that compare the key's columns; none:
+    /// pg_catalog.
+    std::vector<std::string> equality = {};
 };
 
 /// What a change does to the mark of deleted rows. It also says on which rows it works: those

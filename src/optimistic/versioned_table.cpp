@@ -93,6 +93,9 @@ known_table known(const table_description& from, sql::connection& db, sql::deadl
     for (const std::string& column : from.key) {
         made.shape.key.push_back(dialect::quoted(speaks, column));
         made.key.push_back(types.at(column).stored);
+        if (speaks == sql::dialect::postgresql) {
+            made.shape.equality.push_back(types.at(column).equality);
+        }
     }
     if (!from.deleted_at.empty()) {
         const column_type& deleted = types.at(from.deleted_at);

@@ -94,9 +94,11 @@ history_recording migrator::history() {
     const std::string name = table("history");
     switch (speaks_) {
         case sql::dialect::postgresql:
-            return recording(query("select (to_regclass(" + quoted(name) +
-                                   ") is not null)::int, (select count(*) from pg_trigger where "
-                                   "tgname = 'history_update' and tgrelid = to_regclass(" +
+            return recording(query("select (pg_catalog.to_regclass(" + quoted(name) +
+                                   ") is not null)::int, (select pg_catalog.count(*) from "
+                                   "pg_catalog.pg_trigger where tgname operator(pg_catalog.=) "
+                                   "'history_update' and tgrelid operator(pg_catalog.=) "
+                                   "pg_catalog.to_regclass(" +
                                    quoted(table("lease")) + "))"));
         case sql::dialect::mysql:
             return recording(query(
@@ -153,7 +155,7 @@ std::string migrator::table(std::string_view name) const {
 bool migrator::has_record() {
     switch (speaks_) {
         case sql::dialect::postgresql:
-            return query("select cast(to_regclass(" + quoted(table("migration")) +
+            return query("select cast(pg_catalog.to_regclass(" + quoted(table("migration")) +
                          ") is not null as integer)")
                        .integer(0, 0) != 0;
         case sql::dialect::mysql:
@@ -343,26 +345,29 @@ void migrator::begin_postgresql(std::int64_t key) {
     const auto give_up = steady_clock::now() + options_.wait;
     for (;;) {
         query("begin transaction isolation level read committed read write");
-        const auto locked =
-            query("select cast(pg_try_advisory_xact_lock(" + std::to_string(key) + ") as integer)");
+        const auto locked = query("select cast(pg_catalog.pg_try_advisory_xact_lock(cast(" +
+                                  std::to_string(key) + " as bigint)) as integer)");
         if (locked.integer(0, 0) != 0) break;
         // A waiter inside a transaction would block CREATE INDEX CONCURRENTLY.
         query("rollback");
         if (steady_clock::now() >= give_up) give_up_waiting(options_);
         std::this_thread::sleep_for(slice);
     }
-    query("select set_config('lock_timeout', '" + std::to_string(options_.wait.count()) +
-          "ms', true), set_config('client_min_messages', 'warning', true)");
-    if (!options_.schema.empty()) return;
-    // New tables go where the others are, also if this role would find another schema first.
-    query("select set_config('search_path', quote_ident(" + postgresql_schema() + "), true)");
+    query("select pg_catalog.set_config('lock_timeout', '" + std::to_string(options_.wait.count()) +
+          "ms', true), pg_catalog.set_config('client_min_messages', 'warning', true)");
+    // New tables go where the others are, also if this role would find another schema first. No
+    // other schema has a say in what the scripts mean, nor in the triggers that keep this path as
+    // theirs.
+    query("select pg_catalog.set_config('search_path', pg_catalog.quote_ident(" +
+          postgresql_schema() + ") operator(pg_catalog.||) ', pg_temp', true)");
 }
 
 std::string migrator::postgresql_schema() const {
     if (!options_.schema.empty()) return quoted(options_.schema);
     return "coalesce((select n.nspname from pg_catalog.pg_class c "
-           "join pg_catalog.pg_namespace n on n.oid = c.relnamespace where c.oid = to_regclass(" +
-           quoted(table("migration")) + ")), current_schema())";
+           "join pg_catalog.pg_namespace n on n.oid operator(pg_catalog.=) c.relnamespace "
+           "where c.oid operator(pg_catalog.=) pg_catalog.to_regclass(" +
+           quoted(table("migration")) + ")), pg_catalog.current_schema())";
 }
 
 void migrator::begin_sqlite() {
@@ -377,8 +382,10 @@ void migrator::begin_sqlite() {
 void migrator::make_postgresql_schema() {
     if (options_.schema.empty()) return;
     // Asked first: IF NOT EXISTS needs the right to create schemas even where one exists.
-    const auto found = query("select count(*) from pg_catalog.pg_namespace where nspname = " +
-                             quoted(options_.schema));
+    const auto found = query(
+        "select pg_catalog.count(*) from pg_catalog.pg_namespace where nspname "
+        "operator(pg_catalog.=) " +
+        quoted(options_.schema));
     if (found.integer(0, 0) == 0) query("create schema \"" + options_.schema + "\"");
 }
 

@@ -84,9 +84,16 @@ void validate_names(sql::dialect which, std::string_view schema, std::string_vie
 std::string qualify(std::string_view sql, sql::dialect which, std::string_view schema,
                     std::string_view prefix) {
     validate_names(which, schema, prefix);
-    std::string replacement;
+    std::string quoted;
     // Quoted, since a schema may be called user or order.
-    if (!schema.empty()) replacement.append(1, '"').append(schema).append("\".");
+    if (!schema.empty()) quoted.append(1, '"').append(schema).append(1, '"');
+    return qualify_found(sql, which, quoted, prefix);
+}
+
+std::string qualify_found(std::string_view sql, sql::dialect which, std::string_view quoted,
+                          std::string_view prefix) {
+    std::string replacement{quoted};
+    if (!quoted.empty()) replacement.append(1, '.');
     replacement.append(prefix);
 
     std::string made;

@@ -21,6 +21,10 @@ void validate_names(sql::dialect which, std::string_view schema, std::string_vie
 [[nodiscard]] std::string qualify(std::string_view sql, sql::dialect which, std::string_view schema,
                                   std::string_view prefix);
 
+/// The same for a schema that the database has named: quoted already, or empty.
+[[nodiscard]] std::string qualify_found(std::string_view sql, sql::dialect which,
+                                        std::string_view quoted, std::string_view prefix);
+
 /// Where the comment, string literal or quoted identifier that starts at `begin` ends; `begin`
 /// itself if none starts there. One that never ends reaches to the end of the text. PostgreSQL's
 /// dollar quotes, E'' escapes and nested comments are not known here: our files have none.

@@ -4,7 +4,7 @@ namespace rowlock::sql {
 namespace {
 
 std::int64_t process_of(connection& db, deadline until) {
-    return db.query("select pg_backend_pid()", until).integer(0, 0);
+    return db.query("select pg_catalog.pg_backend_pid()", until).integer(0, 0);
 }
 
 }  // namespace

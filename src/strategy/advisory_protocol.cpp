@@ -131,8 +131,8 @@ std::string wait_text(milliseconds slice, const std::string& call, const std::st
     put("$2", call);
     put("$3", mark.empty()
                   ? "false"
-                  : "pg_catalog.current_setting(''rowlock.session'', true) is distinct from "
-                    "''" +
+                  : "coalesce(pg_catalog.current_setting(''rowlock.session'', true), '''') "
+                    "operator(pg_catalog.<>) ''" +
                         mark + "''");
     return text;
 }

@@ -22,7 +22,7 @@ sql::deadline soon(const transaction_lock_options& options) {
 
 /// For a library that does not tell: now() stands still within a transaction only.
 bool clock_stands_still(sql::connection& db, sql::deadline until) {
-    constexpr auto now = "select extract(epoch from now())";
+    constexpr auto now = "select extract(epoch from pg_catalog.now())";
     const std::string before{db.query(now, until).text(0, 0)};
     return db.query(now, until).text(0, 0) == before;
 }

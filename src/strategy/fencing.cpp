@@ -47,7 +47,7 @@ verdict fencing::fence(sql::connection& db, const claim& lease, const fence_limi
         case sql::dialect::postgresql: {
             const std::array<value, 5> parameters{lease.name, lease.session, lease.token,
                                                   limits.idle.count(), limits.statement.count()};
-            return on_postgresql(db, sql_.fence, parameters, until);
+            return on_postgresql(db, located(kind::fence), parameters, until);
         }
         case sql::dialect::mysql: {
             const bool galera = sql::facts_of(db, until).galera;
@@ -71,7 +71,7 @@ verdict fencing::release_in(sql::connection& db, const claim& lease, const fence
                                                   limits.idle.count(),
                                                   limits.statement.count(),
                                                   lease.grant_id};
-            return on_postgresql(db, sql_.release_in, parameters, until);
+            return on_postgresql(db, located(kind::release_in), parameters, until);
         }
         case sql::dialect::mysql:
             return on_mysql(db, kind::release_in, lease, limits, until);
@@ -81,6 +81,17 @@ verdict fencing::release_in(sql::connection& db, const claim& lease, const fence
     const std::array<value, 4> parameters{lease.name, lease.session, lease.token, lease.grant_id};
     const bool freed = db.execute(sql_.release_in, parameters, until).affected() > 0;
     return freed ? verdict::current : verdict::not_current;
+}
+
+sql::statement fencing::located(kind which) const {
+    const auto schema = sql_.found_in->get();
+    if (schema.empty()) return which == kind::fence ? sql_.fence : sql_.release_in;
+    const std::lock_guard lock{mutex_};
+    const std::pair key{which, schema};
+    if (const auto known = located_.find(key); known != located_.end()) return known->second;
+    const auto name = which == kind::fence ? "fence" : "release_in";
+    auto text = dialect::load(sql_.speaks, name, {.prefix = sql_.prefix, .found_in = schema});
+    return located_.emplace(key, std::move(text)).first->second;
 }
 
 verdict fencing::on_mysql(sql::connection& db, kind which, const claim& lease,

@@ -8,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <string_view>
 #include <utility>
 
@@ -50,6 +51,9 @@ private:
                      const fence_limits& limits, sql::deadline until) const;
     sql::result run_bounded(sql::connection& db, kind which, const claim& lease,
                             std::chrono::milliseconds longest, sql::deadline until) const;
+    /// PostgreSQL: its text with the schema of our tables, which the caller's search path may not
+    /// have.
+    sql::statement located(kind which) const;
     const sql::statement& bounded(kind which, bool mariadb,
                                   std::chrono::milliseconds longest) const;
 
@@ -57,6 +61,7 @@ private:
     /// MySQL: the bound stands in the text. By kind, server and milliseconds; few in any program.
     mutable std::mutex mutex_;
     mutable std::map<std::pair<kind, std::int64_t>, sql::statement> bounded_;
+    mutable std::map<std::pair<kind, std::string>, sql::statement> located_;
 };
 
 }  // namespace rowlock::strategy

@@ -130,11 +130,18 @@ void lease_protocol::set_up(sql::connection& db, milliseconds statement_deadline
     }
     if (!sql_.session_setup) return;
     const auto timeout = std::to_string(statement_deadline.count());
+    const auto set = [&](const sql::statement& what) {
+        const auto row = run(db, what, until, timeout, timeout, sql_.lease_table);
+        if (sql_.lease_table == sql_.prefix + "lease" && !row.is_null(0, 1)) {
+            sql_.found_in->set(row.text(0, 1));
+        }
+        return told(row);
+    };
     try {
-        sql::memory_of(db).server = told(run(db, *sql_.session_setup, until, timeout, timeout));
+        sql::memory_of(db).server = set(*sql_.session_setup);
     } catch (const error& failure) {
         if (!does_not_tell(db, failure)) throw;
-        run(db, *sql_.session_setup_only, until, timeout, timeout);
+        set(*sql_.session_setup_only);
     }
 }
 

@@ -125,7 +125,12 @@ known_key::column describe_column(sql::dialect speaks, std::string_view table,
         throw error{errc::schema_outdated, "the table " + std::string{table} + " has no column " +
                                                std::string{name} + ": check the key's columns"};
     }
-    known_key::column made{.name = dialect::quoted(speaks, name), .charset = {}, .collation = {}};
+    known_key::column made{
+        .name = dialect::quoted(speaks, name),
+        .charset = {},
+        .collation = {},
+        .equals = dialect::binary_operator(
+            speaks, "=", speaks == sql::dialect::postgresql ? column->b : std::string_view{})};
     if (speaks != sql::dialect::mysql) return made;
     const auto type = lower(column->b);
     const bool integer = (type.ends_with("int") && !type.ends_with("point")) || type == "bit";

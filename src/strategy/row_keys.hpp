@@ -26,6 +26,7 @@ struct known_key {
         /// MySQL: not the connection's utf8mb4, so that values must be converted.
         std::string charset;
         std::string collation;
+        std::string equals;  ///< the operator, with blanks around it
     };
 
     std::string table;            ///< quoted

@@ -145,14 +145,16 @@ std::string condition(const known_key& key, std::string_view table) {
         const auto& column = key.columns[i];
         const std::string parameter = "$" + std::to_string(i + 1);
         text.append(i == 0 ? " where " : " and ").append(table).append(column.name);
-        text += column.charset.empty() ? " = " + parameter : converted_equal(column, parameter);
+        text +=
+            column.charset.empty() ? column.equals + parameter : converted_equal(column, parameter);
     }
     return text;
 }
 
 // --- PostgreSQL ----------------------------------------------------------------------------------
 
-// PostgreSQL locks the rows that come out of the plan and no others, whatever the plan.
+// PostgreSQL locks the rows that come out of the plan and no others, whatever the plan. The search
+// path is the caller's: types, functions and operators name their schema.
 //
 // A bounded wait in a transaction of ours sets the timeout in the same statement: the row to lock
 // comes out of a join with the one row of `waiting`, so the setting is made before the wait begins.
@@ -160,8 +162,8 @@ std::string postgresql_text(const known_key& key, const row_request& wanted) {
     const bool sets = wanted.wait.how() == row_wait::kind::bounded && !wanted.borrowed;
     std::string text;
     if (sets) {
-        text = "with waiting as materialized (select set_config('lock_timeout', $" +
-               std::to_string(key.columns.size() + 1) + "::text, true)) ";
+        text = "with waiting as materialized (select pg_catalog.set_config('lock_timeout', $" +
+               std::to_string(key.columns.size() + 1) + "::pg_catalog.text, true)) ";
     }
     text += "select " + select_list(sql::dialect::postgresql, wanted, "t.") + " from " +
             (sets ? "waiting, " : "") + key.table + " t" + condition(key, "t.") +
@@ -187,7 +189,8 @@ private:
     // Columns are evaluated from left to right.
     static const sql::statement& exchange() {
         static const sql::statement text{
-            "select current_setting('lock_timeout'), set_config('lock_timeout', $1::text, true)"};
+            "select pg_catalog.current_setting('lock_timeout'), "
+            "pg_catalog.set_config('lock_timeout', $1::pg_catalog.text, true)"};
         return text;
     }
 
@@ -223,7 +226,7 @@ private:
 std::string version_seen(sql::connection& db, row_keys& keys, const known_key& key,
                          const bound_values& bound, sql::deadline until) {
     const std::string text =
-        "select t.tableoid::text || ' ' || t.ctid::text || ' ' || t.xmin::text from " + key.table +
+        "select pg_catalog.format('%s %s %s', t.tableoid, t.ctid, t.xmin) from " + key.table +
         " t" + condition(key, "t.") + " limit 1";
     const auto row = db.execute(keys.statement(text), bound.values(), until);
     return row.empty() ? std::string{} : std::string{row.text(0, 0)};

@@ -358,13 +358,12 @@ TEST_CASE_TEMPLATE_DEFINE("a connection that does not find the tables is told wh
                           fence_foreign_tables) {
     if (!F::available()) return;
     CAPTURE(F::name);
-    if constexpr (F::speaks != sql::dialect::sqlite) {
+    if constexpr (F::speaks == sql::dialect::mysql) {
         const shop<F> it;
         client locks{F::source(), it.options()};
         const auto lease = locks.acquire("stock");
         const auto elsewhere = F::borrow();
-        elsewhere->run(F::speaks == sql::dialect::postgresql ? "set search_path = pg_catalog"
-                                                             : "use information_schema");
+        elsewhere->run("use information_schema");
         const auto db = elsewhere->ref();
         elsewhere->run("begin");
         try {
@@ -386,11 +385,11 @@ TEST_CASE_TEMPLATE_DEFINE("a connection that does not find the tables is told wh
 }
 TEST_CASE_TEMPLATE_APPLY(fence_foreign_tables, driver_fixtures);
 
-TEST_CASE_TEMPLATE_DEFINE("tables of the same names elsewhere do not make a held lease a lost one",
-                          F, fence_twin_tables) {
+TEST_CASE_TEMPLATE_DEFINE("a fence finds the tables of its client, whatever the search path", F,
+                          fence_twin_tables) {
     if (!F::available()) return;
     CAPTURE(F::name);
-    // The same prefix on the same server, in another schema or database: no such lease there.
+    // Found first by this handle's path, and not those that the lease is in.
     if constexpr (F::speaks == sql::dialect::postgresql) {
         const shop<F> it;
         client locks{F::source(), it.options()};
@@ -403,7 +402,11 @@ TEST_CASE_TEMPLATE_DEFINE("tables of the same names elsewhere do not make a held
         twin->run("create table " + it.prefix + "session (like public." + it.prefix + "session)");
         const auto db = twin->ref();
         twin->run("begin");
-        CHECK(kind_of([&] { fence(*db, lease); }) == errc::invalid_options);
+        CHECK_NOTHROW(fence(*db, lease));
+        twin->run("commit");
+        twin->run("set search_path = pg_catalog");
+        twin->run("begin");
+        CHECK_NOTHROW(fence(*db, lease));
         twin->run("rollback");
         CHECK(lease.held());
         twin->run("drop schema " + schema + " cascade");

@@ -39,8 +39,10 @@ bool contains(const std::string& text, const std::string& part) {
 
 TEST_CASE("an update compares the version and moves it on in one statement") {
     CHECK(update_text(counted(sql::dialect::postgresql), sale, mark::keep) ==
-          "update \"stock\" set \"version\" = \"version\" + 1, \"quantity\" = \"quantity\" + $4, "
-          "\"note\" = $5 where \"region\" = $1 and \"sku\" = $2 and \"version\" = $3 "
+          "update \"stock\" set \"version\" = \"version\" operator(pg_catalog.+) 1, "
+          "\"quantity\" = \"quantity\" operator(pg_catalog.+) $4, \"note\" = $5 "
+          "where \"region\" operator(pg_catalog.=) $1 and \"sku\" operator(pg_catalog.=) $2 "
+          "and \"version\" operator(pg_catalog.=) $3 "
           "returning \"version\"");
     CHECK(update_text(counted(sql::dialect::mysql), sale, mark::keep) ==
           "update `stock` set `version` = `version` + 1, `quantity` = `quantity` + $4, "
@@ -54,12 +56,15 @@ TEST_CASE("a time moves on by at least one step") {
     const std::string zoned =
         update_text(timed(sql::dialect::postgresql, storage::zoned_time), nothing, mark::keep);
     CHECK(contains(zoned,
-                   "set \"version\" = greatest(clock_timestamp(), \"version\" + interval '1 "
+                   "set \"version\" = greatest(pg_catalog.clock_timestamp(), \"version\" "
+                   "operator(pg_catalog.+) interval '1 "
                    "microsecond') where"));
-    CHECK(contains(zoned, "(extract(epoch from \"version\") * 1000000)::bigint end = $3"));
+    CHECK(contains(zoned,
+                   "(extract(epoch from \"version\") operator(pg_catalog.*) 1000000)::bigint end "
+                   "operator(pg_catalog.=) $3"));
     CHECK(contains(
         update_text(timed(sql::dialect::postgresql, storage::plain_time), nothing, mark::keep),
-        "greatest(clock_timestamp() at time zone 'UTC', "));
+        "greatest(pg_catalog.clock_timestamp() at time zone 'UTC', "));
 
     // The new time is a parameter, so the assignments come one later.
     const table_shape mysql = timed(sql::dialect::mysql, storage::plain_time);
@@ -81,9 +86,10 @@ TEST_CASE("rows that are marked as deleted are left alone, but for restore") {
     table_shape shape = counted(sql::dialect::postgresql);
     shape.deleted_at = "\"gone\"";
     shape.deleted_stored = storage::zoned_time;
-    CHECK(contains(update_text(shape, sale, mark::keep), "\"version\" = $3 and \"gone\" is null "));
+    CHECK(contains(update_text(shape, sale, mark::keep),
+                   "\"version\" operator(pg_catalog.=) $3 and \"gone\" is null "));
     const std::string set = update_text(shape, nothing, mark::set);
-    CHECK(contains(set, "\"gone\" = clock_timestamp() where"));
+    CHECK(contains(set, "\"gone\" = pg_catalog.clock_timestamp() where"));
     CHECK(contains(set, "and \"gone\" is null "));
     const std::string clear = update_text(shape, nothing, mark::clear);
     CHECK(contains(clear, "\"gone\" = null where"));
@@ -92,9 +98,10 @@ TEST_CASE("rows that are marked as deleted are left alone, but for restore") {
 
 TEST_CASE("rows are read by key, inserted if absent, and erased by version") {
     const std::vector<std::string> columns{"\"quantity\""};
-    CHECK(read_text(counted(sql::dialect::postgresql), columns) ==
-          "select \"version\", 0, 1, \"quantity\" from \"stock\" where \"region\" = $1 and "
-          "\"sku\" = $2 limit 2");
+    CHECK(
+        read_text(counted(sql::dialect::postgresql), columns) ==
+        "select \"version\", 0, 1, \"quantity\" from \"stock\" "
+        "where \"region\" operator(pg_catalog.=) $1 and \"sku\" operator(pg_catalog.=) $2 limit 2");
     const std::vector<assignment> one{{"quantity", 5}};
     CHECK(insert_text(counted(sql::dialect::sqlite), one) ==
           "insert into `stock` (`region`, `sku`, `version`, `quantity`) values ($1, $2, "

@@ -9,7 +9,7 @@ alter table {table} add column {column} bigint not null default 0;
 -- {trigger_table} {column} {function} {trigger} {mark}
 create function {function}() returns trigger language plpgsql as {mark}
 begin
-    if new.{column} < old.{column} then
+    if new.{column} operator(pg_catalog.<) old.{column} then
         raise exception 'rowlock: a write with an older fencing token was refused'
             using errcode = 'check_violation';
     end if;

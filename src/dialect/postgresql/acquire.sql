@@ -27,14 +27,14 @@ with p as materialized (
          select $1::text, greatest(coalesce(p.token, 0), f.floor) + 1
                     + (p.successor is not null)::int, mine.id,
                 $3::bigint, $4::text, $5::text, clock_timestamp(), clock_timestamp(),
-                clock_timestamp() + $6::bigint * interval '1 microsecond'
+                clock_timestamp() + $6::bigint::float8 * interval '1 microsecond'
            from p, mine, rowlock_token_floor f
           where p.free = 1 and (p.waited = 0 or (p.waited = 1 and $7::int = 1))
          on conflict (name) do update
             set token = excluded.token, session = excluded.session, grant_id = excluded.grant_id,
                 thread = excluded.thread, note = excluded.note, acquired_at = clock_timestamp(),
                 changed_at = clock_timestamp(), successor = null,
-                deadline = clock_timestamp() + $6::bigint * interval '1 microsecond'
+                deadline = clock_timestamp() + $6::bigint::float8 * interval '1 microsecond'
           where r.token = (select p.token from p)
          returning r.token)
 select (select t.token from t), (select count(*) from mine), p.* from p

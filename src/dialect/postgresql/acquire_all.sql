@@ -32,7 +32,7 @@ with r as materialized (
             set token = greatest(l.token, mine.floor) + 1, session = mine.id,
                 grant_id = k.grant_id, thread = k.thread, note = k.note,
                 acquired_at = clock_timestamp(), changed_at = clock_timestamp(),
-                deadline = clock_timestamp() + k.deadline_us * interval '1 microsecond'
+                deadline = clock_timestamp() + k.deadline_us::float8 * interval '1 microsecond'
            from k, mine
           where l.ctid = k.place
          returning l.grant_id, l.token),
@@ -40,7 +40,7 @@ with r as materialized (
          insert into rowlock_lease as l (name, token, session, grant_id, thread, note, acquired_at,
                                          changed_at, deadline)
          select r.name, mine.floor + 1, mine.id, r.grant_id, r.thread, r.note, clock_timestamp(),
-                clock_timestamp(), clock_timestamp() + r.deadline_us * interval '1 microsecond'
+                clock_timestamp(), clock_timestamp() + r.deadline_us::float8 * interval '1 microsecond'
            from mine, r
           where case when exists (select from rowlock_lease l where l.name = r.name offset 0) then false
                      else (select w.ticket from rowlock_waiter w where w.name = r.name

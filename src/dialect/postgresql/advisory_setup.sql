@@ -7,15 +7,18 @@
 -- process has locks of the client alone whose mark it bears, however a pooler hands it round: a process
 -- runs one statement at a time.
 -- $1 statement timeout in ms  $2 idle session timeout in ms, 0 = leave the server's  $3 mark
-select pg_backend_pid(),
-       case when exists (select from pg_locks where locktype = 'advisory' and pid = pg_backend_pid())
-            then 0 else length(set_config('rowlock.session', $3::text, false)) end,
-       set_config('statement_timeout', $1::text, false),
-       set_config('lock_timeout', '0', false),
-       set_config('idle_in_transaction_session_timeout', $1::text, false),
-       set_config('default_transaction_isolation', 'read committed', false),
-       set_config('tcp_keepalives_idle', '10', false),
-       set_config('tcp_keepalives_interval', '5', false),
-       set_config('tcp_keepalives_count', '3', false),
-       (select set_config(name, $2::text, false)
-          from pg_settings where name = 'idle_session_timeout' and $2::text <> '0')
+select pg_catalog.pg_backend_pid(),
+       case when exists (select from pg_catalog.pg_locks where locktype operator(pg_catalog.=) 'advisory'
+                            and pid operator(pg_catalog.=) pg_catalog.pg_backend_pid())
+            then 0 else pg_catalog.length(pg_catalog.set_config('rowlock.session', $3::pg_catalog.text, false)) end,
+       pg_catalog.set_config('statement_timeout', $1::pg_catalog.text, false),
+       pg_catalog.set_config('lock_timeout', '0', false),
+       pg_catalog.set_config('idle_in_transaction_session_timeout', $1::pg_catalog.text, false),
+       pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', false),
+       pg_catalog.set_config('default_transaction_isolation', 'read committed', false),
+       pg_catalog.set_config('tcp_keepalives_idle', '10', false),
+       pg_catalog.set_config('tcp_keepalives_interval', '5', false),
+       pg_catalog.set_config('tcp_keepalives_count', '3', false),
+       (select pg_catalog.set_config(name, $2::pg_catalog.text, false)
+          from pg_catalog.pg_settings where name operator(pg_catalog.=) 'idle_session_timeout'
+           and $2::pg_catalog.text operator(pg_catalog.<>) '0')

@@ -16,11 +16,11 @@
 -- → how many went; page and row of the last that was looked at, NULL if there is no more in these pages
 with k as materialized (
          select l.ctid as place from rowlock_lease l
-          where l.ctid > ('(' || $3::bigint || ',' || $4::bigint || ')')::tid
-            and l.ctid < ('(' || $5::bigint || ',0)')::tid
+          where l.ctid > ('(' || $3::bigint::text || ',' || $4::bigint::text || ')')::tid
+            and l.ctid < ('(' || $5::bigint::text || ',0)')::tid
             and l.session is null and l.token + (l.successor is not null)::int
                 <= (select f.settled from rowlock_token_floor f)
-            and l.changed_at <= clock_timestamp() - $2::bigint * interval '1 microsecond'
+            and l.changed_at <= clock_timestamp() - $2::bigint::float8 * interval '1 microsecond'
             and not exists (select from rowlock_waiter w where w.name = l.name)
           order by l.ctid limit $1::bigint for update of l skip locked),
      c as materialized (

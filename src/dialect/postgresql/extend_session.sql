@@ -7,7 +7,7 @@ with locked as materialized (
          select id, clock_timestamp() as now from locked)
 update rowlock_session m
    set beats = m.beats + 1, ttl_us = $2::bigint,
-       expires_at = clock.now + $2::bigint * interval '1 microsecond'
+       expires_at = clock.now + $2::bigint::float8 * interval '1 microsecond'
   from clock
  where m.id = clock.id and not m.ended and m.expires_at > clock.now
    and {here}

@@ -16,21 +16,27 @@
 -- lock_timeout bounds the wait on the server, for drivers that cannot cancel, and is put back in
 -- the same statement; a shorter one of the caller's stays, and so does a shorter idle limit. Both
 -- are local to the transaction and undone by a rollback.
+-- Runs on handles of the caller's, whose search path may be any: every operator, function and type names
+-- pg_catalog (docs/adr/0033).
 -- $1 name  $2 session  $3 token  $4 idle limit in ms  $5 longest wait for the row in ms
 with {bounded},
      held as materialized (
          select bounded.lock_timeout, bounded.idle
            from bounded, rowlock_lease l, rowlock_session s
-          where l.name = $1::text and l.session = $2::bigint and l.token = $3::bigint
-            and s.id = l.session and not s.ended
-            and coalesce(l.deadline > clock_timestamp(), true)
+          where l.name operator(pg_catalog.=) $1::pg_catalog.text
+            and l.session operator(pg_catalog.=) $2::bigint
+            and l.token operator(pg_catalog.=) $3::bigint
+            and s.id operator(pg_catalog.=) l.session and not s.ended
+            and coalesce(l.deadline operator(pg_catalog.>) pg_catalog.clock_timestamp(), true)
             for share of l)
 select case when exists (select from held) then 1
             else ('rowlock: the lease is not held any more, isolation level '
-                  || current_setting('transaction_isolation'))::bigint end,
-       (select set_config('lock_timeout', held.lock_timeout, true) from held),
-       (select set_config('idle_in_transaction_session_timeout', case
-                   when held.idle::interval between interval '1 us'
-                                                and $4::bigint * interval '1 ms'
-                   then held.idle else $4::bigint::text end, true)
+                  operator(pg_catalog.||) pg_catalog.current_setting('transaction_isolation'))::bigint
+            end,
+       (select pg_catalog.set_config('lock_timeout', held.lock_timeout, true) from held),
+       (select pg_catalog.set_config('idle_in_transaction_session_timeout', case
+                   when held.idle::interval operator(pg_catalog.>=) interval '1 us'
+                    and held.idle::interval operator(pg_catalog.<=)
+                        ($4::bigint operator(pg_catalog.*) interval '1 ms')
+                   then held.idle else $4::bigint::pg_catalog.text end, true)
           from held)

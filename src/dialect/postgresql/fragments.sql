@@ -14,11 +14,11 @@ clock_timestamp()
 -- a restart goes on with the old one. What a standby knows may be older than what the primary before it
 -- has granted; so a session of that one is granted nothing here, and its heartbeat is refused. On a
 -- standby itself there is nothing to compare with, and nobody writes. '': opened by what tells none.
-(case when m.server_identity = '' or pg_is_in_recovery() then true
+(case when m.server_identity = '' or pg_catalog.pg_is_in_recovery() then true
       else right(m.server_identity, 8) = {timeline} end)
 
 -- fragment timeline
-substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8)
+pg_catalog.substr(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_lsn()), 1, 8)
 
 -- fragment unexpired
 -- Whether session m lives, here or on a server before this one: its client may still believe in it.
@@ -66,7 +66,7 @@ l.token as token,
 l.grant_id as grant_id,
 l.session as session,
 (coalesce(s.expires_at <= clock_timestamp(), false) and not {free})::int as expired,
-(extract(epoch from least(s.expires_at, l.deadline) - clock_timestamp()) * 1000000)::bigint as remaining,
+(extract(epoch from least(s.expires_at, l.deadline) - clock_timestamp()) operator(pg_catalog.*) 1000000)::bigint as remaining,
 case when not {free} then 0 when {heir} is not null then 2 else {waited}::int end as waited
 
 -- fragment places
@@ -100,7 +100,7 @@ select (select count(*) from rowlock_session m where m.id = $1::bigint and {live
        mine.name, mine.grant_id, mine.ticket, coalesce(place.position, 0),
        queue.free::int, queue.session, (queue.expired and not queue.free)::int,
        case when queue.free then 0
-            else coalesce((extract(epoch from queue.remaining) * 1000000)::bigint, 0) end,
+            else coalesce((extract(epoch from queue.remaining) operator(pg_catalog.*) 1000000)::bigint, 0) end,
        (mine.ticket <= coalesce(queue.served, 0) - 256)::int
   from (values (1)) as one
        left join mine on true
@@ -113,7 +113,7 @@ select (select count(*) from rowlock_session m where m.id = $1::bigint and {live
 -- strategy::info reads.
 n.name,
 coalesce(l.token, 0),
-(extract(epoch from clock_timestamp() - l.changed_at) * 1000000)::bigint,
+(extract(epoch from clock_timestamp() - l.changed_at) operator(pg_catalog.*) 1000000)::bigint,
 {free}::int,
 l.session,
 l.grant_id,
@@ -123,10 +123,10 @@ s.program,
 l.thread,
 l.note,
 s.pid,
-(extract(epoch from clock_timestamp() - l.acquired_at) * 1000000)::bigint,
-(extract(epoch from least(s.expires_at, l.deadline) - clock_timestamp()) * 1000000)::bigint,
+(extract(epoch from clock_timestamp() - l.acquired_at) operator(pg_catalog.*) 1000000)::bigint,
+(extract(epoch from least(s.expires_at, l.deadline) - clock_timestamp()) operator(pg_catalog.*) 1000000)::bigint,
 q.waiting,
-(extract(epoch from clock_timestamp() - q.since) * 1000000)::bigint
+(extract(epoch from clock_timestamp() - q.since) operator(pg_catalog.*) 1000000)::bigint
 
 -- fragment queue
 -- To be joined to n: how many live waiters n.name has, and since when the first of them waits. One step
@@ -138,39 +138,87 @@ lateral (select count(*) as waiting, min(w.enqueued_at) as since
 -- fragment bounded
 -- The head of a WITH: whoever reads `bounded` has bounded its wait for rows by $5 ms, in the same
 -- statement and before it locks any, and finds there what to put back. A shorter lock_timeout of
--- the caller's stays.
+-- the caller's stays. For handles of the caller's: see fence.sql.
 was as materialized (
-         select current_setting('lock_timeout') as lock_timeout,
-                current_setting('idle_in_transaction_session_timeout') as idle),
+         select pg_catalog.current_setting('lock_timeout') as lock_timeout,
+                pg_catalog.current_setting('idle_in_transaction_session_timeout') as idle),
      bounded as materialized (
          select was.*,
-                set_config('lock_timeout', case
-                    when was.lock_timeout::interval between interval '1 us'
-                                                        and $5::bigint * interval '1 ms'
-                    then was.lock_timeout else $5::bigint::text end, true)
+                pg_catalog.set_config('lock_timeout', case
+                    when was.lock_timeout::interval operator(pg_catalog.>=) interval '1 us'
+                     and was.lock_timeout::interval operator(pg_catalog.<=)
+                         ($5::bigint operator(pg_catalog.*) interval '1 ms')
+                    then was.lock_timeout else $5::bigint::pg_catalog.text end, true)
            from was)
+
+-- fragment equality
+-- The schema, quoted, of the operator by which values of column a are equal: that of its type's b-tree,
+-- which an extension such as citext brings along; pg_catalog for every type that has none of its own.
+-- For handles of the caller's: see fence.sql.
+coalesce((with recursive layer (type, base) as (
+                  select y.oid, y.typbasetype from pg_catalog.pg_type y
+                   where y.oid operator(pg_catalog.=) a.atttypid
+                  union all
+                  select y.oid, y.typbasetype
+                    from layer join pg_catalog.pg_type y on y.oid operator(pg_catalog.=) layer.base)
+          select pg_catalog.quote_ident(n.nspname)
+            from layer
+            join pg_catalog.pg_opclass c on c.opcintype operator(pg_catalog.=) layer.type
+             and c.opcdefault
+            join pg_catalog.pg_am m on m.oid operator(pg_catalog.=) c.opcmethod
+             and m.amname operator(pg_catalog.=) 'btree'
+            join pg_catalog.pg_amop o on o.amopfamily operator(pg_catalog.=) c.opcfamily
+             and o.amopstrategy operator(pg_catalog.=) 3
+             and o.amoplefttype operator(pg_catalog.=) c.opcintype
+             and o.amoprighttype operator(pg_catalog.=) c.opcintype
+            join pg_catalog.pg_operator e on e.oid operator(pg_catalog.=) o.amopopr
+             and e.oprname operator(pg_catalog.=) '='
+            join pg_catalog.pg_namespace n on n.oid operator(pg_catalog.=) e.oprnamespace
+           where layer.base operator(pg_catalog.=) 0::pg_catalog.oid), 'pg_catalog')
 
 -- fragment last_of_k
 -- Where the last of the rows k lies, page and row in it, if k is a whole batch of $1; else NULL.
 (select case when count(*) = $1::bigint
-             then ((array_agg(k.place order by k.place desc))[1]::text::point)[0]::bigint end from k),
+             then ((pg_catalog.array_agg(k.place order by k.place desc))[1]::text::point)[0]::bigint end from k),
 (select case when count(*) = $1::bigint
-             then ((array_agg(k.place order by k.place desc))[1]::text::point)[1]::bigint end from k)
+             then ((pg_catalog.array_agg(k.place order by k.place desc))[1]::text::point)[1]::bigint end from k)
 
 -- fragment settings
 -- Of a connection that we own: session_setup.sql has the reasons.
-set_config('default_transaction_isolation', 'read committed', false),
-set_config('default_transaction_read_only', 'off', false),
-set_config('synchronous_commit',
-           case current_setting('synchronous_commit') when 'off' then 'on'
-                else current_setting('synchronous_commit') end, false),
-set_config('lock_timeout', $1::text, false),
-set_config('statement_timeout', $2::text, false),
-set_config('idle_in_transaction_session_timeout', $2::text, false),
-set_config('plan_cache_mode', 'force_generic_plan', false),
-set_config('jit', 'off', false)
+pg_catalog.set_config('default_transaction_isolation', 'read committed', false),
+pg_catalog.set_config('default_transaction_read_only', 'off', false),
+pg_catalog.set_config('synchronous_commit',
+    case when pg_catalog.current_setting('synchronous_commit') operator(pg_catalog.=) 'off' then 'on'
+         else pg_catalog.current_setting('synchronous_commit') end, false),
+pg_catalog.set_config('lock_timeout', $1::pg_catalog.text, false),
+pg_catalog.set_config('statement_timeout', $2::pg_catalog.text, false),
+pg_catalog.set_config('idle_in_transaction_session_timeout', $2::pg_catalog.text, false),
+pg_catalog.set_config('plan_cache_mode', 'force_generic_plan', false),
+pg_catalog.set_config('jit', 'off', false),
+pg_catalog.set_config('search_path', 'pg_catalog, ' operator(pg_catalog.||)
+    case when home.name is null then home.configured
+         else home.name operator(pg_catalog.||) ', ' end operator(pg_catalog.||) 'pg_temp', false)
+
+-- fragment home
+-- The schema of our tables, by the name $3, quoted; and those of the path that was configured, where tables
+-- may be made later.
+home as materialized (
+         select (select pg_catalog.quote_ident(n.nspname)
+                   from pg_catalog.pg_class c
+                        join pg_catalog.pg_namespace n on n.oid operator(pg_catalog.=) c.relnamespace
+                  where c.oid operator(pg_catalog.=) pg_catalog.to_regclass($3::pg_catalog.text))
+                as name,
+                coalesce((select pg_catalog.string_agg(pg_catalog.quote_ident(p.name)
+                                                       operator(pg_catalog.||) ', ', '')
+                            from pg_catalog.unnest(pg_catalog.current_schemas(false)) p (name)), '')
+                as configured)
 
 -- fragment history
--- What read_history reads: times in µs since 1970, and how old each record is.
-id, (extract(epoch from at) * 1000000)::bigint, (extract(epoch from clock_timestamp() - at) * 1000000)::bigint, kind, name, token, session, grant_id, ticket, previous_session,
-(extract(epoch from ends_at) * 1000000)::bigint, owner, host, pid, program, note, db_user
+-- What read_history reads: times in µs since 1970, and how old each record is. Also for handles of the
+-- caller's: see fence.sql.
+id, (extract(epoch from at) operator(pg_catalog.*) 1000000)::bigint,
+(extract(epoch from pg_catalog.clock_timestamp() operator(pg_catalog.-) at)
+ operator(pg_catalog.*) 1000000)::bigint,
+kind, name, token, session, grant_id, ticket, previous_session,
+(extract(epoch from ends_at) operator(pg_catalog.*) 1000000)::bigint,
+owner, host, pid, program, note, db_user

@@ -59,11 +59,11 @@ with p as materialized (
                 session = c.session, grant_id = c.grant_id, thread = c.thread, note = c.note,
                 acquired_at = clock_timestamp(), changed_at = clock_timestamp(),
                 served = coalesce(c.rewound, c.ticket),
-                deadline = clock_timestamp() + c.deadline_us * interval '1 microsecond'
+                deadline = clock_timestamp() + c.deadline_us::float8 * interval '1 microsecond'
            from c where l.name = $1::text
          returning l.session, l.grant_id, l.token),
      n as materialized (
-         select pg_notify('rowlock_' || u.session, u.grant_id || ' ' || u.token) from u)
+         select pg_notify('rowlock_' || u.session::text, u.grant_id::text || ' ' || u.token::text) from u)
 select (select count(*) from h), (select count(*) from h where h.name is null),
        u.session, u.grant_id, u.token, (select count(*) from n)
   from (values (1)) as one left join u on true

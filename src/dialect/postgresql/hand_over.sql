@@ -37,12 +37,12 @@ with mine as materialized (
                 acquired_at = case when c.ticket is not null then clock_timestamp() end,
                 changed_at = clock_timestamp(),
                 served = case when mine.served < mine.seen then mine.served else coalesce(c.ticket, l.served) end,
-                deadline = clock_timestamp() + c.deadline_us * interval '1 microsecond'
+                deadline = clock_timestamp() + c.deadline_us::float8 * interval '1 microsecond'
            from mine left join c on true
           where l.name = $1::text
          returning l.name, l.session, l.grant_id, l.token)
 select (u.name is not null)::int, u.session, u.grant_id, u.token,
        case when u.session is not null
-            then pg_notify('rowlock_' || u.session, u.grant_id || ' ' || u.token)::text
+            then pg_notify('rowlock_' || u.session::text, u.grant_id::text || ' ' || u.token::text)::text
             when $4::int = 1 then set_config('synchronous_commit', 'off', true) end
   from (values (1)) as one left join u on true

@@ -9,7 +9,7 @@ with locked as materialized (
      clock as materialized (
          select id, clock_timestamp() as now from locked)
 update rowlock_session m
-   set beats = m.beats + 1, expires_at = clock.now + m.ttl_us * interval '1 microsecond'
+   set beats = m.beats + 1, expires_at = clock.now + m.ttl_us::float8 * interval '1 microsecond'
   from clock
  where m.id = clock.id and m.revision = $2::bigint and not m.ended and m.expires_at > clock.now
    and {here}

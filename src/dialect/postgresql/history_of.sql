@@ -2,4 +2,5 @@
 -- $1 name  $2 before which id  $3 at most so many
 -- → {history}
 select {history} from rowlock_history
- where name = $1::text and id < $2::bigint order by id desc limit $3::bigint
+ where name operator(pg_catalog.=) $1::pg_catalog.text and id operator(pg_catalog.<) $2::bigint
+ order by id desc limit $3::bigint

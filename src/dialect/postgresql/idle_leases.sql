@@ -5,6 +5,6 @@
 select count(*), coalesce(max(l.token + (l.successor is not null)::int), 0)
   from rowlock_lease l, rowlock_token_floor f
  where f.id = 1 and l.session is null and l.token + (l.successor is not null)::int > f.settled
-   and l.ctid >= ('(' || $2::bigint || ',0)')::tid and l.ctid < ('(' || $3::bigint || ',0)')::tid
-   and l.changed_at <= clock_timestamp() - $1::bigint * interval '1 microsecond'
+   and l.ctid >= ('(' || $2::bigint::text || ',0)')::tid and l.ctid < ('(' || $3::bigint::text || ',0)')::tid
+   and l.changed_at <= clock_timestamp() - $1::bigint::float8 * interval '1 microsecond'
    and not exists (select from rowlock_waiter w where w.name = l.name)

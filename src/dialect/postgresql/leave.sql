@@ -9,7 +9,7 @@
 with gone as (
          delete from rowlock_session where id = $1::bigint)
 select distinct n.name
-  from unnest(array[$2::text, $3::text, $4::text, $5::text, $6::text, $7::text, $8::text, $9::text,
+  from pg_catalog.unnest(array[$2::text, $3::text, $4::text, $5::text, $6::text, $7::text, $8::text, $9::text,
                    $10::text, $11::text, $12::text, $13::text, $14::text, $15::text, $16::text,
                    $17::text]) as n(name)
  where {waited_n}

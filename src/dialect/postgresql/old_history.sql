@@ -4,4 +4,4 @@
 -- → how many are old; the id of the last of them
 select count(*), max(h.id)
   from (select o.id, o.at from rowlock_history o order by o.id limit $2::bigint) h
- where h.at < clock_timestamp() - $1::bigint * interval '1 microsecond'
+ where h.at < clock_timestamp() - $1::bigint::float8 * interval '1 microsecond'

@@ -18,5 +18,5 @@ with c as materialized (
 insert into rowlock_session (id, owner, host, pid, program, ttl_us, server_identity, expires_at,
                              opened_at)
 select $1::bigint, $2::text, $3::text, $4::bigint, $5::text, $6::bigint, $7::text,
-       clock_timestamp() + $6::bigint * interval '1 microsecond', clock_timestamp()
+       clock_timestamp() + $6::bigint::float8 * interval '1 microsecond', clock_timestamp()
   from c

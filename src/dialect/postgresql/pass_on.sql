@@ -24,7 +24,7 @@ with u as (
                 session = $5::bigint, grant_id = $6::bigint, thread = $7::text, note = $8::text,
                 acquired_at = clock_timestamp(), changed_at = clock_timestamp(),
                 served = case when l.served < $12::bigint then l.served else $4::bigint end,
-                deadline = clock_timestamp() + $9::bigint * interval '1 microsecond',
+                deadline = clock_timestamp() + $9::bigint::float8 * interval '1 microsecond',
                 successor = $11::bigint
           where l.name = $1::text and l.session = $2::bigint and l.grant_id = $3::bigint
             and exists (select from rowlock_waiter w
@@ -37,7 +37,7 @@ with u as (
          returning w.ticket)
 select u.token,
        case when $10::int = 1 then set_config('synchronous_commit', 'off', true) end,
-       case when not exists (select from d) then ('rowlock: the waiter has gone, token ' || u.token)::int end,
+       case when not exists (select from d) then ('rowlock: the waiter has gone, token ' || u.token::text)::int end,
        case when $13::int = 1
-            then pg_notify('rowlock_' || $5::bigint, $6::bigint || ' ' || u.token || ' ' || $10::int)::text end
+            then pg_notify('rowlock_' || $5::bigint::text, $6::bigint::text || ' ' || u.token::text || ' ' || $10::int::text)::text end
   from u

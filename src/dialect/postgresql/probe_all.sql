@@ -3,7 +3,7 @@
 -- $1 names
 -- → the names that are held
 select r.name
-  from unnest($1::text[]) as r (name) cross join lateral (
+  from pg_catalog.unnest($1::text[]) as r (name) cross join lateral (
        select from rowlock_lease l join rowlock_session m on m.id = l.session
         where l.name = r.name and {live} and (l.deadline is null or l.deadline > clock_timestamp())
        offset 0) l

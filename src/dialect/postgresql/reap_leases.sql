@@ -10,8 +10,8 @@
 with k as materialized (
          select l.ctid as place, l.name, l.token, l.session
            from rowlock_lease l left join rowlock_session s on s.id = l.session
-          where l.ctid > ('(' || $2::bigint || ',' || $3::bigint || ')')::tid
-            and l.ctid < ('(' || $4::bigint || ',0)')::tid
+          where l.ctid > ('(' || $2::bigint::text || ',' || $3::bigint::text || ')')::tid
+            and l.ctid < ('(' || $4::bigint::text || ',0)')::tid
             and l.session is not null and {free}
           order by l.ctid limit $1::bigint),
      locked as materialized (

@@ -13,7 +13,7 @@
 update rowlock_lease l
    set token = $7::bigint + 1, session = $2::bigint, grant_id = $3::bigint, thread = $4::text,
        note = $5::text, acquired_at = clock_timestamp(), changed_at = clock_timestamp(),
-       deadline = clock_timestamp() + $6::bigint * interval '1 microsecond'
+       deadline = clock_timestamp() + $6::bigint::float8 * interval '1 microsecond'
  where l.name = $1::text and l.token = $7::bigint and l.session is null and l.successor is null
    and (select f.floor from rowlock_token_floor f) <= $7::bigint
    and exists (select from rowlock_session m where m.id = $2::bigint and {live})

@@ -7,7 +7,7 @@
 update rowlock_lease l
    set token = r.known + 1, session = $1::bigint, grant_id = r.grant_id, thread = r.thread,
        note = r.note, acquired_at = clock_timestamp(), changed_at = clock_timestamp(),
-       deadline = clock_timestamp() + r.deadline_us * interval '1 microsecond'
+       deadline = clock_timestamp() + r.deadline_us::float8 * interval '1 microsecond'
   from unnest($2::text[], $3::bigint[], $4::bigint[], $5::text[], $6::text[], $7::bigint[])
        as r (name, known, grant_id, thread, note, deadline_us)
  where l.name = r.name and l.token = r.known and l.session is null and l.successor is null

@@ -31,8 +31,8 @@ with mine as materialized (
            where w.name = $1::text and w.ticket > (select coalesce(mine.served, 0) - 256 from mine)
              and {live}
            order by w.ticket limit 2))
-select mine.token, (extract(epoch from mine.deadline - clock_timestamp()) * 1000000)::bigint,
+select mine.token, (extract(epoch from mine.deadline - clock_timestamp()) operator(pg_catalog.*) 1000000)::bigint,
        mine.served, case when exists (select from durable) then mine.successor end,
        next.ticket, next.session, next.grant_id, next.thread, next.note, next.deadline_us,
-       (extract(epoch from next.expires_at - clock_timestamp()) * 1000000)::bigint
+       (extract(epoch from next.expires_at - clock_timestamp()) operator(pg_catalog.*) 1000000)::bigint
   from mine left join next on true

@@ -3,4 +3,4 @@
 -- $1 grace in µs
 update rowlock_token_floor set settled = floor
  where id = 1 and settled < floor
-   and raised_at <= clock_timestamp() - $1::bigint * interval '1 microsecond'
+   and raised_at <= clock_timestamp() - $1::bigint::float8 * interval '1 microsecond'
