@@ -725,6 +725,7 @@ private:
                 if (!handle) {
                     const driver::open_sockets before;
                     handle = connect(to, until);
+                    before.close_on_exec();
                     if (auto socket = before.only_new_one()) {
                         found = std::make_unique<guarded_connection>(
                             std::move(handle), *std::move(socket),

@@ -6,7 +6,9 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -17,6 +19,7 @@
 #include <csignal>
 #include <ctime>
 #include <mutex>
+#include <new>
 #include <string>
 #include <string_view>
 #include <system_error>
@@ -63,7 +66,43 @@ descriptor::~descriptor() {
 
 // --- finding -------------------------------------------------------------------------------------
 
-open_sockets::open_sockets() : before_{look()} {}
+open_sockets::open_sockets() : before_{look()} {
+    if (!before_) counted_ = look_at_each();
+}
+
+// Without /proc, and where there are very many: slow, and once a connection.
+std::set<open_sockets::entry> open_sockets::look_at_each() {
+    constexpr rlim_t most_looked_at = 65536;
+    rlimit most{};
+    ::getrlimit(RLIMIT_NOFILE, &most);
+    const auto end = static_cast<int>(std::min(most.rlim_cur, most_looked_at));
+    std::set<entry> found;
+    for (int number = 0; number < end; ++number) {
+        struct stat what {};
+        if (is_stream(number) && ::fstat(number, &what) == 0) found.insert({what.st_ino, number});
+    }
+    return found;
+}
+
+void open_sockets::close_on_exec() const noexcept {
+    try {
+        const auto& known = before_ ? *before_ : counted_;
+        auto now = before_ ? look() : std::nullopt;
+        if (!now) now = look_at_each();
+        for (const entry& each : *now) {
+            const auto same = known.lower_bound({each.inode, 0});
+            if (same != known.end() && same->inode == each.inode) continue;
+            sockaddr_storage peer{};
+            socklen_t size = sizeof peer;
+            const bool connected =
+                ::getpeername(each.number, reinterpret_cast<sockaddr*>(&peer), &size) == 0;
+            const int flags = connected ? ::fcntl(each.number, F_GETFD) : -1;
+            if (flags >= 0) ::fcntl(each.number, F_SETFD, flags | FD_CLOEXEC);
+        }
+    } catch (const std::bad_alloc&) {
+        // As before this call: a program that is started inherits the connection.
+    }
+}
 
 std::optional<std::set<open_sockets::entry>> open_sockets::look() {
     const std::unique_ptr<DIR, close_folder> folder{::opendir("/proc/self/fd")};

@@ -9,7 +9,9 @@
 #include <utility>
 
 /// For a library that blocks, knows no deadline of a single call and shows its socket to nobody:
-/// the socket is found, and shut down when a call has run out of time. Then the call returns.
+/// the socket is found, and shut down when a call has run out of time. Then the call returns. Such
+/// a library may open its socket without FD_CLOEXEC, too: every program that is started afterwards
+/// would hold the connection open, and the server keep what hangs on it, after our own end.
 namespace rowlock::driver {
 
 /// A descriptor of our own, closed with this object.
@@ -31,6 +33,12 @@ class open_sockets {
 public:
     open_sockets();
 
+    /// Closes every connected socket that was opened since when another program is executed, ours
+    /// and those that other threads have opened meanwhile: which is which cannot always be told. A
+    /// program that another thread starts between the library's socket() and this inherits the
+    /// socket all the same.
+    void close_on_exec() const noexcept;
+
     /// A duplicate of the one socket that was opened since, which then is the caller's own: it has
     /// opened one and not closed it. Nothing if it cannot be told which: other threads open sockets
     /// too, there are very many, or there is no /proc. The duplicate keeps the connection open.
@@ -43,8 +51,10 @@ private:
         auto operator<=>(const entry&) const = default;
     };
     static std::optional<std::set<entry>> look();
+    static std::set<entry> look_at_each();
 
     std::optional<std::set<entry>> before_;
+    std::set<entry> counted_;  ///< instead of before_, where /proc does not tell
 };
 
 /// The thread that shuts sockets down. One for all connections of a process, which share it.

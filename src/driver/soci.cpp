@@ -1,4 +1,5 @@
 #include "driver/lock_pause.hpp"
+#include "driver/own_socket.hpp"
 #include "driver/placeholders.hpp"
 #include "driver/refusal.hpp"
 #include "driver/soci_backend.hpp"
@@ -505,6 +506,9 @@ std::unique_ptr<sql::connection> connect(const backend& by, const std::string& c
         throw error{errc::database_unreachable, "the deadline had passed; no connection was tried"};
     }
     std::unique_ptr<::soci::session> session;
+    // MySQL's library alone leaves its socket to programs that are started.
+    std::optional<driver::open_sockets> before;
+    if (by.speaks() == sql::dialect::mysql) before.emplace();
     try {
         session =
             std::make_unique<::soci::session>(by.factory(), by.complete(connect_string, left));
@@ -512,6 +516,7 @@ std::unique_ptr<sql::connection> connect(const backend& by, const std::string& c
         failure told = by.read(thrown);
         throw driver::refusal(told.kind, std::move(told.report));
     }
+    if (before) before->close_on_exec();
     by.require_suitable(*session);
     auto made = std::make_unique<own_connection>(std::move(session), by);
     if (by.speaks() == sql::dialect::sqlite)
