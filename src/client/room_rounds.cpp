@@ -404,6 +404,11 @@ bool waiting_room::has_left(const turn& which) const {
     return which.left;
 }
 
+bool waiting_room::is_over(const turn& which) const {
+    const guard lock{mutex_};
+    return which.over();
+}
+
 bool waiting_room::is_idle() const {
     const guard lock{mutex_};
     return turns_.empty();
@@ -460,6 +465,8 @@ void waiting_room::give_back_unwanted() {
 /// then the lease goes on to the next waiter at once, and everybody else finds it held no longer
 /// than the round trips of this client make it.
 void waiting_room::answer_cancelled(const std::shared_ptr<turn>& which, bool deleted) {
+    // Served meanwhile, on another thread: its own has it, or it is on the list of unwanted grants.
+    if (is_over(*which)) return;
     if (!deleted && has_left(*which)) {
         deleted = hand_on_served(which->name, which->ours->id(), which->grant_id);
     } else if (!deleted) {
@@ -469,8 +476,14 @@ void waiting_room::answer_cancelled(const std::shared_ptr<turn>& which, bool del
         if (granted) return serve(which, granted->token, sent, granted->deadline_us);
     }
     const guard lock{mutex_};
-    // Told by somebody else meanwhile, it may even have been released by now.
-    if (which->over()) return;
+    // Told by another thread meanwhile. If it has been given back above, nothing is left to be.
+    if (which->over()) {
+        if (deleted && std::erase(unwanted_, which->granted) > 0) {
+            which->granted->now = grant::state::released;
+            engine_.forget(*which->granted);
+        }
+        return;
+    }
     if (deleted) {
         which->ours->forget(which->grant_id);
     } else {

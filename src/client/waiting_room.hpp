@@ -146,6 +146,7 @@ private:
     void cancel_places();
     void answer_cancelled(const std::shared_ptr<turn>& which, bool deleted);
     [[nodiscard]] bool has_left(const turn& which) const;
+    [[nodiscard]] bool is_over(const turn& which) const;
     bool hand_on_served(const std::string& name, std::int64_t session, std::int64_t grant_id);
     void give_back_unwanted();
     [[nodiscard]] bool is_idle() const;
