@@ -107,15 +107,45 @@ install(FILES ${CMAKE_CURRENT_BINARY_DIR}/rowlock.pc
 cmake_path(RELATIVE_PATH CMAKE_INSTALL_FULL_LIBDIR
     BASE_DIRECTORY ${CMAKE_INSTALL_FULL_BINDIR} OUTPUT_VARIABLE lib_from_bin)
 if(TARGET rowlock_tool)
-    if(BUILD_SHARED_LIBS)  # where a run path is not needed every library would be looked for there
-        set_target_properties(rowlock_tool PROPERTIES INSTALL_RPATH "$ORIGIN/${lib_from_bin}")
+    set(tool rowlock_tool)
+    if(TARGET rowlock_installed_tool)
+        set(tool rowlock_installed_tool)
     endif()
-    install(TARGETS rowlock_tool RUNTIME COMPONENT rowlock_runtime)
+    if(BUILD_SHARED_LIBS)  # where a run path is not needed every library would be looked for there
+        set_target_properties(${tool} PROPERTIES INSTALL_RPATH "$ORIGIN/${lib_from_bin}")
+    endif()
+    install(TARGETS ${tool} RUNTIME COMPONENT rowlock_runtime)
+    if(TARGET rowlock_relocated_tool)
+        # The folder of the modules stands in the executable, absolute. With `cmake --install --prefix` it
+        # is another: the tool is linked again. DESTDIR, under which packages are made, changes nothing.
+        set_target_properties(rowlock_relocated_tool PROPERTIES
+            BUILD_WITH_INSTALL_RPATH ON INSTALL_RPATH "$<$<BOOL:${BUILD_SHARED_LIBS}>:$ORIGIN/${lib_from_bin}>")
+        set(relocated ${PROJECT_BINARY_DIR}/src/cli/relocated)
+        install(CODE "
+            set(libdir \"${CMAKE_INSTALL_LIBDIR}\")
+            cmake_path(ABSOLUTE_PATH libdir BASE_DIRECTORY \"\${CMAKE_INSTALL_PREFIX}\" NORMALIZE)
+            if(NOT libdir STREQUAL \"${CMAKE_INSTALL_FULL_LIBDIR}\")
+                set(module_folder \"\${libdir}/rowlock\")
+                set(module_folder_in_build false)
+                configure_file(\"${PROJECT_SOURCE_DIR}/src/cli/module_folder.cpp.in\"
+                    \"${relocated}/module_folder.cpp\" @ONLY)
+                execute_process(COMMAND \"${CMAKE_COMMAND}\" --build \"${PROJECT_BINARY_DIR}\"
+                        --config \"\${CMAKE_INSTALL_CONFIG_NAME}\" --target rowlock_relocated_tool
+                    OUTPUT_QUIET COMMAND_ERROR_IS_FATAL ANY)
+                set(bindir \"${CMAKE_INSTALL_BINDIR}\")
+                cmake_path(ABSOLUTE_PATH bindir BASE_DIRECTORY \"\${CMAKE_INSTALL_PREFIX}\" NORMALIZE)
+                file(INSTALL DESTINATION \"\${bindir}\" TYPE EXECUTABLE FILES \"${relocated}/rowlock\")
+                if(CMAKE_INSTALL_DO_STRIP)
+                    execute_process(COMMAND \"${CMAKE_STRIP}\" \"\$ENV{DESTDIR}\${bindir}/rowlock\")
+                endif()
+            endif()"
+            COMPONENT rowlock_runtime)
+    endif()
     get_property(modules GLOBAL PROPERTY ROWLOCK_TOOL_MODULE_TARGETS)
     if(modules)
-        if(BUILD_SHARED_LIBS)
-            set_target_properties(${modules} PROPERTIES INSTALL_RPATH "$ORIGIN/..")
-        endif()
+        # No run path: they are opened by descriptor, and $ORIGIN would be /proc/self/fd. What they need
+        # of us the executable has loaded.
+        set_target_properties(${modules} PROPERTIES INSTALL_RPATH "")
         install(TARGETS ${modules} LIBRARY
             DESTINATION ${CMAKE_INSTALL_LIBDIR}/rowlock COMPONENT rowlock_runtime)
     endif()

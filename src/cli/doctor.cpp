@@ -95,7 +95,9 @@ void check_least_ttl(examination& patient) {
 void check_clock(examination& patient) {
     const char* now_us = "select cast((julianday('now') - 2440587.5) * 86400000000 as integer)";
     if (patient.connection().speaks() == sql::dialect::postgresql) {
-        now_us = "select (extract(epoch from clock_timestamp()) * 1000000)::bigint";
+        now_us =
+            "select (extract(epoch from pg_catalog.clock_timestamp()) "
+            "operator(pg_catalog.*) 1000000)::bigint";
     } else if (patient.connection().speaks() == sql::dialect::mysql) {
         now_us = "select cast(unix_timestamp(sysdate(6)) * 1000000 as signed)";
     }
@@ -164,7 +166,7 @@ void check_token_floor(examination& patient) {
     const auto& names = patient.where().tables;
     const auto table = schema::qualify("rowlock_token_floor", patient.connection().speaks(),
                                        names.schema, names.prefix);
-    const auto rows = patient.query("select floor from " + table + " where id = 1");
+    const auto rows = patient.query("select floor from " + table);
     if (!rows.empty()) return patient.ok("token floor", std::string{rows.text(0, 0)});
     patient.fail("token floor", "the row of " + table + " is missing",
                  "nothing can be granted without: docs/migrations.md, \"Going back\", says how to "
@@ -179,14 +181,14 @@ struct right {
 /// A statement that needs a right on a table and touches no row.
 std::string trial_of(std::string_view right, std::string_view table, std::string_view column,
                      sql::dialect speaks) {
-    if (right == "select") return fmt::format("select {} from {} where 1 = 0", column, table);
+    if (right == "select") return fmt::format("select {} from {} where false", column, table);
     if (right == "update")
-        return fmt::format("update {0} set {1} = {1} where 1 = 0", table, column);
-    if (right == "delete") return fmt::format("delete from {} where 1 = 0", table);
+        return fmt::format("update {0} set {1} = {1} where false", table, column);
+    if (right == "delete") return fmt::format("delete from {} where false", table);
     // PostgreSQL refuses to be given the waiter's identity column, MySQL to be given less than all.
     return speaks == sql::dialect::postgresql
-               ? fmt::format("insert into {0} ({1}) select {1} from {0} where 1 = 0", table, column)
-               : fmt::format("insert into {0} select * from {0} where 1 = 0", table);
+               ? fmt::format("insert into {0} ({1}) select {1} from {0} where false", table, column)
+               : fmt::format("insert into {0} select * from {0} where false", table);
 }
 
 /// How rowlock's own connections would begin: they switch default_transaction_read_only off, which
@@ -195,7 +197,7 @@ std::string opening(examination& patient) {
     if (patient.connection().speaks() == sql::dialect::sqlite) return "begin immediate";
     const bool overrides = patient.connection().speaks() == sql::dialect::postgresql &&
                            patient.connection().keeps_session_state() &&
-                           patient.value("select pg_is_in_recovery()::int") == "0";
+                           patient.value("select pg_catalog.pg_is_in_recovery()::int") == "0";
     return overrides ? "begin read write" : "begin";
 }
 
@@ -281,7 +283,8 @@ void check_history(examination& patient) {
     if (patient.connection().speaks() == sql::dialect::postgresql) {
         const auto table = schema::qualify("rowlock_history", sql::dialect::postgresql,
                                            in.tables.schema, in.tables.prefix);
-        if (patient.value("select has_table_privilege('" + table + "', 'insert')::int") != "1") {
+        if (patient.value("select pg_catalog.has_table_privilege('" + table +
+                          "', 'insert')::int") != "1") {
             return patient.fail("history",
                                 "on, but this user may not write it: no lock can be taken",
                                 "grant insert on " + table + "; see docs/migrations.md");
@@ -308,7 +311,8 @@ void check_wake_ups(examination& patient) {
         return patient.warn("wake-ups", message_of(failure), advice);
     }
     if (db.speaks() == sql::dialect::sqlite) return patient.ok("wake-ups", "the file is watched");
-    patient.another_connection()->query("select pg_notify('" + channel + "', '')", soon());
+    patient.another_connection()->query("select pg_catalog.pg_notify('" + channel + "', '')",
+                                        soon());
     pollfd watched{ears->descriptor(), POLLIN, 0};
     poll(&watched, 1, 2000);
     const bool heard = !ears->take().empty();

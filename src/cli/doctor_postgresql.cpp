@@ -1,9 +1,13 @@
 #include "cli/doctor.hpp"
+#include "schema/table_names.hpp"
 #include "sql/pooler.hpp"
 
 #include <fmt/format.h>
 
+#include <array>
 #include <chrono>
+#include <string>
+#include <string_view>
 
 namespace rowlock::cli {
 namespace {
@@ -19,7 +23,8 @@ void check_version(examination& patient) {
 
 void check_writable(examination& patient) {
     const auto row = patient.query(
-        "select pg_is_in_recovery()::int, (current_setting('default_transaction_read_only') = "
+        "select pg_catalog.pg_is_in_recovery()::int, "
+        "(pg_catalog.current_setting('default_transaction_read_only') operator(pg_catalog.=) "
         "'on')::int");
     if (row.integer(0, 0) != 0) {
         return patient.fail("role", "a standby, which is read-only",
@@ -36,8 +41,9 @@ void check_writable(examination& patient) {
 
 void check_durability(examination& patient) {
     const auto row = patient.query(
-        "select current_setting('fsync'), current_setting('full_page_writes'), "
-        "current_setting('synchronous_commit')");
+        "select pg_catalog.current_setting('fsync'), "
+        "pg_catalog.current_setting('full_page_writes'), "
+        "pg_catalog.current_setting('synchronous_commit')");
     const std::string seen = fmt::format("fsync={} full_page_writes={} synchronous_commit={}",
                                          row.text(0, 0), row.text(0, 1), row.text(0, 2));
     if (row.text(0, 0) != "on") {
@@ -63,8 +69,9 @@ void check_durability(examination& patient) {
 
 void check_replication(examination& patient) {
     const auto row = patient.query(
-        "select (select count(*) from pg_stat_replication), "
-        "current_setting('synchronous_standby_names'), current_setting('synchronous_commit')");
+        "select (select pg_catalog.count(*) from pg_catalog.pg_stat_replication), "
+        "pg_catalog.current_setting('synchronous_standby_names'), "
+        "pg_catalog.current_setting('synchronous_commit')");
     const auto standbys = row.integer(0, 0);
     const bool synchronous =
         !row.text(0, 1).empty() && row.text(0, 2) != "local" && row.text(0, 2) != "off";
@@ -105,9 +112,10 @@ void check_pooler(examination& patient) {
 
 void check_headroom(examination& patient) {
     const auto row = patient.query(
-        "select current_setting('max_connections')::int - "
-        "current_setting('superuser_reserved_connections')::int, count(*) from pg_stat_activity "
-        "where backend_type = 'client backend'");
+        "select pg_catalog.current_setting('max_connections')::int operator(pg_catalog.-) "
+        "pg_catalog.current_setting('superuser_reserved_connections')::int, pg_catalog.count(*) "
+        "from pg_catalog.pg_stat_activity "
+        "where backend_type operator(pg_catalog.=) 'client backend'");
     const auto free = row.integer(0, 0) - row.integer(0, 1);
     const std::string seen = fmt::format("{} of {} free", free, row.integer(0, 0));
     if (free >= 10) return patient.ok("connections", seen);
@@ -117,9 +125,60 @@ void check_headroom(examination& patient) {
         "one its heartbeat holds is safe");
 }
 
+/// Schemas of this connection's path, and which other roles may create objects there. Superusers,
+/// the owner of the database and the owner of our tables have us in their hands anyway.
+constexpr std::string_view writable_schemas = R"(
+select pg_catalog.quote_ident(n.nspname),
+       pg_catalog.has_schema_privilege('public', n.oid, 'create')::int,
+       coalesce((select pg_catalog.string_agg(creator.rolname::pg_catalog.text, ', ')
+                   from (select r.rolname from pg_catalog.pg_roles r
+                          where not r.rolsuper
+                            and r.rolname operator(pg_catalog.<>) current_user
+                            and pg_catalog.left(r.rolname::pg_catalog.text, 3)
+                                operator(pg_catalog.<>) 'pg_'
+                            and r.oid operator(pg_catalog.<>) d.datdba
+                            and r.oid operator(pg_catalog.<>) coalesce(c.relowner, d.datdba)
+                            and pg_catalog.has_schema_privilege(r.oid, n.oid, 'create')
+                          order by r.rolname limit 4) creator), '')
+  from pg_catalog.unnest(pg_catalog.current_schemas(false)) with ordinality p (name, place)
+       join pg_catalog.pg_namespace n on n.nspname operator(pg_catalog.=) p.name
+       join pg_catalog.pg_database d
+            on d.datname operator(pg_catalog.=) pg_catalog.current_database()
+       left join pg_catalog.pg_class c
+            on c.oid operator(pg_catalog.=) pg_catalog.to_regclass($1::pg_catalog.text)
+ where n.nspname operator(pg_catalog.<>) 'pg_catalog'
+ order by p.place)";
+
+void check_search_path(examination& patient) {
+    const auto& names = patient.where().tables;
+    const std::string table =
+        schema::qualify("rowlock_lease", sql::dialect::postgresql, names.schema, names.prefix);
+    static const sql::statement ask{std::string{writable_schemas}};
+    const auto rows = patient.connection().execute(ask, std::array{sql::value{table}},
+                                                   std::chrono::steady_clock::now() + 5s);
+    std::string seen;
+    for (std::size_t row = 0; row < rows.rows(); ++row) {
+        const bool everyone = rows.integer(row, 1) != 0;
+        if (!everyone && rows.text(row, 2).empty()) continue;
+        if (!seen.empty()) seen += "; ";
+        seen += fmt::format(
+            "{} may create in schema {}",
+            everyone ? "every role (PUBLIC)" : fmt::format("role {}", rows.text(row, 2)),
+            rows.text(row, 0));
+    }
+    const std::string path = patient.value("show search_path");
+    if (seen.empty()) return patient.ok("search path", path);
+    patient.warn(
+        "search path", seen,
+        "rowlock's statements resolve nothing that is planted there, yours may, and a table "
+        "there hides one of a later schema: revoke create on the schema, or take it off "
+        "this user's search_path");
+}
+
 }  // namespace
 
 void examine_postgresql(examination& patient) {
+    patient.look_at("search path", [&] { check_search_path(patient); });
     patient.look_at("server", [&] { check_version(patient); });
     patient.look_at("role", [&] { check_writable(patient); });
     patient.look_at("pooler", [&] { check_pooler(patient); });

@@ -168,6 +168,37 @@ TEST_CASE("the doctor warns of queues full of the dead") {
     }
 }
 
+TEST_CASE("the doctor warns of schemas on the search path in which other roles may create") {
+    const auto in = tool::server_tables(support::server::postgresql);
+    if (!in) return;
+    const auto open_schema = in->prefix() + "open";
+    const auto shared_schema = in->prefix() + "shared";
+    const auto role = in->prefix() + "builder";
+    execute(in->url(), "create schema " + open_schema + "; create schema " + shared_schema +
+                           "; create role " + role + "; grant create on schema " + open_schema +
+                           " to public; grant create on schema " + shared_schema + " to " + role);
+    const auto look = [&](const std::string& path) {
+        const auto mark = in->url().find('?') == std::string::npos ? "?" : "&";
+        const auto got = tool::rowlock({"doctor", "--json", "--prefix", in->prefix(), "--url",
+                                        in->url() + mark + "options=-csearch_path%3D" + path});
+        CHECK(got.code == 0);
+        const auto report = json::parse(got.out);
+        for (const auto& each : report["checks"]) {
+            if (each["check"] == "search path") {
+                return verdict(report, "search path") + ": " + each["seen"].get<std::string>();
+            }
+        }
+        return std::string{"not checked"};
+    };
+    CHECK(look("public").starts_with("ok"));
+    CHECK(look("public," + open_schema) ==
+          "warn: every role (PUBLIC) may create in schema " + open_schema);
+    CHECK(look("public," + shared_schema) ==
+          "warn: role " + role + " may create in schema " + shared_schema);
+    execute(in->url(), "drop schema " + open_schema + "; drop schema " + shared_schema +
+                           "; drop role " + role);
+}
+
 TEST_CASE("the doctor tells a pooler of transactions from one of sessions") {
     using support::pgbouncer;
     const auto in = tool::server_tables(support::server::postgresql);

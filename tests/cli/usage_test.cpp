@@ -418,29 +418,6 @@ TEST_CASE("reap --every goes round until it is asked to stop") {
     CHECK(nlohmann::json::accept(daemon.out().substr(0, daemon.out().find('\n'))));
 }
 
-#ifdef ROWLOCK_FOREIGN_MODULE
-TEST_CASE("a driver's module that is missing, or of another version, is told and nothing is done") {
-    const scratch elsewhere;
-    const std::string copy = elsewhere / "rowlock";
-    std::filesystem::copy_file(ROWLOCK_TOOL_PATH, copy);
-    const auto run = [&](const std::string& url) {
-        tool::process one{{copy, "ls", "--url", url}, {}};
-        const int code = one.wait();
-        return tool::answer{code, one.out(), one.err()};
-    };
-    // What needs no module works by itself.
-    const auto in = tool::sqlite_tables();
-    CHECK(run(in->url()).code == 0);
-    const std::string url = "postgresql://ann:hunter2@localhost/shop";
-    check_refusal(run(url), 78, "rowlock-postgresql.so");
-
-    std::filesystem::copy_file(ROWLOCK_FOREIGN_MODULE, elsewhere / "rowlock-postgresql.so");
-    const auto refused = run(url);
-    check_refusal(refused, 78, "does not belong to rowlock");
-    CHECK(refused.err.find("hunter2") == std::string::npos);
-}
-#endif
-
 TEST_CASE("`fence-token` prints SQL for a table of the user's that SQLite takes as it is") {
     const auto printed = rowlock({"fence-token", "my account", "--trigger", "--dialect", "sqlite"});
     REQUIRE(printed.code == 0);

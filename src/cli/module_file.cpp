@@ -1,0 +1,177 @@
+#include "cli/module_file.hpp"
+
+#include "cli/descriptor.hpp"
+#include "cli/exit_code.hpp"
+#include <rowlock/version.hpp>
+
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <linux/magic.h>
+#include <sys/stat.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <climits>
+#include <cstring>
+#include <deque>
+#include <string_view>
+
+namespace rowlock::cli {
+namespace {
+
+/// As many symbolic links as the kernel follows.
+constexpr int most_links = 40;
+
+[[noreturn]] void refuse(const std::filesystem::path& what, const std::string& why) {
+    throw failure{misconfigured, fmt::format("the driver for this database is not loaded: {} {}",
+                                             what.string(), why)};
+}
+
+/// root, ourselves, and the owner of this executable, who could have changed that.
+class trusted_owners {
+public:
+    explicit trusted_owners(const std::string& proc) {
+        struct stat executable {};
+        if (::stat((proc + "/self/exe").c_str(), &executable) == 0) owner_ = executable.st_uid;
+    }
+    [[nodiscard]] bool has(uid_t user) const {
+        return user == 0 || user == ::geteuid() || user == owner_;
+    }
+
+private:
+    uid_t owner_ = 0;
+};
+
+/// The way to a folder, each step on the opened descriptor of the one before.
+class walk {
+public:
+    walk(const module_folder& to, const trusted_owners& trusted)
+        : trusted_{trusted}, others_{to.group_may_write ? mode_t{S_IWOTH} : S_IWGRP | S_IWOTH} {
+        if (!to.path.is_absolute()) refuse(to.path, "is no absolute path: install rowlock anew");
+        push(to.path);
+        start();
+        while (!rest_.empty()) step();
+        // Here a file may be put beside others, which the sticky bit does not forbid.
+        if ((seen_.st_mode & others_) != 0) {
+            refuse(at_, "may be written by other users: take that right away (chmod go-w)");
+        }
+    }
+
+    [[nodiscard]] int folder() const noexcept { return here_.get(); }
+    [[nodiscard]] const std::filesystem::path& path() const noexcept { return at_; }
+
+    /// @throws failure if another user owns it or, unless it is a folder with the sticky bit, may
+    /// write it
+    void check(const struct stat& what, const std::filesystem::path& name) const {
+        if (!trusted_.has(what.st_uid)) {
+            refuse(name, fmt::format("belongs to user {}: give it to root, or install rowlock anew",
+                                     what.st_uid));
+        }
+        const bool sticky = S_ISDIR(what.st_mode) && (what.st_mode & S_ISVTX) != 0;
+        if (!S_ISLNK(what.st_mode) && !sticky && (what.st_mode & others_) != 0) {
+            refuse(name, "may be written by other users: take that right away (chmod go-w)");
+        }
+    }
+
+private:
+    void push(const std::filesystem::path& before) {
+        std::deque<std::string> parts;
+        for (const auto& part : before.relative_path()) {
+            if (!part.empty() && part != ".") parts.push_back(part);
+        }
+        rest_.insert(rest_.begin(), parts.begin(), parts.end());
+    }
+
+    void start() {
+        here_ = descriptor{::open("/", O_PATH | O_DIRECTORY | O_CLOEXEC)};
+        at_ = "/";
+        look(here_.get());
+    }
+
+    void look(int folder) {
+        if (folder < 0 || ::fstat(folder, &seen_) != 0) refuse(at_, missing());
+        check(seen_, at_);
+    }
+
+    static std::string missing() {
+        return fmt::format("cannot be opened ({}): it belongs to the installation",
+                           std::strerror(errno));
+    }
+
+    void step() {
+        const std::string name = rest_.front();
+        rest_.pop_front();
+        const auto next = name == ".." ? at_.parent_path() : at_ / name;
+        descriptor opened{::openat(here_.get(), name.c_str(), O_PATH | O_NOFOLLOW | O_CLOEXEC)};
+        at_ = next;
+        look(opened.get());
+        if (S_ISLNK(seen_.st_mode)) return follow(opened.get());
+        if (!S_ISDIR(seen_.st_mode)) refuse(at_, "is no folder: install rowlock anew");
+        here_ = std::move(opened);
+    }
+
+    void follow(int link) {
+        if (++links_ > most_links) refuse(at_, "is a circle of symbolic links");
+        std::array<char, PATH_MAX> text{};
+        const auto size = ::readlinkat(link, "", text.data(), text.size());
+        if (size <= 0) refuse(at_, missing());
+        const std::filesystem::path to{std::string{text.data(), static_cast<std::size_t>(size)}};
+        push(to);
+        if (to.is_absolute()) return start();
+        at_ = at_.parent_path();
+    }
+
+    const trusted_owners& trusted_;
+    mode_t others_;
+    std::deque<std::string> rest_;
+    std::filesystem::path at_;
+    descriptor here_;
+    struct stat seen_ {};
+    int links_ = 0;
+};
+
+void require_proc(const std::string& proc) {
+    struct statfs found {};
+    if (::statfs(proc.c_str(), &found) == 0 && found.f_type == PROC_SUPER_MAGIC) return;
+    refuse(proc, "is not there: a driver is loaded only by its descriptor (mount /proc)");
+}
+
+}  // namespace
+
+void* load_module(const module_folder& from, const std::string& file, const std::string& proc) {
+    require_proc(proc);
+    const trusted_owners trusted{proc};
+    const walk to{from, trusted};
+    const auto name = to.path() / file;
+    const descriptor opened{
+        ::openat(to.folder(), file.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC)};
+    if (!opened && errno == ELOOP) refuse(name, "is a symbolic link: install rowlock anew");
+    if (!opened) {
+        refuse(name, fmt::format("cannot be opened ({}): it belongs to the installation",
+                                 std::strerror(errno)));
+    }
+    struct stat what {};
+    if (::fstat(opened.get(), &what) != 0 || !S_ISREG(what.st_mode)) {
+        refuse(name, "is no plain file: install rowlock anew");
+    }
+    to.check(what, name);
+    const auto path = fmt::format("{}/self/fd/{}", proc, opened.get());
+    void* const loaded = ::dlopen(path.c_str(), RTLD_LAZY | RTLD_LOCAL);
+    if (loaded != nullptr) return loaded;
+    const char* const why = ::dlerror();
+    throw failure{misconfigured, fmt::format("{} could not be loaded, install what it needs: {}",
+                                             name.string(), why == nullptr ? file.c_str() : why)};
+}
+
+const driver_module& driver_in(void* loaded, const std::string& file) {
+    const auto* const module = static_cast<const driver_module*>(::dlsym(loaded, "rowlock_driver"));
+    if (module != nullptr && std::string_view{module->version} == version_string) return *module;
+    throw failure{misconfigured, fmt::format("{} does not belong to rowlock {}: install both from "
+                                             "one build",
+                                             file, version_string)};
+}
+
+}  // namespace rowlock::cli
