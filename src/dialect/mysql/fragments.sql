@@ -20,7 +20,16 @@ timestampdiff(microsecond, '1970-01-01', sysdate(6))
  or substring_index(m.server_identity, ':', -1) = cast(@@global.server_id as char))
 
 -- fragment live
--- Whether session m can be granted anything.
+-- Whether session m can be granted anything. Every statement that grants asks it of the session that gets
+-- the lease, as (select count(*) from rowlock_session m where m.id = … and {live}) = 1:
+-- - At READ COMMITTED the subqueries of a single-table UPDATE and of INSERT … SELECT lock nothing, so no
+--   heartbeat waits for a grant and no grant for a heartbeat. A scalar count is no semi-join: an optimizer
+--   that makes a join of EXISTS or IN makes a multi-table UPDATE of it, which would lock what it reads.
+-- - It sees what was committed when the statement began, or later. A session that ends afterwards leaves a
+--   lease that names an ended session, which is free; one that expires afterwards is ended by whoever
+--   comes next, by its heartbeat's row (I3).
+-- - Whoever sends the statement takes "no row changed" for a lost race and looks again; that look says
+--   whose session is over, and shows another waiter.
 (m.ended = 0 and m.expires_at > {now} and {here})
 
 -- fragment waited
@@ -91,7 +100,7 @@ exists (select 1 from rowlock_waiter w straight_join rowlock_session m
          where w.name = l.name and m.id = w.session and {live})
 
 -- fragment take_all
--- Grants up to 16 free leases to one session. Compare-and-set on each row's probed token, as take.
+-- Grants up to 16 free leases to one live session. Compare-and-set on each row's probed token, as take.
 -- FORCE INDEX: rows by primary key and no others, however few there are; a scan would lock them all.
 -- Assignments go from left to right: acquired_at says which of the sixteen it is until it gets its value.
 update rowlock_lease l force index (primary)
@@ -107,14 +116,15 @@ update rowlock_lease l force index (primary)
        deadline = {now} + cast(elt(acquired_at, $83, $84, $85, $86, $87, $88, $89, $90, $91,
                                                   $92, $93, $94, $95, $96, $97, $98) as signed),
        acquired_at = {now}, changed_at = {now}
- where l.name = $3 and l.token = $19 or l.name = $4 and l.token = $20 or
+ where (select count(*) from rowlock_session m where m.id = $1 and {live}) = 1 and
+      (l.name = $3 and l.token = $19 or l.name = $4 and l.token = $20 or
        l.name = $5 and l.token = $21 or l.name = $6 and l.token = $22 or
        l.name = $7 and l.token = $23 or l.name = $8 and l.token = $24 or
        l.name = $9 and l.token = $25 or l.name = $10 and l.token = $26 or
        l.name = $11 and l.token = $27 or l.name = $12 and l.token = $28 or
        l.name = $13 and l.token = $29 or l.name = $14 and l.token = $30 or
        l.name = $15 and l.token = $31 or l.name = $16 and l.token = $32 or
-       l.name = $17 and l.token = $33 or l.name = $18 and l.token = $34
+       l.name = $17 and l.token = $33 or l.name = $18 and l.token = $34)
 
 -- fragment release_all
 -- Frees up to 16 leases of one session, those that are still these very grants and for which nobody is

@@ -1,5 +1,5 @@
 -- MariaDB only. Grants leases whose rows do not exist, by one statement and one commit: all, or none if
--- the floor has moved since the look (no row changed), if one of the names is there by now (1062), or if
+-- the floor has moved since the look or our session is over (no row changed), if one of the names is there by now (1062), or if
 -- somebody is just inserting one (1205: it waits for nobody). The token is computed here, as in
 -- insert_lease.
 -- $1 session  $2 the floor that was seen  $3 how many  $4 … $19 names  $20 … $35 grant ids
@@ -22,3 +22,4 @@ select elt(n.slot, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $1
              union all select 13 union all select 14 union all select 15 union all select 16) n
          on n.slot <= $3
  where f.id = 1 and f.floor = $2
+   and (select count(*) from rowlock_session m where m.id = $1 and {live}) = 1

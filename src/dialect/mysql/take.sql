@@ -4,9 +4,11 @@
 -- with the deletion of a ticket, to a waiter.
 -- The look before said that nobody waits. A ticket that was committed between the two is passed: its
 -- enqueue and our acquire overlapped, and either order is right.
+-- The session that gets it lives here: who was seen a while ago may be gone (fragment live).
 -- $1 name  $2 session  $3 grant id  $4 thread  $5 note  $6 own deadline in µs, or NULL
 -- $7 probed token  $8 new token
 update rowlock_lease
    set token = $8, session = $2, grant_id = $3, thread = $4, note = $5,
        acquired_at = {now}, changed_at = {now}, deadline = {now} + $6
  where name = $1 and token = $7
+   and (select count(*) from rowlock_session m where m.id = $2 and {live}) = 1

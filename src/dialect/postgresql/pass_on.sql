@@ -4,6 +4,9 @@
 --
 -- The lease's row first, then the ticket, as everywhere. A ticket that was cancelled behind this snapshot
 -- is not there to be deleted: then the statement fails, and nothing of it happened.
+-- What was seen may be old: a waiter whose session is over, or was opened on another server, gets nothing.
+-- That is judged in this snapshot, as in grant_next.sql; a session that ends behind it leaves a lease that
+-- names an ended session, which is free.
 --
 -- Asynchronous ($10) if the row's promise names this waiter and its holder has made that durable. What a
 -- crash may lose then is that the lease was given on, not to whom it goes: the row comes back with its
@@ -30,6 +33,7 @@ with u as (
             and exists (select from rowlock_waiter w
                          where w.name = $1::text and w.ticket = $4::bigint and w.grant_id = $6::bigint
                          offset 0)
+            and exists (select from rowlock_session m where m.id = $5::bigint and {live} offset 0)
          returning l.token),
      d as (
          delete from rowlock_waiter w

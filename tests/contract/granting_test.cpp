@@ -1,0 +1,330 @@
+// No statement grants anything to a session that does not live on this server. The statements are
+// found in src/dialect by what they write: one that is not in the table below, which says how to
+// run it, fails the test.
+
+#include "dialect/statements.hpp"
+#include "embedded.hpp"
+#include "strategy/queue_protocol.hpp"
+#include "support/lock_database.hpp"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <functional>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+using namespace rowlock;
+using namespace std::chrono_literals;
+using sql::value;
+using support::backend;
+using support::soon;
+
+namespace {
+
+// --- which statements grant ----------------------------------------------------------------------
+
+/// In lower case, each run of blanks as one, with one around brackets, commas and semicolons.
+std::string in_words(std::string_view text) {
+    std::string words;
+    for (const char each : text) {
+        const bool apart = each == '(' || each == ')' || each == ',' || each == ';';
+        if (apart) words += ' ';
+        words += std::isspace(static_cast<unsigned char>(each)) != 0
+                     ? ' '
+                     : static_cast<char>(std::tolower(static_cast<unsigned char>(each)));
+        if (apart) words += ' ';
+    }
+    std::string once;
+    for (const char each : words) {
+        if (each != ' ' || !once.ends_with(' ')) once += each;
+    }
+    return once;
+}
+
+std::string trimmed(std::string_view text) {
+    while (text.starts_with(' ')) text.remove_prefix(1);
+    while (text.ends_with(' ')) text.remove_suffix(1);
+    return std::string{text};
+}
+
+/// What stands between commas up to the end of the list: a bracket that closes it, or one of
+/// `ends`.
+std::vector<std::string> list_at(std::string_view text, const std::vector<std::string>& ends) {
+    std::vector<std::string> parts(1);
+    int depth = 0;
+    for (std::size_t i = 0; i < text.size(); ++i) {
+        const auto rest = text.substr(i);
+        const bool ended = std::ranges::any_of(
+            ends, [&](const auto& end) { return depth == 0 && rest.starts_with(end); });
+        if (ended || text[i] == ';') break;
+        if (text[i] == '(') ++depth;
+        if (text[i] == ')' && --depth < 0) break;
+        if (text[i] == ',' && depth == 0) {
+            parts.emplace_back();
+        } else {
+            parts.back() += text[i];
+        }
+    }
+    return parts;
+}
+
+bool sets_session(std::string_view assignments) {
+    const auto all = list_at(assignments, {" where ", " from ", " returning "});
+    return std::ranges::any_of(all, [](const auto& each) {
+        const auto equals = each.find('=');
+        return equals != std::string::npos && trimmed(each.substr(0, equals)) == "session" &&
+               trimmed(each.substr(equals + 1)) != "null";
+    });
+}
+
+bool inserts_session(std::string_view columns) {
+    const auto all = list_at(columns, {});
+    return std::ranges::any_of(all, [](const auto& each) { return trimmed(each) == "session"; });
+}
+
+/// Whether it writes a session into a row of rowlock_lease.
+bool grants(std::string_view statement) {
+    const std::string text = in_words(statement);
+    const auto any = [&](std::string_view begin, std::string_view then, auto judge) {
+        for (auto at = text.find(begin); at != std::string::npos; at = text.find(begin, at + 1)) {
+            const auto list = text.find(then, at + begin.size());
+            if (list != std::string::npos &&
+                judge(std::string_view{text}.substr(list + then.size())))
+                return true;
+        }
+        return false;
+    };
+    return any("update rowlock_lease", " set ", sets_session) ||
+           any("insert into rowlock_lease", "(", inserts_session);
+}
+
+std::set<std::string> granting_statements(sql::dialect speaks) {
+    const std::string folder = std::string{to_string(speaks)} + "/";
+    std::set<std::string> found;
+    for (const auto& file : embedded::dialect_files()) {
+        if (!file.path.starts_with(folder) || !file.path.ends_with(".sql")) continue;
+        const auto name = file.path.substr(folder.size(), file.path.size() - folder.size() - 4);
+        if (name == "fragments") continue;
+        if (grants(dialect::load(speaks, name).text())) found.emplace(name);
+    }
+    return found;
+}
+
+// --- how to run them -----------------------------------------------------------------------------
+
+constexpr std::int64_t giver = 1;
+constexpr std::int64_t taker = 2;
+
+enum class before : unsigned char {
+    free,    ///< "job" was freed at token 7
+    absent,  ///< nobody has had it
+    held,    ///< session 1 has it by grant 11 at token 7, and session 2 waits with grant 22
+    left,    ///< freed at token 7, and session 2 waits with grant 22
+};
+
+using parameters = std::vector<value>;
+
+/// `count` times.
+void add(parameters& to, const value& what, int count = 1) {
+    for (int i = 0; i < count; ++i) to.push_back(what);
+}
+
+/// The sixteen of a list each.
+parameters lists(parameters head, const std::vector<value>& each) {
+    for (const auto& one : each) add(head, one, 16);
+    return head;
+}
+
+struct way {
+    before from;
+    std::function<parameters(std::int64_t ticket)> with;
+    bool compound = false;
+};
+
+const value none{};
+
+/// Of each statement that grants: from where, and with which parameters.
+std::multimap<std::string, way> ways(sql::dialect speaks) {
+    const auto same = [](parameters all) {
+        return [all = std::move(all)](std::int64_t) { return all; };
+    };
+    const parameters retake{"job", taker, 22, none, none, none, 7};
+    const parameters acquire{"job", taker, 22, none, none, none, 0};
+    const parameters reclaim{"job", taker, giver, 7};
+    std::multimap<std::string, way> all{
+        {"retake", {before::free, same(retake)}},
+        {"reclaim_lease", {before::held, same(reclaim)}},
+    };
+    if (speaks != sql::dialect::mysql) {
+        all.insert({"acquire", {before::free, same(acquire)}});
+        all.insert({"acquire", {before::absent, same(acquire)}});
+    }
+    if (speaks != sql::dialect::postgresql) {
+        const parameters take{"job", taker, 22, none, none, none, 7, 8};
+        for (const auto from : {before::free, before::held, before::left}) {
+            all.insert({"take", {from, same(take)}});
+        }
+    }
+    if (speaks == sql::dialect::mysql) {
+        const parameters many = lists({taker, 0}, {"job", 7, 22, none, none, none});
+        all.insert({"take_all", {before::free, same(many)}});
+        all.insert({"take_locked", {before::free, same(many)}});
+        all.insert(
+            {"insert_lease", {before::absent, same({"job", taker, 22, none, none, none, 1})}});
+        all.insert({"insert_all",
+                    {before::absent, same(lists({taker, 0, 1}, {"job", 22, none, none, none}))}});
+        all.insert({"hand_over_compound", {before::held, same({"job", giver, 11, 0, 0}), true}});
+    }
+    if (speaks == sql::dialect::postgresql) {
+        const parameters group{taker, "{job}", "{22}", "{null}", "{null}", "{null}"};
+        all.insert({"acquire_all", {before::free, same(group)}});
+        all.insert({"acquire_all", {before::absent, same(group)}});
+        all.insert(
+            {"retake_all",
+             {before::free, same({taker, "{job}", "{7}", "{22}", "{null}", "{null}", "{null}"})}});
+        all.insert({"grant_next", {before::left, same({"job"})}});
+        all.insert({"hand_over", {before::held, same({"job", giver, 11, 0})}});
+        all.insert({"pass_on", {before::held, [](std::int64_t ticket) {
+                                    return parameters{"job", giver, 11, ticket, taker, 22, none,
+                                                      none,  none,  0,  none,   none,  0};
+                                }}});
+    }
+    return all;
+}
+
+// --- running them --------------------------------------------------------------------------------
+
+/// Of the session that is to get the lease.
+enum class state : unsigned char { alive, ended, expired, elsewhere };
+
+std::string to_string(state which) {
+    constexpr std::array names{"alive", "ended", "expired", "elsewhere"};
+    return names.at(static_cast<std::size_t>(which));
+}
+
+/// Fresh rows for each statement.
+class scene {
+public:
+    explicit scene(support::lock_database& in)
+        : in_{in},
+          leases_{in.protocol()},
+          db_{in.speaks() == sql::dialect::mysql ? support::connect_compounding(in) : in.connect()},
+          other_{in.connect()} {}
+
+    void set(before from, state now) {
+        for (const auto* table : {"waiter", "lease", "session"}) {
+            in_.run(std::string{"delete from rowlock_"} + table);
+        }
+        for (const auto id : {giver, taker}) {
+            leases_.open_session(*other_, {id, "owner", "host", "program", 1, 60s}, soon());
+        }
+        if (from != before::absent) in_.write_late_grant("job", giver, 11);
+        if (from == before::free || from == before::left) {
+            in_.run("update rowlock_lease set session = null, grant_id = null");
+        }
+        if (from == before::held || from == before::left) {
+            strategy::queue_protocol{leases_}.enqueue(
+                *other_, {"job", taker, 22, "", "", std::nullopt}, soon());
+            ticket_ = in_.number("select max(ticket) from rowlock_waiter");
+        }
+        if (now == state::ended) leases_.end_session(*other_, taker, soon());
+        if (now == state::expired) change_taker("expires_at = " + past());
+        // Neither a timeline nor a server's number that there is.
+        if (now == state::elsewhere) change_taker("server_identity = 'elsewhere:FFFFFFFF'");
+    }
+
+    void run(const std::string& name, const way& how) {
+        const auto what = dialect::load(in_.speaks(), name, {.prefix = in_.prefix()});
+        db_->execute(what, how.with(ticket_), soon());
+    }
+
+    [[nodiscard]] bool granted() {
+        return in_.number(
+                   "select count(*) from rowlock_lease where session = 2 "
+                   "and grant_id is not null and token > 0") == 1;
+    }
+
+    /// While the statement has run and has not been committed.
+    [[nodiscard]] bool beats() {
+        return leases_.heartbeat(*other_, taker, 0, std::chrono::steady_clock::now() + 2s);
+    }
+    [[nodiscard]] sql::connection& db() { return *db_; }
+
+private:
+    void change_taker(const std::string& what) {
+        in_.run("update rowlock_session set " + what + " where id = 2");
+    }
+    [[nodiscard]] std::string past() const {
+        return in_.speaks() == sql::dialect::postgresql ? "clock_timestamp() - interval '1 second'"
+                                                        : "1";
+    }
+
+    support::lock_database& in_;
+    strategy::lease_protocol leases_;
+    std::unique_ptr<sql::connection> db_, other_;
+    std::int64_t ticket_ = 0;
+};
+
+}  // namespace
+
+TEST_CASE("what grants a lease is found by what it writes") {
+    CHECK(grants("update rowlock_lease set token = 1, session = $2 where name = $1"));
+    CHECK(grants("with u as (update rowlock_lease as l set session = c.session from c) select 1"));
+    CHECK(grants("update rowlock_lease l force index (primary)\n set a = f(b, c),session=$1;"));
+    CHECK(grants("insert into rowlock_lease as l (name, token, session) select 1"));
+    CHECK_FALSE(grants("update rowlock_lease set session = null where session = $1"));
+    CHECK_FALSE(grants("update rowlock_lease set token = 1 where session = $1"));
+    CHECK_FALSE(grants("insert into rowlock_lease (name, token) select 1, 2"));
+    CHECK_FALSE(grants("update rowlock_waiter set session = $1"));
+    for (const auto speaks :
+         {sql::dialect::postgresql, sql::dialect::mysql, sql::dialect::sqlite}) {
+        const auto found = granting_statements(speaks);
+        CHECK(found.contains("retake"));
+        CHECK_FALSE(found.contains("release"));
+        CHECK_FALSE(found.contains("confirm_grant"));
+    }
+}
+
+TEST_CASE("every statement that grants asks whether the session lives on this server") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        scene at{database};
+        const auto all = ways(database.speaks());
+        std::set<std::string> known;
+        for (const auto& [name, how] : all) known.insert(name);
+        CHECK(known == granting_statements(database.speaks()));
+        for (const auto& [name, how] : all) {
+            for (const auto now : {state::alive, state::ended, state::expired, state::elsewhere}) {
+                // A file has no other server.
+                if (now == state::elsewhere && database.speaks() == sql::dialect::sqlite) continue;
+                INFO(name, ", from state ", static_cast<int>(how.from), ", a session that is ",
+                     to_string(now));
+                at.set(how.from, now);
+                at.run(name, how);
+                CHECK(at.granted() == (now == state::alive));
+            }
+        }
+    }
+}
+
+TEST_CASE("no statement that grants keeps a heartbeat waiting") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
+        scene at{database};
+        for (const auto& [name, how] : ways(database.speaks())) {
+            if (how.compound) continue;  // commits
+            CAPTURE(name);
+            at.set(how.from, state::alive);
+            at.db().query("begin", soon());
+            at.run(name, how);
+            CHECK(at.beats());
+            at.db().query("commit", soon());
+            CHECK(at.granted());
+        }
+    }
+}
