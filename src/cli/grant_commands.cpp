@@ -190,7 +190,9 @@ private:
                                  sql::deadline until) {
         if (session_ != 0 && seen.session == session_ && seen.grant_id == grant_id_) {
             // An earlier attempt, whose reply was lost, has been committed since.
-            return {outcome::granted, seen.token, seen};
+            const auto token =
+                link_.protocol().find_grant(db, options_.name, session_, grant_id_, until);
+            return {token ? outcome::granted : outcome::contested, token.value_or(0), seen};
         }
         if (!seen.holder_expired) return {outcome::held, 0, seen};
         link_.protocol().end_expired_session(db, seen.session, until);

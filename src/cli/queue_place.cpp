@@ -204,7 +204,7 @@ std::optional<grant_of_script> queue_place::step(sql::connection& db, sql::deadl
 /// The grant, if the place was served and the lease has not ended since.
 std::optional<grant_of_script> queue_place::accept(sql::connection& db, sql::deadline until) {
     const auto asked = clock_.now();
-    const auto served = queue_.served(db, wish_.name, session_, grant_id_, until);
+    const auto served = queue_.read_served(db, wish_.name, session_, grant_id_, until);
     if (!served) return {};
     keeping_ = true;
     // This commit makes the grant that it follows durable, too.

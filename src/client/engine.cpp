@@ -385,9 +385,9 @@ std::vector<std::shared_ptr<grant>> engine::reclaim() {
     try {
         with_retries(failure_deadline(steady::now() + options_.retry.total), {},
                      [&](sql::connection& db, sql::deadline until) {
-                         ours = ensure_session(db, until);
-                         for (const auto id : reclaim_rows(*ours, db, until))
+                         for (const auto id : reclaim_rows(ours, db, until)) {
                              look_for_waiters_after(id);
+                         }
                          const nanoseconds sent = clock_.now();
                          for (auto& row : protocol_.leases_of(db, ours->id(), until)) {
                              if (auto granted = adopt(*ours, row, sent, db, until)) {
@@ -416,15 +416,21 @@ std::vector<std::shared_ptr<grant>> engine::reclaim() {
     return taken;
 }
 
-/// The sessions that it ended.
-std::vector<std::int64_t> engine::reclaim_rows(session& ours, sql::connection& db,
+/// Into a session of ours that lives. Returns the sessions that it ended.
+std::vector<std::int64_t> engine::reclaim_rows(std::shared_ptr<session>& ours, sql::connection& db,
                                                sql::deadline until) {
-    try {
-        return protocol_.reclaim(db, options_.owner, ours.id(), until);
-    } catch (const error& failure) {
-        // It may be committed only when another attempt has read what is ours.
-        if (failure.kind() == errc::outcome_unknown) ours.doubt();
-        throw;
+    for (;;) {
+        ours = ensure_session(db, until);
+        try {
+            if (auto ended = protocol_.reclaim(db, options_.owner, ours->id(), until)) {
+                return *std::move(ended);
+            }
+        } catch (const error& failure) {
+            // It may be committed only when another attempt has read what is ours.
+            if (failure.kind() == errc::outcome_unknown) ours->doubt();
+            throw;
+        }
+        lose_session(*ours, why_over(*ours, db, until));
     }
 }
 

@@ -132,7 +132,8 @@ private:
                                       std::int64_t token, nanoseconds sent,
                                       std::optional<std::chrono::microseconds> deadline,
                                       std::string thread);
-    std::vector<std::int64_t> reclaim_rows(session& ours, sql::connection& db, sql::deadline until);
+    std::vector<std::int64_t> reclaim_rows(std::shared_ptr<session>& ours, sql::connection& db,
+                                           sql::deadline until);
     std::shared_ptr<grant> adopt(session& ours, const strategy::session_lease& row,
                                  nanoseconds sent, sql::connection& db, sql::deadline until);
     bool wait_and_see(acquisition& call, const strategy::look& seen);

@@ -230,6 +230,7 @@ void waiting_room::let_sleep() {
                 .on_sleep = [this](bool again) { before_sleep(again); },
                 .on_woken = [this](sql::connection& db, sql::deadline until) { woken(db, until); },
                 .on_doubt = [this] { look_at_all(); },
+                .on_broken = [this] { engine_.connection_broke(); },
                 .statement_deadline = options_.statement_deadline});
             const guard lock{mutex_};
             sleeper_ = std::move(made);
@@ -274,11 +275,14 @@ void waiting_room::woken(sql::connection& db, sql::deadline until) {
     engine_.count(engine::counter::wake_ups);
     std::int64_t session = 0;
     std::vector<std::string> names;
+    std::unordered_map<std::int64_t, std::shared_ptr<turn>> standing;
     {
         const guard lock{mutex_};
         for (const auto& [grant_id, each] : turns_) {
             if (session == 0) session = each->ours->id();
-            if (each->ours->id() == session) names.push_back(each->name);
+            if (each->ours->id() != session) continue;
+            names.push_back(each->name);
+            standing.emplace(grant_id, each);
         }
     }
     std::ranges::sort(names);
@@ -291,15 +295,29 @@ void waiting_room::woken(sql::connection& db, sql::deadline until) {
         return look_at_all();
     }
     const nanoseconds sent = engine_.clock().now();
-    for (const auto& [grant_id, granted] : queue_.served_of(db, session, names, until)) {
-        std::shared_ptr<turn> which;
-        {
-            const guard lock{mutex_};
-            const auto found = turns_.find(grant_id);
-            if (found == turns_.end()) continue;  // held before, or told by somebody else
-            which = found->second;
+    auto served = queue_.served_of(db, session, names, until);
+    // Some were held before.
+    std::erase_if(served, [&](const auto& each) { return !standing.contains(each.grant_id); });
+    // What we were woken for is most often known to be durable; we may have come amid the commit of
+    // another hand-over.
+    std::vector<strategy::served_place> doubtful;
+    for (const auto& each : served) {
+        if (!each.durable) {
+            doubtful.push_back(each);
+        } else {
+            serve(standing.at(each.grant_id), each.granted.token, sent, each.granted.deadline_us);
         }
-        serve(which, granted.token, sent, granted.deadline_us);
+    }
+    if (doubtful.empty()) return;
+    std::vector<strategy::granted_name> grants;
+    for (const auto& each : doubtful) {
+        grants.push_back({standing.at(each.grant_id)->name, each.grant_id});
+    }
+    const auto durable = engine_.protocol_.make_durable(db, session, grants, until);
+    for (std::size_t i = 0; i < doubtful.size(); ++i) {
+        const auto& each = doubtful[i];
+        if (!durable[i]) continue;
+        serve(standing.at(each.grant_id), each.granted.token, sent, each.granted.deadline_us);
     }
 }
 
@@ -623,7 +641,7 @@ void waiting_room::verify(const told& one) {
     const auto found = [&]() -> std::optional<strategy::settled_grant> {
         if (!hears_ && !one.granted) {  // what is left of its deadline is wanted
             const auto granted = queue_.served(*db_, one.which->name, one.which->ours->id(),
-                                               one.which->grant_id, soon());
+                                               one.which->grant_id, soon(), one.token);
             if (!granted) return std::nullopt;
             return strategy::settled_grant{*granted, std::nullopt};
         }
@@ -709,14 +727,16 @@ void waiting_room::poll(const std::shared_ptr<session>& ours,
         places.emplace(each.grant_id, &each);
         look_after(each, *ours);
     }
+    std::vector<std::shared_ptr<turn>> missing;
     for (const auto& each : standing) {
         const auto found = places.find(each->grant_id);
         if (found == places.end()) {
-            ask_after(each);
+            missing.push_back(each);
         } else {
             see(each, *found->second);
         }
     }
+    ask_after(*ours, std::move(missing));
     look_for_deadlocks(*ours, standing);
 }
 
@@ -769,26 +789,32 @@ void waiting_room::see(const std::shared_ptr<turn>& which, const strategy::place
     report_place(*which, at.position);
 }
 
-/// Our ticket is not there: it was served, or the server lost it in a crash, or somebody deleted
-/// it.
-void waiting_room::ask_after(const std::shared_ptr<turn>& missing) {
+/// Our tickets are not there: they were served, or the server lost them in a crash, or somebody
+/// deleted them.
+void waiting_room::ask_after(session& ours, std::vector<std::shared_ptr<turn>> missing) {
     {
         const guard lock{mutex_};
-        if (missing->over()) return;
+        std::erase_if(missing, [](const auto& each) { return each->over(); });
     }
+    if (missing.empty()) return;
+    std::vector<strategy::granted_name> places;
+    for (const auto& each : missing) places.push_back({each->name, each->grant_id});
     const nanoseconds sent = engine_.clock().now();
-    const auto granted =
-        queue_.served(*db_, missing->name, missing->ours->id(), missing->grant_id, soon());
+    const auto served = queue_.served(*db_, ours.id(), places, soon());
     round_.changed = true;
-    if (granted) {
-        told_by_name_ = false;
-        return serve(missing, granted->token, sent, granted->deadline_us);
+    for (std::size_t i = 0; i < missing.size(); ++i) {
+        const auto& which = missing[i];
+        if (served[i]) {
+            told_by_name_ = false;
+            serve(which, served[i]->token, sent, served[i]->deadline_us);
+            continue;
+        }
+        const guard lock{mutex_};
+        if (which->over()) continue;
+        // Should it turn up after all, on a server that lags behind, nobody waits there any more.
+        engine_.give_back(ours, which->name, which->grant_id);
+        end(*which, turn::state::vanished);
     }
-    const guard lock{mutex_};
-    if (missing->over()) return;
-    // Should it turn up after all, on a server that lags behind, nobody waits there any more.
-    engine_.give_back(*missing->ours, missing->name, missing->grant_id);
-    end(*missing, turn::state::vanished);
 }
 
 /// Only a thread that holds a lease while it waits for another can be part of a circle.

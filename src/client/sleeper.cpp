@@ -95,10 +95,16 @@ bool sleeper::sleep(const place& where) noexcept {
         }
         return true;
     } catch (...) {
+        doubt();
         disconnect();
-        around_.on_doubt();
         return false;
     }
+}
+
+/// In a handler of what went wrong.
+void sleeper::doubt() noexcept {
+    if (db_ && !db_->alive()) around_.on_broken();
+    around_.on_doubt();
 }
 
 /// One connection is for one session and one gate.
@@ -125,7 +131,7 @@ void sleeper::read_what_was_served() noexcept {
         around_.on_woken(*db_, steady::now() + around_.statement_deadline);
     } catch (...) {
         // Perhaps a second wake-up has met the reading.
-        around_.on_doubt();
+        doubt();
     }
 }
 

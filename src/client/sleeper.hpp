@@ -26,6 +26,8 @@ public:
         std::function<void(sql::connection&, sql::deadline)> on_woken;
         /// Nobody can be woken now, or what was read is not known.
         std::function<void()> on_doubt;
+        /// The connection is gone, and with it perhaps the server, and what it had committed.
+        std::function<void()> on_broken;
         /// For connecting, and for the server to answer when a sleep is over.
         std::chrono::milliseconds statement_deadline;
     };
@@ -57,6 +59,7 @@ private:
     bool sleep(const place& where) noexcept;
     void connect(const place& where);
     void disconnect() noexcept;
+    void doubt() noexcept;
     void read_what_was_served() noexcept;
 
     const surroundings around_;

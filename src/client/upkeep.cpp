@@ -428,8 +428,13 @@ nanoseconds engine::reap_once() noexcept {
         try {
             const auto until = steady::now() + options_.statement_deadline;
             const auto db = pool_.make(until);
-            done.message = to_string(
-                strategy::reap_round(*db, protocol_.sql(), options, reaping_.get_token()));
+            try {
+                done.message = to_string(
+                    strategy::reap_round(*db, protocol_.sql(), options, reaping_.get_token()));
+            } catch (...) {
+                if (!db->alive()) connection_broke();
+                throw;
+            }
         } catch (const std::exception& failure) {
             done.message = std::string{"the round failed and will be repeated: "} + failure.what();
         }

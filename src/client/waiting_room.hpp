@@ -165,7 +165,7 @@ private:
     void look_after(const strategy::place& at, session& ours);
     void rewind(const strategy::place& at);
     void see(const std::shared_ptr<turn>& which, const strategy::place& at);
-    void ask_after(const std::shared_ptr<turn>& missing);
+    void ask_after(session& ours, std::vector<std::shared_ptr<turn>> missing);
     void look_for_deadlocks(session& ours, const std::vector<std::shared_ptr<turn>>& standing);
     void give_way(const strategy::deadlock_found& circle, session& ours);
     [[nodiscard]] nanoseconds poll_due() const;

@@ -62,8 +62,8 @@ struct statements {
     sql::statement retake;
     std::optional<sql::statement> acquire_all, retake_all, probe_held;  ///< PostgreSQL
     std::optional<sql::statement> probe_all, release_all;               ///< not SQLite
-    std::optional<sql::statement> take_all, insert_all, lock_all, take_locked,
-        release_locked;  ///< MySQL
+    std::optional<sql::statement> take_all, insert_all, lock_all, take_locked, release_locked,
+        confirm_lease;  ///< MySQL
     sql::statement probe, release, find_grant, confirm_grant, session_leases, held_leases,
         force_release, predecessors, reclaim_lease, inspect, list;
 
@@ -71,8 +71,8 @@ struct statements {
     // waiter and delete its ticket in a short transaction.
     sql::statement enqueue, places, served, waited_for, names_after, restore_lease, deadlocks,
         free_with_waiters, queue;
-    std::optional<sql::statement> cancel, tickets;  ///< MySQL: tickets, delete_waiter
-    std::optional<sql::statement> served_of;        ///< MySQL, where a wake-up says no more
+    std::optional<sql::statement> cancel, tickets;       ///< MySQL: tickets, delete_waiter
+    std::optional<sql::statement> served_of, woken_for;  ///< MySQL, where a wake-up says no more
     std::optional<sql::statement> grant_next, hand_over, leave, pass_on, settle, places_at,
         rewind;                                 ///< PostgreSQL
     std::optional<sql::statement> next_waiter;  ///< the others, with take

@@ -4,6 +4,7 @@
 #include "sql/server_facts.hpp"
 #include <rowlock/sql/connection.hpp>
 
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
@@ -20,6 +21,7 @@ struct connection_memory {
     std::optional<std::string> server;         ///< lease_protocol::server_of()
     bool refuses_compounds = false;            ///< MariaDB before 10.6
     bool refuses_skip_locked = false;          ///< MariaDB before 10.6
+    std::int64_t told = 0;                     ///< wake_up::wake()
     changed_settings settings;                 ///< limit_idle_time()
     std::shared_ptr<strategy::row_keys> keys;  ///< strategy::row_keys::of()
 };

@@ -13,12 +13,6 @@
 /// function says the same thing on every database.
 namespace rowlock::strategy {
 
-/// One of our grants.
-struct granted_name {
-    std::string_view name;
-    std::int64_t grant_id;
-};
-
 /// How many names one call takes.
 inline constexpr std::size_t largest_group = 32;
 

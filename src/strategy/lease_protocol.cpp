@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <array>
+#include <numeric>
 
 namespace rowlock::strategy {
 namespace {
@@ -296,9 +297,8 @@ std::optional<std::int64_t> lease_protocol::find_grant(sql::connection& db, std:
     if (row.empty()) return std::nullopt;
     // What is seen need not be durable: the commit whose reply was lost may have been interrupted
     // while it waited for the disk or a standby. This one waits for both.
-    if (!changed_one(run(db, sql_.confirm_grant, until, name, session, grant_id))) {
-        return std::nullopt;
-    }
+    const std::array found{granted_name{name, grant_id}};
+    if (!make_durable(db, session, found, until).front()) return std::nullopt;
     return row.integer(0, 0);
 }
 
@@ -309,6 +309,24 @@ void lease_protocol::lift_floor(sql::connection& db, std::int64_t token,
 
 void lease_protocol::require_token_floor(sql::connection& db, sql::deadline until) const {
     if (run(db, sql_.read_floor, until).empty()) throw no_token_floor();
+}
+
+std::vector<bool> lease_protocol::make_durable(sql::connection& db, std::int64_t session,
+                                               std::span<const granted_name> grants,
+                                               sql::deadline until) const {
+    // Rows in the order of their names, as everywhere that one transaction locks several of them.
+    std::vector<std::size_t> order(grants.size());
+    std::iota(order.begin(), order.end(), std::size_t{0});
+    std::ranges::sort(order, {}, [&](std::size_t i) { return grants[i].name; });
+    std::optional<transaction_scope> transaction;
+    if (grants.size() > 1) transaction.emplace(db, until);
+    std::vector<bool> ours(grants.size());
+    for (const auto i : order) {
+        ours[i] = changed_one(
+            run(db, sql_.confirm_grant, until, grants[i].name, session, grants[i].grant_id));
+    }
+    if (transaction) transaction->commit(until);
+    return ours;
 }
 
 std::vector<session_lease> lease_protocol::leases_of(sql::connection& db, std::int64_t session,
@@ -329,7 +347,10 @@ bool lease_protocol::force_release(sql::connection& db, std::string_view name,
         const look seen = probe(db, name, 0, until);
         // An earlier attempt whose reply was lost has put that holder out, or somebody else has:
         // the next one is not meant.
-        if (victim && seen.token != *victim) return true;
+        if (victim && seen.token != *victim) {
+            if (is_durable(db, name, seen, until)) return true;
+            continue;
+        }
         if (seen.free) return false;
         victim = seen.token;
         if (put_out(db, name, seen, until)) return true;
@@ -338,14 +359,24 @@ bool lease_protocol::force_release(sql::connection& db, std::string_view name,
 
 bool lease_protocol::force_release_of(sql::connection& db, std::string_view name,
                                       std::int64_t token, bool& sent, sql::deadline until) const {
-    const look seen = probe(db, name, 0, until);
+    look seen = probe(db, name, 0, until);
     // An earlier attempt whose reply was lost has put it out, or it has ended by itself since.
+    while (sent && seen.token != token && !is_durable(db, name, seen, until)) {
+        seen = probe(db, name, 0, until);
+    }
     if (seen.token != token) return sent;
     if (seen.free) return false;
     sent = true;
     const bool done = put_out(db, name, seen, until);
     sent = false;
     return done;
+}
+
+/// Whether a crash of the server leaves the lease as it was seen. False: it has changed since.
+bool lease_protocol::is_durable(sql::connection& db, std::string_view name, const look& seen,
+                                sql::deadline until) const {
+    if (!sql_.confirm_lease || !seen.present) return true;
+    return changed_one(run(db, *sql_.confirm_lease, until, name, seen.token));
 }
 
 bool lease_protocol::put_out(sql::connection& db, std::string_view name, const look& seen,
@@ -362,11 +393,14 @@ bool lease_protocol::put_out(sql::connection& db, std::string_view name, const l
     return true;
 }
 
-std::vector<std::int64_t> lease_protocol::reclaim(sql::connection& db, std::string_view owner,
-                                                  std::int64_t session, sql::deadline until) const {
+std::optional<std::vector<std::int64_t>> lease_protocol::reclaim(sql::connection& db,
+                                                                 std::string_view owner,
+                                                                 std::int64_t session,
+                                                                 sql::deadline until) const {
     // One transaction: were the session ended in a commit of its own, a waiter could slip in before
     // the leases are moved.
     transaction_scope transaction{db, until};
+    if (!state_of(db, session, until).live) return std::nullopt;
     const auto predecessors = run(db, sql_.predecessors, until, owner, session);
     std::vector<std::int64_t> ended;
     for (std::size_t i = 0; i < predecessors.rows(); ++i) {

@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -73,6 +74,12 @@ struct attempt {
     outcome what = outcome::contested;
     std::int64_t token = 0;  ///< if granted
     look seen{};
+};
+
+/// A grant, as the client that asked for it names it.
+struct granted_name {
+    std::string_view name;
+    std::int64_t grant_id;
 };
 
 struct session_lease {
@@ -144,6 +151,12 @@ public:
     /// For a lease that nobody holds and that cannot be taken all the same. One round trip.
     /// @throws error no_token_floor()
     void require_token_floor(sql::connection& db, sql::deadline until) const;
+    /// For grants of one session that were read, and may be on their way to the disk: a durable
+    /// commit behind them, one for all. Tells of each whether it is still this grant. One round
+    /// trip for a grant, n + 2 for n.
+    std::vector<bool> make_durable(sql::connection& db, std::int64_t session,
+                                   std::span<const granted_name> grants, sql::deadline until) const;
+    /// As they are read: a caller believes none of them before find_grant() or make_durable().
     std::vector<session_lease> leases_of(sql::connection& db, std::int64_t session,
                                          sql::deadline until) const;
     /// True if a holder was put out; false if the lease was free. A repetition after a lost reply
@@ -160,8 +173,10 @@ public:
     /// past those who wait for them. Their places in queues die with them. Returns the sessions
     /// that were ended: a lease that was being given to one of them, or whose deadline has passed,
     /// goes to nobody unless the caller looks (queue_protocol::names_after, grant_next).
-    std::vector<std::int64_t> reclaim(sql::connection& db, std::string_view owner,
-                                      std::int64_t session, sql::deadline until) const;
+    /// Nothing is done if `session` is over: it could hold none of them.
+    std::optional<std::vector<std::int64_t>> reclaim(sql::connection& db, std::string_view owner,
+                                                     std::int64_t session,
+                                                     sql::deadline until) const;
 
     std::optional<lease_info> inspect(sql::connection& db, std::string_view name,
                                       sql::deadline until) const;
@@ -175,6 +190,8 @@ public:
 private:
     attempt take_probed(sql::connection& db, const grant_request& request, const look& seen,
                         sql::deadline until) const;
+    bool is_durable(sql::connection& db, std::string_view name, const look& seen,
+                    sql::deadline until) const;
     bool put_out(sql::connection& db, std::string_view name, const look& seen,
                  sql::deadline until) const;
 

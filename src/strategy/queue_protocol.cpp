@@ -1,6 +1,7 @@
 #include "strategy/queue_protocol.hpp"
 
 #include "service/mailbox.hpp"
+#include "sql/connection_memory.hpp"
 #include "sql/server_facts.hpp"
 #include "strategy/array_text.hpp"
 #include "strategy/run_statement.hpp"
@@ -130,6 +131,13 @@ std::optional<next_in_line> read_next_in_line(const sql::result& rows) {
     return next;
 }
 
+/// InnoDB shows what a commit has changed before the commit is on the disk, and a crash of the
+/// server may take back what was read. PostgreSQL shows it afterwards, or keeps a promise that is
+/// on the disk (docs/adr/0023); what a SQLite file shows outlives every process that reads it.
+bool shows_before_durable(const sql::connection& db) {
+    return db.speaks() == sql::dialect::mysql;
+}
+
 /// The ticket was cancelled while pass_on waited for it, which rolled all of it back.
 bool has_gone(const error& failure) {
     return failure.sqlstate() == "22P02" &&
@@ -222,7 +230,8 @@ std::optional<release_outcome> hand_over_at_once(sql::connection& db,
     for (;; check_time(until)) {
         sql::result row;
         try {
-            row = run(db, *sql.hand_over_compound, until, name, session, grant_id, may_wake);
+            row = run(db, *sql.hand_over_compound, until, name, session, grant_id, may_wake,
+                      sql::memory_of(db).told);
         } catch (const error& failure) {
             if (sql::refused_compound(db, failure)) return std::nullopt;
             end_compound(db, failure);
@@ -230,7 +239,10 @@ std::optional<release_outcome> hand_over_at_once(sql::connection& db,
         if (row.is_null(0, 0)) throw no_token_floor();
         if (row.integer(0, 0) == 0) continue;  // that waiter has given up
         auto next = read_handed_over(row, 2);
-        if (next) next->woken = row.integer(0, 5) != 0;
+        if (next) {
+            next->woken = row.integer(0, 5) != 0;
+            sql::memory_of(db).told = next->grant_id;
+        }
         return release_outcome{row.integer(0, 1) != 0, next};
     }
 }
@@ -323,7 +335,37 @@ void queue_protocol::rewind(sql::connection& db, std::string_view name, std::int
 
 std::optional<queue_grant> queue_protocol::served(sql::connection& db, std::string_view name,
                                                   std::int64_t session, std::int64_t grant_id,
-                                                  sql::deadline until) const {
+                                                  sql::deadline until,
+                                                  std::optional<std::int64_t> told) const {
+    const auto granted = read_served(db, name, session, grant_id, until);
+    if (!granted || granted->token == told || !shows_before_durable(db)) return granted;
+    const std::array found{granted_name{name, grant_id}};
+    if (!leases_.make_durable(db, session, found, until).front()) return std::nullopt;
+    return granted;
+}
+
+std::vector<std::optional<queue_grant>> queue_protocol::served(sql::connection& db,
+                                                               std::int64_t session,
+                                                               std::span<const granted_name> places,
+                                                               sql::deadline until) const {
+    std::vector<std::optional<queue_grant>> all;
+    std::vector<granted_name> found;
+    for (const auto& each : places) {
+        all.push_back(read_served(db, each.name, session, each.grant_id, until));
+        if (all.back()) found.push_back(each);
+    }
+    if (found.empty() || !shows_before_durable(db)) return all;
+    const auto ours = leases_.make_durable(db, session, found, until);
+    auto next = ours.begin();
+    for (auto& each : all) {
+        if (each && !*next++) each.reset();
+    }
+    return all;
+}
+
+std::optional<queue_grant> queue_protocol::read_served(sql::connection& db, std::string_view name,
+                                                       std::int64_t session, std::int64_t grant_id,
+                                                       sql::deadline until) const {
     const auto row = run(db, leases_.sql().served, until, name, session, grant_id);
     if (row.empty()) return std::nullopt;
     return queue_grant{row.integer(0, 0), row.maybe_integer(0, 1)};
@@ -338,18 +380,19 @@ std::vector<served_place> queue_protocol::served_of(sql::connection& db, std::in
         std::vector<served_place> found;
         for_each_list(db, what, first, names, until, [&](const sql::result& rows) {
             for (std::size_t row = 0; row < rows.rows(); ++row) {
-                found.push_back(
-                    {rows.integer(row, 0), {rows.integer(row, 1), rows.maybe_integer(row, 2)}});
+                found.push_back({rows.integer(row, 0),
+                                 {rows.integer(row, 1), rows.maybe_integer(row, 2)},
+                                 rows.integer(row, 3) != 0});
             }
         });
         return found;
     };
-    if (!sql::runs_compounds(db, until)) return look(*sql.served_of);
+    if (!sql::runs_compounds(db, until)) return look(*sql.woken_for);
     try {
         return look(*sql.served_of_compound);
     } catch (const error& failure) {
         if (!sql::refused_compound(db, failure)) throw;
-        return look(*sql.served_of);
+        return look(*sql.woken_for);
     }
 }
 
@@ -531,7 +574,7 @@ void tell_served(sql::connection& db, const handed_over& next, bool by_mail,
     try {
         if (by_mail && service::mail_to{next.session}.post(said_of(next))) return;
         if (db.speaks() == sql::dialect::mysql) {
-            wake_up::wake(db, next.session, until);
+            wake_up::wake(db, next.session, next.grant_id, until);
         } else if (db.speaks() == sql::dialect::postgresql) {
             static const sql::statement notify{"select pg_notify($1, $2)"};
             run(db, notify, until, notification_channel(next.session), said_of(next));

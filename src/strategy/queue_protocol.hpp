@@ -84,6 +84,7 @@ struct settled_grant {
 struct served_place {
     std::int64_t grant_id = 0;
     queue_grant granted;
+    bool durable = false;  ///< its giver still says that its commit has returned
 };
 
 /// A circle of waiters, seen from the place that has to give way.
@@ -120,14 +121,28 @@ public:
     void rewind(sql::connection& db, std::string_view name, std::int64_t ticket,
                 sql::deadline until) const;
 
-    /// Whether a place was served; reads only, one round trip.
+    /// Whether a place was served, by a grant that no crash of the server takes back: on MySQL,
+    /// which shows a commit before it is on the disk, a durable commit of ours behind it (one round
+    /// trip more). Else one round trip.
+    /// @param told the token that the giver has told us of after its commit: a grant with this
+    /// token is durable, and only read
     std::optional<queue_grant> served(sql::connection& db, std::string_view name,
                                       std::int64_t session, std::int64_t grant_id,
-                                      sql::deadline until) const;
+                                      sql::deadline until,
+                                      std::optional<std::int64_t> told = {}) const;
+    /// The same of several places of one session: one round trip for each, and one commit for all.
+    std::vector<std::optional<queue_grant>> served(sql::connection& db, std::int64_t session,
+                                                   std::span<const granted_name> places,
+                                                   sql::deadline until) const;
+    /// The same as it is read, for a caller that makes it durable before it tells anybody.
+    std::optional<queue_grant> read_served(sql::connection& db, std::string_view name,
+                                           std::int64_t session, std::int64_t grant_id,
+                                           sql::deadline until) const;
 
     /// Which grants this session has of these names, its places that were served among them. MySQL
-    /// and MariaDB, where a wake-up tells no more than that there is one. Reads only, one round
-    /// trip for each 16 names.
+    /// and MariaDB, where a wake-up tells no more than that there is one. As they are read: what is
+    /// not known to be durable has to be made so (lease_protocol::make_durable) before anybody is
+    /// told. One round trip for each 16 names.
     std::vector<served_place> served_of(sql::connection& db, std::int64_t session,
                                         std::span<const std::string> names,
                                         sql::deadline until) const;

@@ -1,10 +1,12 @@
 #include "strategy/wake_up.hpp"
 
+#include "sql/connection_memory.hpp"
 #include "sql/server_facts.hpp"
 #include <rowlock/error.hpp>
 
 #include <algorithm>
 #include <string>
+#include <utility>
 
 namespace rowlock::strategy::wake_up {
 namespace {
@@ -26,6 +28,10 @@ std::string lock_of_serving(std::int64_t session) {
 
 std::string lock_of_gate(std::int64_t gate) {
     return "'rowlock_gate_" + std::to_string(gate) + "'";
+}
+
+std::string lock_of_telling(std::int64_t grant_id) {
+    return "'rowlock_told_" + std::to_string(grant_id) + "'";
 }
 
 bool take(sql::connection& db, const std::string& lock, int seconds, sql::deadline until) {
@@ -99,10 +105,15 @@ ending sleep_until_woken(sql::connection& db, std::int64_t session, std::int64_t
     }
 }
 
-// If nobody holds the lock this is KILL QUERY NULL, which is refused: there is no connection 0.
-bool wake(sql::connection& db, std::int64_t session, sql::deadline until) {
+// If nobody holds the lock of the session this is KILL QUERY NULL, which is refused: there is no
+// connection 0. What is said of the grant is said before that.
+bool wake(sql::connection& db, std::int64_t session, std::int64_t grant_id, sql::deadline until) {
     if (db.speaks() != sql::dialect::mysql) return false;
-    return allowed(db, "kill query is_used_lock(" + lock_of_session(session) + ")", until);
+    const auto sleeper = "is_used_lock(" + lock_of_session(session) + ")";
+    const auto before = std::exchange(sql::memory_of(db).told, grant_id);
+    const auto say = "coalesce(release_lock(" + lock_of_telling(before) + "), 0) + get_lock(" +
+                     lock_of_telling(grant_id) + ", 0)";
+    return allowed(db, "kill query if(" + say + " >= 0, " + sleeper + ", " + sleeper + ")", until);
 }
 
 }  // namespace rowlock::strategy::wake_up

@@ -26,6 +26,11 @@
 /// server could take back. One whose driver cannot do that in one round trip holds this lock
 /// itself, and is woken afterwards.
 ///
+/// What the woken one reads is not always durable: it may have come amid the commit of another
+/// hand-over. So whoever hands over takes a fourth lock, named after the grant, once the commit has
+/// returned, and keeps it until it says so of the next. A grant whose lock is held at the time of
+/// the reading is on the disk; of all others the reader makes sure by a commit of its own.
+///
 /// A wake-up is a hint, and it may fail to come: the sleeper was between two sleeps (the server
 /// forgets a KILL that comes then), works as another database user, on another node or behind a
 /// proxy that keeps KILL to itself. So a sleeper reads what it was woken for, and somebody looks
@@ -61,10 +66,10 @@ enum class ending : unsigned char { woken, slept, gate_open };
 [[nodiscard]] ending sleep_until_woken(sql::connection& db, std::int64_t session, std::int64_t gate,
                                        std::chrono::seconds longest, sql::deadline until);
 
-/// Wakes a session, after what it shall see was committed: one round trip. True: the session has a
-/// connection to sleep on, and if it slept its sleep was ended. False: it has none, or the server
-/// did not allow it, or it notifies of itself and there is nothing to do.
+/// Wakes a session, after the grant that it shall see was committed: one round trip. True: the
+/// session has a connection to sleep on, and if it slept its sleep was ended. False: it has none,
+/// or the server did not allow it, or it notifies of itself and there is nothing to do.
 /// @throws error if the connection broke
-bool wake(sql::connection& db, std::int64_t session, sql::deadline until);
+bool wake(sql::connection& db, std::int64_t session, std::int64_t grant_id, sql::deadline until);
 
 }  // namespace rowlock::strategy::wake_up

@@ -119,7 +119,7 @@ TEST_CASE_TEMPLATE("a session that sleeps in the server is woken at once", F, co
     for (int round = 0; round < 20; ++round) {
         auto ended = asleep(*hint, session(), shut, *by);
         const auto start = clock::now();
-        CHECK(wake_up::wake(*by, session(), soon()));
+        CHECK(wake_up::wake(*by, session(), 7, soon()));
         CHECK(ended.get().how == ending::woken);
         CHECK(clock::now() - start < 1s);
     }
@@ -145,7 +145,7 @@ TEST_CASE_TEMPLATE("many who sleep are woken at once by many", F, connector_cpp_
             for (int round = 0; round < rounds; ++round) {
                 auto nap = asleep(*hint, who, shut, *eye);
                 const auto start = clock::now();
-                CHECK(wake_up::wake(*by, who, soon()));
+                CHECK(wake_up::wake(*by, who, 7, soon()));
                 CHECK(nap.get().how == ending::woken);
                 longest = std::max(longest, clock::now() - start);
             }
@@ -164,9 +164,9 @@ TEST_CASE_TEMPLATE("a wake-up costs one round trip, whether anybody sleeps or no
     const auto by = connected<F>();
     auto ended = asleep(*hint, session(), shut, *look);
     const auto before = by->round_trips();
-    CHECK(wake_up::wake(*by, session(), soon()));
+    CHECK(wake_up::wake(*by, session(), 7, soon()));
     CHECK(ended.get().how == ending::woken);
-    CHECK_FALSE(wake_up::wake(*by, session() + 1, soon()));
+    CHECK_FALSE(wake_up::wake(*by, session() + 1, 7, soon()));
     CHECK(by->round_trips() - before == 2);
     CHECK(by->alive());
 }
@@ -230,10 +230,10 @@ TEST_CASE_TEMPLATE("a wake-up is for one session, whatever its number looks like
     auto ended = asleep(*hint, session() + 77, shut, *by);
     for (const std::int64_t other : {session(), session() + 7, (session() + 77) / 10,
                                      (session() + 77) % 1'000'000, std::int64_t{0}}) {
-        CHECK_FALSE(wake_up::wake(*by, other, soon()));
+        CHECK_FALSE(wake_up::wake(*by, other, 7, soon()));
     }
     CHECK(ended.wait_for(50ms) == std::future_status::timeout);
-    CHECK(wake_up::wake(*by, session() + 77, soon()));
+    CHECK(wake_up::wake(*by, session() + 77, 7, soon()));
     CHECK(ended.get().how == ending::woken);
 }
 
@@ -247,36 +247,36 @@ TEST_CASE_TEMPLATE(
     auto hint = sleeper<F>();
     {
         auto ended = asleep(*hint, session(), shut, *by);
-        REQUIRE(wake_up::wake(*by, session(), soon()));
+        REQUIRE(wake_up::wake(*by, session(), 7, soon()));
         CHECK(ended.get().how == ending::woken);
     }
     const std::string number = id_of(*hint);
     SUBCASE("between two sleeps") {
-        CHECK(wake_up::wake(*by, session(), soon()));  // late
+        CHECK(wake_up::wake(*by, session(), 7, soon()));  // late
         (void)sleep_on(*hint, session(), shut, 0s);
         CHECK(hint->query("select 42", soon()).integer(0, 0) == 42);
     }
     SUBCASE("closed, while others work") {
         hint.reset();
-        REQUIRE(support::eventually([&] { return !wake_up::wake(*by, session(), soon()); }));
+        REQUIRE(support::eventually([&] { return !wake_up::wake(*by, session(), 7, soon()); }));
         const auto foreign = connected<F>();
         auto work = std::async(std::launch::async, [&] {
             return foreign->query("select sleep(0.5) as work", soon()).integer(0, 0);
         });
-        for (int n = 0; n < 20; ++n) CHECK_FALSE(wake_up::wake(*by, session(), soon()));
+        for (int n = 0; n < 20; ++n) CHECK_FALSE(wake_up::wake(*by, session(), 7, soon()));
         CHECK(work.get() == 0);
     }
     SUBCASE("closed, and asleep on a new connection") {
         hint = sleeper<F>();
         auto ended = asleep(*hint, session(), shut, *by);
-        CHECK(wake_up::wake(*by, session(), soon()));
+        CHECK(wake_up::wake(*by, session(), 7, soon()));
         CHECK(ended.get().how == ending::woken);
     }
     SUBCASE("given up without the server's notice, and asleep on a new connection") {
         const auto next = sleeper<F>();
         CHECK_THROWS_AS((void)hint->query("select 42", soon()), rowlock::error);
         auto ended = asleep(*next, session(), shut, *by);
-        CHECK(wake_up::wake(*by, session(), soon()));
+        CHECK(wake_up::wake(*by, session(), 7, soon()));
         CHECK(ended.get().how == ending::woken);
     }
     SUBCASE("control: a connection that goes back to a pool would be hit, so none goes back") {
@@ -290,7 +290,7 @@ TEST_CASE_TEMPLATE(
                              soon())
                        .integer(0, 0) == 1;
         }));
-        CHECK(wake_up::wake(*by, session(), soon()));
+        CHECK(wake_up::wake(*by, session(), 7, soon()));
         CHECK(work.get() == 1317);
     }
 }
@@ -316,9 +316,9 @@ TEST_CASE("another database user is not woken, and the waker learns so") {
     const auto stranger = sources[1].connect(soon());
     const auto same = sources[0].connect(soon());
     auto ended = asleep(*hint, session(), shut, *admin);
-    CHECK_FALSE(wake_up::wake(*stranger, session(), soon()));
+    CHECK_FALSE(wake_up::wake(*stranger, session(), 7, soon()));
     CHECK(ended.wait_for(50ms) == std::future_status::timeout);
-    CHECK(wake_up::wake(*same, session(), soon()));
+    CHECK(wake_up::wake(*same, session(), 7, soon()));
     CHECK(ended.get().how == ending::woken);
     for (const auto& name : users) (void)admin->query("drop user " + name + "@'%'", soon());
 }
@@ -334,7 +334,7 @@ TEST_CASE_TEMPLATE("a sleeper that is thrown out is told", F, connector_cpp_fixt
     (void)by->query("kill " + number, soon());
     CHECK_THROWS_AS((void)ended.get(), rowlock::error);
     CHECK_FALSE(hint->alive());
-    CHECK(support::eventually([&] { return !wake_up::wake(*by, session(), soon()); }));
+    CHECK(support::eventually([&] { return !wake_up::wake(*by, session(), 7, soon()); }));
 }
 
 }  // namespace contract

@@ -62,8 +62,8 @@ struct line {
     }
     /// The statement itself, without what surrounds it.
     sql::result compound() const {
-        const std::array<sql::value, 4> parameters{sql::value{"job"}, sql::value{first},
-                                                   sql::value{11}, sql::value{1}};
+        const std::array<sql::value, 5> parameters{sql::value{"job"}, sql::value{first},
+                                                   sql::value{11}, sql::value{1}, sql::value{0}};
         return db->execute(*leases.sql().hand_over_compound, parameters, soon());
     }
     /// Keeps the row of the lease for itself.

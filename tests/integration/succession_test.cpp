@@ -238,7 +238,7 @@ std::int64_t token_of_another(const by_hand& hand, std::string_view how) {
         return hand.acquire(5, 55).token;
     }
     if (how == "reclaimed by the owner") {
-        REQUIRE(hand.leases().reclaim(hand.db(), "owner 2", 5, soon()).size() == 1);
+        REQUIRE(hand.leases().reclaim(hand.db(), "owner 2", 5, soon()).value().size() == 1);
         CHECK(hand.of_lease("session") == 5);
         return hand.of_lease("token");
     }

@@ -21,9 +21,9 @@ timestampdiff(microsecond, '1970-01-01', sysdate(6))
 
 -- fragment live
 -- Whether session m can be granted anything. Every statement that grants asks it of the session that gets
--- the lease, as (select count(*) from rowlock_session m where m.id = … and {live}) = 1:
+-- the lease, as (select 1 from rowlock_session m where m.id = … and {live}) = 1:
 -- - At READ COMMITTED the subqueries of a single-table UPDATE and of INSERT … SELECT lock nothing, so no
---   heartbeat waits for a grant and no grant for a heartbeat. A scalar count is no semi-join: an optimizer
+--   heartbeat waits for a grant and no grant for a heartbeat. A scalar subquery is no semi-join: an optimizer
 --   that makes a join of EXISTS or IN makes a multi-table UPDATE of it, which would lock what it reads.
 -- - It sees what was committed when the statement began, or later. A session that ends afterwards leaves a
 --   lease that names an ended session, which is free; one that expires afterwards is ended by whoever
@@ -116,7 +116,7 @@ update rowlock_lease l force index (primary)
        deadline = {now} + cast(elt(acquired_at, $83, $84, $85, $86, $87, $88, $89, $90, $91,
                                                   $92, $93, $94, $95, $96, $97, $98) as signed),
        acquired_at = {now}, changed_at = {now}
- where (select count(*) from rowlock_session m where m.id = $1 and {live}) = 1 and
+ where (select 1 from rowlock_session m where m.id = $1 and {live}) = 1 and
       (l.name = $3 and l.token = $19 or l.name = $4 and l.token = $20 or
        l.name = $5 and l.token = $21 or l.name = $6 and l.token = $22 or
        l.name = $7 and l.token = $23 or l.name = $8 and l.token = $24 or

@@ -5,12 +5,15 @@
 -- The locks are those of the five, in their order: the look reads and locks nothing; the lease's row,
 -- whose new token is computed under that lock; then the ticket by its key. Who deletes a ticket waits
 -- for nothing more. No session's row is touched, so no heartbeat waits.
+-- The lease's row may have been waited for, longer than the waiter's session lived: that is looked at once
+-- more behind it, by a plain read.
 -- The floor may have risen since it was read: nothing is deleted below a floor that is not settled.
 --
 -- The sleeper is woken before the COMMIT, so that both take their time together. What it reads must
 -- be durable, and InnoDB gives its row locks away before the log is on the disk: so it reads behind a
 -- user-level lock, rowlock_serve_…, which we hold until COMMIT has returned. If that lock is taken
 -- (another serves the same session, which is reading, or reads another way) it is woken afterwards.
+-- Once COMMIT has returned we say so (rowlock_told_…, woken_for.sql), before that lock is given up.
 -- If COMMIT took so long that the sleeper may have given up, it is woken again.
 -- KILL is a hint. What it says (there is no such connection; it is another user's) is no failure.
 --
@@ -20,7 +23,8 @@
 -- prepared anew): START TRANSACTION would commit what the first attempt had begun.
 -- What is written comes from variables: in the binary log a placeholder would have no value.
 -- $1 name  $2 my session  $3 grant id  $4 whether sleepers can be woken here: 1, or 0 on Galera
--- → 1 = done, 0 = the ticket was cancelled meanwhile: again, NULL = the floor's row is missing; whether
+-- $5 the grant id that this connection has said it of before, or 0
+-- → 1 = done, 0 = the waiter has gone meanwhile: again, NULL = the floor's row is missing; whether
 --   the lease was this grant; the session that was served, its grant id, its token, or NULLs; whether
 --   its sleep was ended
 begin not atomic
@@ -28,7 +32,8 @@ begin not atomic
     declare v_session bigint default $2;
     declare v_grant_id bigint default $3;
     declare v_wakes tinyint default $4;
-    declare v_done, v_changed, v_early, v_woken tinyint default 0;
+    declare v_told bigint default $5;
+    declare v_done, v_changed, v_lives, v_early, v_woken tinyint default 0;
     declare v_floor, v_token, v_ticket, v_served, v_served_grant, v_deadline, v_began bigint;
     declare v_thread varchar(255) character set utf8mb4 collate utf8mb4_bin;
     declare v_note varchar(1000) character set utf8mb4 collate utf8mb4_bin;
@@ -57,8 +62,9 @@ begin not atomic
         set v_changed = row_count();
         if v_changed = 1 then
             set v_token = last_insert_id();
+            select count(*) into v_lives from rowlock_session m where m.id = v_served and {live};
             delete from rowlock_waiter where ticket = v_ticket;
-            set v_done = row_count();
+            set v_done = row_count() * v_lives;
         end if;
         if v_done = 1 then
             if v_wakes = 1 and v_served <> v_session then
@@ -73,6 +79,10 @@ begin not atomic
                 end if;
             end if;
             commit;
+            if v_wakes = 1 then
+                do release_lock(concat('rowlock_told_', v_told));
+                do get_lock(concat('rowlock_told_', v_served_grant), 0);
+            end if;
             if v_early = 1 then
                 do release_lock(concat('rowlock_serve_', v_served));
             end if;

@@ -22,4 +22,4 @@ select elt(n.slot, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $1
              union all select 13 union all select 14 union all select 15 union all select 16) n
          on n.slot <= $3
  where f.id = 1 and f.floor = $2
-   and (select count(*) from rowlock_session m where m.id = $1 and {live}) = 1
+   and (select 1 from rowlock_session m where m.id = $1 and {live}) = 1

@@ -8,4 +8,4 @@ insert into rowlock_lease (name, token, session, grant_id, thread, note,
                            acquired_at, changed_at, deadline)
 select $1, f.floor + 1, $2, $3, $4, $5, {now}, {now}, {now} + $6
   from rowlock_token_floor f where f.id = 1 and f.floor + 1 = $7
-   and (select count(*) from rowlock_session m where m.id = $2 and {live}) = 1
+   and (select 1 from rowlock_session m where m.id = $2 and {live}) = 1

@@ -1,5 +1,4 @@
--- Which leases of these names are grants of a session: what it was woken for. By primary key, reads
--- only.
+-- Which leases of these names are grants of a session. By primary key, reads only.
 -- $1 my session  $2 … $17 names; may repeat
 -- → grant id, token, what is left of its own deadline in µs, or NULL
 select l.grant_id, l.token, l.deadline - {now}

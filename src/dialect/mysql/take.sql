@@ -11,4 +11,4 @@ update rowlock_lease
    set token = $8, session = $2, grant_id = $3, thread = $4, note = $5,
        acquired_at = {now}, changed_at = {now}, deadline = {now} + $6
  where name = $1 and token = $7
-   and (select count(*) from rowlock_session m where m.id = $2 and {live}) = 1
+   and (select 1 from rowlock_session m where m.id = $2 and {live}) = 1

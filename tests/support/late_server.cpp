@@ -1,0 +1,47 @@
+#include "support/late_server.hpp"
+
+#include <rowlock/migrations.hpp>
+#include <rowlock/open.hpp>
+
+#include <unistd.h>
+
+namespace support {
+namespace {
+
+constexpr const char* flag = "held";
+
+}  // namespace
+
+// Statistics of tables are written by the server itself, which keeps the table while it waits.
+late_server::late_server()
+    : server_{own_server::start(server::mariadb,
+                                {.arguments = {"--innodb-stats-persistent=0"},
+                                 .before = {"env", "LD_PRELOAD=" ROWLOCK_LATE_LOG_LIBRARY,
+                                            "ROWLOCK_LATE_LOG=" + folder_.path() + "/" + flag}})} {
+    if (server_) rowlock::migrate(source());
+}
+
+late_server::~late_server() {
+    let_log_go();  // or it would not stop
+}
+
+rowlock::sql::connection_source late_server::source() const {
+    return rowlock::open(url());
+}
+
+std::shared_ptr<void> late_server::hold_log() const {
+    folder_.write(flag, "");
+    return {nullptr, [this](void*) { let_log_go(); }};
+}
+
+void late_server::let_log_go() const {
+    unlink((folder_.path() + "/" + flag).c_str());
+}
+
+void late_server::crash_and_start() {
+    server_->kill();
+    let_log_go();
+    server_->start_again();
+}
+
+}  // namespace support
