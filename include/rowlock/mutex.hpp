@@ -21,8 +21,10 @@ public:
     mutex(const mutex&) = delete;
     mutex& operator=(const mutex&) = delete;
 
-    /// @throws error errc::would_deadlock if this thread has it locked; those of client::acquire.
+    /// @throws error errc::would_deadlock if this thread holds the lock, by this or another mutex
+    /// object of this name and client; those of client::acquire.
     void lock();
+    /// One attempt; false without a round trip if this thread holds the lock.
     [[nodiscard]] bool try_lock();
     template <typename Rep, typename Period>
     [[nodiscard]] bool try_lock_for(const std::chrono::duration<Rep, Period>& timeout) {
@@ -65,7 +67,8 @@ public:
     recursive_mutex& operator=(const recursive_mutex&) = delete;
 
     /// @throws error errc::lock_lost on re-entry if the lease was lost meanwhile: unlock as often
-    /// as you locked, then start over.
+    /// as you locked, then start over. errc::would_deadlock if this thread holds the lock by a
+    /// `mutex`.
     void lock();
     [[nodiscard]] bool try_lock();
     template <typename Rep, typename Period>

@@ -3,10 +3,55 @@
 #include <rowlock/error.hpp>
 #include <rowlock/mutex.hpp>
 
+#include <algorithm>
+#include <memory>
 #include <utility>
+#include <vector>
 
 namespace rowlock {
 namespace detail {
+namespace {
+
+/// What this thread has locked, through whichever objects, so that it does not wait for itself. An
+/// entry may be stale: a lost lock is taken over by another thread, or its mutex is destroyed.
+thread_local std::vector<std::weak_ptr<hold>> locked_here;
+
+/// Removes what is stale, and `ended`.
+void forget_locked(const hold* ended) {
+    std::erase_if(locked_here, [&](const auto& each) {
+        const auto other = each.lock();
+        return !other || other.get() == ended;
+    });
+}
+
+/// Whether this thread holds the lock through another object of the same client and name. After a
+/// loss it does not: a lost lock keeps its thread from nothing.
+bool holds_elsewhere(const hold& wanted) {
+    return std::ranges::any_of(locked_here, [&](const auto& each) {
+        const auto other = each.lock();
+        return other && other.get() != &wanted && &other->locks == &wanted.locks &&
+               other->name == wanted.name && other->held();
+    });
+}
+
+[[noreturn]] void refuse_own() {
+    throw error{errc::would_deadlock,
+                "this thread has this mutex locked: unlock it, or use recursive_mutex"};
+}
+
+/// Asks for the lease by `acquire` and puts it into `wanted`. False if there is none in time.
+template <typename Acquire>
+bool take_into(const std::shared_ptr<hold>& wanted, Acquire acquire) {
+    forget_locked(nullptr);
+    locked_here.reserve(locked_here.size() + 1);  // so that a lock that is ours can be noted
+    auto granted = acquire();
+    if (!granted) return false;
+    wanted->take(*std::move(granted));
+    locked_here.push_back(wanted);
+    return true;
+}
+
+}  // namespace
 
 bool hold::is_mine() const {
     return depth > 0 && owner == std::this_thread::get_id();
@@ -51,7 +96,10 @@ std::stop_token hold::lost() const {
 namespace {
 
 void release(hold& held) {
-    if (auto last = held.give_back()) last->release();
+    auto last = held.give_back();
+    if (!last) return;
+    forget_locked(&held);
+    last->release();
 }
 
 void unlock(hold& held, engine& engine) noexcept {
@@ -92,6 +140,7 @@ bool mutex::try_lock() {
         const std::lock_guard lock{hold_->guard};
         if (hold_->is_mine()) return false;
     }
+    if (detail::holds_elsewhere(*hold_)) return false;
     return lock_until(client::time_point::min());
 }
 
@@ -122,15 +171,11 @@ std::stop_token mutex::lost() const {
 bool mutex::lock_until(client::time_point until) {
     {
         const std::lock_guard lock{hold_->guard};
-        if (hold_->is_mine()) {
-            throw error{errc::would_deadlock,
-                        "this thread has this mutex locked: unlock it, or use recursive_mutex"};
-        }
+        if (hold_->is_mine()) detail::refuse_own();
     }
-    auto granted = hold_->locks.acquire_until(hold_->name, until, {}, hold_->options);
-    if (!granted) return false;
-    hold_->take(*std::move(granted));
-    return true;
+    if (detail::holds_elsewhere(*hold_)) detail::refuse_own();
+    return detail::take_into(
+        hold_, [&] { return hold_->locks.acquire_until(hold_->name, until, {}, hold_->options); });
 }
 
 recursive_mutex::recursive_mutex(client& locks, const lock_name& name, acquire_options options)
@@ -144,6 +189,7 @@ void recursive_mutex::lock() {
 }
 
 bool recursive_mutex::try_lock() {
+    if (detail::holds_elsewhere(*hold_)) return false;
     return lock_until(client::time_point::min());
 }
 
@@ -188,10 +234,9 @@ bool recursive_mutex::lock_until(client::time_point until) {
             return true;
         }
     }
-    auto granted = hold_->locks.acquire_until(hold_->name, until, {}, hold_->options);
-    if (!granted) return false;
-    hold_->take(*std::move(granted));
-    return true;
+    if (detail::holds_elsewhere(*hold_)) detail::refuse_own();
+    return detail::take_into(
+        hold_, [&] { return hold_->locks.acquire_until(hold_->name, until, {}, hold_->options); });
 }
 
 }  // namespace rowlock

@@ -92,10 +92,78 @@ TEST_CASE("two mutex objects of one name in one client exclude each other") {
     rowlock::mutex b{locks, "job"};
     a.lock();
     CHECK_FALSE(b.try_lock());
-    CHECK_FALSE(b.try_lock_for(20ms));
+    CHECK_FALSE(std::async(std::launch::async, [&] { return b.try_lock_for(20ms); }).get());
     a.unlock();
     CHECK(b.try_lock());
     b.unlock();
+}
+
+TEST_CASE("a thread that locks a second mutex of the same name is refused, not left waiting") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        support::interception watched;
+        client locks{watched.wrap(database.source()), database.options()};
+        client other{database.source(), database.options()};
+        rowlock::mutex a{locks, "job"};
+        rowlock::mutex b{locks, "job"};
+        rowlock::recursive_mutex again{locks, "job"};
+        a.lock();
+        const int before = watched.statements;
+        CHECK(kind_of([&] { b.lock(); }) == errc::would_deadlock);
+        CHECK(kind_of([&] { static_cast<void>(b.try_lock_for(20ms)); }) == errc::would_deadlock);
+        CHECK(kind_of([&] { again.lock(); }) == errc::would_deadlock);
+        CHECK_FALSE(b.try_lock());
+        CHECK_FALSE(again.try_lock());
+        CHECK(watched.statements == before);
+        // Another client, another name and another thread wait for the lock as ever.
+        rowlock::mutex abroad{other, "job"};
+        CHECK_FALSE(abroad.try_lock_for(20ms));
+        rowlock::mutex beside{locks, "other job"};
+        CHECK(beside.try_lock());
+        auto waiting = std::async(std::launch::async, [&] { return b.try_lock_for(20ms); });
+        CHECK_FALSE(waiting.get());
+        auto next = std::async(std::launch::async, [&] {
+            b.lock();
+            b.unlock();
+        });
+        a.unlock();
+        next.get();
+        again.lock();
+        CHECK(kind_of([&] { a.lock(); }) == errc::would_deadlock);
+        again.unlock();
+        CHECK(a.try_lock());
+    }
+}
+
+TEST_CASE("a thread that acquires a lease which it holds waits for it, and that is no deadlock") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        client locks{database.source(), database.options({.poll_interval = 20ms})};
+        auto held = locks.acquire("job");
+        CHECK_FALSE(locks.try_acquire_for("job", 400ms));
+        CHECK(locks.stats().deadlocks == 0);
+        auto other = std::async(std::launch::async, [&] {
+            CHECK(eventually([&] { return locks.stats().waiting == 1; }));
+            held.release();
+        });
+        CHECK(locks.try_acquire_for("job", 20s));
+        other.get();
+    }
+}
+
+TEST_CASE("a thread that lost a lock may lock it by another mutex object") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        client locks{database.source(), database.options({.ttl = 1s})};
+        client other{database.source(), database.options()};
+        rowlock::mutex a{locks, "job"};
+        a.lock();
+        CHECK(other.force_release("job"));
+        REQUIRE(eventually([&] { return !a.held(); }));
+        rowlock::mutex b{locks, "job"};
+        CHECK(b.try_lock_for(5s));
+        CHECK(b.held());
+        CHECK_FALSE(a.held());
+        a.unlock();
+        CHECK(b.held());
+    }
 }
 
 TEST_CASE("a mutex says what a caller did wrong") {
