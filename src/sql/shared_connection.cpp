@@ -1,0 +1,238 @@
+#include "sql/shared_connection.hpp"
+
+#include "sql/connection_memory.hpp"
+#include <rowlock/error.hpp>
+#include <rowlock/sql/notifications.hpp>
+
+#include <atomic>
+#include <type_traits>
+#include <utility>
+
+namespace rowlock::sql {
+namespace {
+
+error broke_meanwhile() {
+    return error{errc::database_unreachable,
+                 "the connection broke in another call of this client: try again"};
+}
+
+}  // namespace
+
+/// The connection and whose turn it is. `db` is used by the user that has the turn alone.
+class shared_connection::wire {
+public:
+    wire(std::unique_ptr<connection> made, const settings& how)
+        : db{std::move(made)}, on_used{how.on_used}, keeps_state{db->keeps_session_state()} {}
+
+    /// @throws error errc::timed_out, database_unreachable if the connection is broken
+    void take_turn(rank who, deadline until) {
+        std::unique_lock lock{mutex_};
+        const bool first = who == rank::first;
+        if (first) ++first_waiting_;
+        ++waiting_;
+        const bool mine = freed_.wait_until(
+            lock, until, [&] { return !taken_ && (first || first_waiting_ == 0); });
+        --waiting_;
+        if (first && --first_waiting_ == 0) freed_.notify_all();
+        if (!mine) {
+            throw error{errc::timed_out,
+                        "the one connection of this client was busy until the deadline"};
+        }
+        if (broken) {
+            freed_.notify_all();
+            throw broke_meanwhile();
+        }
+        taken_ = true;
+    }
+
+    [[nodiscard]] bool try_turn() noexcept {
+        const std::lock_guard lock{mutex_};
+        if (taken_ || broken) return false;
+        return taken_ = true;
+    }
+
+    void end_turn() noexcept {
+        const std::lock_guard lock{mutex_};
+        taken_ = false;
+        freed_.notify_all();
+    }
+
+    [[nodiscard]] std::size_t waiting() const {
+        const std::lock_guard lock{mutex_};
+        return waiting_;
+    }
+
+    const std::unique_ptr<connection> db;
+    const std::function<void()> on_used;
+    const bool keeps_state;
+    std::atomic<bool> broken{false};
+    std::atomic<bool> heard{false};  ///< a user listens
+    std::atomic<int> descriptor{-1};
+
+private:
+    mutable std::mutex mutex_;
+    std::condition_variable freed_;
+    bool taken_ = false;
+    std::size_t waiting_ = 0;
+    int first_waiting_ = 0;
+};
+
+/// What one user has of the wire.
+class shared_connection::user final : public connection, private sql::notifications {
+public:
+    user(std::shared_ptr<wire> on, rank who) : wire_{std::move(on)}, rank_{who} {
+        // Learnt when it was made, before it was shared.
+        const auto& known = memory_of(*wire_->db);
+        auto& mine = memory_of(*this);
+        mine.facts = known.facts;
+        mine.server = known.server;
+        mine.refuses_compounds = true;
+        mine.refuses_skip_locked = known.refuses_skip_locked;
+    }
+
+    ~user() override {
+        // In a transaction that could not be ended nobody else may go on.
+        if (discarded() || in_transaction_) wire_->broken = true;
+        if (in_transaction_) wire_->end_turn();
+    }
+
+    [[nodiscard]] dialect speaks() const noexcept override { return wire_->db->speaks(); }
+
+    result execute(const statement& what, std::span<const value> parameters,
+                   deadline until) override {
+        return in_turn(until, [&](connection& db) { return db.execute(what, parameters, until); });
+    }
+
+    result query(std::string_view text, deadline until) override {
+        const bool ends = text == "commit" || text == "rollback";
+        return in_turn(until, [&](connection& db) {
+            auto answer = db.query(text, until);
+            if (text.starts_with("begin")) in_transaction_ = true;
+            if (ends) in_transaction_ = false;
+            return answer;
+        });
+    }
+
+    [[nodiscard]] bool alive() const noexcept override { return !wire_->broken; }
+    [[nodiscard]] bool keeps_session_state() const noexcept override { return wire_->keeps_state; }
+    [[nodiscard]] transaction_state transaction() const noexcept override {
+        return in_transaction_ ? transaction_state::open : transaction_state::none;
+    }
+    [[nodiscard]] sql::notifications* notifications() noexcept override {
+        return wire_->db->notifications() == nullptr ? nullptr : this;
+    }
+    [[nodiscard]] std::int64_t announced_process() const noexcept override {
+        return wire_->db->announced_process();
+    }
+    [[nodiscard]] std::uint64_t round_trips() const noexcept override { return round_trips_; }
+
+private:
+    /// Gives the turn back, unless a transaction goes on.
+    class turn {
+    public:
+        explicit turn(user& mine) : mine_{mine}, before_{mine.wire_->db->round_trips()} {}
+        turn(const turn&) = delete;
+        turn& operator=(const turn&) = delete;
+        ~turn() { mine_.leave(before_); }
+
+    private:
+        user& mine_;
+        const std::uint64_t before_;
+    };
+
+    template <typename Call>
+    std::invoke_result_t<Call&, connection&> in_turn(deadline until, Call call) {
+        if (!in_transaction_) wire_->take_turn(rank_, until);
+        const turn mine{*this};
+        return call(*wire_->db);
+    }
+
+    void leave(std::uint64_t trips_before) noexcept {
+        auto& db = *wire_->db;
+        round_trips_ += db.round_trips() - trips_before;
+        if (!db.alive() || db.discarded()) {
+            wire_->broken = true;
+            in_transaction_ = false;
+        }
+        if (auto* const ears = db.notifications(); ears != nullptr && wire_->heard) {
+            wire_->descriptor = wire_->broken ? -1 : ears->descriptor();
+        }
+        if (in_transaction_) return;
+        wire_->end_turn();
+        if (!listens_ && wire_->heard && wire_->on_used) wire_->on_used();
+    }
+
+    // --- notifications
+    void listen(std::string_view channel, deadline until) override {
+        in_turn(until, [&](connection& db) {
+            db.notifications()->listen(channel, until);
+            wire_->heard = listens_ = true;
+        });
+    }
+    [[nodiscard]] int descriptor() const noexcept override {
+        return wire_->broken ? -1 : wire_->descriptor.load();
+    }
+    std::vector<notification> take() override {
+        if (wire_->broken) throw broke_meanwhile();
+        // Not ours just now: on_used comes after that turn.
+        if (!in_transaction_ && !wire_->try_turn()) return {};
+        const turn mine{*this};
+        return wire_->db->notifications()->take();
+    }
+
+    const std::shared_ptr<wire> wire_;
+    const rank rank_;
+    bool in_transaction_ = false;  ///< and the turn is ours till its end
+    bool listens_ = false;
+    std::uint64_t round_trips_ = 0;
+};
+
+shared_connection::shared_connection(settings how) : how_{std::move(how)} {}
+
+shared_connection::~shared_connection() = default;
+
+std::unique_ptr<connection> shared_connection::join(rank who, deadline until) {
+    std::unique_lock lock{mutex_};
+    if (!made_.wait_until(lock, until, [this] { return !connecting_; })) {
+        throw error{errc::timed_out, "another call of this client is still connecting"};
+    }
+    if (auto existing = current_.lock(); existing && !existing->broken) {
+        return std::make_unique<user>(std::move(existing), who);
+    }
+    connecting_ = true;
+    lock.unlock();
+    std::shared_ptr<wire> made;
+    try {
+        made = std::make_shared<wire>(how_.connect(until), how_);
+    } catch (...) {
+        lock.lock();
+        connecting_ = false;
+        made_.notify_all();
+        throw;
+    }
+    lock.lock();
+    connecting_ = false;
+    current_ = made;
+    made_.notify_all();
+    lock.unlock();
+    return std::make_unique<user>(std::move(made), who);
+}
+
+void shared_connection::renew() noexcept {
+    const std::lock_guard lock{mutex_};
+    current_.reset();
+}
+
+bool shared_connection::connected() const {
+    const std::lock_guard lock{mutex_};
+    const auto existing = current_.lock();
+    return existing && !existing->broken;
+}
+
+std::size_t shared_connection::waiting() const {
+    const std::lock_guard lock{mutex_};
+    const auto existing = current_.lock();
+    return existing ? existing->waiting() : 0;
+}
+
+}  // namespace rowlock::sql
