@@ -85,9 +85,14 @@ public:
     /// place later than ours was confirmed is served later. All waiters of a client share one light
     /// read per poll. A time limit or a stop ends the wait within 50 ms, also if the database does
     /// not answer; the statements before it have a statement_deadline each.
-    /// @throws error errc::lock_lost if our session ended while we waited: the place is gone, and
-    /// so are the leases of this client; errc::deadlock if we close a circle of waiters and are the
-    /// youngest in it
+    ///
+    /// A thread that acquires a name it holds waits for its own lease. Deadlock detection does not
+    /// report that, as another thread may release the lease; rowlock::mutex does.
+    /// A waiter outlasts the end of its session and an outage of the database, at the price of its
+    /// place (client_options::when_cut_off). Before the lock was found held retry_policy decides.
+    /// @throws error errc::lock_lost if our session ended while we waited, and when_cut_off says
+    /// so: the place is gone, and so are the leases of this client; errc::deadlock if we close a
+    /// circle of waiters and are the youngest in it
     [[nodiscard]] lease acquire(const lock_name& name, const acquire_options& options = {});
     /// The same; empty if and only if `stop` was requested first.
     [[nodiscard]] std::optional<lease> acquire(const lock_name& name, std::stop_token stop,
@@ -95,7 +100,10 @@ public:
     /// One attempt; empty if another holds it, or waits for it. A failed attempt writes nothing.
     [[nodiscard]] std::optional<lease> try_acquire(const lock_name& name,
                                                    const acquire_options& options = {});
-    /// Waits up to `timeout`; empty if it was held all that time. A timeout ≤ 0 is one attempt.
+    /// Waits up to `timeout`; empty if it was held all that time. A timeout ≤ 0 is one attempt. No
+    /// attempt starts after the limit; one that runs has its statement_deadline.
+    /// @throws error errc::timed_out if the limit passed before the lock was found held or free;
+    /// the last failure if that was one
     template <typename Rep, typename Period>
     [[nodiscard]] std::optional<lease> try_acquire_for(
         const lock_name& name, const std::chrono::duration<Rep, Period>& timeout,

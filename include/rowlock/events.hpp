@@ -30,7 +30,8 @@ enum class loss_reason : unsigned char {
 enum class event_kind : unsigned char {
     session_opened,
     session_ended,   ///< ours: closed, expired or ended by another client
-    waiting,         ///< a place in a queue was taken, or its position changed; see `position`
+    waiting,         ///< a place in a queue was taken, or its position changed; see `position`; or
+                     ///< no place can be taken now, and `message` says why
     lease_acquired,  ///< `waited` says how long it took
     lease_released,
     lease_lost,        ///< `reason` says why
@@ -47,6 +48,8 @@ enum class event_kind : unsigned char {
     advisory_unlocked,
     advisory_lost,   ///< `reason` says why: connection_lost, trust_window_passed, client_closed, or
                      ///< forced_release where the server denies a lock we never gave back
+    place_lost,      ///< a waiter's session ended, and with it its place: it goes to the end of the
+                     ///< queue; see when_cut_off
     events_dropped,  ///< the callback was too slow; `message` says how many were dropped
 };
 [[nodiscard]] std::string_view to_string(event_kind kind) noexcept;

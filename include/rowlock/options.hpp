@@ -88,6 +88,18 @@ enum class deadlock_detection : unsigned char {
     by_client,
 };
 
+/// What a waiter does when its session is lost, or the database stays out of reach for longer than
+/// retry_policy goes on. A waiter is a call that has found the lock held and has time left.
+enum class when_cut_off : unsigned char {
+    /// The call fails: errc::lock_lost if the session is over, else with the failure itself.
+    fail,
+    /// The call goes on until its own time limit or stop: as soon as the database answers it opens
+    /// a new session and takes a new place, at the end of the queue (event_kind::place_lost). A
+    /// server that has no connection left is waited for likewise, from the first attempt on. A
+    /// thread that holds another lease of this client fails as above: that lease may be lost too.
+    requeue,
+};
+
 /// Who is served first.
 enum class queueing : unsigned char {
     /// In the order of tickets: a place taken before another was asked for is served before it.
@@ -120,6 +132,8 @@ struct client_options {
     /// A waiter that would close a circle of waiters fails with errc::deadlock. Costs one read per
     /// wait and poll, only in a client that holds a lease while it waits for another.
     rowlock::deadlock_detection deadlock_detection = deadlock_detection::by_thread;
+    /// See when_cut_off. An acquire() is there to wait, and most callers can only ask again.
+    rowlock::when_cut_off when_cut_off = when_cut_off::requeue;
     /// For one statement, connecting included, enforced by the server where it can and by the
     /// client. Up to one minute: the reaper's grace rests on it. 5 s is beyond any healthy
     /// statement and within a third of the ttl.
@@ -130,6 +144,14 @@ struct client_options {
     /// moment share a flush.
     /// On SQLite two are used at most: the file has one writer.
     int max_connections = 4;
+    /// One connection for everything: calls, waiting and heartbeats take turns on it, a statement
+    /// at a time, heartbeats first. For programs that many run at once, as `rowlock run`: they wait
+    /// for one lease and hold it. A heartbeat waits at most 100 ms for a statement that waits for a
+    /// row that another has locked (MySQL: 1 s); if a statement stalls it opens a second
+    /// connection, which replaces the first. On MySQL and MariaDB a waiter is not woken by the
+    /// database, and a hand-over from another machine is noticed after up to a poll_interval.
+    /// Releases are never pipelined. No effect on SQLite, where a connection is an open file.
+    bool single_connection = false;
     /// Stable name of this process among its restarts, for reclaim(); unique among live processes.
     /// Empty: a random one, and reclaim() is refused.
     std::string owner = {};

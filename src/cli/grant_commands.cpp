@@ -13,6 +13,7 @@
 #include "client/validation.hpp"
 #include "service/clock.hpp"
 #include "service/jitter.hpp"
+#include "sql/too_many_connections.hpp"
 #include "strategy/lease_protocol.hpp"
 #include <rowlock/lock_name.hpp>
 
@@ -41,11 +42,10 @@ public:
     /// Nothing if the wait was over first.
     /// @throws failure when a signal ended the wait
     std::optional<grant_of_script> wait() {
-        const auto start = steady_clock::now();
         if (auto got = take_if_free()) return got;
         if (options_.wait && *options_.wait <= 0ms) return {};
         if (runs_under_a_hold()) require_another_holder();
-        return stand_in_line(start);
+        return stand_in_line();
     }
 
     /// For a grant that nobody heard of.
@@ -67,7 +67,7 @@ private:
         detail::attempts_in_vain in_vain;
         detail::grants_too_late too_late;
         for (;;) {
-            const auto attempt = try_once();
+            const auto attempt = try_when_there_is_room();
             if (attempt.what == outcome::held) break;
             milliseconds pause = 0ms;
             if (attempt.what == outcome::granted) {
@@ -110,14 +110,14 @@ private:
         if (row) refuse_to_wait_for_ourselves(*row);
     }
 
-    std::optional<grant_of_script> stand_in_line(steady_clock::time_point start) {
+    std::optional<grant_of_script> stand_in_line() {
         queue_place place{link_, wish_};
         try {
             for (;;) {
-                if (auto got = place.look()) return got;
+                if (auto got = look(place)) return got;
                 milliseconds pause = place.pause();
                 if (options_.wait) {
-                    const auto left = *options_.wait - (steady_clock::now() - start);
+                    const auto left = *options_.wait - since_start();
                     if (left <= 0ms) return place.leave();
                     pause = std::min(pause, std::chrono::ceil<milliseconds>(left));
                 }
@@ -136,12 +136,55 @@ private:
         }
     }
 
+    /// Whether there is time for another round after a failure; says so, and pauses. A signal that
+    /// comes meanwhile is the next.
+    bool wait_on(const error& failed) {
+        constexpr auto between_rounds = 1s;
+        if (options_.wait && since_start() + between_rounds >= *options_.wait) return false;
+        if (said_ != failed.what()) complain(message_of(failed) + "; waiting on");
+        said_ = failed.what();
+        if (const int number = signals_.wait(between_rounds); number != 0) {
+            signals_.put_back(number);
+        }
+        return true;
+    }
+
+    /// A look at the place. Nothing, too, if it failed in a way that passes and there is time.
+    std::optional<grant_of_script> look(queue_place& place) {
+        try {
+            return place.look();
+        } catch (const error& failed) {
+            const bool passes = failed.retryable() || failed.kind() == errc::outcome_unknown ||
+                                failed.kind() == errc::read_only;
+            if (!passes || place.perhaps_granted() != 0 || !wait_on(failed)) throw;
+            return {};
+        }
+    }
+
+    [[nodiscard]] steady_clock::duration since_start() const {
+        return steady_clock::now() - start_;
+    }
+
     [[nodiscard]] failure not_known(const error& failed, std::int64_t grant_id) const {
         return {
             exit_code_of(failed.kind()),
             fmt::format("{}; whether the lock was taken is not known: `rowlock release {} {}` "
                         "frees it, or else it frees itself within {}",
                         message_of(failed), options_.name, grant_id, to_text(options_.duration))};
+    }
+
+    /// A server without a free connection is waited for.
+    strategy::attempt try_when_there_is_room() {
+        for (;;) {
+            try {
+                return try_once();
+            } catch (const error& failed) {
+                if (!sql::too_many_connections(failed) || !wait_on(failed)) throw;
+            }
+            if (const int number = signals_.next(); number != 0) {
+                throw failure{signal_base + number, ""};
+            }
+        }
     }
 
     strategy::attempt try_once() {
@@ -230,6 +273,8 @@ private:
     const acquire_options& options_;
     blocked_signals& signals_;
     grant_wish wish_;
+    const steady_clock::time_point start_ = steady_clock::now();
+    std::string said_;  ///< of what keeps us waiting, the last
     std::int64_t session_ = 0;
     std::int64_t grant_id_ = 0;
     steady_clock::time_point beaten_{};

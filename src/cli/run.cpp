@@ -82,6 +82,16 @@ std::optional<lease> take(client& locks, const run_options& options, std::stop_t
     return locks.try_acquire_for(options.name, *options.wait, std::move(stop), how);
 }
 
+/// No command ran: a session that was lost is one more way to miss the database.
+[[noreturn]] void rethrow(const std::exception_ptr& problem) {
+    try {
+        std::rethrow_exception(problem);
+    } catch (const error& failed) {
+        if (failed.kind() != errc::lock_lost) throw;
+        throw failure{unreachable, message_of(failed)};
+    }
+}
+
 /// Waits on another thread, so that signals are heard here.
 std::optional<lease> wait_for_lease(client& locks, const database& in, const run_options& options,
                                     blocked_signals& signals) {
@@ -107,7 +117,7 @@ std::optional<lease> wait_for_lease(client& locks, const database& in, const run
         throw failure{signal_base + number, ""};
     }
     waiting.join();
-    if (problem) std::rethrow_exception(problem);
+    if (problem) rethrow(problem);
     return held;
 }
 
@@ -247,17 +257,44 @@ std::string program_name(const std::string& command) {
     return clean ? name : "rowlock run";
 }
 
+/// How long a hand-over from another machine may stay unnoticed on a database that cannot notify: a
+/// single connection has none left to sleep with.
+constexpr auto unnotified_poll = 250ms;
+
+/// What the client has to tell while it waits and while it holds. Called on a thread of its own.
+class narrator {
+public:
+    void operator()(const event& what) {
+        if (what.kind == event_kind::lease_lost) reason_ = what.reason;
+        if (what.kind == event_kind::place_lost) {
+            complain("the place in the queue was lost in an outage; taking a new one, at its end");
+        }
+        if (what.kind == event_kind::waiting && !what.message.empty() && what.message != said_) {
+            said_ = what.message;
+            complain(what.message + "; waiting on");
+        }
+    }
+    [[nodiscard]] loss_reason reason() const noexcept { return reason_; }
+
+private:
+    std::atomic<loss_reason> reason_{loss_reason::none};
+    std::string said_;  ///< the last of what is said once
+};
+
 client_options options_for_run(const run_options& options, const database& in,
-                               const schedule& times, std::atomic<loss_reason>& reason) {
+                               const schedule& times, narrator& told) {
     client_options all = options_for(in);
+    // Many of us may wait and hold at once: one connection each. Nothing is ever in its way while
+    // the lease is held.
+    all.single_connection = true;
+    all.when_cut_off = when_cut_off::requeue;
+    if (in.source.speaks() == sql::dialect::mysql) all.poll_interval = unnotified_poll;
     all.retry = {};
     all.ttl = options.ttl;
     all.margin = times.margin();
     all.owner = options.owner;
     all.program = program_name(options.command.front());
-    all.on_event = [&reason](const event& what) {
-        if (what.kind == event_kind::lease_lost) reason = what.reason;
-    };
+    all.on_event = [&told](const event& what) { told(what); };
     return all;
 }
 
@@ -267,9 +304,8 @@ std::string lost_message(const run_options& options, loss_reason reason) {
     return fmt::format("the lease on {} was lost{}: the command was stopped", options.name, why);
 }
 
-int finish(lease& held, const outcome& result, const run_options& options,
-           const std::atomic<loss_reason>& reason) {
-    if (result.lost) throw failure{lease_lost, lost_message(options, reason)};
+int finish(lease& held, const outcome& result, const run_options& options, const narrator& told) {
+    if (result.lost) throw failure{lease_lost, lost_message(options, told.reason())};
     try {
         held.release();
     } catch (const error& failed) {
@@ -306,14 +342,14 @@ int run(const run_options& options) {
     supervisor helper{command};
     const database in = open_database(at, options.database);
 
-    std::atomic<loss_reason> reason{loss_reason::none};
-    client locks{in.source, options_for_run(options, in, times, reason)};
+    narrator told;
+    client locks{in.source, options_for_run(options, in, times, told)};
     auto held = wait_for_lease(locks, in, options, signals);
     if (!held) {
         throw busy_failure(options.name, options.busy_exit_code);
     }
     const outcome result = watch{helper, *held, signals, times}.run();
-    return finish(*held, result, options, reason);
+    return finish(*held, result, options, told);
 }
 
 }  // namespace rowlock::cli

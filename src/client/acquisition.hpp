@@ -33,11 +33,20 @@ struct engine::acquisition {
     std::int64_t grant_id = 0;
     nanoseconds sent{0};
     bool look_first = false;
-    bool contended = false;  ///< as far as we know from our last release of it
+    bool straight_to_line = false;
+    bool alone = false;         ///< no (further) attempt together with those of other threads
+    bool seen_held = false;     ///< the database has told that another holds it: this is a waiter
+    bool holds_others = false;  ///< its thread, when it stood in line
+    bool contended = false;     ///< as far as we know from our last release of it
     attempts_in_vain in_vain{};
     grants_too_late too_late{};
     std::chrono::milliseconds poll{20};  ///< the next pause of a barging caller
 
+    /// Whether the caller has set a moment: neither for ever nor one attempt.
+    [[nodiscard]] bool limited() const {
+        return until > began && until != steady::time_point::max();
+    }
+    [[nodiscard]] bool has_time() const { return steady::now() < until; }
     [[nodiscard]] bool barging() const { return options.queueing == queueing::barging; }
     [[nodiscard]] std::chrono::microseconds waited() const {
         return std::chrono::duration_cast<std::chrono::microseconds>(steady::now() - began);
@@ -112,17 +121,17 @@ struct engine::acquisition {
     ~acquisition() { hand_over(); }
 };
 
-/// Runs `action`, and again after failures that allow it, until `give_up`. Empty if a stop was
+/// Runs `action`, and again after failures that allow it, within `limits`. Empty if a stop was
 /// requested during a pause. An unknown outcome is repeated as well: every action given here finds
 /// out first what became of its earlier attempt, or is idempotent.
 template <typename Action>
-auto engine::repeat(steady::time_point give_up, const std::stop_token& stop, Action action) {
+auto engine::repeat(const time_limits& limits, const std::stop_token& stop, Action action) {
     using answer = decltype(action(sql::deadline{}));
     const auto start = steady::now();
     for (int made = 1;; ++made) {
         try {
             return std::optional<answer>{
-                action(std::min(give_up, steady::now() + options_.statement_deadline))};
+                action(std::min(limits.give_up, steady::now() + options_.statement_deadline))};
         } catch (const error& failure) {
             const bool unknown = failure.kind() == errc::outcome_unknown;
             if (unknown) count(counter::unknown_outcomes);
@@ -130,7 +139,7 @@ auto engine::repeat(steady::time_point give_up, const std::stop_token& stop, Act
             const auto elapsed =
                 std::chrono::duration_cast<std::chrono::milliseconds>(steady::now() - start);
             const auto wait = options_.retry.next(failure, made, elapsed);
-            if (!wait || steady::now() + *wait >= give_up) throw;
+            if (!wait || steady::now() + *wait >= limits.last_start) throw;
             count(counter::retries);
             if (!pause(*wait, stop)) return std::optional<answer>{};
         }
@@ -139,8 +148,8 @@ auto engine::repeat(steady::time_point give_up, const std::stop_token& stop, Act
 
 /// The same with a connection.
 template <typename Action>
-auto engine::with_retries(steady::time_point give_up, const std::stop_token& stop, Action action) {
-    return repeat(give_up, stop, [&](sql::deadline until) {
+auto engine::with_retries(const time_limits& limits, const std::stop_token& stop, Action action) {
+    return repeat(limits, stop, [&](sql::deadline until) {
         const auto db = take_connection(until);
         return action(*db, until);
     });

@@ -5,6 +5,7 @@
 #include "client/waiting_room.hpp"
 #include "service/identity.hpp"
 #include "service/jitter.hpp"
+#include "sql/too_many_connections.hpp"
 #include "strategy/reaping.hpp"
 #include <rowlock/error.hpp>
 #include <rowlock/migrations.hpp>
@@ -57,6 +58,11 @@ engine::engine(sql::connection_source source, client_options options)
       fast_{protocol_},
       fencing_{protocol_.sql()},
       budget_{connection_budget(options_, source_.speaks())},
+      shared_{{.connect = [this](sql::deadline until) { return connect(until); },
+               .on_used =
+                   [this] {
+                       if (const auto room = open_room()) room->listen_again();
+                   }}},
       pool_{{.connect = [this](sql::deadline until) { return make_connection(until); },
              .when_full = "all connections of this client are busy: raise max_connections",
              .on_broken = [this] { connection_broke(); }}},
@@ -89,53 +95,116 @@ std::shared_ptr<grant> engine::acquire(const lock_name& name, steady::time_point
                      .clock = clock_,
                      .thread = thread_label()};
     // Where the last release found somebody waiting, the line is most likely still there.
-    call.contended = !call.barging() && call.until > steady::now() && is_contended(name.str());
-    bool straight_to_line = call.contended;
-    bool first = !straight_to_line;
+    call.contended = !call.barging() && call.has_time() && is_contended(name.str());
+    call.straight_to_line = call.contended;
+    call.alone = call.straight_to_line;
     while (!stop.stop_requested()) {
-        using outcome = strategy::attempt::outcome;
-        if (std::exchange(straight_to_line, false)) {
-            if (auto waited = wait_in_line(call)) return *waited;
-            if (!try_again_in_vain(call)) return nullptr;
-            continue;
+        try {
+            if (const auto answer = ask(call)) return *answer;
+        } catch (const error& failure) {
+            if (!outlasts(call, failure)) throw;
+            if (!wait_to_ask_again(call, failure)) return nullptr;
         }
-        const auto attempt = repeat(failure_deadline(until), stop, [&](sql::deadline end) {
-            if (std::exchange(first, false)) {
-                if (const auto shared = acquire_together(call, end)) return *shared;
-            }
-            const auto db = take_connection(end);
-            return attempt_once(call, *db, end);
-        });
-        if (!attempt) return nullptr;
-        switch (attempt->what) {
-            case outcome::granted:
-                if (auto granted = accept(call, *attempt)) return granted;
-                require_timely(call);
-                break;
-            case outcome::session_dead:
-                lose_session(*call.ours, why_over(*call.ours));
-                break;
-            case outcome::contested:
-                call.look_first = true;
-                break;
-            case outcome::held:
-                if (call.is_ours(attempt->seen)) break;  // the next attempt finds it
-                count(counter::busy);
-                call.in_vain.forget();
-                if (call.barging()) {
-                    if (!wait_and_see(call, attempt->seen)) return nullptr;
-                    continue;
-                }
-                if (steady::now() >= call.until) {
-                    names_.note_held(name.str());
-                    return nullptr;
-                }
-                if (auto waited = wait_in_line(call)) return *waited;
-                break;
-        }
-        if (!try_again_in_vain(call)) return nullptr;
     }
     return nullptr;
+}
+
+/// One round. The lease, or null if the caller's time is up or a stop was requested; nothing: ask
+/// again.
+std::optional<std::shared_ptr<grant>> engine::ask(acquisition& call) {
+    using outcome = strategy::attempt::outcome;
+    if (std::exchange(call.straight_to_line, false)) {
+        if (auto waited = wait_in_line(call)) return waited;
+        return go_on(call);
+    }
+    const auto attempt = repeat(limits_of(call), call.stop, [&](sql::deadline end) {
+        if (!std::exchange(call.alone, true)) {
+            if (const auto shared = acquire_together(call, end)) return *shared;
+        }
+        const auto db = take_connection(end);
+        return attempt_once(call, *db, end);
+    });
+    if (!attempt) return std::shared_ptr<grant>{};
+    switch (attempt->what) {
+        case outcome::granted:
+            if (auto granted = accept(call, *attempt)) return granted;
+            require_timely(call);
+            break;
+        case outcome::session_dead:
+            lose_session(*call.ours, why_over(*call.ours));
+            break;
+        case outcome::contested:
+            call.look_first = true;
+            break;
+        case outcome::held:
+            if (call.is_ours(attempt->seen)) break;  // the next attempt finds it
+            return wait_for_holder(call, attempt->seen);
+    }
+    return go_on(call);
+}
+
+/// After a look that found the lock held.
+std::optional<std::shared_ptr<grant>> engine::wait_for_holder(acquisition& call,
+                                                              const strategy::look& seen) {
+    count(counter::busy);
+    call.in_vain.forget();
+    call.seen_held = true;
+    if (call.barging()) {
+        if (!wait_and_see(call, seen)) return std::shared_ptr<grant>{};
+        return std::nullopt;
+    }
+    if (!call.has_time()) {
+        names_.note_held(call.name.str());
+        return std::shared_ptr<grant>{};
+    }
+    if (auto waited = wait_in_line(call)) return waited;
+    return go_on(call);
+}
+
+/// Before the next round of a call, which may not begin after its time.
+std::optional<std::shared_ptr<grant>> engine::go_on(acquisition& call) {
+    if (!try_again_in_vain(call)) return std::shared_ptr<grant>{};
+    if (!call.limited() || call.has_time()) return std::nullopt;
+    if (call.seen_held) return std::shared_ptr<grant>{};
+    throw error{errc::timed_out,
+                "the time limit passed before the lock was found held or free: allow more than a "
+                "round trip to the database"};
+}
+
+/// Whether the call goes on after a failure. Not while its thread holds other leases: those may be
+/// lost with the session, and their holder must know rather than wait.
+bool engine::outlasts(const acquisition& call, const error& failure) const {
+    if (options_.when_cut_off != when_cut_off::requeue || closing_) return false;
+    if (call.holds_others || call.too_late.often()) return false;
+    if (sql::too_many_connections(failure)) return call.until > call.began;
+    if (!call.seen_held || failure.kind() == errc::deadlock) return false;
+    return failure.retryable() || failure.kind() == errc::outcome_unknown ||
+           failure.kind() == errc::read_only || failure.kind() == errc::lock_lost;
+}
+
+/// False if a stop was requested, or the caller's time is up and another had the lock.
+/// @throws failure if the time is up
+bool engine::wait_to_ask_again(acquisition& call, const error& failure) {
+    const bool place_lost = failure.kind() == errc::lock_lost;
+    report({.kind = place_lost ? event_kind::place_lost : event_kind::waiting,
+            .name = call.name.str(),
+            .session = call.ours ? call.ours->id() : 0,
+            .waited = call.waited(),
+            .message = failure.what()});
+    call.in_vain.forget();
+    const auto now = steady::now();
+    if (now < call.until) {
+        const auto rest = service::shortened(
+            nanoseconds{place_lost ? options_.retry.backoff : options_.retry.max_backoff});
+        const nanoseconds left = std::min(call.until, now + 24h) - now;
+        if (!pause(std::clamp<nanoseconds>(rest, std::min<nanoseconds>(5ms, left), left),
+                   call.stop)) {
+            return false;
+        }
+        if (call.has_time()) return true;
+    }
+    if (place_lost) return false;
+    throw failure;
 }
 
 /// A caller who does not want to wait for the lock still wants one statement to have its time.
@@ -143,6 +212,12 @@ steady::time_point engine::failure_deadline(steady::time_point until) const {
     const auto now = steady::now();
     return std::min(std::max(until, now + options_.statement_deadline),
                     now + options_.retry.total + options_.statement_deadline);
+}
+
+/// Of the attempts of an acquisition: those that began in time have a statement's time.
+engine::time_limits engine::limits_of(const acquisition& call) const {
+    const auto give_up = failure_deadline(call.until);
+    return {give_up, call.limited() ? call.until : give_up};
 }
 
 strategy::attempt engine::attempt_once(acquisition& call, sql::connection& db,
@@ -278,7 +353,7 @@ bool engine::wait_and_see(acquisition& call, const strategy::look& seen) {
 
 bool engine::pause(nanoseconds time, const std::stop_token& stop) {
     std::unique_lock lock{pause_mutex_};
-    pause_.wait_for(lock, stop, time, [] { return false; });
+    pause_.wait_for(lock, stop, time, [this] { return closing_.load(); });
     return !stop.stop_requested();
 }
 
@@ -668,6 +743,7 @@ client_stats engine::stats() const {
         all.waiting = room->waiting();
         all.connections += room->connections();
     }
+    if (shares()) all.connections = shared_.connected() ? 1u : 0u;
     if (const auto ours = current()) {
         all.held = ours->held_count();
         all.unresolved = ours->unresolved_count();

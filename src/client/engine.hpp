@@ -13,6 +13,7 @@
 #include "service/worker.hpp"
 #include "sql/connection_pool.hpp"
 #include "strategy/brief_wait.hpp"
+#include "sql/shared_connection.hpp"
 #include "strategy/fast_protocol.hpp"
 #include "strategy/fencing.hpp"
 #include "strategy/lease_protocol.hpp"
@@ -22,6 +23,7 @@
 #include <rowlock/stats.hpp>
 #include <rowlock/transaction.hpp>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <condition_variable>
@@ -116,10 +118,26 @@ private:
     };
 
     // --- engine.cpp
+    /// No attempt starts after `last_start`, and none goes on after `give_up`.
+    struct time_limits {
+        // NOLINTNEXTLINE(google-explicit-constructor): most calls have one limit
+        time_limits(steady::time_point both) : give_up{both}, last_start{both} {}
+        time_limits(steady::time_point give_up_, steady::time_point last_start_)
+            : give_up{give_up_}, last_start{std::min(give_up_, last_start_)} {}
+        steady::time_point give_up;
+        steady::time_point last_start;
+    };
     template <typename Action>
-    auto repeat(steady::time_point give_up, const std::stop_token& stop, Action action);
+    auto repeat(const time_limits& limits, const std::stop_token& stop, Action action);
     template <typename Action>
-    auto with_retries(steady::time_point give_up, const std::stop_token& stop, Action action);
+    auto with_retries(const time_limits& limits, const std::stop_token& stop, Action action);
+    std::optional<std::shared_ptr<grant>> ask(acquisition& call);
+    std::optional<std::shared_ptr<grant>> wait_for_holder(acquisition& call,
+                                                          const strategy::look& seen);
+    std::optional<std::shared_ptr<grant>> go_on(acquisition& call);
+    [[nodiscard]] bool outlasts(const acquisition& call, const error& failure) const;
+    bool wait_to_ask_again(acquisition& call, const error& failure);
+    [[nodiscard]] time_limits limits_of(const acquisition& call) const;
     std::shared_ptr<session> ensure_session(sql::connection& db, sql::deadline until);
     std::shared_ptr<session> open_session(sql::connection& db, sql::deadline until);
     void start_workers(std::shared_ptr<session> opened);
@@ -273,7 +291,14 @@ private:
     nanoseconds reap_once() noexcept;
     void lose_session(session& ours, loss_reason why) noexcept;
     bool lose(grant& lost, loss_reason why, grant::state from = grant::state::held) noexcept;
-    [[nodiscard]] std::unique_ptr<sql::connection> make_connection(sql::deadline until);
+    using rank = sql::shared_connection::rank;
+    [[nodiscard]] std::unique_ptr<sql::connection> make_connection(sql::deadline until,
+                                                                   rank who = rank::usual);
+    [[nodiscard]] std::unique_ptr<sql::connection> connect(sql::deadline until);
+    /// Whether there is one connection for all.
+    [[nodiscard]] bool shares() const noexcept {
+        return options_.single_connection && source_.speaks() != sql::dialect::sqlite;
+    }
     void require_same_server(sql::connection& db, sql::deadline until);
     [[nodiscard]] bool leads_elsewhere(sql::connection& db) const;
     [[nodiscard]] loss_reason why_over(const session& ours) noexcept;
@@ -298,7 +323,8 @@ private:
     const strategy::queue_protocol queue_;
     const strategy::fast_protocol fast_;
     const strategy::fencing fencing_;
-    const std::size_t budget_;  ///< of pool_
+    const std::size_t budget_;       ///< of pool_
+    sql::shared_connection shared_;  ///< if shares(): all that follow are users of it
     sql::connection_pool pool_;
     std::array<std::atomic<std::uint64_t>, static_cast<std::size_t>(counter::count_of_counters)>
         counters_{};

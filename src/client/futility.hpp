@@ -34,12 +34,13 @@ class grants_too_late {
 public:
     /// @throws error errc::timed_out with the third
     void count() {
-        constexpr int often = 3;
-        if (++came_ < often) return;
+        ++came_;
+        if (!often()) return;
         throw error{errc::timed_out,
                     "the lease's own deadline was over before the grant arrived, again and again: "
                     "make it well longer than a round trip to the database"};
     }
+    [[nodiscard]] bool often() const noexcept { return came_ >= 3; }
 
 private:
     int came_ = 0;

@@ -36,10 +36,11 @@ std::optional<std::shared_ptr<grant>> engine::wait_in_line(acquisition& call) {
     call.hand_over();
     const auto at = room();
     const auto place = with_retries(
-        failure_deadline(call.until), call.stop,
+        limits_of(call), call.stop,
         [&](sql::connection& db, sql::deadline until) { return take_place(call, *at, db, until); });
     if (!place) return std::shared_ptr<grant>{};
     count(counter::queued);
+    call.seen_held = true;
     try {
         if (!at->wait(*place, call.until, call.stop)) return std::shared_ptr<grant>{};
     } catch (...) {
@@ -78,8 +79,9 @@ std::shared_ptr<turn> engine::take_place(acquisition& call, waiting_room& at, sq
         throw;
     }
     place->contended = call.contended;
+    call.holds_others = call.ours->holds_for(call.thread);
     place->holds_others =
-        options_.deadlock_detection != deadlock_detection::off && call.ours->holds_for(call.thread);
+        options_.deadlock_detection != deadlock_detection::off && call.holds_others;
     const auto abandon = [&](bool sent) {
         if (!at.withdraw(place)) return false;
         if (sent) {

@@ -101,6 +101,16 @@ bool engine::beat_elsewhere(session& ours) {
     const auto now = steady::now();
     const auto end =
         now + std::min<nanoseconds>(std::max<nanoseconds>(left, 50ms), options_.statement_deadline);
+    if (shares()) {
+        // A statement that stalls keeps the one connection busy. Calls and heartbeats use the new
+        // one as soon as theirs has failed.
+        if (shared_.busy()) {
+            if (10 * round_trip() > left) return false;
+            shared_.renew();
+        }
+        const auto db = make_connection(end, rank::first);
+        return send_beat(ours, *db, end);
+    }
     if (const auto idle = pool_.take_idle()) {
         no_idle_since_ = 0ns;
         if (leads_elsewhere(**idle)) {

@@ -167,7 +167,7 @@ sql::connection& engine::heartbeat_connection(sql::deadline until) {
     }
     if (!heartbeat_db_) {
         const auto began = steady::now();
-        heartbeat_db_ = pool_.make(until);
+        heartbeat_db_ = make_connection(until, rank::first);
         warn_of_short_ttl(steady::now() - began);
         heartbeat_is_brief_ = false;
         heartbeat_connected_ = true;
@@ -464,6 +464,7 @@ void engine::lose_session(session& ours, loss_reason why) noexcept {
         // What we learnt was true elsewhere; and connections to there are of no more use.
         names_.forget_all();
         pool_.renew();
+        shared_.renew();
     }
     events_.post({.kind = event_kind::session_ended, .reason = why, .session = ours.id()});
     ours.for_each_held([&](grant& each) { lose(each, why); });
@@ -482,10 +483,17 @@ bool engine::lose(grant& lost, loss_reason why, grant::state from) noexcept {
     return true;
 }
 
-std::unique_ptr<sql::connection> engine::make_connection(sql::deadline until) {
+std::unique_ptr<sql::connection> engine::make_connection(sql::deadline until, rank who) {
+    auto db = shares() ? shared_.join(who, until) : connect(until);
+    require_same_server(*db, until);
+    return db;
+}
+
+std::unique_ptr<sql::connection> engine::connect(sql::deadline until) {
     auto db = source_.connect(until);
     protocol_.set_up(*db, options_.statement_deadline, until);
-    require_same_server(*db, until);
+    // A heartbeat must not wait until another has given a row free.
+    if (shares()) strategy::wait_briefly_for_rows(*db, until);
     return db;
 }
 

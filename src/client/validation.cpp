@@ -37,6 +37,7 @@ client_options validated(client_options options) {
     require(options.releasing <= releasing::pipelined, "releasing must be confirmed or pipelined");
     require(options.deadlock_detection <= deadlock_detection::by_client,
             "deadlock_detection must be off, by_thread or by_client");
+    require(options.when_cut_off <= when_cut_off::requeue, "when_cut_off must be fail or requeue");
     require(options.statement_deadline > 0ms && options.statement_deadline <= 1min,
             "statement_deadline must be positive and at most one minute");
     require(options.max_connections >= 1 && options.max_connections <= 1000,

@@ -31,7 +31,8 @@ waiting_room::waiting_room(engine& owner)
       queue_{owner.queue_},
       alarm_{clock_},
       may_listen_{options_.wake_ups != wake_ups::polling},
-      may_sleep_{may_listen_} {
+      // The sleep would be in the way of the heartbeat, and what ends it might hit that.
+      may_sleep_{may_listen_ && !owner.shares()} {
     if (options_.time) subscription_ = options_.time->on_advance([this] { look_at_all(); });
     try {
         thread_ = service::quiet_thread([this] { run(); });

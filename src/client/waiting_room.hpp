@@ -84,6 +84,8 @@ public:
     /// Our session is lost: nobody waits in it any more.
     void session_lost(std::int64_t id, loss_reason why) noexcept;
     void look_at_all() noexcept;  ///< something changed that nobody can name
+    /// What the database said may have been read by a statement of another thread.
+    void listen_again() const noexcept { poke(); }
 
     /// Threads that wait; without those that gave up and left.
     [[nodiscard]] std::size_t waiting() const;

@@ -296,8 +296,11 @@ error cannot_connect(const PGconn* failed, const target& to) {
                 "the PostgreSQL URL has a parameter libpq cannot use: " + words,
                 {.sqlstate = {}, .message = words}};
     }
-    const errc kind =
-        sqlstate.empty() ? errc::database_unreachable : sql::classify_postgresql(sqlstate);
+    errc kind = sqlstate.empty() ? errc::database_unreachable : sql::classify_postgresql(sqlstate);
+    // PgBouncer, which has one code for everything.
+    if (sqlstate == "08P01" && words.find("no more connections allowed") != std::string::npos) {
+        kind = errc::out_of_resources;
+    }
     return driver::refusal(kind, {.sqlstate = sqlstate, .message = words});
 }
 

@@ -1,5 +1,7 @@
 #include "driver/refusal.hpp"
 
+#include "sql/too_many_connections.hpp"
+
 #include <string>
 #include <string_view>
 #include <utility>
@@ -12,7 +14,14 @@ struct advice {
     bool quote;  // the server's words hold names at most, never a parameter's value
 };
 
-advice advice_for(errc kind) {
+advice advice_for(errc kind, const error::server_report& report) {
+    if (sql::too_many_connections(kind, report.sqlstate, report.native_code)) {
+        return {
+            "the database has no connection left: close some, or raise its limit "
+            "(docs/operations.md "
+            "says how many rowlock needs)",
+            true};
+    }
     switch (kind) {
         case errc::schema_outdated:
             return {
@@ -54,7 +63,7 @@ advice advice_for(errc kind) {
 }  // namespace
 
 error refusal(errc kind, error::server_report report) {
-    const auto [text, quote] = advice_for(kind);
+    const auto [text, quote] = advice_for(kind, report);
     std::string message{text};
     if (quote && !report.message.empty()) message += ": " + report.message;
     if (!report.sqlstate.empty()) message += " (SQLSTATE " + report.sqlstate + ")";

@@ -57,6 +57,10 @@ public:
         freed_.notify_all();
     }
 
+    [[nodiscard]] bool busy() const {
+        const std::lock_guard lock{mutex_};
+        return taken_;
+    }
     [[nodiscard]] std::size_t waiting() const {
         const std::lock_guard lock{mutex_};
         return waiting_;
@@ -66,7 +70,8 @@ public:
     const std::function<void()> on_used;
     const bool keeps_state;
     std::atomic<bool> broken{false};
-    std::atomic<bool> heard{false};  ///< a user listens
+    std::atomic<bool> replaced{false};  ///< by renew(): good for what runs, and no more
+    std::atomic<bool> heard{false};     ///< a user listens
     std::atomic<int> descriptor{-1};
 
 private:
@@ -113,7 +118,9 @@ public:
         });
     }
 
-    [[nodiscard]] bool alive() const noexcept override { return !wire_->broken; }
+    [[nodiscard]] bool alive() const noexcept override {
+        return !wire_->broken && !wire_->replaced;
+    }
     [[nodiscard]] bool keeps_session_state() const noexcept override { return wire_->keeps_state; }
     [[nodiscard]] transaction_state transaction() const noexcept override {
         return in_transaction_ ? transaction_state::open : transaction_state::none;
@@ -220,6 +227,7 @@ std::unique_ptr<connection> shared_connection::join(rank who, deadline until) {
 
 void shared_connection::renew() noexcept {
     const std::lock_guard lock{mutex_};
+    if (const auto existing = current_.lock()) existing->replaced = true;
     current_.reset();
 }
 
@@ -227,6 +235,12 @@ bool shared_connection::connected() const {
     const std::lock_guard lock{mutex_};
     const auto existing = current_.lock();
     return existing && !existing->broken;
+}
+
+bool shared_connection::busy() const {
+    const std::lock_guard lock{mutex_};
+    const auto existing = current_.lock();
+    return existing && existing->busy();
 }
 
 std::size_t shared_connection::waiting() const {

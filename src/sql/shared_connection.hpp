@@ -41,9 +41,12 @@ public:
     /// the last of its users. No round trip but for connecting.
     /// @throws error errc::timed_out if another thread is still connecting; those of connecting
     [[nodiscard]] std::unique_ptr<connection> join(rank who, deadline until);
-    /// Whoever joins from now on gets a new connection.
+    /// The next that joins gets a new connection. For all users alive() of the one before is false:
+    /// a statement or transaction that runs goes on to its end, and then each joins again.
     void renew() noexcept;
     [[nodiscard]] bool connected() const;
+    /// Whether a user has its turn.
+    [[nodiscard]] bool busy() const;
     /// How many users wait for their turns.
     [[nodiscard]] std::size_t waiting() const;
 

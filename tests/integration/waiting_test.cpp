@@ -517,7 +517,9 @@ TEST_CASE("a waiter whose own session was ended is told") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         client holder{database.source(), database.options()};
         auto lease = holder.acquire("job");
-        client waiter{database.source(), database.options({.ttl = 3s, .poll_interval = 10s})};
+        client waiter{database.source(),
+                      database.options(
+                          {.ttl = 3s, .poll_interval = 10s, .when_cut_off = when_cut_off::fail})};
         errc kind{};
         auto waiting = std::async(std::launch::async, [&] {
             kind = kind_of([&] { static_cast<void>(acquire_soon(waiter, "job")); });
@@ -868,8 +870,9 @@ TEST_CASE("detection that is off leaves a circle to the time limits") {
 
 // Run by the case below in a process of its own: waits, and reports what came of it.
 TEST_CASE("helper: a waiter that will be stopped" * doctest::skip()) {
-    client locks{open(getenv("ROWLOCK_TEST_URL")),
-                 {.ttl = 1s, .prefix = getenv("ROWLOCK_TEST_PREFIX")}};
+    client locks{
+        open(getenv("ROWLOCK_TEST_URL")),
+        {.ttl = 1s, .when_cut_off = when_cut_off::fail, .prefix = getenv("ROWLOCK_TEST_PREFIX")}};
     char said = '?';
     try {
         const auto lease = acquire_soon(locks, "job");

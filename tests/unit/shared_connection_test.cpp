@@ -36,8 +36,8 @@ struct server {
     std::promise<void>* reached = nullptr;  ///< told when the query "block" runs …
     std::shared_future<void> go_on{};       ///< … which goes on after this
     bool hang_up = false;                   ///< the next query breaks the connection
-    int connects = 0;
-    int open = 0;
+    std::atomic<int> connects = 0;
+    std::atomic<int> open = 0;
 };
 
 class fake_connection final : public sql::connection, private sql::notifications {
@@ -213,6 +213,20 @@ TEST_CASE("a shared connection that breaks is broken for all, and each joins the
     const auto too = in.join();
     CHECK(again->alive());
     CHECK(in.at.connects == 2);
+}
+
+TEST_CASE("a renewed connection is left by each user when its statement is over") {
+    shared_by_some in;
+    blocked_statement busy{in};
+    const auto idle = in.join();
+    CHECK(in.shared.busy());
+    in.shared.renew();
+    CHECK_FALSE(idle->alive());
+    CHECK_FALSE(in.shared.busy());
+    const auto fresh = in.join(rank::first);
+    CHECK(kind_of_query(*fresh, soon()) == errc{});
+    CHECK(in.at.connects == 2);
+    busy.end();  // without a failure
 }
 
 TEST_CASE("a user that listens is poked after the turn of another, which may have read its news") {

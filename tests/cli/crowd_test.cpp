@@ -1,0 +1,208 @@
+// Many `rowlock run` on a server with few connections, and waiting through an outage.
+
+#include "cli/tool.hpp"
+#include "support/own_server.hpp"
+#include "support/waits.hpp"
+#include <rowlock/error.hpp>
+#include <rowlock/open.hpp>
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <chrono>
+#include <csignal>
+#include <fstream>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace {
+
+using namespace std::chrono_literals;
+using support::own_server;
+using support::server;
+using support::soon;
+
+/// The user of an application, whose connections are limited.
+class application {
+public:
+    explicit application(own_server& at) : admin_{rowlock::open(at.url()).connect(soon())} {
+        const tool::setting as_admin{.variables = {{"ROWLOCK_URL", at.url()}}};
+        REQUIRE(tool::rowlock({"migrate"}, as_admin).code == 0);
+        url_ = at.url();
+        const auto user = url_.find("//") + 2;
+        url_.replace(user, url_.find('@') - user, "app:sesame");
+        if (is_postgresql()) {
+            run("create role app login password 'sesame'");
+            run("grant select, insert, update, delete on all tables in schema public to app");
+        } else {
+            run("create user app@'%' identified by 'sesame'");
+            run("grant select, insert, update, delete on " + url_.substr(url_.rfind('/') + 1) +
+                ".* to app@'%'");
+        }
+    }
+    void limit_connections(int most) {
+        run(is_postgresql()
+                ? "alter role app connection limit " + std::to_string(most)
+                : "alter user app@'%' with max_user_connections " + std::to_string(most));
+    }
+    [[nodiscard]] std::int64_t connections() {
+        return number(is_postgresql()
+                          ? "select count(*) from pg_stat_activity where usename = 'app'"
+                          : "select count(*) from information_schema.processlist where user = "
+                            "'app'");
+    }
+    [[nodiscard]] std::int64_t number(const std::string& query) {
+        return admin_->query(query, soon()).integer(0, 0);
+    }
+    /// Whether another connection of this user gets in.
+    [[nodiscard]] bool gets_in() const {
+        try {
+            return rowlock::open(url_).connect(soon())->alive();
+        } catch (const rowlock::error&) {
+            return false;
+        }
+    }
+    [[nodiscard]] tool::setting environment(std::string folder) const {
+        return {.variables = {{"ROWLOCK_URL", url_}}, .folder = std::move(folder)};
+    }
+
+private:
+    [[nodiscard]] bool is_postgresql() const { return url_.starts_with("postgresql:"); }
+    void run(const std::string& text) { admin_->query(text, soon()); }
+
+    std::unique_ptr<rowlock::sql::connection> admin_;
+    std::string url_;
+};
+
+using processes = std::vector<std::unique_ptr<tool::process>>;
+
+/// `each` runs of each of `locks` locks, whose commands go on when the file "go" is there.
+processes start_runs(const application& app, const std::string& folder, int locks, int each) {
+    const char* const script =
+        "mkdir cs-$ROWLOCK_NAME || echo OVERLAP; until [ -e go ]; do sleep 0.05; done; "
+        "rmdir cs-$ROWLOCK_NAME; printf x >>done-$ROWLOCK_NAME";
+    processes all;
+    for (int i = 0; i < each; ++i) {
+        for (int lock = 0; lock < locks; ++lock) {
+            all.push_back(std::make_unique<tool::process>(
+                tool::command_line(
+                    {"run", "lock-" + std::to_string(lock), "--", "sh", "-c", script}),
+                app.environment(folder)));
+        }
+    }
+    return all;
+}
+
+/// All of them to the end. Every one had its turn, alone.
+void finish(processes& all, const tool::scratch& folder, int locks, std::size_t each) {
+    std::ofstream{folder / "go"} << "now";
+    for (auto& one : all) {
+        const int code = one->wait(120s);
+        CAPTURE(one->err());
+        CHECK(code == 0);
+        CHECK(one->out() == "");
+    }
+    for (int lock = 0; lock < locks; ++lock) {
+        CHECK(tool::contents(folder / ("done-lock-" + std::to_string(lock))).size() == each);
+    }
+}
+
+template <typename Action>
+void on_servers(const support::own_server_settings& postgresql, Action action) {
+    for (const auto which : {server::postgresql, server::mariadb}) {
+        const std::string name = which == server::postgresql ? "PostgreSQL" : "MariaDB";
+        CAPTURE(name);
+        if (const auto at = own_server::start(
+                which, which == server::postgresql ? postgresql : support::own_server_settings{})) {
+            application app{*at};
+            action(*at, app, which);
+        }
+    }
+}
+
+}  // namespace
+
+TEST_CASE(
+    "holders and waiters of `rowlock run` take one connection each, and leave room for others") {
+    constexpr int locks = 4;
+    constexpr int each = 4;
+    // Three of them are reserved for superusers.
+    on_servers(
+        {.arguments = {"-c", "max_connections=22"}}, [&](own_server&, application& app, server) {
+            app.limit_connections(locks * each + 2);
+            const tool::scratch folder;
+            auto all = start_runs(app, folder.path(), locks, each);
+            CHECK(tool::eventually([&] {
+                return app.number("select count(*) from rowlock_waiter") == locks * (each - 1);
+            }));
+            // With time for what comes later than the place: heartbeats, ears, sleepers.
+            std::int64_t most = 0;
+            const auto until = std::chrono::steady_clock::now() + 1s;
+            while (std::chrono::steady_clock::now() < until) {
+                most = std::max(most, app.connections());
+                std::this_thread::sleep_for(20ms);
+            }
+            CHECK(most == locks * each);
+            CHECK(app.gets_in());
+            finish(all, folder, locks, each);
+            for (auto& one : all) CHECK(one->err() == "");
+        });
+}
+
+TEST_CASE("`rowlock run` waits for a connection where the server has none left, and says so") {
+    constexpr int locks = 2;
+    constexpr int each = 4;
+    on_servers({}, [&](own_server&, application& app, server) {
+        app.limit_connections(3);
+        const tool::scratch folder;
+        auto all = start_runs(app, folder.path(), locks, each);
+        CHECK(tool::eventually([&] {
+            return std::ranges::any_of(all, [](const auto& one) {
+                return one->err().find("no connection left") != std::string::npos;
+            });
+        }));
+        // One that does not want to wait so long says why, and that it is not the lock.
+        const auto hasty = tool::rowlock({"run", "--wait", "2s", "lock-0", "--", "true"},
+                                         app.environment(folder.path()));
+        CHECK(hasty.code == 69);
+        CHECK(hasty.err.find("no connection left") != std::string::npos);
+        finish(all, folder, locks, each);
+    });
+}
+
+TEST_CASE("in an outage waiters of the tool wait on, holders stop, and the exit codes are true") {
+    on_servers({}, [&](own_server& at, application& app, server) {
+        const tool::scratch folder;
+        const auto with = app.environment(folder.path());
+        const auto run = [&](tool::arguments more, const char* script) {
+            tool::arguments command{"run", "--ttl", "2s"};
+            command.insert(command.end(), more.begin(), more.end());
+            command.insert(command.end(), {"a", "--", "sh", "-c", script});
+            return std::make_unique<tool::process>(tool::command_line(command), with);
+        };
+        const auto holder = run({}, "echo yes >started; exec sleep 1000");
+        REQUIRE(tool::eventually([&] { return tool::contents(folder / "started") == "yes\n"; }));
+        const auto waiter = run({}, "echo ran");
+        const auto hasty = run({"--wait", "5s"}, "echo ran");
+        tool::process scripted{tool::command_line({"acquire", "--for", "1s", "--wait", "60s", "a"}),
+                               with};
+        REQUIRE(tool::eventually(
+            [&] { return app.number("select count(*) from rowlock_waiter") == 3; }));
+        at.stop();
+        // Lost: with the command, and nobody else's exit code says so.
+        CHECK(holder->wait() == 70);
+        CHECK(hasty->wait() == 69);
+        CHECK(hasty->out() == "");
+        // The waiters have lost their places by now, and the retries are over.
+        std::this_thread::sleep_for(10s);
+        CHECK_FALSE(waiter->is_over());
+        CHECK_FALSE(scripted.is_over());
+        at.start_again();
+        CHECK(waiter->wait() == 0);
+        CHECK(waiter->out() == "ran\n");
+        CHECK(waiter->err().find("the place in the queue was lost") != std::string::npos);
+        CHECK(scripted.wait() == 0);
+    });
+}

@@ -1,0 +1,242 @@
+// Waiting through an outage: lost sessions, a database that is away or full, and what a time limit
+// bounds.
+
+#include "support/failure.hpp"
+#include "support/interception.hpp"
+#include "support/lock_database.hpp"
+#include "support/queues.hpp"
+#include <rowlock/rowlock.hpp>
+
+#include <doctest/doctest.h>
+
+#include <atomic>
+#include <chrono>
+#include <future>
+#include <mutex>
+#include <string>
+#include <thread>
+
+using namespace rowlock;
+using namespace std::chrono_literals;
+using support::acquire_soon;
+using support::eventually;
+using support::interception;
+using support::kind_of;
+using support::places;
+using steady = std::chrono::steady_clock;
+
+namespace {
+
+/// A generous bound for "at once", where the next poll would be seconds away.
+constexpr auto at_once = 1s;
+
+/// Counts what a client tells.
+class listener {
+public:
+    event_callback callback() {
+        return [this](const event& what) {
+            if (what.kind == event_kind::place_lost) ++places_lost;
+            if (what.kind == event_kind::session_ended) ++sessions_ended;
+            if (what.kind == event_kind::waiting && !what.message.empty()) ++refusals;
+        };
+    }
+    std::atomic<int> places_lost{0};
+    std::atomic<int> sessions_ended{0};
+    std::atomic<int> refusals{0};
+};
+
+void end_session_of(support::lock_database& database, const std::string& owner) {
+    database.run(std::string{"update rowlock_session set ended = "} +
+                 (database.speaks() == sql::dialect::postgresql ? "true" : "1") +
+                 " where owner = '" + owner + "'");
+}
+
+/// A database that one client cannot reach while it is `away`.
+class outage {
+public:
+    outage() {
+        network_.before([this](std::string_view) {
+            if (!away_) return;
+            latest_ = steady::now();
+            ++refused_;
+            interception::refuse_to_send();
+        });
+    }
+    sql::connection_source wrap(const sql::connection_source& source) {
+        return network_.wrap(source);
+    }
+    void begin() { away_ = true; }
+    void end() { away_ = false; }
+    [[nodiscard]] int refused() const { return refused_; }
+    [[nodiscard]] steady::time_point latest() const { return latest_; }
+
+private:
+    interception network_;
+    std::atomic<bool> away_{false};
+    std::atomic<int> refused_{0};
+    std::atomic<steady::time_point> latest_{};
+};
+
+/// Gives up long before the outages below end.
+retry_policy impatient() {
+    return {.attempts = 2, .backoff = 10ms, .max_backoff = 20ms, .total = 100ms};
+}
+
+}  // namespace
+
+TEST_CASE("a waiter whose session was ended goes to the end of the line, and says so") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        client holder{database.source(), database.options()};
+        auto held = holder.acquire("job");
+        listener heard;
+        client first{database.source(),
+                     database.options({.ttl = 3s, .owner = "first", .on_event = heard.callback()})};
+        client second{database.source(), database.options()};
+        auto one = std::async(std::launch::async, [&] { return acquire_soon(first, "job"); });
+        REQUIRE(places(database, 1));
+        auto two = std::async(std::launch::async, [&] { return acquire_soon(second, "job"); });
+        REQUIRE(places(database, 2));
+        end_session_of(database, "first");
+        REQUIRE(eventually([&] { return first.stats().queued == 2; }));
+        CHECK(eventually([&] { return heard.places_lost == 1; }));
+        held.release();
+        auto next = two.get();
+        CHECK(next.held());
+        CHECK(one.wait_for(0s) == std::future_status::timeout);
+        next.release();
+        CHECK(one.get().held());
+        CHECK(first.stats().sessions == 2);
+    }
+}
+
+TEST_CASE("a waiter whose session was ended fails if it was told to, or holds another lease") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        client holder{database.source(), database.options()};
+        auto held = holder.acquire("job");
+        const auto wait_until_ended = [&](client& waiter, bool holds) {
+            auto waiting = std::async(std::launch::async, [&] {
+                std::optional<lease> other;
+                if (holds) other.emplace(waiter.acquire("other"));
+                return kind_of([&] { static_cast<void>(acquire_soon(waiter, "job")); });
+            });
+            REQUIRE(places(database, 1));
+            end_session_of(database, "waiter");
+            CHECK(waiting.get() == errc::lock_lost);
+        };
+        SUBCASE("told to") {
+            client waiter{database.source(),
+                          database.options(
+                              {.ttl = 3s, .when_cut_off = when_cut_off::fail, .owner = "waiter"})};
+            wait_until_ended(waiter, false);
+        }
+        SUBCASE("its thread holds another lease") {
+            client waiter{database.source(), database.options({.ttl = 3s, .owner = "waiter"})};
+            wait_until_ended(waiter, true);
+        }
+    }
+}
+
+TEST_CASE("a waiter outlasts an outage that outlasts its session and the retries") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        client holder{database.source(), database.options({.ttl = 60s})};
+        auto held = holder.acquire("job");
+        outage network;
+        listener heard;
+        client waiter{
+            network.wrap(database.source()),
+            database.options({.ttl = 1s, .on_event = heard.callback(), .retry = impatient()})};
+        auto waiting = std::async(std::launch::async, [&] { return acquire_soon(waiter, "job"); });
+        REQUIRE(places(database, 1));
+        REQUIRE(eventually([&] { return waiter.stats().queued == 1; }));
+        network.begin();
+        const bool gave_up_often = eventually([&] { return heard.refusals >= 1; });
+        const auto retried = waiter.stats().retries;
+        const bool goes_on = eventually([&] { return waiter.stats().retries > retried + 2; });
+        network.end();
+        CHECK(gave_up_often);
+        CHECK(goes_on);
+        CHECK(heard.places_lost == 1);
+        CHECK(eventually([&] { return waiter.stats().queued == 2; }));
+        CHECK(waiting.wait_for(0s) == std::future_status::timeout);
+        CHECK(held.held());
+        held.release();
+        // At the latest when the session that was lost has expired, should its place be served.
+        CHECK(waiting.get().held());
+    }
+}
+
+TEST_CASE("a stop and a time limit end a wait that an outage has cut off") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        client holder{database.source(), database.options({.ttl = 60s})};
+        auto held = holder.acquire("job");
+        outage network;
+        listener heard;
+        client waiter{
+            network.wrap(database.source()),
+            database.options({.ttl = 500ms, .on_event = heard.callback(), .retry = impatient()})};
+        SUBCASE("a stop") {
+            std::stop_source stop;
+            auto waiting = std::async(std::launch::async,
+                                      [&] { return waiter.acquire("job", stop.get_token()); });
+            REQUIRE(places(database, 1));
+            network.begin();
+            CHECK(eventually([&] { return heard.refusals >= 1; }));
+            const auto from = steady::now();
+            stop.request_stop();
+            CHECK_FALSE(waiting.get());
+            CHECK(steady::now() - from < at_once);
+        }
+        SUBCASE("a time limit") {
+            constexpr auto limit = 1500ms;
+            steady::time_point from;
+            steady::time_point over;
+            auto waiting = std::async(std::launch::async, [&] {
+                from = steady::now();
+                const auto kind =
+                    kind_of([&] { static_cast<void>(waiter.try_acquire_for("job", limit)); });
+                over = steady::now();
+                return kind;
+            });
+            REQUIRE(places(database, 1));
+            network.begin();
+            CHECK(waiting.get() == errc::database_unreachable);
+            CHECK(over - from > limit / 2);
+            CHECK(over - from < limit + at_once);
+        }
+        network.end();
+    }
+}
+
+TEST_CASE("no attempt of a timed call starts after its limit") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        constexpr auto limit = 300ms;
+        interception network;
+        client locks{network.wrap(database.source()), database.options()};
+        client other{database.source(), database.options()};
+        locks.try_acquire("warm")->release();
+        const auto caller = std::this_thread::get_id();
+        std::atomic<int> late{0};
+        bool stalled = false;
+        steady::time_point until{};
+        network.before([&](std::string_view) {
+            if (std::this_thread::get_id() == caller && stalled && steady::now() > until) ++late;
+        });
+        // The reply to the first statement comes after the limit, or rather not at all.
+        network.after([&](std::string_view) {
+            if (std::this_thread::get_id() != caller || std::exchange(stalled, true)) return;
+            std::this_thread::sleep_until(until + 50ms);
+            interception::lose_reply();
+        });
+        until = steady::now() + limit;
+        CHECK(kind_of([&] { static_cast<void>(locks.try_acquire_for("job", limit)); }) ==
+              errc::outcome_unknown);
+        CHECK(late == 0);
+        network.before({});
+        network.after({});
+        // What may have been granted is given back.
+        CHECK(acquire_soon(other, "job").held());
+        // One attempt has no limit but the retries.
+        stalled = true;
+        CHECK(locks.try_acquire("free"));
+    }
+}

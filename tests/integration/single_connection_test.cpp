@@ -1,0 +1,203 @@
+// client_options::single_connection: calls, waiting and heartbeats on one connection.
+
+#include "contract/server_address.hpp"
+#include "support/failure.hpp"
+#include "support/forwarding_connection.hpp"
+#include "support/interception.hpp"
+#include "support/lock_database.hpp"
+#include "support/queues.hpp"
+#include "support/tcp_relay.hpp"
+#include <rowlock/open.hpp>
+#include <rowlock/rowlock.hpp>
+
+#include <doctest/doctest.h>
+
+#include <atomic>
+#include <chrono>
+#include <future>
+#include <memory>
+#include <string>
+#include <thread>
+
+using namespace rowlock;
+using namespace std::chrono_literals;
+using support::acquire_soon;
+using support::eventually;
+using support::places;
+using support::soon;
+using steady = std::chrono::steady_clock;
+
+namespace {
+
+constexpr auto at_once = 1s;
+
+/// How many connections are open, and at most were at one moment.
+struct counted {
+    std::atomic<int> open{0};
+    std::atomic<int> most{0};
+};
+
+class counted_connection final : public support::forwarding_connection {
+public:
+    counted_connection(std::unique_ptr<sql::connection> inner, std::shared_ptr<counted> count)
+        : forwarding_connection{std::move(inner)}, count_{std::move(count)} {
+        const int now = ++count_->open;
+        int most = count_->most;
+        while (most < now && !count_->most.compare_exchange_weak(most, now)) {
+        }
+    }
+    ~counted_connection() override {
+        inner_.reset();
+        --count_->open;
+    }
+
+private:
+    const std::shared_ptr<counted> count_;
+};
+
+sql::connection_source counting(const sql::connection_source& source,
+                                const std::shared_ptr<counted>& count) {
+    return {source.speaks(),
+            [source, count](sql::deadline until) -> std::unique_ptr<sql::connection> {
+                return std::make_unique<counted_connection>(source.connect(until), count);
+            },
+            "counted"};
+}
+
+/// Waits behind a holder, is granted, holds for some heartbeats and releases; on how many
+/// connections.
+int connections_used(support::lock_database& database, bool single) {
+    client holder{database.source(), database.options()};
+    auto held = holder.acquire("job");
+    const auto count = std::make_shared<counted>();
+    {
+        client one{counting(database.source(), count),
+                   database.options({.ttl = 12s, .heartbeat = 1s, .single_connection = single})};
+        auto waiting = std::async(std::launch::async, [&] { return acquire_soon(one, "job"); });
+        REQUIRE(places(database, 1));
+        REQUIRE(eventually([&] { return one.stats().heartbeats >= 2; }));
+        CHECK(one.stats().sessions == 1);
+        if (single) CHECK(one.stats().connections == 1);
+        held.release();
+        auto mine = waiting.get();
+        const auto beats = one.stats().heartbeats;
+        REQUIRE(eventually([&] { return one.stats().heartbeats >= beats + 1; }));
+        CHECK(mine.held());
+        mine.release();
+        CHECK(one.stats().lost == 0);
+    }
+    CHECK(count->open == 0);
+    return count->most;
+}
+
+}  // namespace
+
+TEST_CASE("a client of a single connection waits, holds and releases on one; by default on three") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
+        CHECK(connections_used(database, true) == 1);
+        CHECK(connections_used(database, false) >= 3);
+    }
+}
+
+TEST_CASE("a waiter of a single connection is woken by PostgreSQL, and by its poll on MariaDB") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
+        const bool postgresql = database.speaks() == sql::dialect::postgresql;
+        client holder{database.source(), database.options({.wake_ups = wake_ups::by_database})};
+        client waiter{database.source(),
+                      database.options({.ttl = 60s,
+                                        .heartbeat = 100ms,  // which may read what is said to it
+                                        .poll_interval = postgresql ? 30'000ms : 100ms,
+                                        .wake_ups = wake_ups::by_database,
+                                        .single_connection = true})};
+        for (int i = 0; i < 5; ++i) {
+            auto held = holder.acquire("job");
+            auto waiting = std::async(std::launch::async, [&] {
+                auto got = acquire_soon(waiter, "job");
+                return std::pair{std::move(got), steady::now()};
+            });
+            REQUIRE(places(database, 1));
+            const auto polls = waiter.stats().polls;
+            CHECK(eventually([&] { return waiter.stats().polls > polls || postgresql; }));
+            const auto from = steady::now();
+            held.release();
+            const auto [got, at] = waiting.get();
+            CHECK(at - from < at_once);
+        }
+    }
+}
+
+TEST_CASE("a row that another has locked keeps a single connection from no heartbeat") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
+        client locks{database.source(),
+                     database.options({.ttl = 3s, .heartbeat = 700ms, .single_connection = true})};
+        locks.acquire("row").release();
+        const auto held = locks.acquire("job");
+        auto& other = database.admin();
+        other.query("begin", soon());
+        database.run("select token from rowlock_lease where name = 'row' for update");
+        // Longer than the ttl. Without the brief waits each attempt would take a statement's time.
+        std::atomic<bool> done{false};
+        auto trying = std::async(std::launch::async, [&] {
+            while (!done) {
+                static_cast<void>(
+                    support::kind_of([&] { static_cast<void>(locks.try_acquire_for("row", 1s)); }));
+            }
+        });
+        const auto beats = locks.stats().heartbeats;
+        CHECK(eventually([&] { return locks.stats().heartbeats >= beats + 5; }));
+        CHECK(held.held());
+        CHECK(locks.stats().lost == 0);
+        other.query("rollback", soon());
+        done = true;
+        trying.get();
+        CHECK(locks.stats().sessions == 1);
+    }
+}
+
+TEST_CASE("a single connection that stalls costs no lease: the heartbeat opens another") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
+        auto address = contract::address_of(database.speaks() == sql::dialect::postgresql
+                                                ? support::server::postgresql
+                                                : support::server::mariadb);
+        support::tcp_relay link{address.port};
+        address.host = "127.0.0.1";
+        address.port = link.port();
+        client locks{open(address.url()), database.options({.ttl = 4s,
+                                                            .heartbeat = 1s,
+                                                            .statement_deadline = 20s,
+                                                            .single_connection = true})};
+        const auto held = locks.acquire("job");
+        REQUIRE(eventually([&] { return locks.stats().heartbeats >= 1; }));
+        const auto open_now = link.connections();
+        REQUIRE(open_now.size() == 1);
+        link.hold(open_now.front(), support::tcp_relay::direction::answers);
+        const auto beats = locks.stats().heartbeats;
+        CHECK(eventually([&] { return locks.stats().heartbeats >= beats + 5; }));
+        CHECK(held.held());
+        CHECK(locks.stats().lost == 0);
+        link.cut(open_now.front());
+    }
+}
+
+TEST_CASE("many threads share a single connection, and each has its lease") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
+        const auto count = std::make_shared<counted>();
+        client locks{counting(database.source(), count),
+                     database.options({.poll_interval = 100ms, .single_connection = true})};
+        std::vector<std::future<void>> all;
+        std::atomic<int> inside{0};
+        std::atomic<int> overlaps{0};
+        for (int i = 0; i < 6; ++i) {
+            all.push_back(std::async(std::launch::async, [&] {
+                for (int round = 0; round < 10; ++round) {
+                    const auto mine = acquire_soon(locks, "job");
+                    if (inside++ != 0) ++overlaps;
+                    inside--;
+                }
+            }));
+        }
+        for (auto& each : all) each.get();
+        CHECK(overlaps == 0);
+        CHECK(count->most == 1);
+    }
+}
