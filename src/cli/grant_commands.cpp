@@ -121,7 +121,8 @@ private:
                     if (left <= 0ms) return place.leave();
                     pause = std::min(pause, std::chrono::ceil<milliseconds>(left));
                 }
-                const int number = signals_.wait(pause, link_.descriptor());
+                int number = signals_.wait(pause, link_.descriptor());
+                if (number == 0) number = signals_.wait(place.rest());
                 if (number == 0) continue;
                 if (const auto got = place.leave()) undo(*got);
                 throw failure{signal_base + number, ""};
@@ -250,8 +251,9 @@ private:
         if (!alive) {
             grant_id_ = random_id();
             unsure_ = false;  // what hung on the session before is free, or was given back
-            session_ = open_session_for(db, link_.protocol(), grant_id_,
-                                        options_.duration + session_slack, until);
+            session_ =
+                open_session_for(db, link_.protocol(), grant_id_, strategy::random_wake_address(),
+                                 options_.duration + session_slack, until);
         }
         beaten_ = now;
     }

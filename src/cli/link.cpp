@@ -2,7 +2,10 @@
 
 #include "sql/listening.hpp"
 #include "strategy/brief_wait.hpp"
+#include "strategy/hint.hpp"
 #include <rowlock/error.hpp>
+
+#include <algorithm>
 
 namespace rowlock::cli {
 
@@ -31,8 +34,12 @@ void link::listen(sql::connection& db, std::string_view channel, sql::deadline u
     silent_ = true;
 }
 
-bool link::was_told() {
-    return !heard_.empty() && !ears_->take().empty();
+bool link::was_told(std::string_view secret) {
+    if (heard_.empty()) return false;
+    const bool by_anybody = db_->speaks() == sql::dialect::postgresql;
+    return std::ranges::any_of(ears_->take(), [&](const auto& said) {
+        return !by_anybody || strategy::is_proved(said.payload, secret);
+    });
 }
 
 void link::do_not_wait_for_rows(sql::connection& db, sql::deadline until) {

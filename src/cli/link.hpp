@@ -50,9 +50,10 @@ public:
     /// called in an action: it costs nothing if this connection listens already. What was said so
     /// far is dropped.
     void listen(sql::connection& db, std::string_view channel, sql::deadline until);
-    /// Whether the database has said something since listen(). To be asked before a wait for
-    /// descriptor(): a statement may have read it, and then that is silent about it.
-    [[nodiscard]] bool was_told();
+    /// Whether the database has said something since listen() that is proved by this secret; of a
+    /// file, whether it was written. To be asked before a wait for descriptor(): a statement may
+    /// have read it, and then that is silent about it.
+    [[nodiscard]] bool was_told(std::string_view secret);
     /// Turns readable when the database has said something; -1 if it says nothing by itself.
     [[nodiscard]] int descriptor() const noexcept;
 

@@ -29,13 +29,15 @@ constexpr milliseconds longest_pause = 1s;
 }  // namespace
 
 std::int64_t open_session_for(sql::connection& db, const strategy::lease_protocol& protocol,
-                              std::int64_t grant_id, milliseconds ttl, sql::deadline until) {
+                              std::int64_t grant_id, const strategy::wake_address& wake,
+                              milliseconds ttl, sql::deadline until) {
     const strategy::session_row row{.id = random_id(),
                                     .owner = owner_of(grant_id),
                                     .host = service::host_name(),
                                     .program = "rowlock acquire",
                                     .pid = getpid(),
-                                    .ttl = ttl};
+                                    .ttl = ttl,
+                                    .wake = wake};
     protocol.open_session(db, row, until);
     return row.id;
 }
@@ -75,16 +77,23 @@ bool give_back(sql::connection& db, const strategy::lease_protocol& protocol,
 }
 
 std::optional<grant_of_script> queue_place::look() {
+    looked_at_ = steady_clock::now();
     auto served = link_.run([&](sql::connection& db, sql::deadline until) {
         std::optional<grant_of_script> got;
         for (bool again = true; again && !got && steady_clock::now() < until;) {
             got = step(db, until, again);
         }
-        if (!got && link_.was_told()) wait_ = 0ms;
+        if (!got && link_.was_told(address_.secret)) wait_ = 0ms;
         return got;
     });
     if (std::exchange(late_, false) && !served) too_late_.count();
     return served;
+}
+
+milliseconds queue_place::rest() const {
+    if (link_.was_told(address_.secret)) return 0ms;
+    const auto rest = looked_at_ + first_pause - steady_clock::now();
+    return std::max(std::chrono::ceil<milliseconds>(rest), 0ms);
 }
 
 std::optional<grant_of_script> queue_place::leave() {
@@ -116,7 +125,8 @@ void queue_place::keep_session(sql::connection& db, sql::deadline until) {
         start_anew(db, until);
     }
     grant_id_ = random_id();
-    session_ = open_session_for(db, link_.protocol(), grant_id_, waiting_ttl, until);
+    address_ = strategy::random_wake_address();
+    session_ = open_session_for(db, link_.protocol(), grant_id_, address_, waiting_ttl, until);
     beaten_ = now;
 }
 
@@ -170,7 +180,7 @@ std::optional<grant_of_script> queue_place::step(sql::connection& db, sql::deadl
                                                  bool& again) {
     link_.do_not_wait_for_rows(db, until);
     keep_session(db, until);
-    link_.listen(db, strategy::notification_channel(session_), until);
+    link_.listen(db, strategy::notification_channel(address_), until);
     if (!asked_) {
         asked_ = true;
         queue_.enqueue(db,

@@ -38,8 +38,8 @@ constexpr std::chrono::milliseconds session_slack = std::chrono::minutes{2};
 }
 /// Opens a session for one grant; the owner's name tells that no process stands behind the lease.
 std::int64_t open_session_for(sql::connection& db, const strategy::lease_protocol& protocol,
-                              std::int64_t grant_id, std::chrono::milliseconds ttl,
-                              sql::deadline until);
+                              std::int64_t grant_id, const strategy::wake_address& wake,
+                              std::chrono::milliseconds ttl, sql::deadline until);
 [[nodiscard]] std::string owner_of(std::int64_t grant_id);
 /// What such names begin with.
 inline constexpr std::string_view owner_of_scripts = "rowlock-acquire:";
@@ -71,6 +71,10 @@ public:
     /// How long to wait for link::descriptor() before the next look.
     [[nodiscard]] std::chrono::milliseconds pause() const noexcept { return wait_; }
 
+    /// After a wait that descriptor() ended: how long to wait without it. A stranger can wake us as
+    /// often as he likes, and not make us ask the database each time.
+    [[nodiscard]] std::chrono::milliseconds rest() const;
+
     /// Whether there is a place, or may be.
     [[nodiscard]] bool stands() const noexcept { return session_ != 0; }
     /// After a failure: the grant id if the lease may be ours all the same, for as long as was
@@ -96,6 +100,8 @@ private:
     strategy::queue_protocol queue_;
     std::int64_t session_ = 0;
     std::int64_t grant_id_ = 0;
+    strategy::wake_address address_{};
+    std::chrono::steady_clock::time_point looked_at_{};
     bool asked_ = false;    ///< a ticket for grant_id_ was sent; it may or may not be there
     bool keeping_ = false;  ///< we were served, and the session was sent the time that it needs
     bool late_ = false;     ///< we were served, and the deadline was over when we saw it

@@ -66,7 +66,6 @@ engine::engine(sql::connection_source source, client_options options)
       pool_{{.connect = [this](sql::deadline until) { return make_connection(until); },
              .when_full = "all connections of this client are busy: raise max_connections",
              .on_broken = [this] { connection_broke(); }}},
-      last_id_{service::random_id() / 2},
       acquires_{calls_at_once, strategy::fast_protocol::most,
                 [this](auto asked) { acquire_for(asked); }},
       releases_{calls_at_once, strategy::fast_protocol::most,
@@ -389,21 +388,37 @@ std::shared_ptr<session> engine::open_session(sql::connection& db, sql::deadline
         require_current_schema(db, {.schema = options_.schema, .prefix = options_.prefix}, until);
         schema_checked_ = true;
     }
+    auto ears = make_ears();
     const strategy::session_row row{.id = service::random_id(),
                                     .owner = options_.owner,
                                     .host = service::host_name(),
                                     .program = options_.program,
                                     .pid = getpid(),
-                                    .ttl = options_.ttl};
+                                    .ttl = options_.ttl,
+                                    .wake = ears.address};
     const nanoseconds sent = clock_.now();
     auto server = protocol_.open_session(db, row, until);
     note_round_trip(clock_.now() - sent);
-    auto opened = std::make_shared<session>(row.id, std::move(server),
+    auto opened = std::make_shared<session>(row.id, std::move(server), std::move(ears),
                                             sent + options_.ttl - options_.margin, sent);
     start_workers(opened);
     count(counter::sessions);
     events_.post({.kind = event_kind::session_opened, .session = row.id});
     return opened;
+}
+
+/// The mailbox is there before anybody can read its name, so nobody can have taken it. Without one
+/// the row says so, and the database tells us.
+session::ears engine::make_ears() const {
+    session::ears made{.address = strategy::random_wake_address()};
+    if (options_.wake_ups != wake_ups::automatic || !service::network_namespace()) return made;
+    try {
+        made.mailbox = std::make_unique<service::mailbox>(made.address.number);
+        made.address.mailbox = service::network_namespace();
+    } catch (const error&) {
+        // No descriptor is left.
+    }
+    return made;
 }
 
 /// All of them or none, and no session without them. They are made without the lock, which their
@@ -625,7 +640,7 @@ std::optional<strategy::handed_over> engine::pass_on(sql::connection& db, grant&
     }
     const bool reclaimable = !options_.owner.starts_with(random_owner);
     return queue_.pass_on(db, held.name, held.session_id, held.grant_id, *next,
-                          {.may_be_asynchronous = !reclaimable, .notify = !is_near(next->session)},
+                          {.may_be_asynchronous = !reclaimable, .notify = !is_near(next->to)},
                           until);
 }
 
@@ -820,8 +835,8 @@ void engine::abandon(std::shared_ptr<engine> inherited) noexcept {
     static_cast<void>(new std::shared_ptr<engine>{std::move(inherited)});
 }
 
-std::int64_t engine::next_id() noexcept {
-    return last_id_.fetch_add(1, std::memory_order_relaxed) + 1;
+std::int64_t engine::next_id() {
+    return ids_.next();
 }
 
 std::shared_ptr<session> engine::current() const {

@@ -8,6 +8,7 @@
 #include "service/event_queue.hpp"
 #include "service/fork_guard.hpp"
 #include "service/gathering.hpp"
+#include "service/identity.hpp"
 #include "service/loss_signals.hpp"
 #include "service/mailbox.hpp"
 #include "service/worker.hpp"
@@ -140,6 +141,7 @@ private:
     [[nodiscard]] time_limits limits_of(const acquisition& call) const;
     std::shared_ptr<session> ensure_session(sql::connection& db, sql::deadline until);
     std::shared_ptr<session> open_session(sql::connection& db, sql::deadline until);
+    [[nodiscard]] session::ears make_ears() const;
     void start_workers(std::shared_ptr<session> opened);
     [[nodiscard]] bool has_workers() const;
     strategy::attempt attempt_once(acquisition& call, sql::connection& db, sql::deadline until);
@@ -166,7 +168,7 @@ private:
     void leave_unresolved(session& ours, const std::string& name, unresolved_grant what) noexcept;
     void confirm_release(grant& held);
     void deny_release(grant& held);
-    std::int64_t next_id() noexcept;
+    std::int64_t next_id();
     [[nodiscard]] std::shared_ptr<session> current() const;
     void poke_heartbeat() noexcept;
     [[nodiscard]] steady::time_point failure_deadline(steady::time_point until) const;
@@ -231,7 +233,7 @@ private:
     void look_for_waiters_soon(const std::string& name) noexcept;
     void look_for_waiters_after(std::int64_t ended_session) noexcept;
     void wake(sql::connection& db, const strategy::handed_over& next, sql::deadline until) noexcept;
-    [[nodiscard]] bool is_near(std::int64_t session) const noexcept;
+    [[nodiscard]] bool is_near(const strategy::wake_address& session) const noexcept;
     void note_contended(const std::string& name);
     [[nodiscard]] bool is_contended(const std::string& name) const;
     void hand_on(std::vector<std::string> names, const std::vector<std::int64_t>& ended,
@@ -328,7 +330,7 @@ private:
     sql::connection_pool pool_;
     std::array<std::atomic<std::uint64_t>, static_cast<std::size_t>(counter::count_of_counters)>
         counters_{};
-    std::atomic<std::int64_t> last_id_;
+    service::random_ids ids_;  ///< of grants and gates
     name_memory names_;
     posted_releases posted_;
     acquires acquires_;

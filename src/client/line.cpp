@@ -208,8 +208,8 @@ void engine::wake(sql::connection& db, const strategy::handed_over& next,
 }
 
 /// Whether a session is told past the database: it waits on this machine.
-bool engine::is_near(std::int64_t session) const noexcept {
-    return options_.wake_ups == wake_ups::automatic && service::mail_to{session}.reachable();
+bool engine::is_near(const strategy::wake_address& session) const noexcept {
+    return options_.wake_ups == wake_ups::automatic && strategy::is_near(session);
 }
 
 void engine::note_contended(const std::string& name) {

@@ -29,6 +29,12 @@ constexpr nanoseconds least_rest = 1ms;
 constexpr auto idle_deadline = 1s;
 /// What is on its way is there by then, unless the database is much slower than usual.
 constexpr nanoseconds circle_stands = 100ms;
+/// So often in a row what was said is taken: each time all that has arrived.
+constexpr int most_takes = 16;
+/// So much mail at once, and none of it of use: somebody floods us. What is true finds the mailbox
+/// full, and then the database tells, or comes so much later.
+constexpr std::size_t flood = 32;
+constexpr nanoseconds rest_from_flood = 5ms;
 /// Who has not waited for so long is not interested in what others commit.
 constexpr nanoseconds idle = 50ms;
 
@@ -36,10 +42,13 @@ constexpr nanoseconds idle = 50ms;
 
 void waiting_room::run() noexcept {
     while (!stopping_) {
-        const nanoseconds next = step();
+        nanoseconds next = step();
+        const auto* const mailbox = mail_for_ ? mail_for_->mailbox() : nullptr;
+        const bool deaf = mailbox != nullptr && now() < deaf_until_;
+        if (deaf) next = std::min(next, deaf_until_);
         std::array<pollfd, 2> ears{
             {{notifications_ != nullptr ? notifications_->descriptor() : -1, POLLIN, 0},
-             {mailbox_ ? mailbox_->descriptor() : -1, POLLIN, 0}}};
+             {mailbox != nullptr && !deaf ? mailbox->descriptor() : -1, POLLIN, 0}}};
         if (!stopping_) alarm_.wait_until(next, ears);
     }
 }
@@ -150,8 +159,8 @@ void waiting_room::connect() {
         set_up(until);
     }
     if (const auto ours = engine_.current()) {
-        open_mailbox(ours->id());
-        listen(ours->id());
+        hear_for(ours);
+        listen(*ours);
     }
     let_sleep();
 }
@@ -184,34 +193,29 @@ void waiting_room::set_up(sql::deadline until) {
     }
 }
 
-void waiting_room::listen(std::int64_t session) {
-    if (!may_listen_ || listening_for_ == session) return;
+void waiting_room::listen(const session& ours) {
+    if (!may_listen_ || listening_for_ == ours.id()) return;
     auto* const capability = db_->notifications();
     try {
         if (capability == nullptr) throw error{errc::unsupported, "no notifications"};
-        capability->listen(strategy::notification_channel(session), soon());
+        capability->listen(strategy::notification_channel(ours.address()), soon());
     } catch (const error& failure) {
         if (failure.kind() != errc::unsupported) throw;
         may_listen_ = false;
         return;
     }
     notifications_ = capability;
-    listening_for_ = session;
+    listening_for_ = ours.id();
     hears_ = db_->speaks() == sql::dialect::postgresql;
     const guard lock{mutex_};
     poll_wanted_ = true;  // what was said before we listened
 }
 
-/// Without one the database tells us.
-void waiting_room::open_mailbox(std::int64_t session) {
-    if (options_.wake_ups != wake_ups::automatic || mail_for_ == session) return;
-    mail_for_ = session;
+void waiting_room::hear_for(std::shared_ptr<session> ours) {
+    if (mail_for_ == ours) return;
+    mail_for_ = std::move(ours);
     told_by_name_ = false;
-    mailbox_.reset();
-    try {
-        mailbox_ = std::make_unique<service::mailbox>(session);
-    } catch (const error&) {
-    }
+    deaf_until_ = {};
 }
 
 /// Where the database has nothing to notify with, a second thread sleeps in the server.
@@ -325,9 +329,13 @@ void waiting_room::woken(sql::connection& db, sql::deadline until) {
 void waiting_room::hear() {
     read_mail();
     if (notifications_ == nullptr || !db_->alive()) return;
-    for (auto all = notifications_->take(); !all.empty(); all = notifications_->take()) {
+    const bool watches = db_->speaks() == sql::dialect::sqlite;
+    // Others may say more than we can hear: the rest is there the next time.
+    for (int some = 0; some < most_takes; ++some) {
+        const auto all = notifications_->take();
+        if (all.empty()) return;
         for (const auto& said : all) {
-            if (said.payload.empty()) {
+            if (watches) {
                 changed();
             } else {
                 heard(said.payload, true);
@@ -338,12 +346,15 @@ void waiting_room::hear() {
 
 /// Needs no database: also while that is away.
 void waiting_room::read_mail() {
-    if (!mailbox_) return;
-    // Sent once the commit was confirmed. An SQLite file is not for everybody here to write; and
-    // what was committed on one node of a cluster may be read on ours only later, and would be
-    // refuted.
-    const bool vouched = engine_.source_.speaks() != sql::dialect::sqlite && !in_cluster_;
-    for (const auto& text : mailbox_->take()) heard(text, vouched);
+    if (!mail_for_ || mail_for_->mailbox() == nullptr || now() < deaf_until_) return;
+    // Sent once the commit was confirmed, with a proof. Who may read an SQLite file need not be
+    // allowed to write it: there the row is asked. And what was committed on one node of a cluster
+    // may be read on ours only later, and would be refuted.
+    const bool believed = engine_.source_.speaks() != sql::dialect::sqlite && !in_cluster_;
+    const auto mail = mail_for_->mailbox()->take();
+    bool useful = false;
+    for (const auto& text : mail) useful = heard(text, believed) || useful;
+    if (!useful && mail.size() >= flood) deaf_until_ = now() + rest_from_flood;
 }
 
 /// Something was committed to the SQLite file.
@@ -360,27 +371,31 @@ void waiting_room::changed() {
     poll_at_ = std::min(poll_at_, last_poll_ + rest);
 }
 
-/// @param vouched whether only somebody who uses the database as we do can have said it
-void waiting_room::heard(std::string_view said, bool vouched) {
+/// What comes without a proof is not heard: every local user may write to our mailbox, every role
+/// of the database to our channel. False if it was of no use.
+/// @param believed whether a proof is enough, or the row is to be asked
+bool waiting_room::heard(std::string_view said, bool believed) {
     const auto next = strategy::understood(said);
-    if (!next) return;
+    if (!next) return false;
     std::shared_ptr<turn> which;
     {
         const guard lock{mutex_};
         const auto found = turns_.find(next->grant_id);
-        if (found == turns_.end()) return;
+        if (found == turns_.end()) return false;
         which = found->second;
     }
+    if (!strategy::is_proved(said, which->ours->address().secret)) return false;
     engine_.count(engine::counter::wake_ups);
     told_by_name_ = true;
     // Said by the transaction that wrote the grant and delivered after its commit, or sent after
     // that: durable, or keeping a promise that was. So it is believed, and then verified. Of a
     // deadline it tells nothing: there we ask first.
-    if (vouched && !which->has_deadline)
+    if (believed && !which->has_deadline)
         serve(which, next->token, engine_.clock().now(), std::nullopt);
     const guard lock{mutex_};
     told_.push_back({which, which->granted, next->token, which->granted ? now() + rush : now(),
                      next->asynchronous});
+    return true;
 }
 
 void waiting_room::cancel_places() {

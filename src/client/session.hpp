@@ -1,6 +1,8 @@
 #pragma once
 
 #include "client/grant.hpp"
+#include "service/mailbox.hpp"
+#include "strategy/hint.hpp"
 
 #include <atomic>
 #include <cstdint>
@@ -32,15 +34,25 @@ struct unresolved_grant {
 /// to give back.
 class session {
 public:
-    session(std::int64_t id, std::string server, nanoseconds trusted_until, nanoseconds opened)
+    /// How it is woken.
+    struct ears {
+        strategy::wake_address address{};
+        std::unique_ptr<service::mailbox> mailbox{};  ///< null where none can be had
+    };
+
+    session(std::int64_t id, std::string server, ears heard_by, nanoseconds trusted_until,
+            nanoseconds opened)
         : id_{id},
           server_{std::move(server)},
+          ears_{std::move(heard_by)},
           trust_{std::make_shared<trust_window>(trusted_until)},
           last_beat_{opened.count()} {}
 
     [[nodiscard]] std::int64_t id() const noexcept { return id_; }
     /// The one on which it lives; empty if that did not tell.
     [[nodiscard]] const std::string& server() const noexcept { return server_; }
+    [[nodiscard]] const strategy::wake_address& address() const noexcept { return ears_.address; }
+    [[nodiscard]] const service::mailbox* mailbox() const noexcept { return ears_.mailbox.get(); }
     /// Whether `server`, as far as it tells, is another one.
     [[nodiscard]] bool lives_elsewhere(const std::optional<std::string>& server) const noexcept {
         return server && !server->empty() && !server_.empty() && *server != server_;
@@ -89,6 +101,7 @@ public:
 private:
     const std::int64_t id_;
     const std::string server_;
+    const ears ears_;
     const std::shared_ptr<trust_window> trust_;
     std::atomic<nanoseconds::rep> last_beat_;
 

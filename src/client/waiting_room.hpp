@@ -139,12 +139,12 @@ private:
     void connect();
     void disconnect() noexcept;
     void set_up(sql::deadline until);
-    void listen(std::int64_t session);
-    void open_mailbox(std::int64_t session);
+    void listen(const session& ours);
+    void hear_for(std::shared_ptr<session> ours);
     void hear();
     void read_mail();
     void changed();
-    void heard(std::string_view said, bool vouched);
+    bool heard(std::string_view said, bool believed);
     void cancel_places();
     void answer_cancelled(const std::shared_ptr<turn>& which, bool deleted);
     [[nodiscard]] bool has_left(const turn& which) const;
@@ -215,9 +215,9 @@ private:
     // Of the thread alone.
     std::unique_ptr<sql::connection> db_;
     sql::notifications* notifications_ = nullptr;
-    std::unique_ptr<service::mailbox> mailbox_;  ///< or null, where none can be had
-    std::int64_t mail_for_ = 0;                  ///< its session
-    bool in_cluster_ = false;                    ///< other nodes than ours may know more
+    std::shared_ptr<session> mail_for_;  ///< whose mailbox is read
+    nanoseconds deaf_until_{0};          ///< its mailbox is left alone, after a flood
+    bool in_cluster_ = false;            ///< other nodes than ours may know more
     bool may_listen_;
     bool may_sleep_;
     bool pooler_known_ = false;

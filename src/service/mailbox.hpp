@@ -1,11 +1,17 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 namespace rowlock::service {
+
+/// The network namespace that this process is in: the same number in all processes that can reach
+/// each other's mailboxes, another one on each other machine and in each other namespace. Nothing
+/// if it cannot be found out: then there are no mailboxes.
+[[nodiscard]] std::optional<std::int64_t> network_namespace() noexcept;
 
 /// Where a client is told by others on its machine what concerns it alone, past the database, which
 /// would wake many for it (PostgreSQL signals every listener), has no word for it (SQLite), or
@@ -14,12 +20,12 @@ namespace rowlock::service {
 /// A datagram socket in the abstract namespace of Linux: it is no file, so nothing is left behind
 /// by a crash, and it needs no folder that may be written. It is reached from the same network
 /// namespace only; whoever is elsewhere is told by the database. What comes is a hint: it may be
-/// lost, late, doubled or forged. Everybody there may send; whoever is to be believed says
-/// something that only the database's users know.
+/// lost, late, doubled or forged. Every process there may send, and may read the names of all
+/// mailboxes in /proc/net/unix: they tell nothing. What is to be believed carries a proof.
 class mailbox {
 public:
     /// Opens one descriptor.
-    /// @param number a session's: random, so nobody else's
+    /// @param number random, and not known to others before this call: nobody has taken it
     /// @throws error errc::unsupported if there is none left, or another has this number
     explicit mailbox(std::int64_t number);
     mailbox(const mailbox&) = delete;
@@ -35,10 +41,12 @@ private:
     int socket_ = -1;
 };
 
-/// The way to somebody's mailbox, if it can be reached from here.
+/// The way to a mailbox, if it can be reached from here.
 class mail_to {
 public:
-    explicit mail_to(std::int64_t number) noexcept;
+    /// @param in the network namespace in which it was opened; nothing: there is none. In another
+    /// one a socket of that name would be a stranger's, and is not asked for.
+    mail_to(std::int64_t number, std::optional<std::int64_t> in) noexcept;
     mail_to(mail_to&& other) noexcept;
     mail_to& operator=(mail_to&&) = delete;
     ~mail_to();

@@ -181,10 +181,11 @@ std::string lease_protocol::open_session(sql::connection& db, const session_row&
     const auto open = [&] {
         if (db.speaks() == sql::dialect::sqlite) {
             return run(db, sql_.open_session, until, row.id, row.owner, row.host, row.pid,
-                       row.program, row.ttl.count());
+                       row.program, row.ttl.count(), row.wake.number, row.wake.secret,
+                       row.wake.mailbox);
         }
         return run(db, sql_.open_session, until, row.id, row.owner, row.host, row.pid, row.program,
-                   row.ttl.count(), server);
+                   row.ttl.count(), row.wake.number, row.wake.secret, row.wake.mailbox, server);
     };
     if (changed_one(open())) return server;
     if (sql_.meet_server) run(db, *sql_.meet_server, until, server);

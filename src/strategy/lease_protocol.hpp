@@ -1,6 +1,7 @@
 #pragma once
 
 #include "dialect/statements.hpp"
+#include "strategy/hint.hpp"
 #include <rowlock/client.hpp>
 #include <rowlock/error.hpp>
 #include <rowlock/sql/connection.hpp>
@@ -23,6 +24,7 @@ struct session_row {
     std::string owner, host, program;
     std::int64_t pid;
     std::chrono::microseconds ttl;
+    wake_address wake{};
 };
 
 struct grant_request {

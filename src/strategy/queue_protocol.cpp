@@ -13,7 +13,6 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <iterator>
 #include <map>
 #include <set>
@@ -95,6 +94,13 @@ std::optional<handed_over> read_handed_over(const sql::result& row, std::size_t 
                        row.integer(0, column + 2)};
 }
 
+/// Three columns of a session that is to be woken.
+wake_address read_address(const sql::result& rows, std::size_t row, std::size_t column) {
+    return {.number = rows.integer(row, column),
+            .secret = std::string{rows.text(row, column + 1)},
+            .mailbox = rows.maybe_integer(row, column + 2)};
+}
+
 /// How many tickets before the one served last a look into a queue begins: fragment in_line.
 constexpr std::int64_t looks_back = 256;
 
@@ -119,6 +125,7 @@ std::optional<next_in_line> read_next_in_line(const sql::result& rows) {
                       .thread = text(7),
                       .note = text(8),
                       .deadline_us = rows.maybe_integer(row, 9),
+                      .to = read_address(rows, row, 11),
                       .alive = microseconds{rows.integer(row, 10)},
                       .promised = rows.integer(row, 6) == promised,
                       .after = {},
@@ -177,6 +184,7 @@ public:
                 .thread = text(9),
                 .note = text(10),
                 .deadline_us = row_.maybe_integer(0, 11),
+                .to = read_address(row_, 0, 12),
                 .seen = row_.integer(0, 2),
                 .token = row_.integer(0, 0)};
     }
@@ -202,7 +210,8 @@ std::optional<handed_over> give(sql::connection& db, const dialect::statements& 
         return std::nullopt;  // cancelled meanwhile
     }
     transaction.commit(until);
-    return handed_over{next.session, next.grant_id, next.token};
+    return handed_over{
+        .session = next.session, .grant_id = next.grant_id, .token = next.token, .to = next.to};
 }
 
 /// An error in a compound statement that has a transaction in it, of which it leaves nothing.
@@ -242,6 +251,7 @@ std::optional<release_outcome> hand_over_at_once(sql::connection& db,
         if (next) {
             next->woken = row.integer(0, 5) != 0;
             sql::memory_of(db).told = next->grant_id;
+            next->to = read_address(row, 0, 6);
         }
         return release_outcome{row.integer(0, 1) != 0, next};
     }
@@ -254,20 +264,6 @@ void restore_lease(sql::connection& db, const dialect::statements& sql, std::str
     } catch (const error& failure) {
         if (failure.kind() != errc::unique_violation) throw;  // somebody else did it
     }
-}
-
-template <typename Number>
-bool read(std::string_view text, Number& number) {
-    const auto end = text.data() + text.size();
-    const auto [stopped, failure] = std::from_chars(text.data(), end, number);
-    return failure == std::errc{} && stopped == end;
-}
-
-/// Takes it off the text.
-std::string_view first_word(std::string_view& text) {
-    const auto word = text.substr(0, text.find(' '));
-    text.remove_prefix(std::min(text.size(), word.size() + 1));
-    return word;
 }
 
 }  // namespace
@@ -506,13 +502,14 @@ std::optional<handed_over> queue_protocol::pass_on(sql::connection& db, std::str
     if (!leases_.sql().pass_on) return give(db, leases_.sql(), name, next, until);
     const bool asynchronous = next.promised && how.may_be_asynchronous && db.keeps_session_state();
     try {
-        const auto row = run(db, *leases_.sql().pass_on, until, name, session, grant_id,
-                             next.ticket, next.session, next.grant_id, text_or_null(next.thread),
-                             text_or_null(next.note), next.deadline_us, asynchronous ? 1 : 0,
-                             next.after, next.looks_from, how.notify ? 1 : 0);
+        const auto row =
+            run(db, *leases_.sql().pass_on, until, name, session, grant_id, next.ticket,
+                next.session, next.grant_id, text_or_null(next.thread), text_or_null(next.note),
+                next.deadline_us, asynchronous ? 1 : 0, next.after, next.looks_from,
+                how.notify ? 1 : 0, next.to.number, next.to.secret);
         if (row.empty()) return std::nullopt;
-        return handed_over{next.session, next.grant_id, row.integer(0, 0), how.notify,
-                           asynchronous};
+        return handed_over{next.session, next.grant_id, row.integer(0, 0),
+                           how.notify,   asynchronous,  next.to};
     } catch (const error& failure) {
         if (!has_gone(failure)) throw;
         return std::nullopt;
@@ -550,34 +547,21 @@ std::vector<deadlock_found> queue_protocol::deadlocks(sql::connection& db, std::
     return wait_graph{run(db, leases_.sql().deadlocks, until, session)}.circles(session);
 }
 
-std::string notification_channel(std::int64_t session) {
-    return "rowlock_" + std::to_string(session);
-}
-
-std::string said_of(const handed_over& next) {
-    return std::to_string(next.grant_id) + ' ' + std::to_string(next.token) +
-           (next.asynchronous ? " 1" : "");
-}
-
-std::optional<said_grant> understood(std::string_view said) noexcept {
-    said_grant heard;
-    int asynchronous = 0;
-    if (!read(first_word(said), heard.grant_id) || !read(first_word(said), heard.token)) return {};
-    if (!said.empty() && !read(first_word(said), asynchronous)) return {};
-    heard.asynchronous = asynchronous != 0;
-    return heard;
+bool is_near(const wake_address& session) noexcept {
+    return service::mail_to{session.number, session.mailbox}.reachable();
 }
 
 void tell_served(sql::connection& db, const handed_over& next, bool by_mail,
                  sql::deadline until) noexcept {
     if (next.woken) return;
     try {
-        if (by_mail && service::mail_to{next.session}.post(said_of(next))) return;
+        const auto said = said_of({next.grant_id, next.token, next.asynchronous}, next.to.secret);
+        if (by_mail && service::mail_to{next.to.number, next.to.mailbox}.post(said)) return;
         if (db.speaks() == sql::dialect::mysql) {
             wake_up::wake(db, next.session, next.grant_id, until);
         } else if (db.speaks() == sql::dialect::postgresql) {
             static const sql::statement notify{"select pg_notify($1, $2)"};
-            run(db, notify, until, notification_channel(next.session), said_of(next));
+            run(db, notify, until, notification_channel(next.to), said);
         }
     } catch (...) {
         // The connection broke, or there is no memory. What was given is committed.

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "strategy/hint.hpp"
 #include "strategy/lease_protocol.hpp"
 
 #include <chrono>
@@ -25,6 +26,7 @@ struct handed_over {
     std::int64_t token;
     bool woken = false;         ///< by the statement itself (PostgreSQL, MariaDB)
     bool asynchronous = false;  ///< the commit may not be on disk yet
+    wake_address to{};          ///< of that session; nothing if it was `woken`
 };
 
 /// What one of our places in a queue looks like.
@@ -67,6 +69,7 @@ struct next_in_line {
     std::int64_t grant_id = 0;
     std::string thread{}, note{};
     std::optional<std::int64_t> deadline_us{};
+    wake_address to{};                    ///< of its session
     std::chrono::microseconds alive{0};   ///< what was left of its session
     bool promised = false;                ///< the next token, durably: it may be told at once
     std::optional<std::int64_t> after{};  ///< the grant id of the one behind it
@@ -216,19 +219,8 @@ private:
     const lease_protocol& leases_;
 };
 
-/// The channel on which PostgreSQL notifies a session.
-[[nodiscard]] std::string notification_channel(std::int64_t session);
-/// What is said there, or by mail: "<grant id> <token>", with a third word 1 if the commit may not
-/// be on disk yet.
-[[nodiscard]] std::string said_of(const handed_over& next);
-/// The same, read. Nothing if it is something else: everybody on this machine may send mail.
-struct said_grant {
-    std::int64_t grant_id = 0;
-    std::int64_t token = 0;
-    bool asynchronous = false;
-    friend bool operator==(const said_grant&, const said_grant&) = default;
-};
-[[nodiscard]] std::optional<said_grant> understood(std::string_view said) noexcept;
+/// Whether this session has a mailbox that can be reached from here.
+[[nodiscard]] bool is_near(const wake_address& session) noexcept;
 
 /// Tells who was served, where the statement that served it did not: by mail, if that is wanted and
 /// it has a mailbox on this machine; else by the database (PostgreSQL, and MySQL by wake_up::wake;

@@ -421,8 +421,11 @@ TEST_CASE("a wake-up that a statement has read is not slept over") {
               other.table("rows") +
               " set session = w.session, grant_id = w.grant_id, token = token + 1,"
               " deadline = clock_timestamp() + interval '1 hour' from w");
-    other.run("select pg_notify('rowlock_' || session, grant_id || ' ' || token) from " +
-              other.table("rows"));
+    other.run(
+        "select pg_notify('rowlock_' || wake_address, words || ' ' || "
+        "left(encode(sha256(convert_to(wake_secret || words, 'UTF8')), 'hex'), 32)) from "
+        "(select m.*, l.grant_id || ' ' || l.token || ' 0' as words from " +
+        other.table("rows") + " l join " + other.table("session") + " m on m.id = l.session) t");
     const auto opened = std::chrono::steady_clock::now();
     other.run("delete from " + other.table("closed"));
     REQUIRE(one->wait() == 0);

@@ -378,12 +378,14 @@ TEST_CASE("output that cannot be written is 74, and a lease nobody heard of is g
 TEST_CASE("migrate makes the tables, tells their version, prints them for a DBA, takes them back") {
     for (const auto& in : tool::all_tables(tool::tables_wanted::none)) {
         CAPTURE(std::string{in->name()});
-        CHECK(in->run({"migrate"}).out ==
-              "applied migration 1\napplied migration 2\napplied migration 3\n");
+        CHECK(
+            in->run({"migrate"}).out ==
+            "applied migration 1\napplied migration 2\napplied migration 3\napplied migration 4\n");
         CHECK(in->run({"migrate"}).out == "nothing to do\n");
         CHECK(in->run({"migrate", "--status"}).code == 0);
         CHECK(in->run({"migrate", "--down-to", "0", "--yes"}).out ==
-              "took back migration 3\ntook back migration 2\ntook back migration 1\n");
+              "took back migration 4\ntook back migration 3\ntook back migration 2\ntook back "
+              "migration 1\n");
         CHECK(in->run({"migrate", "--status"}).code == 1);
         // Down does not mean up.
         CHECK(in->run({"migrate", "--down-to", "2", "--yes"}).code == 64);

@@ -59,9 +59,9 @@ struct sqlite {
 using versions = std::vector<int>;
 const versions nothing;
 // The library's migrations, there and back.
-constexpr int latest = 3;
-const versions all_up{1, 2, 3};
-const versions all_down{3, 2, 1};
+constexpr int latest = 4;
+const versions all_up{1, 2, 3, 4};
+const versions all_down{4, 3, 2, 1};
 
 rowlock::sql::deadline soon() {
     return std::chrono::steady_clock::now() + 30s;
@@ -426,14 +426,14 @@ TEST_CASE_TEMPLATE("tables of a newer library are refused and left alone", Datab
     if (!db) return;
     const longer_catalog newer{Database::speaks, "create table rowlock_extra (a integer);\n",
                                "drop table rowlock_extra;\n"};
-    CHECK(newer.migrate(db->source(), newer.latest()) == versions{1, 2, 3, 4});
+    CHECK(newer.migrate(db->source(), newer.latest()) == versions{1, 2, 3, 4, 5});
     for (const auto& failure : {failure_of([&] { migrate(db->source()); }),
                                 failure_of([&] { migrate(db->source(), {}, 0); }),
                                 failure_of([&] { (void)schema_status(db->source()); }),
                                 failure_of([&] { require_current(db->source()); })}) {
         CHECK(failure.kind() == errc::schema_outdated);
         CHECK(contains(failure.what(),
-                       "the database has migration 4, this rowlock knows up to 3: upgrade"));
+                       "the database has migration 5, this rowlock knows up to 4: upgrade"));
     }
     CHECK(db->tables().size() == 7);
     CHECK(newer.migrate(db->source(), latest) == versions{newer.latest()});
@@ -529,7 +529,7 @@ TEST_CASE_TEMPLATE(
         "create table if not exists rowlock_extra (a integer);\ncreate table nonsense;\n",
         "drop table if exists rowlock_extra;\n"};
     const auto failure = failure_of([&] { broken.migrate(db->source(), broken.latest()); });
-    CHECK(contains(failure.what(), "migration 4 (next): "));
+    CHECK(contains(failure.what(), "migration 5 (next): "));
     if (Database::speaks == dialect::mysql) {
         CHECK(schema_status(db->source()).version == latest);
     } else {
@@ -544,8 +544,8 @@ TEST_CASE_TEMPLATE(
     const longer_catalog corrected{Database::speaks,
                                    "create table if not exists rowlock_extra (a integer);\n",
                                    "drop table if exists rowlock_extra;\n"};
-    CHECK(corrected.migrate(db->source(), corrected.latest()) == versions{4});
-    CHECK(corrected.migrate(db->source(), 0) == versions{4, 3, 2, 1});
+    CHECK(corrected.migrate(db->source(), corrected.latest()) == versions{5});
+    CHECK(corrected.migrate(db->source(), 0) == versions{5, 4, 3, 2, 1});
     CHECK(db->tables().empty());
 }
 
@@ -822,11 +822,11 @@ TEST_CASE(
     db->run("create schema \"Own's\"");
     const longer_catalog newer{dialect::postgresql, "create table rowlock_extra (a integer);\n",
                                "drop table rowlock_extra;\n"};
-    CHECK(newer.migrate(with_path("\"Own's\", public"), newer.latest()) == versions{4});
+    CHECK(newer.migrate(with_path("\"Own's\", public"), newer.latest()) == versions{5});
     CHECK(
         db->run("select schemaname from pg_tables where tablename = 'rowlock_extra'").text(0, 0) ==
         "public");
-    CHECK(newer.migrate(with_path("\"Own's\", public"), 0) == versions{4, 3, 2, 1});
+    CHECK(newer.migrate(with_path("\"Own's\", public"), 0) == versions{5, 4, 3, 2, 1});
     CHECK(db->tables().empty());
     CHECK(migrate(with_path("\"Own's\", public")) == all_up);
     CHECK(

@@ -1,32 +1,31 @@
-// What is said to a session, by mail or by NOTIFY, is understood as it was meant; anybody on the
-// machine may send something else.
+// What is said to a session, by mail or by NOTIFY, is understood as it was meant and proved by its
+// secret alone; everybody on the machine, and every role of the database, may say something else.
 
 #include "fuzz/target.hpp"
-#include "strategy/queue_protocol.hpp"
+#include "strategy/hint.hpp"
 
 #include <algorithm>
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+    using rowlock::strategy::is_proved;
     using rowlock::strategy::said_grant;
     using rowlock::strategy::said_of;
     using rowlock::strategy::understood;
+    const std::string secret = "0123456789abcdef0123456789abcdef";
     const std::string foreign = fuzz::input{data, size}.all();
     if (const auto heard = understood(foreign)) {
         const auto spaces = std::ranges::count(foreign, ' ');
-        fuzz::require(spaces >= 1, "two words at least", foreign);
-        const std::string same = said_of({.session = 0,
-                                          .grant_id = heard->grant_id,
-                                          .token = heard->token,
-                                          .asynchronous = heard->asynchronous});
-        fuzz::require(understood(same) == heard, "what was understood can be said", foreign);
+        fuzz::require(spaces >= 3, "four words", foreign);
+        fuzz::require(understood(said_of(*heard, secret)) == heard,
+                      "what was understood can be said", foreign);
     }
+    fuzz::require(!is_proved(foreign, secret), "nobody guesses a proof", foreign);
     fuzz::input numbers{data, size};
     const said_grant meant{numbers.number(), numbers.number(), numbers.byte() % 2 == 1};
-    const std::string said = said_of({.session = numbers.number(),
-                                      .grant_id = meant.grant_id,
-                                      .token = meant.token,
-                                      .asynchronous = meant.asynchronous});
+    const std::string said = said_of(meant, secret);
     fuzz::require(understood(said) == meant, "what is said is understood", said);
+    fuzz::require(is_proved(said, secret), "what is said is proved", said);
+    fuzz::require(!is_proved(said, "f123456789abcdef0123456789abcdef"), "by its secret", said);
     fuzz::require(said.size() <= 128, "it fits into a letter", said);
     return 0;
 }

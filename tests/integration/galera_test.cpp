@@ -1,5 +1,6 @@
 #include "service/mailbox.hpp"
 #include "sql/server_facts.hpp"
+#include "strategy/hint.hpp"
 #include "support/blocked.hpp"
 #include "support/failure.hpp"
 #include "support/galera_node.hpp"
@@ -128,11 +129,13 @@ TEST_CASE("on a Galera node a letter that comes before the row costs nobody his 
         std::async(std::launch::async, [&] { return waiter.acquire("committed elsewhere"); });
     REQUIRE(support::eventually([&] { return holder.queue("committed elsewhere").size() == 1; }));
     const auto db = source.connect(soon());
-    const auto place = db->query("select session, grant_id from rowlock_waiter", soon());
-    const auto session = place.integer(0, 0);
-    REQUIRE(support::eventually([&] { return service::mail_to{session}.reachable(); }));
-    const auto next = std::to_string(held.token().value() + 1);
-    REQUIRE(service::mail_to{session}.post(std::to_string(place.integer(0, 1)) + " " + next));
+    const auto place = db->query(
+        "select w.grant_id, m.wake_address, m.wake_secret from rowlock_waiter w "
+        "join rowlock_session m on m.id = w.session",
+        soon());
+    const service::mail_to box{place.integer(0, 1), service::network_namespace()};
+    REQUIRE(box.post(
+        strategy::said_of({place.integer(0, 0), held.token().value() + 1}, place.text(0, 2))));
     CHECK(waiting.wait_for(300ms) == std::future_status::timeout);
     held.release();
     auto got = waiting.get();

@@ -4,6 +4,7 @@
 #include "service/mailbox.hpp"
 #include "strategy/queue_protocol.hpp"
 #include "support/failure.hpp"
+#include "support/hints.hpp"
 #include "support/interception.hpp"
 #include "support/lock_database.hpp"
 #include "support/queues.hpp"
@@ -53,16 +54,26 @@ std::int64_t waiting_session(support::lock_database& database) {
     return database.number("select max(session) from rowlock_waiter");
 }
 
-bool has_mailbox(std::int64_t session) {
-    return eventually([&] { return service::mail_to{session}.reachable(); });
+bool has_mailbox(support::lock_database& database, std::int64_t session) {
+    return support::mail_to(support::address_of(database, session)).reachable();
+}
+
+/// Whether the database can tell it now: it listens before it looks for the first time, or sleeps
+/// in the server.
+bool waits_to_be_told(support::lock_database& database, const client& waiter) {
+    if (database.speaks() == sql::dialect::postgresql) return waiter.stats().polls > 0;
+    return database.number(
+               "select count(*) from information_schema.processlist where state = 'User lock' and "
+               "info like '%rowlock_wake_" +
+               std::to_string(waiting_session(database)) + "'") == 1;
 }
 
 /// Hears what PostgreSQL tells a session, too.
 class eavesdropper {
 public:
-    eavesdropper(const support::lock_database& database, std::int64_t session)
+    eavesdropper(const support::lock_database& database, const strategy::wake_address& of)
         : db_{database.connect()} {
-        db_->notifications()->listen(strategy::notification_channel(session), soon());
+        db_->notifications()->listen(strategy::notification_channel(of), soon());
     }
     /// By now: a round trip brings what was said before it.
     [[nodiscard]] std::size_t heard() {
@@ -76,21 +87,37 @@ private:
     std::size_t count_ = 0;
 };
 
-/// Three clients hand "job" on; the second and the third wait for it. From the second on, the
-/// holder knows who is next.
+/// Three clients hand "job" on; the second and the third wait for it.
 struct relay {
     relay(support::lock_database& database, const client_options& options)
         : first{database.source(), options},
           second{network.wrap(database.source()), options},
           third{database.source(), options},
           held{first.acquire("job")} {
+        network.after([this](std::string_view name) {
+            if (name == "settle") ++settled;
+            if (name == "waited_for") ++looks;
+        });
         got_second = std::async(std::launch::async, [&] { return acquire_soon(second, "job"); });
         REQUIRE(places(database, 1));
+        // It can be told from now on. One that finds its grant by that look learns of no next one.
+        REQUIRE(eventually([&] { return second.stats().polls > 0; }));
         got_third = std::async(std::launch::async, [&] { return acquire_soon(third, "job"); });
         REQUIRE(places(database, 2));
+        REQUIRE(eventually([&] { return third.stats().polls > 0; }));
         third_session = waiting_session_of_last(database);
         held.release();
         held = got_second.get();
+    }
+    /// PostgreSQL: until the holder knows who is next, so that its release passes the lease on. Its
+    /// waiting room learns that by `settle`, some time after the hand-over. A release of another
+    /// name makes the same thread look for waiters: its look comes after all that it did with the
+    /// answer to `settle`.
+    void let_the_holder_learn_who_is_next() {
+        REQUIRE(eventually([&] { return settled > 0; }));
+        const int before = looks;
+        second.acquire("another").release();
+        REQUIRE(eventually([&] { return looks > before; }));
     }
     static std::int64_t waiting_session_of_last(support::lock_database& database) {
         return database.number(
@@ -99,6 +126,7 @@ struct relay {
     }
 
     interception network;
+    std::atomic<int> settled{0}, looks{0};  ///< statements that the second client sent
     client first, second, third;
     lease held;
     std::future<lease> got_second, got_third;
@@ -112,25 +140,24 @@ TEST_CASE("who waits on this machine is told at once, and without a word from th
         std::mutex mutex;
         std::vector<std::string> sent;
         relay on{database, by_mail(database)};
-        REQUIRE(has_mailbox(on.third_session));
+        REQUIRE(has_mailbox(database, on.third_session));
+        const bool postgresql = database.speaks() == sql::dialect::postgresql;
+        // One that does not know whom to pass the lease to hands it over in a statement that
+        // notifies.
+        if (postgresql) on.let_the_holder_learn_who_is_next();
         on.network.before([&](std::string_view name) {
             const std::lock_guard lock{mutex};
             sent.emplace_back(name);
         });
         std::optional<eavesdropper> ear;
-        const bool postgresql = database.speaks() == sql::dialect::postgresql;
-        if (postgresql) {
-            ear.emplace(database, on.third_session);
-            // What the holder has learnt by then lets it pass the lease on.
-            std::this_thread::sleep_for(50ms);
-        }
+        if (postgresql) ear.emplace(database, support::address_of(database, on.third_session));
         const auto start = steady::now();
         on.held.release();
         CHECK(on.got_third.get().held());
         CHECK(steady::now() - start < at_once);
         if (postgresql) CHECK(ear->heard() == 0);
         const std::lock_guard lock{mutex};
-        for (const auto& name : sent) CHECK(name != "wake");
+        for (const auto& name : sent) CHECK_FALSE(name.starts_with("kill query"));
     }
 }
 
@@ -138,9 +165,9 @@ TEST_CASE("control: a client that is not to be told past the database is told by
     support::lock_database database{support::backend::postgresql};
     if (!database.there()) return;
     relay on{database, by_database(database)};
-    CHECK_FALSE(service::mail_to{on.third_session}.reachable());
-    eavesdropper ear{database, on.third_session};
-    std::this_thread::sleep_for(50ms);
+    CHECK_FALSE(has_mailbox(database, on.third_session));
+    on.let_the_holder_learn_who_is_next();
+    eavesdropper ear{database, support::address_of(database, on.third_session)};
     on.held.release();
     CHECK(on.got_third.get().held());
     CHECK(ear.heard() == 1);
@@ -154,10 +181,8 @@ TEST_CASE("who waits on another machine is told by the database") {
             auto held = holder.acquire("job");
             auto got = std::async(std::launch::async, [&] { return acquire_soon(waiter, "job"); });
             REQUIRE(places(database, 1));
-            CHECK_FALSE(service::mail_to{waiting_session(database)}.reachable());
-            // By then it listens, or sleeps in the server.
-            REQUIRE(eventually([&] { return waiter.stats().polls > 0; }));
-            std::this_thread::sleep_for(100ms);
+            CHECK_FALSE(has_mailbox(database, waiting_session(database)));
+            REQUIRE(eventually([&] { return waits_to_be_told(database, waiter); }));
             const auto start = steady::now();
             held.release();
             got.get().release();
@@ -172,25 +197,33 @@ TEST_CASE("where the mail does not arrive the database tells") {
     const auto leases = database.protocol();
     const strategy::queue_protocol queue{leases};
     const auto db = database.connect();
-    constexpr std::int64_t session = 77;
-    const strategy::handed_over next{session, 5, 9};
-    eavesdropper ear{database, session};
+    strategy::handed_over next{
+        .session = 77, .grant_id = 5, .token = 9, .to = strategy::random_wake_address()};
+    eavesdropper ear{database, next.to};
     strategy::tell_served(*db, next, true, soon());
-    CHECK(ear.heard() == 1);  // nobody has a mailbox
-    const service::mailbox box{session};
+    CHECK(ear.heard() == 1);  // it has no mailbox
+    const service::mailbox box{next.to.number};
+    next.to.mailbox = service::network_namespace();
     strategy::tell_served(*db, next, true, soon());
     CHECK(ear.heard() == 1);
-    CHECK(box.take() == std::vector<std::string>{"5 9"});
+    CHECK(box.take() == std::vector{strategy::said_of({5, 9}, next.to.secret)});
     strategy::tell_served(*db, next, false, soon());
     CHECK(ear.heard() == 2);
-    const service::mail_to way{session};
+    const auto way = support::mail_to(next.to);
     while (way.post("x")) {
     }
     strategy::tell_served(*db, next, true, soon());
     CHECK(ear.heard() == 3);  // the box is full
+    CHECK(box.take().size() > 1);
+    next.to.mailbox = *service::network_namespace() + 1;
+    strategy::tell_served(*db, next, true, soon());
+    CHECK(ear.heard() == 4);  // it has that name elsewhere: what has it here is a stranger's
 }
 
-TEST_CASE("a letter that lies is not believed beyond its verification, and costs nobody his turn") {
+// How it could be forged, by whom, and that it cannot: forged_hints_test.cpp.
+TEST_CASE(
+    "a letter that lies, by one who can read our tables, is believed no longer than its "
+    "verification takes") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         client holder{database.source(), by_mail(database)};
         client waiter{database.source(), by_mail(database)};
@@ -198,12 +231,14 @@ TEST_CASE("a letter that lies is not believed beyond its verification, and costs
         auto waiting =
             std::async(std::launch::async, [&] { return waiter.try_acquire_for("job", 20s); });
         REQUIRE(places(database, 1));
-        const auto session = waiting_session(database);
-        REQUIRE(has_mailbox(session));
-        const auto forged = database.number("select grant_id from rowlock_waiter");
-        REQUIRE(service::mail_to{session}.post(std::to_string(forged) + " 4000000"));
+        const auto victim = support::address_of(database, waiting_session(database));
+        const auto grant_id = database.number("select grant_id from rowlock_waiter");
+        const auto forged = strategy::said_of({grant_id, 4000000}, victim.secret);
+        REQUIRE(eventually([&] { return waiter.stats().polls > 0; }));
+        REQUIRE(support::mail_to(victim).post(forged));
         if (database.speaks() == sql::dialect::sqlite) {
-            // Whoever may write to the network namespace may not write to the file.
+            // Who may read the file need not be allowed to write it: the row is asked.
+            REQUIRE(eventually([&] { return waiter.stats().wake_ups == 1; }));
             CHECK(waiting.wait_for(200ms) == std::future_status::timeout);
             held.release();
             CHECK(waiting.get()->held());
@@ -225,8 +260,8 @@ TEST_CASE("who dies between the commit and the letter costs the next in line a l
         options.poll_interval = 500ms;
         std::atomic<int> lost{0};
         relay on{database, options};
-        REQUIRE(has_mailbox(on.third_session));
-        std::this_thread::sleep_for(50ms);
+        REQUIRE(has_mailbox(database, on.third_session));
+        if (database.speaks() == sql::dialect::postgresql) on.let_the_holder_learn_who_is_next();
         // The reply to what gave the lease away is lost: nobody is told.
         on.network.after([&](std::string_view name) {
             if ((name == "pass_on" || name == "hand_over" || name == "commit") &&

@@ -38,6 +38,10 @@ namespace {
 
 using ids = std::vector<std::int64_t>;
 
+strategy::wake_address ears_of(std::int64_t session) {
+    return {.number = 100 + session, .secret = std::string(32, 'a')};
+}
+
 /// The protocol on one connection.
 class by_hand {
 public:
@@ -47,7 +51,8 @@ public:
     by_hand& operator=(const by_hand&) = delete;
 
     void open(std::int64_t session, std::chrono::microseconds ttl = 60s) const {
-        leases_.open_session(*db_, {session, "owner", "host", "program", 1, ttl}, soon());
+        leases_.open_session(*db_, {session, "owner", "host", "program", 1, ttl, ears_of(session)},
+                             soon());
     }
     void end(std::int64_t session) const { leases_.end_session(*db_, session, soon()); }
     [[nodiscard]] bool acquire(std::string_view name, std::int64_t session,
@@ -837,7 +842,7 @@ TEST_CASE("PostgreSQL notifies the one session that was served, and nobody when 
                                                                &PQfinish};
         REQUIRE(PQstatus(ear.get()) == CONNECTION_OK);
         for (const std::int64_t session : {1, 2, 3}) {
-            const std::string listen = "listen " + strategy::notification_channel(session);
+            const std::string listen = "listen " + strategy::notification_channel(ears_of(session));
             PQclear(PQexec(ear.get(), listen.c_str()));
         }
         const auto heard = [&] {
@@ -865,10 +870,15 @@ TEST_CASE("PostgreSQL notifies the one session that was served, and nobody when 
         CHECK(heard().empty());
 
         const auto next = hand.release("job", 1, 12).next.value();
-        CHECK(heard() == std::vector<std::string>{"rowlock_2 22 " + std::to_string(next.token)});
+        const auto said = [&](std::int64_t session, std::int64_t grant_id, std::int64_t token) {
+            const auto to = ears_of(session);
+            return std::vector{strategy::notification_channel(to) + ' ' +
+                               strategy::said_of({grant_id, token}, to.secret)};
+        };
+        CHECK(heard() == said(2, 22, next.token));
         hand.end(2);
         const auto last = hand.grant_next("job").value();
-        CHECK(heard() == std::vector<std::string>{"rowlock_3 33 " + std::to_string(last.token)});
+        CHECK(heard() == said(3, 33, last.token));
         CHECK(hand.release("job", 3, 33).freed);
         CHECK(heard().empty());
     }

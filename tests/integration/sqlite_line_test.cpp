@@ -2,8 +2,8 @@
 // name. Whether somebody is told is what the tests decide; where a wake-up is the point, the poll
 // interval is 10 s.
 
-#include "service/mailbox.hpp"
 #include "strategy/queue_protocol.hpp"
+#include "support/hints.hpp"
 #include "support/lock_database.hpp"
 #include <rowlock/rowlock.hpp>
 #include <rowlock/sql/notifications.hpp>
@@ -228,11 +228,18 @@ TEST_CASE("mail that lies is not believed, and mail that makes no sense harms no
     REQUIRE(places(database, 1));
     const auto session = database.number("select session from rowlock_waiter");
     const auto grant_id = database.number("select grant_id from rowlock_waiter");
-    REQUIRE(eventually([&] { return service::mail_to{session}.post("1 1"); }));
-    const service::mail_to mail{session};
-    const std::array<std::string, 7> texts{
-        std::to_string(grant_id) + " 99", std::to_string(grant_id), " ", "x", "1",
-        "99999999999999999999999 1",      std::string(128, '\xff')};
+    const auto victim = support::address_of(database, session);
+    const auto mail = support::mail_to(victim);
+    const std::array<std::string, 9> texts{
+        "1 1",
+        std::to_string(grant_id) + " 99",
+        strategy::said_of({grant_id, 99}, std::string(32, '0')),
+        strategy::said_of({grant_id, 99}, victim.secret),  // by one who can read the file
+        " ",
+        "x",
+        "1",
+        "99999999999999999999999 1",
+        std::string(128, '\xff')};
     for (const auto& text : texts) CHECK(mail.post(text));
     CHECK(waiting.wait_for(300ms) == std::future_status::timeout);
     CHECK(held.held());

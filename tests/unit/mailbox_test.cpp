@@ -13,7 +13,6 @@
 #include <vector>
 
 using rowlock::errc;
-using rowlock::service::mail_to;
 using rowlock::service::mailbox;
 using support::kind_of;
 using texts = std::vector<std::string>;
@@ -24,6 +23,13 @@ std::int64_t number() {
     static std::int64_t last = std::int64_t{::getpid()} << 20;
     return ++last;
 }
+
+/// The way to it, for one in the same network namespace.
+class mail_to : public rowlock::service::mail_to {
+public:
+    explicit mail_to(std::int64_t number)
+        : rowlock::service::mail_to{number, rowlock::service::network_namespace()} {}
+};
 
 bool readable(const mailbox& box) {
     pollfd one{box.descriptor(), POLLIN, 0};
@@ -79,4 +85,17 @@ TEST_CASE("a box that nobody empties takes what fits, and holds up nobody") {
     for (auto all = box.take(); !all.empty(); all = box.take()) arrived += all.size();
     CHECK(arrived == taken);
     CHECK(way.post("x"));
+}
+
+TEST_CASE(
+    "a box of another network namespace is not looked for here, where its name is a stranger's") {
+    const auto ours = number();
+    const mailbox box{ours};
+    using way = rowlock::service::mail_to;
+    const auto here = rowlock::service::network_namespace();
+    REQUIRE(here.has_value());
+    CHECK(way{ours, here}.reachable());
+    CHECK_FALSE(way{ours, *here ^ 1}.reachable());
+    CHECK_FALSE(way{ours, std::nullopt}.reachable());
+    CHECK_FALSE(way{ours, *here ^ 1}.post("x"));
 }

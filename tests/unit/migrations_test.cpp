@@ -518,7 +518,8 @@ TEST_CASE("a released migration never changes, not even in a comment") {
         {"sqlite/1", "1e57f1133620e1f5"},     {"postgresql/2", "e1bf463e2aab51b4"},
         {"mysql/2", "de2e5f0fef5205ef"},      {"sqlite/2", "77bd8a3af32169d5"},
         {"postgresql/3", "0450c59002b4307a"}, {"mysql/3", "9e3152fb04c5d578"},
-        {"sqlite/3", "05fd6586d0b5b824"},
+        {"sqlite/3", "05fd6586d0b5b824"},     {"postgresql/4", "81f1e327068bc0b5"},
+        {"mysql/4", "429960a7f30b079a"},      {"sqlite/4", "f20a9568d768a32c"},
     };
     for (const auto which : dialects) {
         for (const auto& step : rowlock::schema::library_catalog(which).numbered) {

@@ -26,7 +26,7 @@
 -- $5 the grant id that this connection has said it of before, or 0
 -- → 1 = done, 0 = the waiter has gone meanwhile: again, NULL = the floor's row is missing; whether
 --   the lease was this grant; the session that was served, its grant id, its token, or NULLs; whether
---   its sleep was ended
+--   its sleep was ended; its wake-up address, secret and mailbox
 begin not atomic
     declare v_name varbinary(255) default $1;
     declare v_session bigint default $2;
@@ -34,14 +34,17 @@ begin not atomic
     declare v_wakes tinyint default $4;
     declare v_told bigint default $5;
     declare v_done, v_changed, v_lives, v_early, v_woken tinyint default 0;
-    declare v_floor, v_token, v_ticket, v_served, v_served_grant, v_deadline, v_began bigint;
+    declare v_floor, v_token, v_ticket, v_served, v_served_grant, v_deadline, v_began, v_address, v_mailbox bigint;
+    declare v_secret varchar(32) character set utf8mb4 collate utf8mb4_bin;
     declare v_thread varchar(255) character set utf8mb4 collate utf8mb4_bin;
     declare v_note varchar(1000) character set utf8mb4 collate utf8mb4_bin;
 
     rollback;
     select f.floor into v_floor from rowlock_token_floor f where f.id = 1;
-    select w.ticket, w.session, w.grant_id, w.thread, w.note, w.deadline_us
-      into v_ticket, v_served, v_served_grant, v_thread, v_note, v_deadline
+    select w.ticket, w.session, w.grant_id, w.thread, w.note, w.deadline_us, m.wake_address,
+           m.wake_secret, m.mailbox
+      into v_ticket, v_served, v_served_grant, v_thread, v_note, v_deadline, v_address, v_secret,
+           v_mailbox
       {first_waiter};
 
     if v_floor is null then
@@ -99,5 +102,6 @@ begin not atomic
             set v_done = 1 - v_changed, v_changed = 0, v_served = null;
         end if;
     end if;
-    select v_done, v_changed, v_served, v_served_grant, v_token, v_woken;
+    select v_done, v_changed, v_served, v_served_grant, v_token, v_woken, v_address, v_secret,
+           v_mailbox;
 end

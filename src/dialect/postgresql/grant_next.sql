@@ -44,6 +44,7 @@ with p as materialized (
             for update of l),
      c as materialized (
          select w.name, w.ticket, w.session, w.grant_id, w.thread, w.note, w.deadline_us,
+                m.wake_address, m.wake_secret,
                 (select f.rewound from f) as rewound
            from rowlock_waiter w join rowlock_session m on m.id = w.session
           where exists (select from f) and {in_line} and {live}
@@ -63,7 +64,9 @@ with p as materialized (
            from c where l.name = $1::text
          returning l.session, l.grant_id, l.token),
      n as materialized (
-         select pg_notify('rowlock_' || u.session::text, u.grant_id::text || ' ' || u.token::text) from u)
+         select pg_notify('rowlock_' || t.wake_address::text, {said})
+           from (select c.wake_address, c.wake_secret,
+                        u.grant_id::text || ' ' || u.token::text || ' 0' as words from u, c) t)
 select (select count(*) from h), (select count(*) from h where h.name is null),
        u.session, u.grant_id, u.token, (select count(*) from n)
   from (values (1)) as one left join u on true

@@ -19,7 +19,8 @@ with mine as materialized (
           where l.name = $1::text and l.session = $2::bigint and l.grant_id = $3::bigint
             for update of l),
      c as materialized (
-         select w.name, w.ticket, w.session, w.grant_id, w.thread, w.note, w.deadline_us
+         select w.name, w.ticket, w.session, w.grant_id, w.thread, w.note, w.deadline_us,
+                m.wake_address, m.wake_secret
            from rowlock_waiter w join rowlock_session m on m.id = w.session
           where w.name = $1::text and w.ticket > (select coalesce(mine.seen, 0) - 256 from mine)
             and w.grant_id = coalesce((select mine.heir from mine), w.grant_id) and {live}
@@ -43,6 +44,8 @@ with mine as materialized (
          returning l.name, l.session, l.grant_id, l.token)
 select (u.name is not null)::int, u.session, u.grant_id, u.token,
        case when u.session is not null
-            then pg_notify('rowlock_' || u.session::text, u.grant_id::text || ' ' || u.token::text)::text
+            then (select pg_notify('rowlock_' || t.wake_address::text, {said})::text
+                    from (select c.wake_address, c.wake_secret,
+                                 u.grant_id::text || ' ' || u.token::text || ' 0' as words from c) t)
             when $4::int = 1 then set_config('synchronous_commit', 'off', true) end
   from (values (1)) as one left join u on true

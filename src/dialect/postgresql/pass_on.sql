@@ -19,7 +19,8 @@
 -- $1 name  $2 my session  $3 grant id  $4 ticket  $5 its session  $6 its grant id  $7 thread  $8 note
 -- $9 own deadline in µs, or NULL  $10 1 = asynchronously  $11 grant id of whoever comes after, or NULL
 -- $12 where looks into the queue began: a mark that was set back since then stays (rewind.sql)
--- $13 1 = notify the waiter's session; else whoever sends this tells it, once this has committed
+-- $13 1 = notify the waiter's session, by $14 its wake-up address and $15 its secret; else whoever sends
+-- this tells it, once this has committed
 -- → token; or no row
 with u as (
          update rowlock_lease as l
@@ -43,5 +44,7 @@ select u.token,
        case when $10::int = 1 then set_config('synchronous_commit', 'off', true) end,
        case when not exists (select from d) then ('rowlock: the waiter has gone, token ' || u.token::text)::int end,
        case when $13::int = 1
-            then pg_notify('rowlock_' || $5::bigint::text, $6::bigint::text || ' ' || u.token::text || ' ' || $10::int::text)::text end
+            then (select pg_notify('rowlock_' || $14::bigint::text, {said})::text
+                    from (select $15::text as wake_secret,
+                                 $6::bigint::text || ' ' || u.token::text || ' ' || $10::int::text as words) t) end
   from u

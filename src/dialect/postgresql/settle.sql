@@ -13,7 +13,7 @@
 -- $1 name  $2 my session  $3 grant id  $4 1 = make it durable
 -- → no row: it is not this grant. Else token, what is left of its own deadline in µs, where looks into
 --   the queue begin, the promise; a waiter: ticket, session, grant id, thread, note, own deadline in µs,
---   what is left of its session in µs, or NULLs
+--   what is left of its session in µs, its wake-up address, secret and mailbox, or NULLs
 with mine as materialized (
          select l.name, l.token, l.deadline, l.served, l.successor from rowlock_lease l
           where l.name = $1::text and l.session = $2::bigint and l.grant_id = $3::bigint),
@@ -22,17 +22,19 @@ with mine as materialized (
            from mine where s.id = $2::bigint and ($4::int = 1 or mine.successor is not null)
         returning s.id),
      next as (
-         (select w.*, m.expires_at
+         (select w.*, m.expires_at, m.wake_address, m.wake_secret, m.mailbox
             from mine join rowlock_waiter w on w.grant_id = mine.successor
                  join rowlock_session m on m.id = w.session
            where {live})
          union all
-         (select w.*, m.expires_at from rowlock_waiter w join rowlock_session m on m.id = w.session
+         (select w.*, m.expires_at, m.wake_address, m.wake_secret, m.mailbox
+            from rowlock_waiter w join rowlock_session m on m.id = w.session
            where w.name = $1::text and w.ticket > (select coalesce(mine.served, 0) - 256 from mine)
              and {live}
            order by w.ticket limit 2))
 select mine.token, (extract(epoch from mine.deadline - clock_timestamp()) operator(pg_catalog.*) 1000000)::bigint,
        mine.served, case when exists (select from durable) then mine.successor end,
        next.ticket, next.session, next.grant_id, next.thread, next.note, next.deadline_us,
-       (extract(epoch from next.expires_at - clock_timestamp()) operator(pg_catalog.*) 1000000)::bigint
+       (extract(epoch from next.expires_at - clock_timestamp()) operator(pg_catalog.*) 1000000)::bigint,
+       next.wake_address, next.wake_secret, next.mailbox
   from mine left join next on true

@@ -1,0 +1,46 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+/// What is told to a session past the tables, by NOTIFY or by mail, and why it may be believed: it
+/// ends with a proof that only those can make who can read the session's row. Everybody else can
+/// say something, and it is not heard.
+namespace rowlock::strategy {
+
+/// Where a session is told something, and what proves it: columns of its row.
+struct wake_address {
+    std::int64_t number = 0;  ///< random; names its channel and its mailbox
+    std::string secret{};     ///< 32 hexadecimal digits; never sent
+    /// The network namespace in which its mailbox lies. Nothing: it has none.
+    std::optional<std::int64_t> mailbox{};
+};
+
+/// A new one, without a mailbox.
+/// @throws std::exception if the kernel has no random numbers
+[[nodiscard]] wake_address random_wake_address();
+
+/// The channel on which PostgreSQL notifies a session.
+[[nodiscard]] std::string notification_channel(const wake_address& of);
+
+/// A place was served.
+struct said_grant {
+    std::int64_t grant_id = 0;
+    std::int64_t token = 0;
+    bool asynchronous = false;  ///< the commit may not be on disk yet
+    friend bool operator==(const said_grant&, const said_grant&) = default;
+};
+
+/// "<grant id> <token> <1 if asynchronous, else 0> <proof>". The fragment `said` of PostgreSQL's
+/// statements writes the same.
+[[nodiscard]] std::string said_of(const said_grant& grant, std::string_view secret);
+
+/// The same, read, whatever its proof is worth. Nothing if it is something else.
+[[nodiscard]] std::optional<said_grant> understood(std::string_view said) noexcept;
+
+/// Whether what was said ends with a proof made with this secret.
+[[nodiscard]] bool is_proved(std::string_view said, std::string_view secret);
+
+}  // namespace rowlock::strategy

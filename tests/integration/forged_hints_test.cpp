@@ -1,0 +1,241 @@
+// Hints carry no authority: one who cannot read our tables makes nobody believe anything, and makes
+// nobody ask the database more often, though it knows all names and ids and may listen.
+
+#include "strategy/queue_protocol.hpp"
+#include "support/hints.hpp"
+#include "support/interception.hpp"
+#include "support/lock_database.hpp"
+#include "support/queues.hpp"
+#include "support/stranger.hpp"
+#include <rowlock/open.hpp>
+#include <rowlock/rowlock.hpp>
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <future>
+#include <optional>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+using namespace rowlock;
+using namespace std::chrono_literals;
+using support::acquire_soon;
+using support::address_of;
+using support::eventually;
+using support::interception;
+using support::lies;
+using support::places;
+using support::soon;
+using support::stranger;
+using steady = std::chrono::steady_clock;
+
+namespace {
+
+/// Far below the poll interval.
+constexpr auto at_once = 3s;
+/// A token that would pass every fence there will ever be.
+constexpr std::int64_t forged_token = 4'000'000'000'000'000'000;
+
+client_options by_mail(const support::lock_database& database) {
+    auto options = database.options({.poll_interval = 10s});
+    options.wake_ups = wake_ups::automatic;
+    return options;
+}
+
+/// A client that waits for "job" while another holds it.
+struct scene {
+    explicit scene(support::lock_database& database)
+        : holder{database.source(), by_mail(database)},
+          waiter{network.wrap(database.source()), by_mail(database)},
+          held{holder.acquire("job")},
+          waiting{std::async(std::launch::async, [this] { return acquire_soon(waiter, "job"); })} {
+        REQUIRE(places(database, 1));
+        REQUIRE(eventually([&] { return waiter.stats().polls > 0; }));
+        victim = address_of(database, database.number("select session from rowlock_waiter"));
+        grant_id = database.number("select grant_id from rowlock_waiter");
+    }
+
+    [[nodiscard]] bool still_waits() { return waiting.wait_for(0s) == std::future_status::timeout; }
+    lease serve() {
+        const auto start = steady::now();
+        held.release();
+        auto got = waiting.get();
+        CHECK(steady::now() - start < at_once);
+        return got;
+    }
+
+    interception network;
+    client holder, waiter;
+    lease held;
+    std::future<lease> waiting;
+    strategy::wake_address victim;
+    std::int64_t grant_id = 0;
+};
+
+}  // namespace
+
+TEST_CASE("one who knows all but the tables makes no waiter believe in a grant") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        stranger stranger{database};
+        scene on{database};
+        const bool postgresql = database.speaks() == sql::dialect::postgresql;
+        if (postgresql) CHECK_FALSE(stranger.reads_our_tables());
+        const auto polls = on.waiter.stats().polls;
+        REQUIRE(stranger.say(on.victim, lies({on.grant_id, forged_token}), 20));
+        CHECK(on.still_waits());
+        CHECK(on.held.held());
+        // What is said by NOTIFY comes in order: after the hand-over all of it was heard.
+        const auto got = on.serve();
+        CHECK(got.token().value() < 100);
+        CHECK(got.held());
+        CHECK(on.waiter.stats().wake_ups <= 1);
+        // On MariaDB a waiter looks more and more seldom after each sleep in the server has begun.
+        if (database.speaks() != sql::dialect::mysql) {
+            CHECK(on.waiter.stats().polls <= polls + 1);
+        }
+        CHECK(on.waiter.stats().lost == 0);
+    }
+}
+
+TEST_CASE(
+    "control: who has the secret of the waiter's row is believed, until the table denies it") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        stranger stranger{database};
+        scene on{database};
+        REQUIRE(stranger.say(on.victim,
+                             {strategy::said_of({on.grant_id, forged_token}, on.victim.secret)}));
+        if (database.speaks() == sql::dialect::sqlite) {
+            // There the row is asked, whatever is proved.
+            REQUIRE(eventually([&] { return on.waiter.stats().wake_ups > 0; }));
+            CHECK(on.serve().token().value() < 100);
+            continue;
+        }
+        auto got = on.waiting.get();
+        CHECK(got.token().value() == forged_token);
+        CHECK(eventually([&] { return !got.held(); }, at_once));
+        CHECK(on.held.held());
+    }
+}
+
+TEST_CASE("what was overheard proves nothing else, and nothing once its grant is over") {
+    support::lock_database database{support::backend::postgresql};
+    if (!database.there()) return;
+    stranger stranger{database};
+    client holder{database.source(), database.options({.poll_interval = 10s})};
+    client waiter{database.source(), database.options({.poll_interval = 10s})};
+    std::vector<std::string> overheard;
+    for (int round = 0; round < 3; ++round) {
+        auto held = holder.acquire("job");
+        auto waiting = std::async(std::launch::async, [&] { return acquire_soon(waiter, "job"); });
+        REQUIRE(places(database, 1));
+        const auto polls = waiter.stats().polls;
+        REQUIRE(eventually([&] { return waiter.stats().polls > 0; }));
+        const auto victim =
+            address_of(database, database.number("select session from rowlock_waiter"));
+        const auto grant_id = database.number("select grant_id from rowlock_waiter");
+        if (round == 0) stranger.listen(victim);
+        REQUIRE(stranger.say(victim, lies({grant_id, forged_token}, overheard)));
+        static_cast<void>(stranger.heard());  // that was our own voice
+        CHECK(waiting.wait_for(0s) == std::future_status::timeout);
+        CHECK(waiter.stats().polls <= polls + 1);
+        held.release();
+        auto got = waiting.get();
+        CHECK(got.token() > held.token());
+        CHECK(got.token().value() < 100);
+        const auto now = stranger.heard();
+        REQUIRE(now.size() == 1);
+        CHECK(now.front().starts_with(std::to_string(grant_id) + ' '));
+        CHECK(now.front().find(victim.secret) == std::string::npos);
+        overheard.push_back(now.front());
+        // Its own words again, while the grant stands and when it is over.
+        REQUIRE(stranger.say(victim, {now.front()}));
+        CHECK(got.held());
+        got.release();
+        REQUIRE(stranger.say(victim, {now.front()}));
+    }
+    CHECK(waiter.stats().lost == 0);
+    CHECK(waiter.stats().wake_ups == 3);
+}
+
+TEST_CASE("a flood of hints that prove nothing makes a waiter ask the database no more often") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        stranger stranger{database};
+        scene on{database};
+        std::atomic<int> asked{0};
+        on.network.before([&](std::string_view) { ++asked; });
+        const auto start = steady::now();
+        auto texts = lies({on.grant_id, forged_token});
+        texts.emplace_back(128, 'x');
+        if (database.speaks() == sql::dialect::postgresql) texts.emplace_back();
+        while (steady::now() - start < 1s) REQUIRE(stranger.say(on.victim, texts, 50));
+        // Heartbeats, a sleep in the server each 2 s with its looks, and a poll each 10 s.
+        CHECK(asked < 40);
+        CHECK(on.still_waits());
+        CHECK(on.serve().token().value() < 100);
+    }
+}
+
+TEST_CASE("no name and no query that others may see holds what proves a hint") {
+    support::lock_database database{support::backend::postgresql};
+    if (!database.there()) return;
+    scene on{database};
+    const auto session = database.number("select session from rowlock_waiter");
+    CHECK(on.victim.number != session);
+    const auto queries = database.admin().query("select query from pg_stat_activity", soon());
+    for (std::size_t row = 0; row < queries.rows(); ++row) {
+        if (queries.is_null(row, 0)) continue;
+        const auto text = queries.text(row, 0);
+        CHECK(text.find(on.victim.secret) == std::string_view::npos);
+        CHECK(text.find(std::to_string(on.grant_id)) == std::string_view::npos);
+    }
+    CHECK(on.serve().held());
+}
+
+TEST_CASE("a session without a mailbox is told by the database, and nobody looks for one") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
+        client holder{database.source(), by_mail(database)};
+        client waiter{database.source(), database.options({.poll_interval = 10s})};  // has none
+        auto held = holder.acquire("job");
+        auto waiting = std::async(std::launch::async, [&] { return acquire_soon(waiter, "job"); });
+        REQUIRE(places(database, 1));
+        const auto to = address_of(database, database.number("select session from rowlock_waiter"));
+        CHECK_FALSE(to.mailbox.has_value());
+        // A stranger has opened one under its name, and reads what is sent there.
+        const service::mailbox trap{to.number};
+        REQUIRE(eventually([&] {
+            return database.speaks() == sql::dialect::postgresql
+                       ? waiter.stats().polls > 0
+                       : database.number(
+                             "select count(*) from information_schema.processlist "
+                             "where info like '%rowlock_wake_" +
+                             std::to_string(database.number("select session from rowlock_waiter")) +
+                             "' and state = 'User lock'") == 1;
+        }));
+        const auto start = steady::now();
+        held.release();
+        CHECK(waiting.get().held());
+        CHECK(steady::now() - start < at_once);
+        CHECK(trap.take().empty());
+    }
+}
+
+TEST_CASE("a grant's id tells nothing of the next one") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        client locks{database.source(), database.options()};
+        std::vector<std::int64_t> ids;
+        for (int i = 0; i < 8; ++i) {
+            const auto lease = locks.acquire("job");
+            ids.push_back(lease.grant_id());
+            CHECK(lease.grant_id() > 0);
+        }
+        std::set<std::int64_t> steps;
+        for (std::size_t i = 1; i < ids.size(); ++i) steps.insert(ids[i] - ids[i - 1]);
+        CHECK(steps.size() == ids.size() - 1);
+    }
+}

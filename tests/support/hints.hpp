@@ -1,0 +1,26 @@
+#pragma once
+
+#include "service/mailbox.hpp"
+#include "strategy/hint.hpp"
+#include "support/lock_database.hpp"
+
+#include <cstdint>
+#include <string>
+
+namespace support {
+
+/// How a session is woken, as all who can read our tables know it.
+inline rowlock::strategy::wake_address address_of(lock_database& database, std::int64_t session) {
+    const auto row =
+        database.run("select wake_address, wake_secret, mailbox from rowlock_session where id = " +
+                     std::to_string(session));
+    return {.number = row.integer(0, 0),
+            .secret = std::string{row.text(0, 1)},
+            .mailbox = row.maybe_integer(0, 2)};
+}
+
+inline rowlock::service::mail_to mail_to(const rowlock::strategy::wake_address& to) {
+    return rowlock::service::mail_to{to.number, to.mailbox};
+}
+
+}  // namespace support

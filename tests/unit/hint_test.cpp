@@ -1,0 +1,114 @@
+#include "strategy/hint.hpp"
+
+#include "service/identity.hpp"
+
+#include <doctest/doctest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdint>
+#include <limits>
+#include <set>
+#include <string>
+
+using namespace rowlock;
+using strategy::is_proved;
+using strategy::said_grant;
+using strategy::said_of;
+using strategy::understood;
+
+namespace {
+
+const std::string secret = "00112233445566778899aabbccddeeff";
+
+}  // namespace
+
+TEST_CASE("what is said of a grant is understood, and proved by its secret alone") {
+    for (const auto number : {std::int64_t{1}, std::numeric_limits<std::int64_t>::max()}) {
+        const said_grant meant{number, number, number == 1};
+        const auto said = said_of(meant, secret);
+        CHECK(said.size() <= 128);
+        CHECK(understood(said) == meant);
+        CHECK(is_proved(said, secret));
+        CHECK_FALSE(is_proved(said, "00112233445566778899aabbccddeefe"));
+        CHECK_FALSE(is_proved(said, ""));
+        CHECK_FALSE(is_proved(said_of(meant, ""), ""));  // a session that was opened without one
+    }
+}
+
+TEST_CASE("the proof is the half of SHA-256 that the SQL of PostgreSQL makes too") {
+    // select left(encode(sha256('00112233445566778899aabbccddeeff7 9 0'), 'hex'), 32)
+    CHECK(said_of({7, 9}, secret) == "7 9 0 74aa53f7631dd8a7887317eadcbcf74a");
+}
+
+TEST_CASE("whoever changes a letter of what was said has no proof of it") {
+    const auto said = said_of({123, 456, true}, secret);
+    for (std::size_t at = 0; at < said.size(); ++at) {
+        for (const char other : {' ', '0', '1', '9', 'f'}) {
+            if (said[at] == other) continue;
+            std::string changed = said;
+            changed[at] = other;
+            CAPTURE(changed);
+            CHECK_FALSE((understood(changed) && is_proved(changed, secret)));
+        }
+    }
+    for (const auto& other : {said + " ", said + "0", " " + said, said.substr(1), std::string{},
+                              said.substr(0, said.size() - 1), said.substr(said.size() - 32)}) {
+        CAPTURE(other);
+        CHECK_FALSE((understood(other) && is_proved(other, secret)));
+    }
+}
+
+TEST_CASE("no id is that of another, and none tells the next") {
+    service::random_ids ids;
+    std::set<std::int64_t> drawn;
+    std::int64_t before = 0;
+    int higher = 0;
+    for (int i = 0; i < 1000; ++i) {
+        const auto id = ids.next();
+        CHECK(id > 0);
+        higher += id > before ? 1 : 0;
+        before = id;
+        drawn.insert(id);
+    }
+    CHECK(drawn.size() == 1000);
+    CHECK(higher > 300);  // a counter goes up each time, or down
+    CHECK(higher < 700);
+}
+
+TEST_CASE("a forked child draws other ids than its parent, also from what was drawn before") {
+    service::random_ids ids;
+    static_cast<void>(ids.next());
+    int pipe_ends[2];
+    REQUIRE(::pipe(pipe_ends) == 0);
+    const auto child = ::fork();
+    REQUIRE(child >= 0);
+    if (child == 0) {
+        const auto id = ids.next();
+        const auto written = ::write(pipe_ends[1], &id, sizeof id);
+        ::_exit(written == sizeof id ? 0 : 1);
+    }
+    const auto ours = ids.next();
+    std::int64_t theirs = 0;
+    CHECK(::read(pipe_ends[0], &theirs, sizeof theirs) == sizeof theirs);
+    CHECK(theirs > 0);
+    CHECK(theirs != ours);
+    ::close(pipe_ends[0]);
+    ::close(pipe_ends[1]);
+    int status = 0;
+    CHECK(::waitpid(child, &status, 0) == child);
+    CHECK(status == 0);
+}
+
+TEST_CASE("a secret has 128 bits, and each session another one") {
+    std::set<std::string> seen;
+    for (int i = 0; i < 100; ++i) {
+        const auto made = strategy::random_wake_address();
+        CHECK(made.number > 0);
+        CHECK(made.secret.size() == 32);
+        CHECK(made.secret.find_first_not_of("0123456789abcdef") == std::string::npos);
+        CHECK_FALSE(made.mailbox.has_value());
+        seen.insert(made.secret);
+    }
+    CHECK(seen.size() == 100);
+}
