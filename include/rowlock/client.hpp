@@ -75,7 +75,8 @@ public:
     /// @throws error errc::invalid_options
     explicit client(sql::connection_source source, client_options options = {});
     /// Releases what is held, within two statement deadlines; leases that still exist become inert
-    /// and count as lost.
+    /// and count as lost. They have no margin: the next holder may follow at once, also of what was
+    /// lost before.
     ~client();
     client(const client&) = delete;
     client& operator=(const client&) = delete;
@@ -126,8 +127,9 @@ public:
     /// For a supervised singleton that was restarted: ends the sessions of our predecessors, those
     /// with the same client_options::owner, and takes their leases over with new tokens, in one
     /// transaction, without waiting for the ttl. Two live processes with one owner would rob each
-    /// other. Call it before any acquire.
-    /// @throws error errc::invalid_options without an owner
+    /// other: the margin of the robbed one is not kept. Call it before any acquire.
+    /// @throws error errc::invalid_options without an owner; errc::lock_lost while the margin of
+    /// leases that this client has lost lasts and their holders have not stopped
     [[nodiscard]] std::vector<lease> reclaim();
 
     /// What is known of one name; empty if it was never locked, or has been reaped, and nobody

@@ -10,7 +10,8 @@
 
 namespace rowlock {
 
-/// Why a lease ended against its holder's will.
+/// Why a lease ended against its holder's will. After trust_window_passed, deadline_passed and
+/// server_changed its holder has a margin (lease.hpp).
 enum class loss_reason : unsigned char {
     none,
     trust_window_passed,  ///< no heartbeat was confirmed in time; the database may agree or not
@@ -19,7 +20,7 @@ enum class loss_reason : unsigned char {
                           ///< the row by hand, or a crash of the server lost the grant (a moment
                           ///< after a hand-over, or without durable commits)
     deadline_passed,      ///< the lease's own fixed deadline
-    client_closed,        ///< the client object was destroyed
+    client_closed,        ///< the client object was destroyed; the lease is free at once
     connection_lost,      ///< the connection that held an advisory lock broke, or its server is no
                           ///< longer the primary
     server_changed,  ///< another server answers than the one our session was opened on, as after

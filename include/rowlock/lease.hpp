@@ -25,7 +25,12 @@ struct grant_of;
 /// After release_in() (transaction.hpp) it is one of the two that the caller's transaction decides:
 /// held() is false, lost() not stopped, and release() frees the lock if the transaction did not.
 ///
-/// A lost lease stays lost. No thread identity: any thread may use or release it; held(), token(),
+/// A lost lease stays lost. From lost() on its holder has client_options::margin to stop: nothing
+/// of this library gives the lock to another before that is over, or before the holder has said
+/// that it stopped by release() or by destroying the lease (a mutex: unlock()). After a forced
+/// release (loss_reason::forced_release) and after a destroyed client there is no such time.
+///
+/// No thread identity: any thread may use or release it; held(), token(),
 /// name(), remaining() and lost() may be called from several threads at once, release() and moving
 /// from one at a time. In a forked child a lease is inert: held() is false, nothing is released.
 class [[nodiscard]] lease {
@@ -51,7 +56,8 @@ public:
     /// the library's; one that blocks delays no other lease's signal. One that throws terminates.
     [[nodiscard]] std::stop_token lost() const;
 
-    /// Frees the lock. One round trip.
+    /// Frees the lock. One round trip. Of a lost lease: says that its holder has stopped; no round
+    /// trip.
     /// @throws error errc::lock_lost if it was lost before: whatever it protected may have been
     /// touched by another. errc::outcome_unknown or database_unreachable if no answer came within a
     /// statement deadline: it is repeated in the background and the lease counts as released.

@@ -118,7 +118,8 @@ struct client_options {
     /// 0 = ttl/3, so that two heartbeats in a row may fail before the trust window ends.
     std::chrono::milliseconds heartbeat{0};
     /// 0 = ttl/6. How much earlier than the database we stop believing in our leases: it pays for
-    /// clock rates that differ and for the time it takes to stop working. heartbeat + margin must
+    /// clock rates that differ and for the time it takes to stop working. Kept also if the database
+    /// is back earlier, unless the holder says that it stopped (lease.hpp). heartbeat + margin must
     /// stay under ttl.
     std::chrono::milliseconds margin{0};
     /// The longest pause between two looks at the queues we wait in (one statement for all waiters
@@ -175,7 +176,8 @@ struct acquire_options {
     /// Shown to people beside the lease. Up to 1 000 bytes of UTF-8.
     std::string note = {};
     /// The lease ends so long after its grant, without renewal: for work that must not run on for
-    /// ever. A grant that comes too late for it is given back; after three, errc::timed_out.
+    /// ever. It counts as lost the margin, or a sixth of this if that is less, before. A grant that
+    /// comes too late for it is given back; after three, errc::timed_out.
     std::optional<std::chrono::milliseconds> deadline = {};
     rowlock::queueing queueing = queueing::fair;
 };

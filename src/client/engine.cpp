@@ -297,6 +297,7 @@ std::shared_ptr<grant> engine::accept(acquisition& call, const strategy::attempt
         return made;
     }
     made->now = grant::state::lost;
+    made->stopped = true;  // no caller was told of it
     leave_unresolved(*call.ours, made->name,
                      {.grant_id = made->grant_id, .not_after = clock_.now() + statement_bound()});
     if (!call.ours->trust()->open(clock_.now())) {
@@ -323,12 +324,14 @@ std::shared_ptr<grant> engine::make_grant(session& ours, std::string name, std::
         // short deadline cannot pay the whole margin.
         const nanoseconds margin = std::min<nanoseconds>(options_.margin, *deadline / 6);
         made->deadline = sent + *deadline - margin;
+        made->deadline_margin = margin;
+        made->deadline_over = clock_.now() + *deadline;
     }
     ours.hold(made);
     if (!deadline) return made;
     try {
         const std::lock_guard lock{state_mutex_};
-        deadlines_.emplace(std::pair{made->deadline, grant_id}, made);
+        deadlines_.emplace(std::pair{made->deadline, grant_id}, own_deadline{made});
         if (watchdog_) watchdog_->poke();
     } catch (...) {
         ours.forget(grant_id);  // what could not be finished is not held
@@ -469,6 +472,7 @@ std::vector<std::shared_ptr<grant>> engine::reclaim() {
         throw error{errc::invalid_options,
                     "reclaim() needs client_options::owner: a stable name of this process"};
     }
+    require_no_holder_of_lost();
     const std::lock_guard reclaiming{reclaiming_};
     std::vector<std::shared_ptr<grant>> taken;
     std::shared_ptr<session> ours;
@@ -490,6 +494,7 @@ std::vector<std::shared_ptr<grant>> engine::reclaim() {
         // Nobody is told of those. What the session does not know is reclaimed by the next attempt,
         // or given back with the next heartbeat.
         for (const auto& granted : taken) {
+            granted->stopped = true;
             granted->now = grant::state::released;
             forget(*granted);
         }
@@ -539,19 +544,41 @@ std::shared_ptr<grant> engine::adopt(session& ours, const strategy::session_leas
     return granted;
 }
 
+/// reclaim() ends the sessions of its owner, those that this client has lost among them.
+void engine::require_no_holder_of_lost() const {
+    const nanoseconds now = clock_.now();
+    const std::lock_guard lock{state_mutex_};
+    if (std::ranges::all_of(to_end_, [&](const auto& each) { return end_at(each, now) <= now; })) {
+        return;
+    }
+    throw error{errc::lock_lost,
+                "leases of this client were lost and may still be worked under: release or destroy "
+                "them first, or call again when the margin is over"};
+}
+
 /// Of a lease that we believed in till now. The watchdog is about to say so; whoever comes first
 /// declares it.
 void engine::declare_if_over(grant& held) {
     if (held.held() || held.now != grant::state::held) return;
     const bool session_lives = held.session_trust->open(clock_.now());
-    const bool declared =
-        lose(held, session_lives ? loss_reason::deadline_passed : loss_reason::trust_window_passed);
-    if (declared && session_lives) clear_row(held);
+    lose(held, session_lives ? loss_reason::deadline_passed : loss_reason::trust_window_passed);
+}
+
+/// Its holder works no more on what it protects. If it was lost, nothing of ours need keep it from
+/// the next any longer. The flag is set before the state is read, and read by those who declare a
+/// loss after they have written the state: one of the two sees the other.
+void engine::stopped(grant& by) noexcept {
+    if (by.stopped.exchange(true) || by.now != grant::state::lost) return;
+    const auto ours = current();
+    const bool session_lives = ours && ours->id() == by.session_id;
+    if (session_lives && by.reason == loss_reason::deadline_passed) return clear_row(by);
+    poke_heartbeat();
 }
 
 void engine::release(grant& held) {
     fork_.require_same_process();
     declare_if_over(held);
+    stopped(held);
     // A transaction of the caller's may have freed it, or may have been rolled back: then this
     // does.
     auto expected = grant::state::released_in;
@@ -686,7 +713,9 @@ void engine::leave_unresolved(session& ours, const std::string& name,
 
 void engine::release_quietly(const std::shared_ptr<grant>& held) noexcept {
     try {
-        if (held->now == grant::state::released || release_behind(held)) return;
+        if (held->now == grant::state::released) return;
+        stopped(*held);
+        if (release_behind(held)) return;
         release(*held);
     } catch (...) {
         // release() has reported it as an event and goes on in the background.
@@ -760,8 +789,8 @@ client_stats engine::stats() const {
     }
     if (shares()) all.connections = shared_.connected() ? 1u : 0u;
     if (const auto ours = current()) {
-        all.held = ours->held_count();
-        all.unresolved = ours->unresolved_count();
+        all.held = ours->leases();
+        all.unresolved = ours->unresolved_due(clock_.now());
     }
     return all;
 }

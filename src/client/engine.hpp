@@ -161,6 +161,8 @@ private:
     void require_timely(acquisition& call) const;
     bool pause(std::chrono::nanoseconds time, const std::stop_token& stop);
     void forget(const grant& ended);
+    void stopped(grant& by) noexcept;
+    void require_no_holder_of_lost() const;
     bool send_release(grant& held, bool& unknown);
     std::optional<strategy::handed_over> pass_on(sql::connection& db, grant& held,
                                                  sql::deadline until);
@@ -284,12 +286,17 @@ private:
     void resolve_unknown(session& ours, sql::deadline until);
     void resolve(session& ours, const unresolved_grant& unknown, sql::deadline until);
     void give_back_stray(session& ours, const strategy::session_lease& row, sql::deadline until);
+    [[nodiscard]] nanoseconds pause_after_failure() noexcept;
     std::vector<std::int64_t> end_lost_sessions(sql::deadline until);
+    struct lost_session;
+    [[nodiscard]] nanoseconds end_at(const lost_session& lost, nanoseconds now) const;
+    [[nodiscard]] nanoseconds next_end() const;
+    void begin_margin(std::int64_t lost) noexcept;
     sql::connection& heartbeat_connection(sql::deadline until);
     [[nodiscard]] sql::deadline heartbeat_deadline(const session& ours) const;
     nanoseconds watch() noexcept;
     nanoseconds watch_deadlines(nanoseconds now);
-    void clear_row(const grant& passed) noexcept;
+    void clear_row(grant& passed) noexcept;
     nanoseconds reap_once() noexcept;
     void lose_session(session& ours, loss_reason why) noexcept;
     bool lose(grant& lost, loss_reason why, grant::state from = grant::state::held) noexcept;
@@ -345,13 +352,19 @@ private:
     std::condition_variable opened_;
     bool schema_checked_ = false;  ///< used by the opening thread alone
     std::shared_ptr<session> current_;
+    /// One that we believe in no more and that may still live in the database.
     struct lost_session {
-        std::int64_t id;
+        std::shared_ptr<session> which;
+        nanoseconds not_before;  ///< unless no holder is left: the margin since its loss is over
         nanoseconds expired_by;  ///< the database sees it expired from then on
     };
     std::vector<lost_session> to_end_;
+    struct own_deadline {
+        std::weak_ptr<grant> of;
+        bool lost = false;  ///< it was declared lost; next its row is free
+    };
     /// Of the leases that have one of their own, by moment and grant id.
-    std::map<std::pair<nanoseconds, std::int64_t>, std::weak_ptr<grant>> deadlines_;
+    std::map<std::pair<nanoseconds, std::int64_t>, own_deadline> deadlines_;
     std::unordered_map<std::string, std::weak_ptr<hold>> holds_;
     /// Names that others were waiting for when we released them, until when we expect that again.
     std::unordered_map<std::string, steady::time_point> contended_;

@@ -165,8 +165,11 @@ void engine::refuse(sql::connection& db, grant& held, verdict seen, sql::deadlin
         }
     }
     if (now == standing::over) {
-        lose(held, loss_reason::forced_release);
-        forget(held);
+        const auto session = current();
+        if (lose(held, loss_reason::forced_release) && session &&
+            session->id() == held.session_id) {
+            give_up(*session, held);
+        }
     }
     compare_wanted_ = true;
     poke_heartbeat();

@@ -59,11 +59,17 @@ struct grant {
     std::shared_ptr<trust_window> session_trust;
     nanoseconds deadline =
         service::alarm::never;  ///< the lease's own, on our clock, margin taken off
+    nanoseconds deadline_margin{0};
+    nanoseconds deadline_over{0};  ///< the database has seen it pass by then, by our clock
     std::weak_ptr<engine> owner;
     service::clock clock;
     service::fork_guard fork;
     std::atomic<state> now{state::held};
     std::atomic<loss_reason> reason{loss_reason::none};
+    /// The holder has said that it works no more on what this protects, or no holder was ever told
+    /// of it. Until then a lost grant is freed by nothing of ours before its margin is over.
+    std::atomic<bool> stopped{false};
+    std::atomic<bool> row_given_up{false};  ///< that of one whose own deadline has passed
     /// What transactions of the caller's have released so far: a fence that was sent before the
     /// latest of them says nothing about it.
     std::mutex mutex;

@@ -134,10 +134,12 @@ std::shared_ptr<grant> engine::grant_to(const turn& served, std::int64_t token, 
 
 /// A grant that nobody wants any more. The heartbeat, which is told, releases it to the next.
 void engine::give_back(grant& unwanted) noexcept {
+    unwanted.stopped = true;
     auto expected = grant::state::held;
     unwanted.now.compare_exchange_strong(expected, grant::state::released);
     const auto ours = current();
-    if (!ours || ours->id() != unwanted.session_id) return;  // an ended session holds nothing
+    // The end of a lost session may wait for this holder alone.
+    if (!ours || ours->id() != unwanted.session_id) return poke_heartbeat();
     leave_unresolved(
         *ours, unwanted.name,
         {.grant_id = unwanted.grant_id, .not_after = clock_.now(), .surely_ended = true});
@@ -153,7 +155,6 @@ void engine::give_back(session& ours, const std::string& name, std::int64_t gran
 /// A grant that we were told of and the table denies: somebody else may hold the lease.
 void engine::refuted(grant& believed) noexcept {
     if (!lose(believed, loss_reason::forced_release)) return;
-    forget(believed);
     if (const auto ours = current(); ours && ours->id() == believed.session_id) {
         give_up(*ours, believed);
     }

@@ -46,6 +46,19 @@ std::size_t session::held_count() const {
     return held_.size();
 }
 
+std::size_t session::leases() const {
+    const std::lock_guard lock{mutex_};
+    const auto lost = std::ranges::count_if(
+        held_, [](const auto& each) { return each.second->now == grant::state::lost; });
+    return held_.size() - static_cast<std::size_t>(lost);
+}
+
+bool session::has_holder(nanoseconds now) const {
+    const std::lock_guard lock{mutex_};
+    return std::ranges::any_of(held_, [](const auto& each) { return !each.second->stopped; }) ||
+           std::ranges::any_of(unresolved_, [&](const auto& each) { return !each.is_due(now); });
+}
+
 bool session::holds_for(const std::string& thread) const {
     const std::lock_guard lock{mutex_};
     return std::ranges::any_of(held_, [&](const auto& each) {
@@ -56,8 +69,10 @@ bool session::holds_for(const std::string& thread) const {
 void session::remember(unresolved_grant what) {
     const std::lock_guard lock{mutex_};
     pending_.erase(what.grant_id);
-    held_.erase(what.grant_id);
+    const auto known = held_.find(what.grant_id);
+    if (known != held_.end()) what.holder = known->second;
     unresolved_.push_back(std::move(what));
+    if (known != held_.end()) held_.erase(known);
     ever_unknown_ = ever_unknown_ || !unresolved_.back().surely_ended;
 }
 
@@ -91,6 +106,13 @@ void session::doubt() noexcept {
 bool session::ever_unknown() const {
     const std::lock_guard lock{mutex_};
     return ever_unknown_;
+}
+
+std::size_t session::unresolved_due(nanoseconds now) const {
+    const std::lock_guard lock{mutex_};
+    const auto due =
+        std::ranges::count_if(unresolved_, [&](const auto& it) { return it.is_due(now); });
+    return static_cast<std::size_t>(due);
 }
 
 std::size_t session::unresolved_count() const {

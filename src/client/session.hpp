@@ -25,6 +25,13 @@ struct unresolved_grant {
     nanoseconds not_after;      ///< on our clock
     bool surely_ended = false;  ///< no doubt about it: a row to be cleared, nothing to report
     bool queued = false;        ///< a ticket may stand for it
+    /// Of a grant that was lost: its holder may work on for the margin, on our clock.
+    nanoseconds not_before{0};
+    std::shared_ptr<const grant> holder{};  ///< set by remember()
+
+    [[nodiscard]] bool is_due(nanoseconds now) const noexcept {
+        return now >= not_before || !holder || holder->stopped;
+    }
 };
 
 /// Our side of one session row: what we believe, what we hold, what we do not know. Thread-safe.
@@ -70,7 +77,13 @@ public:
         const std::lock_guard lock{mutex_};
         for (const auto& [id, granted] : held_) use(*granted);
     }
+    /// Lost ones among them, as long as their rows may be ours.
     [[nodiscard]] std::size_t held_count() const;
+    /// Without those that are lost.
+    [[nodiscard]] std::size_t leases() const;
+    /// Whether the holder of a grant, lost or not, may still work under it: it has not said that it
+    /// stopped.
+    [[nodiscard]] bool has_holder(nanoseconds now) const;
     /// Whether a lease is held that this thread, by its label, acquired.
     [[nodiscard]] bool holds_for(const std::string& thread) const;
 
@@ -81,6 +94,8 @@ public:
     void postpone(std::int64_t grant_id);
     [[nodiscard]] bool is_unresolved(std::int64_t grant_id) const;
     [[nodiscard]] std::size_t unresolved_count() const;
+    /// Without those whose holders have a margin left.
+    [[nodiscard]] std::size_t unresolved_due(nanoseconds now) const;
 
     /// As last read. A heartbeat that is late is sent on a second connection, too.
     std::atomic<std::int64_t> revision{0};

@@ -40,13 +40,14 @@ bool is_there(const std::unordered_map<std::int64_t, std::int64_t>& tokens, cons
 nanoseconds engine::beat() noexcept {
     const auto ours = current();
     try {
-        if (ours) return beat(*ours);
+        if (ours) return std::min(beat(*ours), next_end());
         for (const auto id : end_lost_sessions(steady::now() + options_.statement_deadline)) {
             look_for_waiters_after(id);
         }
-        return alarm::never;
+        failed_beats_ = 0;
+        return next_end();
     } catch (const std::exception& failure) {
-        return ours ? after_failed_beat(*ours, failure) : clock_.now() + options_.heartbeat;
+        return ours ? after_failed_beat(*ours, failure) : pause_after_failure();
     }
 }
 
@@ -103,7 +104,7 @@ bool engine::send_beat(session& ours, sql::connection& db, sql::deadline until) 
 /// locked for too long, comes behind the others the next time.
 void engine::after_beat(session& ours, sql::deadline until) {
     // A row that a fenced transaction has locked must not keep us from all the others.
-    if (!heartbeat_is_brief_ && (compare_wanted_ || ours.unresolved_count() > 0)) {
+    if (!heartbeat_is_brief_ && (compare_wanted_ || ours.unresolved_due(clock_.now()) > 0)) {
         strategy::wait_briefly_for_rows(*heartbeat_db_, until);
         heartbeat_is_brief_ = true;
     }
@@ -146,9 +147,8 @@ nanoseconds engine::first_connection_at(const session& ours) const {
 /// A poke comes early: at the opening of a session, to have the connection ready, or because there
 /// is something to find out, which wants a live session first.
 bool engine::beat_is_due(const session& ours, nanoseconds now) const {
-    const std::lock_guard lock{state_mutex_};
-    return now >= ours.last_beat() + beat_period() || compare_wanted_ || !to_end_.empty() ||
-           ours.unresolved_count() > 0;
+    return now >= ours.last_beat() + beat_period() || compare_wanted_ || next_end() <= now ||
+           ours.unresolved_due(now) > 0;
 }
 
 /// What is left of the trust window: an answer that is late is worth more than the connection it is
@@ -194,7 +194,12 @@ nanoseconds engine::after_failed_beat(session& ours, const std::exception& failu
     } catch (...) {
         // No memory for the message.
     }
-    // Soon at first, then four times a period: the trust window is running out.
+    return pause_after_failure();
+}
+
+/// Soon at first, then four times a period: the trust window is running out, or others wait for
+/// what we have lost.
+nanoseconds engine::pause_after_failure() noexcept {
     const nanoseconds soon = 20ms * (1 << std::min(failed_beats_++, 10));
     return clock_.now() + std::min<nanoseconds>(soon, options_.heartbeat / 4);
 }
@@ -291,14 +296,17 @@ void engine::give_back_stray(session& ours, const strategy::session_lease& row,
 }
 
 /// A grant that the table denies. If a crash lost the hand-over the place is back that it came
-/// from, and would be served to nobody: one of the two is there, and one look finds it.
+/// from, and would be served to nobody: one of the two is there, and one look finds it. If the
+/// table was read on a node that lags behind, or the row's token was changed by hand, the row is
+/// ours after all, and is not given back until its holder has stopped or the margin is over.
 void engine::give_up(session& ours, const grant& lost) noexcept {
-    if (!lost.queued) return ours.forget(lost.grant_id);
+    const nanoseconds now = clock_.now();
     leave_unresolved(ours, lost.name,
                      {.grant_id = lost.grant_id,
-                      .not_after = clock_.now(),
+                      .not_after = now,
                       .surely_ended = true,
-                      .queued = true});
+                      .queued = lost.queued,
+                      .not_before = now + options_.margin});
 }
 
 /// Places at which nobody waits any more: put there by a statement that came late, or back there
@@ -322,7 +330,7 @@ void engine::resolve_unknown(session& ours, sql::deadline until) {
     const std::unique_lock reclaiming{reclaiming_, std::try_to_lock};
     if (!reclaiming) return;
     for (const auto& unknown : ours.unresolved()) {
-        if (!ours.is_unresolved(unknown.grant_id)) continue;
+        if (!ours.is_unresolved(unknown.grant_id) || !unknown.is_due(clock_.now())) continue;
         try {
             resolve(ours, unknown, strategy::soon_for_a_row(*heartbeat_db_, until, row_patience_));
             row_patience_ = strategy::brief;
@@ -360,24 +368,54 @@ void engine::resolve(session& ours, const unresolved_grant& unknown, sql::deadli
                                          : "no grant came of it"});
 }
 
-/// Sessions that we do not believe in any more but that may still live in the database: ended, so
-/// that nobody has to wait for their ttl.
+/// Sessions that we do not believe in any more but that may still live in the database: ended as
+/// soon as they may be, so that no waiter has to wait for their ttl.
 std::vector<std::int64_t> engine::end_lost_sessions(sql::deadline until) {
     std::vector<std::int64_t> ended;
     for (;;) {
-        lost_session next{};
+        std::int64_t id = 0;
         {
+            const nanoseconds now = clock_.now();
             const std::lock_guard lock{state_mutex_};
-            std::erase_if(to_end_, [&](const auto& it) { return it.expired_by < clock_.now(); });
-            if (to_end_.empty()) return ended;
-            next = to_end_.front();
+            std::erase_if(to_end_, [&](const auto& it) { return it.expired_by < now; });
+            const auto next = std::ranges::find_if(
+                to_end_, [&](const auto& it) { return end_at(it, now) <= now; });
+            if (next == to_end_.end()) return ended;
+            id = next->which->id();
         }
         ended.reserve(ended.size() + 1);
-        protocol_.end_session(heartbeat_connection(until), next.id, until);
-        ended.push_back(next.id);
+        protocol_.end_session(heartbeat_connection(until), id, until);
+        ended.push_back(id);
         const std::lock_guard lock{state_mutex_};
-        std::erase_if(to_end_, [&](const auto& it) { return it.id == next.id; });
+        std::erase_if(to_end_, [&](const auto& it) { return it.which->id() == id; });
     }
+}
+
+/// When a lost session may be ended; with state_mutex_ held. Its leases would pass on at once: that
+/// waits until the margin since its loss is over, or every holder has said that it stopped. Waiters
+/// and calls that have not returned have no holder. A client that is destroyed releases its leases.
+nanoseconds engine::end_at(const lost_session& lost, nanoseconds now) const {
+    return closing_ || !lost.which->has_holder(now) ? nanoseconds::min() : lost.not_before;
+}
+
+nanoseconds engine::next_end() const {
+    const nanoseconds now = clock_.now();
+    nanoseconds next = alarm::never;
+    const std::lock_guard lock{state_mutex_};
+    for (const auto& each : to_end_) next = std::min(next, end_at(each, now));
+    return next;
+}
+
+/// Of a session whose holders have just been told of its loss.
+void engine::begin_margin(std::int64_t lost) noexcept {
+    const nanoseconds now = clock_.now();
+    const std::lock_guard lock{state_mutex_};
+    for (auto& each : to_end_) {
+        if (each.which->id() != lost) continue;
+        each.not_before = now + options_.margin;
+        each.expired_by = each.not_before + options_.ttl;
+    }
+    if (heartbeat_) heartbeat_->poke();
 }
 
 /// One step of the watchdog: no network, no waiting. It starts the second heartbeat when the first
@@ -398,22 +436,33 @@ nanoseconds engine::watch() noexcept {
 nanoseconds engine::watch_deadlines(nanoseconds now) {
     for (;;) {
         std::shared_ptr<grant> passed;
+        bool over = false;
         {
             const std::lock_guard lock{state_mutex_};
             if (deadlines_.empty()) return alarm::never;
             const auto next = deadlines_.begin();
             if (next->first.first > now) return next->first.first;
-            passed = next->second.lock();
-            deadlines_.erase(next);
+            auto entry = deadlines_.extract(next);
+            passed = entry.mapped().of.lock();
+            if (!passed) continue;
+            over = std::exchange(entry.mapped().lost, true);
+            if (!over) {
+                // Here again a margin later; without memory for it.
+                entry.key().first = std::max(now + passed->deadline_margin, passed->deadline_over);
+                deadlines_.insert(std::move(entry));
+            }
         }
-        if (!passed || !lose(*passed, loss_reason::deadline_passed)) continue;
-        clear_row(*passed);
+        lose(*passed, loss_reason::deadline_passed);
+        const bool by_deadline =
+            passed->now == grant::state::lost && passed->reason == loss_reason::deadline_passed;
+        if (by_deadline && (over || passed->stopped)) clear_row(*passed);
     }
 }
 
-/// Of a lease whose own deadline has passed: free by the database's definition anyway; cleared to
-/// keep lists readable.
-void engine::clear_row(const grant& passed) noexcept {
+/// Of a lease whose own deadline is over, so that it is free by the database's definition: cleared
+/// to keep lists readable. Before that, only once its holder has said that it stopped.
+void engine::clear_row(grant& passed) noexcept {
+    if (passed.row_given_up.exchange(true)) return;
     const auto ours = current();
     if (!ours || ours->id() != passed.session_id) return;
     leave_unresolved(
@@ -449,16 +498,15 @@ void engine::lose_session(session& ours, loss_reason why) noexcept {
     ours.trust()->close();
     {
         const std::lock_guard lock{state_mutex_};
-        if (!current_ || current_->id() != ours.id()) return;  // somebody was faster
-        current_.reset();
+        if (!current_ || current_->id() != ours.id()) return;  // another thread was faster
         try {
             if (why == loss_reason::trust_window_passed || why == loss_reason::server_changed) {
-                to_end_.push_back({ours.id(), clock_.now() + options_.ttl});
+                to_end_.push_back({current_, alarm::never, alarm::never});
             }
         } catch (...) {
             // No memory: it expires.
         }
-        if (heartbeat_) heartbeat_->poke();
+        current_.reset();
     }
     if (why == loss_reason::server_changed) {
         // What we learnt was true elsewhere; and connections to there are of no more use.
@@ -469,6 +517,7 @@ void engine::lose_session(session& ours, loss_reason why) noexcept {
     events_.post({.kind = event_kind::session_ended, .reason = why, .session = ours.id()});
     ours.for_each_held([&](grant& each) { lose(each, why); });
     if (const auto room = open_room()) room->session_lost(ours.id(), why);
+    begin_margin(ours.id());
 }
 
 /// True if this call declared it.

@@ -569,6 +569,7 @@ TEST_CASE("a notification with a wrong token is found out, though the grant is r
     auto believed = waiting.get();
     REQUIRE(believed);
     CHECK(eventually([&] { return !believed->held(); }, at_once));
+    believed.reset();  // it has stopped, and waits for no margin
     db->query("commit", soon());
     CHECK(nobody_holds(database));
     CHECK(places(database, 0));

@@ -1,0 +1,315 @@
+// The time between lost() and the next holder, in which the old one may still work.
+
+#include "support/failure.hpp"
+#include "support/forwarding_connection.hpp"
+#include "support/interception.hpp"
+#include "support/lock_database.hpp"
+#include "support/queues.hpp"
+#include <rowlock/rowlock.hpp>
+
+#include <doctest/doctest.h>
+
+#include <atomic>
+#include <functional>
+#include <future>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+
+using namespace rowlock;
+using namespace std::chrono_literals;
+using std::chrono::milliseconds;
+using steady = std::chrono::steady_clock;
+using support::eventually;
+using support::interception;
+using support::kind_of;
+
+namespace {
+
+/// What runs until the network is cut, and hears of the loss. The network is back at that moment.
+class outage {
+public:
+    explicit outage(interception& network) : network_{network} {}
+    outage(const outage&) = delete;
+    outage& operator=(const outage&) = delete;
+    ~outage() { network_.before({}); }
+
+    void begin() {
+        network_.before([](std::string_view) { interception::refuse_to_send(); });
+    }
+    /// Watches this loss from now on.
+    void end_with(std::stop_token lost) {
+        watch_.emplace(std::move(lost), std::function<void()>{[this] {
+                           over_at_ = steady::now();
+                           network_.before({});
+                           over_ = true;
+                       }});
+    }
+    [[nodiscard]] bool over() const {
+        return eventually([&] { return over_.load(); });
+    }
+    [[nodiscard]] steady::duration since() const { return steady::now() - over_at_; }
+
+private:
+    interception& network_;
+    std::optional<std::stop_callback<std::function<void()>>> watch_;
+    steady::time_point over_at_{};
+    std::atomic<bool> over_{false};
+};
+
+/// A margin that nobody waits for by accident: the trust window is over after 300 ms.
+const client_options long_margin{.ttl = 20s, .heartbeat = 100ms, .margin = 19700ms};
+
+/// When `name` is ours, or nothing within `limit`.
+bool passes_within(client& to, const std::string& name, milliseconds limit) {
+    return to.try_acquire_for(name, limit).has_value();
+}
+
+/// Another server answers on new connections, once that is said.
+class renamed_connection final : public support::forwarding_connection {
+public:
+    renamed_connection(std::unique_ptr<sql::connection> inner, bool renamed)
+        : forwarding_connection{std::move(inner)}, renamed_{renamed} {}
+
+    sql::result execute(const sql::statement& what, std::span<const sql::value> parameters,
+                        sql::deadline until) override {
+        const std::string_view text = what.text();
+        auto answer = inner_->execute(what, parameters, until);
+        const bool names = text.starts_with("/* rowlock session_setup */") ||
+                           text.starts_with("/* rowlock server_");
+        if (!renamed_ || !names) return answer;
+        sql::result told{answer.columns()};
+        for (std::size_t column = 0; column < told.columns(); ++column) {
+            told.append_text(column == 0 ? "1234/0000002A" : answer.text(0, column));
+        }
+        return told;
+    }
+    sql::result query(std::string_view text, sql::deadline until) override {
+        auto answer = inner_->query(text, until);
+        if (!renamed_ || !text.starts_with("show global variables where variable_name in")) {
+            return answer;
+        }
+        sql::result told{2};
+        for (std::size_t row = 0; row < answer.rows(); ++row) {
+            told.append_text(answer.text(row, 0));
+            told.append_text(answer.text(row, 0).starts_with("server_u") ? "another"
+                                                                         : answer.text(row, 1));
+        }
+        return told;
+    }
+
+private:
+    const bool renamed_;
+};
+
+sql::connection_source renaming(sql::connection_source inner, const std::atomic<bool>& renamed) {
+    return {inner.speaks(),
+            [inner, &renamed](sql::deadline until) -> std::unique_ptr<sql::connection> {
+                return std::make_unique<renamed_connection>(inner.connect(until), renamed);
+            },
+            inner.description()};
+}
+
+}  // namespace
+
+TEST_CASE("an outage that ends soon gives a lost lease to the next only after the whole margin") {
+    constexpr auto margin = 1500ms;
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        interception network;
+        client locks{network.wrap(database.source()),
+                     database.options({.ttl = 3s, .heartbeat = 300ms, .margin = margin})};
+        client other{database.source(), database.options({.poll_interval = 10ms})};
+        const auto lease = locks.acquire("job");
+        outage now{network};
+        now.begin();
+        now.end_with(lease.lost());
+        auto next = std::async(std::launch::async, [&] {
+            const auto granted = support::acquire_soon(other, "job");
+            return now.since();
+        });
+        const auto after = next.get();
+        REQUIRE(now.over());
+        CHECK(after >= margin - 200ms);  // what it may take until lost() is heard here
+        CHECK(after < margin + 2s);
+        CHECK(kind_of([&] { static_cast<void>(locks.acquire("job")); }) == errc{});
+    }
+}
+
+// The control of the case above, too: with a holder that says so at once the next is granted within
+// the margin, as it was when the client ended its session by itself.
+TEST_CASE("a holder that says that it stopped shortens the margin") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        interception network;
+        client locks{network.wrap(database.source()), database.options(long_margin)};
+        client other{database.source(), database.options({.poll_interval = 10ms})};
+        std::optional<lease> held{locks.acquire("job")};
+        rowlock::mutex plain{locks, "plain"};
+        plain.lock();
+        recursive_mutex twice{locks, "twice"};
+        twice.lock();
+        twice.lock();
+        outage now{network};
+        now.begin();
+        now.end_with(held->lost());
+        REQUIRE(now.over());
+        CHECK_FALSE(passes_within(other, "job", 300ms));
+        SUBCASE("by a release, which says that it was lost") {
+            CHECK(kind_of([&] { held->release(); }) == errc::lock_lost);
+        }
+        SUBCASE("by its destruction") {
+            held.reset();
+        }
+        SUBCASE("by another lease in its place") {
+            *held = lease{};
+        }
+        CHECK_FALSE(passes_within(other, "job", 200ms));
+        plain.unlock();
+        twice.unlock();  // once of two times
+        CHECK_FALSE(passes_within(other, "job", 200ms));
+        twice.unlock();
+        CHECK(passes_within(other, "job", 5s));
+        CHECK(passes_within(other, "plain", 5s));
+        CHECK(passes_within(other, "twice", 5s));
+    }
+}
+
+TEST_CASE("the margin of a lost lease is kept while its client goes on with a new session") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        interception network;
+        client locks{network.wrap(database.source()), database.options(long_margin)};
+        client other{database.source(), database.options({.poll_interval = 10ms})};
+        auto lease = locks.acquire("job");
+        outage now{network};
+        now.begin();
+        now.end_with(lease.lost());
+        REQUIRE(now.over());
+        const auto fresh = locks.acquire("other job");
+        const auto beats = locks.stats().heartbeats;
+        REQUIRE(eventually([&] { return locks.stats().heartbeats > beats + 2; }));
+        CHECK_FALSE(locks.try_acquire("job"));
+        CHECK_FALSE(other.try_acquire("job"));
+        CHECK(kind_of([&] { lease.release(); }) == errc::lock_lost);
+        CHECK(passes_within(other, "job", 5s));
+        CHECK(fresh.held());
+    }
+}
+
+TEST_CASE("a lost session that had waiters and no holder is ended at once") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        interception network;
+        client holder{database.source(), database.options()};
+        client waiter{network.wrap(database.source()), database.options(long_margin)};
+        client other{database.source(), database.options({.poll_interval = 10ms})};
+        auto job = holder.acquire("job");
+        auto waiting = std::async(std::launch::async, [&] {
+            return kind_of([&] { static_cast<void>(support::acquire_soon(waiter, "job")); });
+        });
+        REQUIRE(support::places(database, 1));
+        {
+            outage now{network};
+            now.begin();
+            CHECK(waiting.get() == errc::lock_lost);
+        }
+        job.release();
+        CHECK(passes_within(other, "job", 5s));
+    }
+}
+
+TEST_CASE("a client that takes over from itself waits for the holders of what it has lost") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        interception network;
+        auto options = database.options(long_margin);
+        options.owner = "me";
+        client locks{network.wrap(database.source()), options};
+        std::optional<lease> held{locks.acquire("job")};
+        outage now{network};
+        now.begin();
+        now.end_with(held->lost());
+        REQUIRE(now.over());
+        CHECK(kind_of([&] { static_cast<void>(locks.reclaim()); }) == errc::lock_lost);
+        held.reset();
+        CHECK(kind_of([&] { static_cast<void>(locks.reclaim()); }) == errc{});
+    }
+}
+
+TEST_CASE("leases lost to another server keep their margin there") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
+        interception network;
+        std::atomic<bool> elsewhere{false};
+        client locks{network.wrap(renaming(database.source(), elsewhere)),
+                     database.options(long_margin)};
+        client other{database.source(), database.options({.poll_interval = 10ms})};
+        std::optional<lease> held{locks.acquire("job")};
+        const auto lost = held->lost();
+        elsewhere = true;
+        network.break_connections();
+        REQUIRE(eventually([&] { return lost.stop_requested(); }));
+        CHECK_FALSE(passes_within(other, "job", 500ms));
+        held.reset();
+        CHECK(passes_within(other, "job", 5s));
+    }
+}
+
+TEST_CASE("a client that is destroyed ends what it has lost at once") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        interception network;
+        std::optional<client> locks{std::in_place, network.wrap(database.source()),
+                                    database.options(long_margin)};
+        client other{database.source(), database.options({.poll_interval = 10ms})};
+        const auto lease = locks->acquire("job");
+        outage now{network};
+        now.begin();
+        now.end_with(lease.lost());
+        REQUIRE(now.over());
+        locks.reset();
+        CHECK(passes_within(other, "job", 5s));
+    }
+}
+
+TEST_CASE("a lease with a deadline of its own goes to the next at that deadline, not before") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        constexpr auto deadline = 1800ms;
+        client locks{database.source(), database.options()};
+        client other{database.source(), database.options({.poll_interval = 10ms})};
+        (void)locks.acquire("warm up");
+        const auto began = steady::now();
+        const auto lease = locks.acquire("job", {.deadline = deadline});
+        const auto lost = lease.lost();
+        const auto acquired = steady::now();
+        REQUIRE(eventually([&] { return lost.stop_requested(); }));
+        CHECK(locks.stats().held == 0);
+        const auto next = support::acquire_soon(other, "job");
+        CHECK(steady::now() - began >= deadline);
+        CHECK(steady::now() - acquired < deadline + 1s);
+        CHECK(next.held());
+    }
+}
+
+TEST_CASE("a deadline's lease goes on as soon as its holder has said that it stopped") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        constexpr auto deadline = 4200ms;  // a sixth of it is the margin
+        client locks{database.source(), database.options({.ttl = 60s})};
+        client other{database.source(), database.options({.poll_interval = 10ms})};
+        (void)locks.acquire("warm up");
+        const auto began = steady::now();
+        auto released = locks.acquire("released", {.deadline = deadline});
+        std::optional<lease> destroyed{locks.acquire("destroyed", {.deadline = deadline})};
+        const auto kept = locks.acquire("kept", {.deadline = deadline});
+        const auto lost = kept.lost();
+        REQUIRE(eventually([&] { return lost.stop_requested(); }));
+        CHECK(kind_of([&] { released.release(); }) == errc::lock_lost);
+        destroyed.reset();
+        CHECK(passes_within(other, "released", 5s));
+        CHECK(passes_within(other, "destroyed", 5s));
+        CHECK(steady::now() - began < deadline);
+        CHECK(passes_within(other, "kept", 5s));
+        CHECK(steady::now() - began >= deadline);
+        CHECK(eventually([&] {
+            return database.number(
+                       "select count(*) from rowlock_lease where session is not null and deadline "
+                       "is not null") == 0;
+        }));
+    }
+}
