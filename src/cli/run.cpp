@@ -1,7 +1,9 @@
 #include "cli/commands.hpp"
 #include "cli/duration.hpp"
+#include "cli/link.hpp"
 #include "cli/nesting.hpp"
 #include "cli/process_group.hpp"
+#include "cli/queue_place.hpp"
 #include "cli/signals.hpp"
 #include "cli/supervisor.hpp"
 #include "cli/text.hpp"
@@ -139,6 +141,7 @@ public:
 
     outcome run() {
         vouch();
+        helper_.tell({notice::kind::session, 0, held_.session_id()});
         helper_.tell({notice::kind::start, 0, held_.token().value()});
         while (!finished_) {
             pollfd watched[] = {{helper_.socket(), POLLIN, 0},
@@ -264,8 +267,16 @@ constexpr auto unnotified_poll = 250ms;
 /// What the client has to tell while it waits and while it holds. Called on a thread of its own.
 class narrator {
 public:
+    explicit narrator(supervisor& helper) : helper_{helper} {}
+    narrator(const narrator&) = delete;
+    narrator& operator=(const narrator&) = delete;
+
     void operator()(const event& what) {
         if (what.kind == event_kind::lease_lost) reason_ = what.reason;
+        // Also of one that only waits: its place is to go if we are killed.
+        if (what.kind == event_kind::session_opened) {
+            helper_.tell({notice::kind::session, 0, what.session});
+        }
         if (what.kind == event_kind::place_lost) {
             complain("the place in the queue was lost in an outage; taking a new one, at its end");
         }
@@ -277,6 +288,7 @@ public:
     [[nodiscard]] loss_reason reason() const noexcept { return reason_; }
 
 private:
+    supervisor& helper_;
     std::atomic<loss_reason> reason_{loss_reason::none};
     std::string said_;  ///< the last of what is said once
 };
@@ -302,6 +314,22 @@ std::string lost_message(const run_options& options, loss_reason reason) {
     const std::string why =
         reason == loss_reason::none ? "" : fmt::format(" ({})", to_string(reason));
     return fmt::format("the lease on {} was lost{}: the command was stopped", options.name, why);
+}
+
+/// In the supervisor. By their ids: whatever another has opened since is left alone. What a
+/// database out of reach is not told expires.
+void end_sessions(const database_url& at, const database_options& options,
+                  const std::vector<std::int64_t>& sessions) {
+    const database in = open_database(at, options);
+    blocked_signals none{{}};
+    link to{in, none};
+    for (const auto id : sessions) {
+        to.run([&](sql::connection& db, sql::deadline until) {
+            to.protocol().end_session(db, id, until);
+            serve_after(db, to.protocol(), id, until);
+            return true;
+        });
+    }
 }
 
 int finish(lease& held, const outcome& result, const run_options& options, const narrator& told) {
@@ -336,13 +364,16 @@ int run(const run_options& options) {
         .url = options.pass_url ? std::optional{at.text} : std::nullopt,
         .grace = times.grace,
         .allowance = times.grace,
-        .signal_mask = signals.before()};
+        .signal_mask = signals.before(),
+        .end_sessions = [&](const auto& sessions) {
+            end_sessions(at, options.database, sessions);
+        }};
     // Before any thread, and small: without the driver's libraries, it and the command's process
     // are made sooner.
     supervisor helper{command};
     const database in = open_database(at, options.database);
 
-    narrator told;
+    narrator told{helper};
     client locks{in.source, options_for_run(options, in, times, told)};
     auto held = wait_for_lease(locks, in, options, signals);
     if (!held) {

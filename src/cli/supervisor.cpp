@@ -26,6 +26,8 @@ using std::chrono::nanoseconds;
 constexpr nanoseconds never = nanoseconds::max();
 // Members that are not our children end without a signal to us.
 constexpr nanoseconds look_again = 10ms;
+// Of a main that waits through many an outage the last ones may still live.
+constexpr std::size_t most_sessions = 16;
 
 /// Async-signal-safe but for the environment, and the supervisor has one thread.
 [[noreturn]] void become(const supervised_command& command, std::int64_t token, int terminal,
@@ -81,12 +83,16 @@ public:
             while (children_.next() != 0) {
             }
             if (watched[0].revents != 0) hear_main();
-            if (leader_ != 0) look_after();
+            if (leader_ != 0 && phase_ != phase::over) look_after();
         }
     }
 
+    /// Whether nobody else is left to say that the group is dead.
+    [[nodiscard]] bool orphaned() const noexcept { return main_gone_ && !sessions_.empty(); }
+    [[nodiscard]] const std::vector<std::int64_t>& sessions() const noexcept { return sessions_; }
+
 private:
-    enum class phase { idle, running, terminating, killed };
+    enum class phase { idle, running, terminating, killed, over };
 
     void tell_main(const notice& what) const noexcept {
         if (!main_gone_) send(socket_, &what, sizeof what, MSG_NOSIGNAL);
@@ -98,7 +104,7 @@ private:
         if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
         if (got != sizeof what) {
             main_gone_ = true;
-            if (leader_ == 0) done_ = true;
+            if (leader_ == 0 || phase_ == phase::over) done_ = true;
             stop();
             return;
         }
@@ -115,15 +121,28 @@ private:
             case notice::kind::stop:
                 stop();
                 break;
+            case notice::kind::session:
+                note_session(what.value);
+                break;
+            case notice::kind::leave:
+                sessions_.clear();
+                break;
             default:
                 break;
         }
     }
 
+    /// The latest first.
+    void note_session(std::int64_t id) {
+        if (std::ranges::find(sessions_, id) != sessions_.end()) return;
+        sessions_.insert(sessions_.begin(), id);
+        if (sessions_.size() > most_sessions) sessions_.pop_back();
+    }
+
     void start(std::int64_t token) {
         if (boot_time() >= trusted_until_) {
             tell_main({notice::kind::ended, 0, 1});
-            done_ = true;
+            phase_ = phase::over;
             return;
         }
         int report[2];
@@ -152,11 +171,11 @@ private:
 
     void refuse_start(int reason, bool fork_failed) {
         tell_main({notice::kind::not_started, reason, fork_failed ? 1 : 0});
-        done_ = true;
+        phase_ = phase::over;
     }
 
     void forward(int number) noexcept {
-        if (leader_ == 0) return;
+        if (leader_ == 0 || phase_ == phase::over) return;
         // The shell continues us by `fg`: now the command may have the terminal.
         if (number == SIGCONT) hand_terminal_over();
         signal_group(number);
@@ -200,7 +219,8 @@ private:
         if (!leader_collected_) return;
         if (no_children_ || !has_living_members(leader_)) {
             tell_main({notice::kind::ended, status_, lapsed_ ? 1 : 0});
-            done_ = true;
+            phase_ = phase::over;
+            done_ = main_gone_;
             return;
         }
         // The command is over and left something running in its group, which would go on without
@@ -241,7 +261,8 @@ private:
         nanoseconds next = never;
         if (phase_ == phase::running) next = trusted_until_;
         if (phase_ == phase::terminating) next = kill_at_;
-        if (leader_ != 0 && (leader_collected_ || phase_ == phase::killed)) {
+        if (phase_ != phase::over && leader_ != 0 &&
+            (leader_collected_ || phase_ == phase::killed)) {
             next = std::min(next, boot_time() + look_again);
         }
         itimerspec due{};
@@ -269,9 +290,18 @@ private:
     bool lapsed_ = false;
     bool done_ = false;
     int status_ = 0;
+    std::vector<std::int64_t> sessions_;  ///< of main's
     nanoseconds trusted_until_ = nanoseconds::min();
     nanoseconds kill_at_ = never;
 };
+
+/// A reader of what the command wrote waits until all have closed it.
+void let_go_of_files() noexcept {
+    const int nothing = open("/dev/null", O_RDWR | O_CLOEXEC);
+    for (const int each : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+        if (nothing < 0 || dup2(nothing, each) < 0) close(each);
+    }
+}
 
 [[noreturn]] void supervise(int socket, int terminal, const supervised_command& command,
                             pid_t main_group) noexcept {
@@ -280,7 +310,12 @@ private:
     prctl(PR_SET_NAME, "rowlock-guard");
     prctl(PR_SET_CHILD_SUBREAPER, 1);
     try {
-        supervision{socket, terminal, command, main_group}.run();
+        supervision watch{socket, terminal, command, main_group};
+        watch.run();
+        if (watch.orphaned()) {
+            let_go_of_files();
+            command.end_sessions(watch.sessions());
+        }
     } catch (...) {
         _exit(system_failure);
     }

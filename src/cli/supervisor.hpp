@@ -7,6 +7,7 @@
 #include <chrono>
 #include <csignal>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -15,13 +16,18 @@
 ///
 ///     rowlock (main)            heartbeats, tells how long the lease can be trusted, forwards
 ///     signals
-///       └ supervisor            a process of one thread that holds no lock and no connection
+///       └ supervisor            a process of one thread, without a connection while main lives
 ///           └ command           leader of a process group of its own
 ///
 /// The supervisor stops the whole group when main says so, when main is gone (end of file on their
 /// socket, also after kill -9), or when main has not vouched for the lease in time (main is
 /// stopped). If the supervisor is killed the kernel kills the command and main kills the rest of
 /// the group. It is forked before main makes its first thread.
+///
+/// If main is gone without having said that it leaves, nobody else knows that the group is dead:
+/// the supervisor ends main's sessions then, so that the lock need not wait for their time to live.
+/// It has all that this takes from the fork, the database's URL among it; only the ids of the
+/// sessions cross the socket, which the command does not inherit.
 namespace rowlock::cli {
 
 /// What main and the supervisor tell each other.
@@ -32,6 +38,8 @@ struct notice {
         trust,    ///< value: the boot time until which the lease is trusted, in nanoseconds
         forward,  ///< number: a signal for the group
         stop,     ///< the lease is lost
+        session,  ///< value: the id of a session of main's
+        leave,    ///< main has ended its sessions, or tried to
         // to main
         started,      ///< number: process id, which is the group's id too
         not_started,  ///< number: errno of exec; value: 1 if fork itself failed
@@ -52,6 +60,9 @@ struct supervised_command {
     /// How long after the end of trust the group may at most live; less than the client's margin.
     std::chrono::milliseconds allowance;
     sigset_t signal_mask;  ///< the command's
+    /// Frees what main's sessions held, in the supervisor, once main and the group are dead. May
+    /// take a while and throw.
+    std::function<void(const std::vector<std::int64_t>& sessions)> end_sessions;
 };
 
 class supervisor {
@@ -59,7 +70,12 @@ public:
     /// Forks. To be called while the process has one thread.
     /// @throws failure
     explicit supervisor(const supervised_command& command);
+    supervisor(const supervisor&) = delete;
+    supervisor& operator=(const supervisor&) = delete;
+    /// Says that main leaves: its sessions are over by then.
+    ~supervisor() { tell({notice::kind::leave}); }
 
+    /// Any thread may.
     void tell(const notice& what) noexcept;
     /// Nothing: it is dead.
     [[nodiscard]] std::optional<notice> hear() noexcept;

@@ -13,9 +13,9 @@ namespace tool {
 /// A command that does not want to end: it ignores SIGTERM, and so do its children.
 class stubborn_run {
 public:
-    stubborn_run(const tables& in, const std::string& ttl)
-        : main_{command_line(in({"run", "--ttl", ttl, "a", "--", "bash", "-c", script})),
-                in.in_environment({.folder = folder_.path()})} {
+    /// @param ttl as in --ttl, with further options behind it
+    stubborn_run(const tables& in, const arguments& ttl)
+        : main_{command_line(in(with(ttl))), in.in_environment({.folder = folder_.path()})} {
         REQUIRE(eventually([&] { return pids().size() == 3; }));
         supervisor_ = children_of(main_.id()).at(0);
     }
@@ -27,6 +27,12 @@ public:
     const scratch& folder() const { return folder_; }
 
 private:
+    static arguments with(arguments ttl) {
+        ttl.insert(ttl.begin(), {"run", "--ttl"});
+        ttl.insert(ttl.end(), {"a", "--", "bash", "-c", script});
+        return ttl;
+    }
+
     static constexpr const char* script =
         "trap '' TERM INT HUP; sleep 1000 & echo $! >>pids; (sleep 1000 & echo $! >>pids);"
         "echo $$ >>pids; while :; do sleep 0.1; done";

@@ -36,7 +36,7 @@ TEST_CASE(
     "kill -9 of rowlock: the group is dead before the next command starts, within ttl + 2 s") {
     for (const auto& in : tool::all_tables()) {
         CAPTURE(std::string{in->name()});
-        stubborn_run first{*in, "3s"};
+        stubborn_run first{*in, {"3s"}};
         // Control: the next command would see the living.
         process control{{"sh", "-c", look_for_the_living}, {.folder = first.folder().path()}};
         control.wait();
@@ -54,7 +54,7 @@ TEST_CASE(
 
 TEST_CASE("a stopped rowlock cannot heartbeat: its supervisor stops the group in time") {
     const auto in = tool::sqlite_tables();
-    stubborn_run first{*in, "2s"};
+    stubborn_run first{*in, {"2s"}};
     first.main().send(SIGSTOP);
     CHECK(next_run(*in, first.folder()).out == "started\n");
     CHECK_FALSE(first.is_alive());
@@ -64,7 +64,7 @@ TEST_CASE("a stopped rowlock cannot heartbeat: its supervisor stops the group in
 
 TEST_CASE("kill -9 of the supervisor: rowlock stops the group itself and frees the lock") {
     const auto in = tool::sqlite_tables();
-    stubborn_run first{*in, "1h"};
+    stubborn_run first{*in, {"1h"}};
     REQUIRE(kill(first.supervisor(), SIGKILL) == 0);
     CHECK(first.main().wait() == 71);
     CHECK_FALSE(first.is_alive());
@@ -75,7 +75,7 @@ TEST_CASE("kill -9 of the supervisor: rowlock stops the group itself and frees t
 TEST_CASE("a broken lock stops the running command, exit code 70") {
     for (const auto& in : tool::all_tables()) {
         CAPTURE(std::string{in->name()});
-        stubborn_run first{*in, "1500ms"};
+        stubborn_run first{*in, {"1500ms"}};
         const auto broken = in->run({"break", "--yes", "a"});
         CHECK(broken.code == 0);
         CHECK(broken.out.starts_with("a was taken from its holder in "));
@@ -88,7 +88,7 @@ TEST_CASE("a broken lock stops the running command, exit code 70") {
 
 TEST_CASE("a broken lock stops the command even if the supervisor is stopped") {
     const auto in = tool::sqlite_tables();
-    stubborn_run first{*in, "1500ms"};
+    stubborn_run first{*in, {"1500ms"}};
     REQUIRE(kill(first.supervisor(), SIGSTOP) == 0);
     CHECK(in->run({"break", "--yes", "a"}).code == 0);
     CHECK(first.main().wait() == 70);
@@ -168,13 +168,108 @@ TEST_CASE("a process whose first thread has ended counts as living, and is stopp
 
 TEST_CASE("kill -9 of a waiting rowlock leaves no process behind") {
     const auto in = tool::sqlite_tables();
-    stubborn_run first{*in, "3s"};
+    stubborn_run first{*in, {"3s"}};
     process waiting{command_line((*in)({"run", "a", "--", "true"})), in->in_environment()};
     REQUIRE(eventually([&] { return !tool::children_of(waiting.id()).empty(); }));
     const pid_t supervisor = tool::children_of(waiting.id()).at(0);
     waiting.send(SIGKILL);
     CHECK(waiting.wait() == 1000 + SIGKILL);
     CHECK(eventually([&] { return !tool::is_alive(supervisor); }));
+}
+
+namespace {
+
+/// Runs under a long ttl until it is told to end, and ends then.
+class obedient_run {
+public:
+    obedient_run(const tool::tables& in, const std::string& name)
+        : main_{command_line(in({"run", "--ttl", "60s", name, "--", "sh", "-c",
+                                 "echo $$ >pid; exec sleep 1000"})),
+                in.in_environment({.folder = folder_.path()})} {
+        REQUIRE(eventually([&] { return tool::pids_in(folder_ / "pid").size() == 1; }));
+        command_ = tool::pids_in(folder_ / "pid").at(0);
+        supervisor_ = tool::children_of(main_.id()).at(0);
+    }
+    process& main() { return main_; }
+    [[nodiscard]] pid_t command() const noexcept { return command_; }
+    [[nodiscard]] pid_t supervisor() const noexcept { return supervisor_; }
+
+private:
+    scratch folder_;
+    process main_;
+    pid_t command_ = 0;
+    pid_t supervisor_ = 0;
+};
+
+bool is_waited_for(const tool::tables& in, const std::string& name) {
+    return in.run({"show", "--json", name}).out.find("\"position\"") != std::string::npos;
+}
+
+}  // namespace
+
+TEST_CASE("kill -9 of rowlock: the lock is free as soon as the group is dead, for one who waits") {
+    for (const auto& in : tool::all_tables()) {
+        CAPTURE(std::string{in->name()});
+        obedient_run first{*in, "a"};
+        obedient_run bystander{*in, "b"};
+        process next{command_line((*in)({"run", "--wait", "50s", "a", "--", "echo", "began"})),
+                     in->in_environment()};
+        REQUIRE(eventually([&] { return is_waited_for(*in, "a"); }));
+        first.main().send(SIGKILL);
+        const auto start = steady_clock::now();
+        CHECK(next.wait() == 0);
+        CHECK(steady_clock::now() - start < 10s);  // a tool starts and ends on a busy machine
+        CHECK_FALSE(tool::is_alive(first.command()));
+        CHECK(eventually([&] { return !tool::is_alive(first.supervisor()); }));
+        // What is another's stays.
+        CHECK(in->run({"run", "--wait", "0", "b", "--", "true"}).code == 75);
+        CHECK(tool::is_alive(bystander.command()));
+    }
+}
+
+TEST_CASE("kill -9 of rowlock when its command is over, and the lock not given back yet") {
+    const auto in = tool::sqlite_tables();
+    obedient_run first{*in, "a"};
+    first.main().send(SIGSTOP);
+    REQUIRE(kill(first.command(), SIGKILL) == 0);
+    REQUIRE(eventually([&] { return !tool::is_alive(first.command()); }));
+    CHECK(in->run({"run", "--wait", "0", "a", "--", "true"}).code == 75);
+    first.main().send(SIGKILL);
+    CHECK(in->run({"run", "--wait", "20s", "a", "--", "true"}).code == 0);
+}
+
+TEST_CASE("kill -9 of a waiting rowlock takes its place away") {
+    for (const auto& in : tool::all_tables()) {
+        CAPTURE(std::string{in->name()});
+        obedient_run first{*in, "a"};
+        process waiting{command_line((*in)({"run", "--ttl", "60s", "a", "--", "true"})),
+                        in->in_environment()};
+        REQUIRE(eventually([&] { return is_waited_for(*in, "a"); }));
+        waiting.send(SIGKILL);
+        CHECK(eventually([&] { return !is_waited_for(*in, "a"); }));
+    }
+}
+
+TEST_CASE("a supervisor that cannot reach the database ends, and the lock expires") {
+    const auto in = tool::sqlite_tables();
+    obedient_run first{*in, "a"};
+    const std::string file = in->url().substr(in->url().find(':') + 1);
+    REQUIRE(rename(file.c_str(), (file + ".away").c_str()) == 0);
+    first.main().send(SIGKILL);
+    CHECK(eventually([&] { return !tool::is_alive(first.supervisor()); }));
+    CHECK_FALSE(tool::is_alive(first.command()));
+    REQUIRE(rename((file + ".away").c_str(), file.c_str()) == 0);
+    CHECK(in->run({"run", "--wait", "0", "a", "--", "true"}).code == 75);
+}
+
+TEST_CASE("the command inherits no socket of its supervisor, and no process shows the URL") {
+    const auto in = tool::sqlite_tables();
+    const auto seen = in->run({"run", "a", "--", "sh", "-c",
+                               "ls -l /proc/$$/fd; env; tr '\\0' ' ' </proc/$PPID/cmdline"});
+    CHECK(seen.code == 0);
+    CHECK(seen.out.find("socket:") == std::string::npos);
+    CHECK(seen.out.find("anon_inode") == std::string::npos);
+    CHECK(seen.out.find(in->url()) == std::string::npos);
 }
 
 // --- at a terminal ------------------------------------------------------------------------------
