@@ -56,7 +56,7 @@ private:
 };
 
 void kill_rowlock(trial& in, const tool::tables& tables) {
-    stubborn_run first{tables, ttl};
+    stubborn_run first{tables, {ttl}};
     successor next{tables, first.folder()};
     first.main().send(SIGKILL);
     next.check(in, steady::now(), "kill -9 of rowlock");
@@ -64,8 +64,20 @@ void kill_rowlock(trial& in, const tool::tables& tables) {
     in.made();
 }
 
+/// Nothing is left that would keep the lock for its time to live.
+void kill_a_long_run(trial& in, const tool::tables& tables) {
+    stubborn_run first{tables, {"60s", "--grace", "300ms"}};
+    successor next{tables, first.folder()};
+    first.main().send(SIGKILL);
+    if (!tool::eventually([&] { return !first.is_alive(); })) in.violation("something lives on");
+    const auto dead = steady::now();
+    next.check(in, dead, "kill -9 of rowlock with a long ttl");
+    in.took(steady::now() - dead, "from the death of the group until the next command is over", 1s);
+    in.made();
+}
+
 void kill_supervisor(trial& in, const tool::tables& tables) {
-    stubborn_run first{tables, ttl};
+    stubborn_run first{tables, {ttl}};
     successor next{tables, first.folder()};
     kill(first.supervisor(), SIGKILL);
     next.check(in, steady::now(), "kill -9 of the supervisor");
@@ -76,7 +88,7 @@ void kill_supervisor(trial& in, const tool::tables& tables) {
 
 /// The command ignores them, and the lock stays with it for as long as it lives.
 void ignore_signals(trial& in, const tool::tables& tables) {
-    stubborn_run first{tables, ttl};
+    stubborn_run first{tables, {ttl}};
     successor next{tables, first.folder()};
     for (const int each : {SIGTERM, SIGINT, SIGTERM}) {
         first.main().send(each);
@@ -117,6 +129,7 @@ void signal_runs(trial& in, const std::function<std::unique_ptr<tool::tables>()>
     }
     for (int i = 0; i < in.rounds(); ++i) {
         kill_rowlock(in, *tables);
+        kill_a_long_run(in, *tables);
         kill_supervisor(in, *tables);
         ignore_signals(in, *tables);
         obey_a_signal(in, *tables, SIGTERM);
