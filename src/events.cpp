@@ -18,6 +18,8 @@ std::string_view to_string(loss_reason why) noexcept {
             return "client closed";
         case loss_reason::server_changed:
             return "server changed";
+        case loss_reason::release_requested:
+            return "release requested";
         case loss_reason::connection_lost:
             return "connection lost";
     }

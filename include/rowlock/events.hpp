@@ -23,8 +23,10 @@ enum class loss_reason : unsigned char {
     client_closed,        ///< the client object was destroyed; the lease is free at once
     connection_lost,      ///< the connection that held an advisory lock broke, or its server is no
                           ///< longer the primary
-    server_changed,  ///< another server answers than the one our session was opened on, as after
-                     ///< a promotion: it may not know all that the one before it has granted
+    server_changed,     ///< another server answers than the one our session was opened on, as after
+                        ///< a promotion: it may not know all that the one before it has granted
+    release_requested,  ///< another client asked for it by client::request_release, as `rowlock
+                        ///< break` does: stop, then release or destroy the lease
 };
 [[nodiscard]] std::string_view to_string(loss_reason why) noexcept;
 

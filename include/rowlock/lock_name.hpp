@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <string>
 #include <string_view>
 
@@ -16,7 +17,9 @@ public:
     /// repeated in the message.
     lock_name(std::string_view text);  // NOLINT(google-explicit-constructor)
     lock_name(const std::string& text) : lock_name{std::string_view{text}} {}
-    lock_name(const char* text) : lock_name{std::string_view{text}} {}
+    lock_name(const char* text)
+        : lock_name{text == nullptr ? std::string_view{} : std::string_view{text}} {}
+    lock_name(std::nullptr_t) = delete;
 
     [[nodiscard]] const std::string& str() const noexcept { return text_; }
 

@@ -94,7 +94,8 @@ struct parsed {
     release_options release;
     list_options list;
     history_options history;
-    name_options show, held, break_lock;
+    name_options show, held;
+    break_options break_lock;
     reap_options reap;
     migrate_options migrate;
     fence_token_options fence_token;
@@ -268,12 +269,21 @@ void add_looks(CLI::App& app, parsed& into) {
     add_database(told, past.database);
 
     auto& breaking = into.break_lock;
-    auto& out = add_command(app, into, "break", "Take a lock away from its holder",
+    auto& out = add_command(app, into, "break", "Ask the holder of a lock to stop, or take it away",
                             [&breaking] { return break_lock(breaking); });
     out.footer(
-        "\nThe holder learns of it with its next heartbeat; until then it goes on. The token "
-        "is\nraised at once: whatever checks tokens refuses the old holder from then on.\n");
+        "\nThe holder is asked to stop: its lease is lost to it with its next heartbeat, `rowlock\n"
+        "run` then stops its command, and the lock passes on. A holder that does not answer loses\n"
+        "it when its session expires, a ttl later at most.\n"
+        "--now takes the lock at once: the next holder starts while this one still works. The "
+        "token\n"
+        "is raised, so that whatever checks tokens refuses the old holder.\n");
     add_name(out, breaking.name);
+    auto* patience = add_duration(out, "-w,--wait", zero::allowed,
+                                  "Wait so long for the holder to stop [until it must have]",
+                                  [&breaking](milliseconds value) { breaking.wait = value; });
+    out.add_flag("--now", breaking.now, "Take the lock while the holder may still work")
+        ->excludes(patience);
     out.add_flag("-y,--yes", breaking.yes, "Do not ask");
     add_json(out, breaking.json);
     add_database(out, breaking.database);

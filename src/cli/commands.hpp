@@ -63,13 +63,21 @@ int list(const list_options& options);
 struct name_options {
     database_options database;
     std::string name;
-    bool yes = false;
     bool json = false;
 };
 int show(const name_options& options);
 /// Prints nothing: the exit code is the answer.
 int held(const name_options& options);
-int break_lock(const name_options& options);
+
+struct break_options {
+    database_options database;
+    std::string name;
+    patience wait;     ///< for the holder to stop; without: until its session would have expired
+    bool now = false;  ///< take the lock, and do not wait
+    bool yes = false;
+    bool json = false;
+};
+int break_lock(const break_options& options);
 
 struct reap_options {
     database_options database;

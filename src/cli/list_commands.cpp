@@ -91,13 +91,18 @@ std::string in_full(const lease_info& row) {
                     escaped(row.name), state_of(row), row.token.value(), to_text(row.changed));
     if (!row.holder) return text;
     const holder_info& holder = *row.holder;
+    // What a script took is not renewed by anything.
+    const bool fixed = holder.owner.starts_with(owner_of_scripts);
+    const std::string left = to_text(holder.remaining);
+    const std::string end = fixed ? fmt::format("ends in    {} (fixed)", left)
+                                  : fmt::format("remaining  {} without another heartbeat", left);
     text += fmt::format(
-        "held for   {}\nremaining  {} without another heartbeat\nhost       {}\npid        {}\n"
+        "held for   {}\n{}\nhost       {}\npid        {}\n"
         "program    {}\nowner      {}\nthread     {}\nnote       {}\nsession    {}\ngrant id   "
         "{}\n",
-        to_text(holder.held_for), to_text(holder.remaining), escaped(holder.host), holder.pid,
-        escaped(holder.program), escaped(holder.owner), escaped(holder.thread),
-        escaped(holder.note), holder.session, holder.grant_id);
+        to_text(holder.held_for), end, escaped(holder.host), holder.pid, escaped(holder.program),
+        escaped(holder.owner), escaped(holder.thread), escaped(holder.note), holder.session,
+        holder.grant_id);
     return text;
 }
 
@@ -137,16 +142,6 @@ std::pair<std::vector<lease_info>, bool> collect(const database& in, const list_
         }
         if (last) return {std::move(found), false};
     }
-}
-
-void confirm_break(const lease_info& row) {
-    const holder_info& holder = *row.holder;
-    require_consent(
-        fmt::format("{} is held by {}, pid {} on {}, for {}.\n"
-                    "It will go on working until its next heartbeat. Break the lock? [y/N] ",
-                    escaped(row.name), escaped(holder.program), holder.pid, escaped(holder.host),
-                    to_text(holder.held_for)),
-        "there is no terminal to ask at: give --yes to break the lock");
 }
 
 }  // namespace
@@ -214,31 +209,6 @@ int held(const name_options& options) {
             json{{"database", in.source.description()}, {"name", options.name}, {"held", is_held}});
     }
     return is_held ? success : answer_is_no;
-}
-
-int break_lock(const name_options& options) {
-    const lock_name name{options.name};
-    const database in = find_database(options.database);
-    client locks{in.source, options_for(in)};
-    const auto row = with_tables(in, [&] { return locks.inspect(name); });
-    bool put_out = false;
-    if (row && row->holder) {
-        if (!options.yes) confirm_break(*row);
-        // Meanwhile another may have taken it.
-        put_out = options.yes ? locks.force_release(name) : locks.force_release(name, row->token);
-    }
-    if (options.json) {
-        print_json(json{
-            {"database", in.source.description()}, {"name", options.name}, {"put_out", put_out}});
-    } else {
-        const bool gone = row && row->holder && !options.yes;
-        const char* what = put_out ? "was taken from its holder"
-                           : gone  ? "is not held by that holder any more"
-                                   : "was free";
-        print(
-            fmt::format("{} {} in {}\n", escaped(options.name), what, escaped(description_of(in))));
-    }
-    return success;
 }
 
 }  // namespace rowlock::cli

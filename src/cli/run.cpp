@@ -20,7 +20,10 @@
 #include <cerrno>
 #include <cstring>
 #include <exception>
+#include <mutex>
+#include <optional>
 #include <thread>
+#include <utility>
 
 namespace rowlock::cli {
 namespace {
@@ -129,11 +132,53 @@ struct outcome {
     bool lost = false;
 };
 
+/// Heartbeats that fail while the command runs. Told by the client's thread for events, said by
+/// ours.
+class outage {
+public:
+    explicit outage(milliseconds ttl, milliseconds margin) : ttl_{ttl}, window_{ttl - margin} {}
+
+    void failed(std::string why) {
+        const std::lock_guard lock{mutex_};
+        why_ = std::move(why);
+    }
+    /// A heartbeat was confirmed.
+    void end() {
+        const std::lock_guard lock{mutex_};
+        why_.reset();
+        if (std::exchange(said_at_, std::nullopt)) complain("the database answers again");
+    }
+    /// At most once in five seconds, once a heartbeat is overdue. @param left until the command
+    /// must be stopped
+    void say(nanoseconds left) {
+        const nanoseconds now = boot_time();
+        const nanoseconds unanswered = window_ - left;
+        const std::lock_guard lock{mutex_};
+        if (!why_ || left <= 0ns || unanswered < ttl_ / 3) return;
+        if (said_at_ && now - *said_at_ < 5s) return;
+        said_at_ = now;
+        complain(fmt::format("database unreachable for {} ({}); the command will be stopped in {}",
+                             to_text(std::chrono::floor<milliseconds>(unanswered)), *why_,
+                             to_text(std::chrono::floor<milliseconds>(left))));
+    }
+
+private:
+    const nanoseconds ttl_, window_;
+    std::mutex mutex_;
+    std::optional<std::string> why_;
+    std::optional<nanoseconds> said_at_;
+};
+
 /// Main's side while the command runs.
 class watch {
 public:
-    watch(supervisor& helper, const lease& held, blocked_signals& signals, const schedule& times)
-        : helper_{helper}, held_{held}, signals_{signals}, times_{times} {}
+    watch(supervisor& helper, const lease& held, blocked_signals& signals, const schedule& times,
+          outage& unreachable)
+        : helper_{helper},
+          held_{held},
+          signals_{signals},
+          times_{times},
+          unreachable_{unreachable} {}
     watch(const watch&) = delete;
     watch& operator=(const watch&) = delete;
     /// The command is over: a signal that comes now would only replace its exit code.
@@ -152,6 +197,7 @@ public:
             if (watched[2].revents != 0 && !lost_) lose();
             if (watched[0].revents != 0) hear();
             vouch();
+            if (!lost_ && !finished_) unreachable_.say(held_.remaining());
         }
         helper_.take_terminal_back(group_);
         return {code_, lost_};
@@ -165,6 +211,7 @@ private:
         const nanoseconds now = boot_time();
         const nanoseconds left = held_.remaining();
         if (left > 0ns) {
+            if (now + left > trusted_until_ + 1ms) unreachable_.end();
             trusted_until_ = std::max(trusted_until_, now + left);
             if (told_ != trusted_until_) {
                 told_ = trusted_until_;
@@ -243,6 +290,7 @@ private:
     const lease& held_;
     blocked_signals& signals_;
     const schedule& times_;
+    outage& unreachable_;
     wake_up lost_signal_;
     std::stop_callback<std::function<void()>> on_lost_{held_.lost(),
                                                        [this] { lost_signal_.set(); }};
@@ -267,12 +315,14 @@ constexpr auto unnotified_poll = 250ms;
 /// What the client has to tell while it waits and while it holds. Called on a thread of its own.
 class narrator {
 public:
-    explicit narrator(supervisor& helper) : helper_{helper} {}
+    narrator(supervisor& helper, milliseconds ttl, milliseconds margin)
+        : helper_{helper}, unreachable_{ttl, margin} {}
     narrator(const narrator&) = delete;
     narrator& operator=(const narrator&) = delete;
 
     void operator()(const event& what) {
         if (what.kind == event_kind::lease_lost) reason_ = what.reason;
+        if (what.kind == event_kind::heartbeat_failed) unreachable_.failed(what.message);
         // Also of one that only waits: its place is to go if we are killed.
         if (what.kind == event_kind::session_opened) {
             helper_.tell({notice::kind::session, 0, what.session});
@@ -286,9 +336,11 @@ public:
         }
     }
     [[nodiscard]] loss_reason reason() const noexcept { return reason_; }
+    [[nodiscard]] outage& unreachable() noexcept { return unreachable_; }
 
 private:
     supervisor& helper_;
+    outage unreachable_;
     std::atomic<loss_reason> reason_{loss_reason::none};
     std::string said_;  ///< the last of what is said once
 };
@@ -373,13 +425,13 @@ int run(const run_options& options) {
     supervisor helper{command};
     const database in = open_database(at, options.database);
 
-    narrator told{helper};
+    narrator told{helper, options.ttl, times.margin()};
     client locks{in.source, options_for_run(options, in, times, told)};
     auto held = wait_for_lease(locks, in, options, signals);
     if (!held) {
         throw busy_failure(options.name, options.busy_exit_code);
     }
-    const outcome result = watch{helper, *held, signals, times}.run();
+    const outcome result = watch{helper, *held, signals, times, told.unreachable()}.run();
     return finish(*held, result, options, told);
 }
 

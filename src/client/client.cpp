@@ -47,6 +47,11 @@ std::vector<waiter_info> client::queue(const lock_name& name) {
     return engine_->queue(name);
 }
 
+std::optional<std::chrono::milliseconds> client::request_release(const lock_name& name,
+                                                                 fencing_token holder) {
+    return engine_->request_release(name, holder);
+}
+
 bool client::force_release(const lock_name& name) {
     return engine_->force_release(name, std::nullopt);
 }

@@ -571,7 +571,10 @@ void engine::stopped(grant& by) noexcept {
     if (by.stopped.exchange(true) || by.now != grant::state::lost) return;
     const auto ours = current();
     const bool session_lives = ours && ours->id() == by.session_id;
-    if (session_lives && by.reason == loss_reason::deadline_passed) return clear_row(by);
+    const loss_reason why = by.reason;
+    const bool row_alone =
+        why == loss_reason::deadline_passed || why == loss_reason::release_requested;
+    if (session_lives && row_alone) return clear_row(by);
     poke_heartbeat();
 }
 
@@ -745,6 +748,18 @@ std::vector<waiter_info> engine::queue(const lock_name& name) {
                          [&](sql::connection& db, sql::deadline until) {
                              return protocol_.queue(db, name.str(), until);
                          });
+}
+
+std::optional<milliseconds> engine::request_release(const lock_name& name, fencing_token holder) {
+    fork_.require_same_process();
+    const auto left =
+        *with_retries(failure_deadline(steady::now() + options_.retry.total), {},
+                      [&](sql::connection& db, sql::deadline until) {
+                          return protocol_.request_release(db, name.str(), holder.value(), until);
+                      });
+    if (!left) return std::nullopt;
+    if (*left <= 0us) look_for_waiters(name.str());
+    return std::chrono::ceil<milliseconds>(*left);
 }
 
 bool engine::force_release(const lock_name& name, std::optional<fencing_token> only) {

@@ -77,6 +77,8 @@ public:
     std::optional<lease_info> inspect(const lock_name& name);
     std::vector<lease_info> list(std::string_view prefix, const page& page);
     std::vector<waiter_info> queue(const lock_name& name);
+    std::optional<std::chrono::milliseconds> request_release(const lock_name& name,
+                                                             fencing_token holder);
     bool force_release(const lock_name& name, std::optional<fencing_token> only);
 
     [[nodiscard]] client_stats stats() const;
@@ -277,6 +279,7 @@ private:
     bool send_beat(session& ours, sql::connection& db, sql::deadline until);
     nanoseconds after_failed_beat(session& ours, const std::exception& failure) noexcept;
     void after_beat(session& ours, sql::deadline until);
+    bool hear_requests(session& ours, sql::connection& db, sql::deadline until);
     void compare_if_wanted(session& ours, sql::deadline until);
     void compare_held(session& ours, sql::deadline until);
     void compare_with_database(session& ours, sql::deadline until);

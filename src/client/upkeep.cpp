@@ -81,7 +81,9 @@ bool engine::send_beat(session& ours, sql::connection& db, sql::deadline until) 
             lose_session(ours, why_over(ours, db, until));
             return false;
         }
-        // Another client forced one of our leases out.
+        // Another client has taken one of our leases, or asks for it. The revision is ours once we
+        // know of each request: no heartbeat before that extends the trust in what was asked for.
+        if (!hear_requests(ours, db, until)) return false;
         ours.revision = state.revision;
         compare_wanted_ = true;
         return false;
@@ -98,6 +100,35 @@ bool engine::send_beat(session& ours, sql::connection& db, sql::deadline until) 
     }
     ours.beaten(sent);
     return true;
+}
+
+/// Leases whose rows end earlier than we know were asked for: lost to their holders, who stop,
+/// release and so free them. False if a row may be that of a grant which is not known to be ours
+/// yet, and could be asked for.
+bool engine::hear_requests(session& ours, sql::connection& db, sql::deadline until) {
+    const auto held = ours.held();
+    const auto rows = protocol_.leases_of(db, ours.id(), until);
+    const nanoseconds read = clock_.now();
+    bool all_known = true;
+    for (const auto& row : rows) {
+        if (!row.deadline_us) continue;
+        const auto granted = std::ranges::find_if(
+            held, [&](const auto& each) { return each->grant_id == row.grant_id; });
+        if (granted == held.end()) {
+            all_known = all_known && !ours.knows(row.grant_id);
+            continue;
+        }
+        // What we know is early by the way of the acquire, the row is late by that of the answer:
+        // no deadline of the lease's own looks shortened.
+        const grant& each = **granted;
+        const nanoseconds ends = read + std::chrono::microseconds{*row.deadline_us};
+        const bool requested =
+            each.deadline == alarm::never || ends < each.deadline + each.deadline_margin;
+        if (!requested || !lose(**granted, loss_reason::release_requested)) continue;
+        // A release that came in between has found it lost.
+        if (each.stopped) clear_row(**granted);
+    }
+    return all_known;
 }
 
 /// What a live session gives the occasion for. A task that breaks the connection, by a row that is

@@ -127,6 +127,8 @@ statements::statements(sql::dialect dialect, const loader& load)
       session_leases{load("session_leases")},
       held_leases{load("held_leases")},
       force_release{load("force_release")},
+      lock_lease{load("lock_lease")},
+      shorten_lease{load("shorten_lease")},
       predecessors{load("predecessors")},
       reclaim_lease{load("reclaim_lease")},
       inspect{load("inspect")},

@@ -65,7 +65,7 @@ struct statements {
     std::optional<sql::statement> take_all, insert_all, lock_all, take_locked, release_locked,
         confirm_lease;  ///< MySQL
     sql::statement probe, release, find_grant, confirm_grant, session_leases, held_leases,
-        force_release, predecessors, reclaim_lease, inspect, list;
+        force_release, lock_lease, shorten_lease, predecessors, reclaim_lease, inspect, list;
 
     // Queues. PostgreSQL hands over in one statement; the others look, then take the lease for the
     // waiter and delete its ticket in a short transaction.

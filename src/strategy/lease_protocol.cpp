@@ -394,6 +394,24 @@ bool lease_protocol::put_out(sql::connection& db, std::string_view name, const l
     return true;
 }
 
+std::optional<std::chrono::microseconds> lease_protocol::request_release(
+    sql::connection& db, std::string_view name, std::int64_t token, sql::deadline until) const {
+    const look seen = probe(db, name, 0, until);
+    if (seen.free || seen.token != token) return std::nullopt;
+    {
+        // Lease first, as in put_out().
+        transaction_scope transaction{db, until};
+        if (run(db, sql_.lock_lease, until, name, token, seen.session).empty()) return std::nullopt;
+        run(db, sql_.bump_revision, until, seen.session);
+        run(db, sql_.shorten_lease, until, name, seen.session);
+        transaction.commit(until);
+    }
+    const look after = probe(db, name, 0, until);
+    const bool over = after.free || after.token != token;
+    return over ? std::chrono::microseconds{0}
+                : std::max(after.remaining, std::chrono::microseconds{0});
+}
+
 std::optional<std::vector<std::int64_t>> lease_protocol::reclaim(sql::connection& db,
                                                                  std::string_view owner,
                                                                  std::int64_t session,

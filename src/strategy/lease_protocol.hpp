@@ -171,6 +171,14 @@ public:
     /// @param sent false at first, kept between attempts
     bool force_release_of(sql::connection& db, std::string_view name, std::int64_t token,
                           bool& sent, sql::deadline until) const;
+    /// Asks the grant `token` to end: its holder, whose revision moves, finds the deadline that its
+    /// row has from now on, the moment at which its session would expire without another heartbeat.
+    /// Until then nothing is taken from it. Returns how long that is at most; nothing if that grant
+    /// does not hold the lease. To be repeated after a lost reply: a deadline only comes earlier.
+    std::optional<std::chrono::microseconds> request_release(sql::connection& db,
+                                                             std::string_view name,
+                                                             std::int64_t token,
+                                                             sql::deadline until) const;
     /// Ends the owner's other sessions and moves their leases to `session`, in one transaction:
     /// past those who wait for them. Their places in queues die with them. Returns the sessions
     /// that were ended: a lease that was being given to one of them, or whose deadline has passed,

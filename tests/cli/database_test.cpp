@@ -44,7 +44,7 @@ const std::vector<arguments>& commands_on_a_database() {
                                             {"ls"},
                                             {"show", "a"},
                                             {"held", "a"},
-                                            {"break", "--yes", "a"},
+                                            {"break", "--now", "--yes", "a"},
                                             {"history"},
                                             {"reap"},
                                             {"migrate"},
@@ -184,7 +184,7 @@ TEST_CASE("ls, show, break, history and held name the database that they asked")
                                          {"ls", "--all"},
                                          {"ls", "--waiting"},
                                          {"show", "a"},
-                                         {"break", "--yes", "a"},
+                                         {"break", "--now", "--yes", "a"},
                                          {"history"}}) {
             CAPTURE(command.front());
             const auto text = in->run(command).out;
@@ -250,7 +250,7 @@ TEST_CASE("`held` answers by its exit code: 0 held, 1 free, anything else not kn
         const auto told = in->run({"held", "--json", "a"});
         CHECK(told.code == 0);
         CHECK(nlohmann::json::parse(told.out)["held"] == true);
-        REQUIRE(in->run({"break", "--yes", "a"}).code == 0);
+        REQUIRE(in->run({"break", "--now", "--yes", "a"}).code == 0);
         CHECK(in->run({"held", "a"}).code == 1);
     }
     const int unknown =

@@ -140,6 +140,96 @@ TEST_CASE("the doctor finds missing rights by trying them, and changes nothing")
     }
 }
 
+namespace {
+
+/// A user with the rights that `migrate --print-grants` prints, and no others.
+class granted_user {
+public:
+    explicit granted_user(const tool::tables& in)
+        : in_{in},
+          name_{"client_" + in.prefix()},
+          account_{is_postgresql() ? name_ : "'" + name_ + "'@'%'"} {
+        execute(in.url(), is_postgresql() ? "create role " + name_ + " login password 'visitor'"
+                                          : "create user " + account_ + " identified by 'visitor'");
+        const auto printed = in.run({"migrate", "--print-grants", name_});
+        REQUIRE(printed.code == 0);
+        for (std::size_t from = 0, end = 0;
+             (end = printed.out.find(";\n", from)) != std::string::npos; from = end + 2) {
+            execute(in.url(), printed.out.substr(from, end - from));
+        }
+    }
+    granted_user(const granted_user&) = delete;
+    granted_user& operator=(const granted_user&) = delete;
+    ~granted_user() {
+        if (is_postgresql()) execute(in_.url(), "drop owned by " + name_);
+        execute(in_.url(), (is_postgresql() ? "drop role " : "drop user ") + account_);
+    }
+
+    [[nodiscard]] bool is_postgresql() const { return in_.url().starts_with("postgresql:"); }
+    [[nodiscard]] const std::string& account() const noexcept { return account_; }
+    tool::answer run(const tool::arguments& command) const {
+        return tool::rowlock(in_(command),
+                             {.variables = {{"ROWLOCK_URL", with_user(in_.url(), name_)}}});
+    }
+    [[nodiscard]] json examine() const {
+        const auto got = run({"doctor", "--json"});
+        REQUIRE(json::accept(got.out));
+        return json::parse(got.out);
+    }
+
+private:
+    const tool::tables& in_;
+    std::string name_, account_;
+};
+
+}  // namespace
+
+TEST_CASE("the rights that `migrate --print-grants` prints are all that a client needs") {
+    for (const auto which : {support::server::postgresql, support::server::mariadb}) {
+        const auto in = tool::server_tables(which);
+        if (!in) continue;
+        CAPTURE(std::string{in->name()});
+        const granted_user client{*in};
+        CHECK(verdict(client.examine(), "rights") == "ok");
+        CHECK(client.run({"run", "a", "--", "true"}).code == 0);
+        const auto grant = json::parse(client.run({"acquire", "--json", "--for", "1h", "a"}).out);
+        tool::process waiting{tool::command_line((*in)({"run", "a", "--", "true"})),
+                              in->in_environment()};
+        CHECK(tool::eventually([&] {
+            return json::parse(client.run({"show", "--json", "a"}).out)["waiting"] == 1;
+        }));
+        CHECK(client.run({"release", "a", grant["grant_id"]}).code == 0);
+        CHECK(waiting.wait() == 0);
+        CHECK(client.run({"acquire", "--for", "1h", "a"}).code == 0);
+        CHECK(client.run({"break", "--now", "--yes", "a"}).code == 0);
+        CHECK(client.run({"reap"}).code == 0);
+        CHECK(client.run({"ls", "--all"}).code == 0);
+        // Each of them is needed (control: one of them).
+        execute(in->url(), "revoke delete on " + in->prefix() + "lease from " + client.account());
+        CHECK(verdict(client.examine(), "rights") == "fail");
+    }
+    const auto sqlite = tool::rowlock({"migrate", "--print-grants", "me", "--dialect", "sqlite"});
+    CHECK(sqlite.code == 0);
+    CHECK(sqlite.out.starts_with("-- SQLite has no roles"));
+    const auto quoted =
+        tool::rowlock({"migrate", "--print-grants", "o'clock@10.%", "--dialect", "mysql"});
+    CHECK(quoted.out.find("to 'o''clock'@'10.%';\n") != std::string::npos);
+    CHECK(tool::rowlock({"migrate", "--print-grants", "a\nb", "--dialect", "mysql"}).code == 64);
+}
+
+TEST_CASE("the doctor finds all rights where transactions are read-only by default") {
+    const auto in = tool::server_tables(support::server::postgresql);
+    if (!in) return;
+    const granted_user client{*in};
+    execute(in->url(),
+            "alter role " + client.account() + " set default_transaction_read_only = on");
+    CHECK(client.run({"run", "a", "--", "true"}).code == 0);
+    const auto report = client.examine();
+    CHECK(verdict(report, "rights") == "ok");
+    CHECK(verdict(report, "role") == "warn");
+    CHECK(report["ok"] == true);
+}
+
 TEST_CASE("the doctor warns of a SQLite file that others may write or that a power cut may undo") {
     const auto in = tool::sqlite_tables();
     CHECK(verdict(examine(*in, 0), "file") == "ok");

@@ -31,7 +31,7 @@ TEST_CASE("a history is switched on, shown and removed") {
         CHECK(good(*in, {"history"}).out.starts_with("nothing is recorded in "));
         good(*in, {"run", "--note", "a \x1b[2J note", "job", "--", "true"});
         good(*in, {"acquire", "--for", "1h", "other"});
-        good(*in, {"break", "--yes", "other"});
+        good(*in, {"break", "--now", "--yes", "other"});
 
         const auto text = good(*in, {"history", "job"}).out;
         CHECK(text.find("granted") != std::string::npos);

@@ -157,8 +157,8 @@ TEST_CASE("every command prints the JSON that the schema says, on every database
         CHECK(printed(*in, "doctor", {"doctor"})["ok"] == true);
         CHECK(printed(*in, "release", {"release", "a", lease["grant_id"]})["released"] == true);
         CHECK(waiting.wait() == 0);
-        printed(*in, "break", {"break", "--yes", "a"});
-        printed(*in, "break", {"break", "--yes", "a"});
+        printed(*in, "break", {"break", "--now", "--yes", "a"});
+        printed(*in, "break", {"break", "--now", "--yes", "a"});
         CHECK(printed(*in, "history", {"history"})["records"].size() >= 5);
         printed(*in, "reap", {"reap"});
         printed(*in, "migrate --history", {"migrate", "--history", "drop", "--yes"});

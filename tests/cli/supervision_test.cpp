@@ -2,6 +2,7 @@
 
 #include "cli/stubborn_run.hpp"
 #include "cli/tool.hpp"
+#include "support/tcp_relay.hpp"
 
 #include <doctest/doctest.h>
 #include <pty.h>
@@ -11,6 +12,8 @@
 #include <algorithm>
 #include <chrono>
 #include <csignal>
+#include <cstdint>
+#include <memory>
 #include <string>
 
 using namespace std::chrono_literals;
@@ -76,21 +79,93 @@ TEST_CASE("a broken lock stops the running command, exit code 70") {
     for (const auto& in : tool::all_tables()) {
         CAPTURE(std::string{in->name()});
         stubborn_run first{*in, {"1500ms"}};
-        const auto broken = in->run({"break", "--yes", "a"});
+        const auto broken = in->run({"break", "--now", "--yes", "a"});
         CHECK(broken.code == 0);
-        CHECK(broken.out.starts_with("a was taken from its holder in "));
+        CHECK(broken.out.starts_with("a was taken from its holder, "));
         CHECK(first.main().wait() == 70);
         CHECK_FALSE(first.is_alive());
         CHECK(first.main().err().find("forced release") != std::string::npos);
-        CHECK(in->run({"break", "--yes", "a"}).out.starts_with("a was free in "));
+        CHECK(in->run({"break", "--now", "--yes", "a"}).out.starts_with("a was free in "));
     }
+}
+
+TEST_CASE("break asks: the next command starts when the one that was asked is gone") {
+    for (const auto& in : tool::all_tables()) {
+        CAPTURE(std::string{in->name()});
+        stubborn_run first{*in, {"3s"}};
+        process next{command_line((*in)({"run", "a", "--", "sh", "-c", look_for_the_living})),
+                     in->in_environment({.folder = first.folder().path()})};
+        REQUIRE(eventually([&] {
+            return in->run({"show", "a"}).out.find("waiting    1\n") != std::string::npos;
+        }));
+        const auto broken = in->run({"break", "--yes", "a"});
+        CHECK(broken.code == 0);
+        CHECK(broken.out.starts_with("a was given up by its holder in "));
+        CHECK(broken.err.find("rowlock run bash") != std::string::npos);
+        CHECK(broken.err.find("1 waits, next is rowlock run sh, pid " +
+                              std::to_string(next.id())) != std::string::npos);
+        CHECK(next.wait() == 0);
+        CHECK(next.out() == "started\n");
+        CHECK(first.main().wait() == 70);
+        CHECK(first.main().err().find("release requested") != std::string::npos);
+    }
+}
+
+TEST_CASE("break --now lets the next command start beside the old one (control)") {
+    const auto in = tool::sqlite_tables();
+    stubborn_run first{*in, {"30s"}};
+    REQUIRE(in->run({"break", "--now", "--yes", "a"}).code == 0);
+    CHECK(next_run(*in, first.folder()).out.find("ALIVE") != std::string::npos);
+}
+
+TEST_CASE("a holder that cannot be reached loses a broken lock when its session would expire") {
+    const auto in = tool::sqlite_tables();
+    stubborn_run first{*in, {"3s"}};
+    first.main().send(SIGSTOP);
+    const auto impatient = in->run({"break", "--yes", "--wait", "0", "a"});
+    CHECK(impatient.code == 75);
+    CHECK(impatient.err.find("was asked to stop and has not yet") != std::string::npos);
+    CHECK(in->run({"break", "--yes", "a"}).code == 0);
+    CHECK(next_run(*in, first.folder()).out == "started\n");
+    first.main().send(SIGCONT);
+    CHECK(first.main().wait() == 70);
+}
+
+TEST_CASE("what `rowlock acquire` took cannot be asked for, and break says so") {
+    const auto in = tool::sqlite_tables();
+    REQUIRE(in->run({"acquire", "--for", "1h", "a"}).code == 0);
+    const auto refused = in->run({"break", "--yes", "a"});
+    CHECK(refused.code == 75);
+    CHECK(refused.err.find("--now") != std::string::npos);
+    CHECK(in->run({"show", "a"}).out.find(" (fixed)\n") != std::string::npos);
+    CHECK(in->run({"break", "--now", "--yes", "a"}).code == 0);
+}
+
+TEST_CASE("a holder in an outage says for how long, why, and when the command will be stopped") {
+    const auto in = tool::server_tables(support::server::postgresql);
+    if (!in) return;
+    std::string url = in->url();
+    const auto port = url.rfind(':') + 1;
+    const auto digits = url.find('/', port) - port;
+    auto relay = std::make_unique<support::tcp_relay>(
+        static_cast<std::uint16_t>(std::stoi(url.substr(port, digits))));
+    url.replace(port, digits, std::to_string(relay->port()));
+    process first{command_line((*in)({"run", "--ttl", "6s", "a", "--", "sleep", "1000"})),
+                  {.variables = {{"ROWLOCK_URL", url}}}};
+    REQUIRE(eventually([&] { return in->run({"held", "a"}).code == 0; }));
+    relay.reset();  // connections are refused from now on
+    CHECK(first.wait() == 70);
+    const auto said = first.err();
+    CAPTURE(said);
+    CHECK(said.find("database unreachable for ") != std::string::npos);
+    CHECK(said.find("the command will be stopped in ") != std::string::npos);
 }
 
 TEST_CASE("a broken lock stops the command even if the supervisor is stopped") {
     const auto in = tool::sqlite_tables();
     stubborn_run first{*in, {"1500ms"}};
     REQUIRE(kill(first.supervisor(), SIGSTOP) == 0);
-    CHECK(in->run({"break", "--yes", "a"}).code == 0);
+    CHECK(in->run({"break", "--now", "--yes", "a"}).code == 0);
     CHECK(first.main().wait() == 70);
     CHECK_FALSE(first.is_alive());
 }
@@ -129,7 +204,7 @@ TEST_CASE("a command that ends on SIGTERM has its grace to clean up") {
                      {"run", "--ttl", "6s", "--grace", "1s", "a", "--", "bash", "-c", script})),
                  in->in_environment({.folder = folder.path()})};
     REQUIRE(eventually([&] { return contents(folder / "started") == "yes"; }));
-    CHECK(in->run({"break", "--yes", "a"}).code == 0);
+    CHECK(in->run({"break", "--now", "--yes", "a"}).code == 0);
     CHECK(main.wait() == 70);
     CHECK(contents(folder / "log") == "cleaned");
 }

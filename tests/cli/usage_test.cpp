@@ -234,7 +234,7 @@ TEST_CASE("missing tables are 78 and say how to make them, by every command") {
                                          {"release", "a", "1"},
                                          {"ls"},
                                          {"show", "a"},
-                                         {"break", "--yes", "a"},
+                                         {"break", "--now", "--yes", "a"},
                                          {"reap"}}) {
             CAPTURE(command.front());
             check_refusal(in->run(command, {.folder = folder.path()}), 78, "rowlock migrate");
@@ -307,8 +307,8 @@ TEST_CASE("a name cannot steer a terminal either, in an answer or in a refusal")
           {"show", name},
           {"show", "--json", name},
           {"release", name, "12"},
-          {"break", "--yes", name},
-          {"break", "--yes", name}}) {
+          {"break", "--now", "--yes", name},
+          {"break", "--now", "--yes", name}}) {
         CAPTURE(command.front());
         harmless(in->run(command));
     }

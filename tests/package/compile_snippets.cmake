@@ -1,7 +1,8 @@
 # Compiles each ```cpp block of the documentation as it stands, a translation unit of its own.
 #
-#   cmake -DSOURCE=… -DCOMPILER=… -DINCLUDES=… -DWORK=… -P compile_snippets.cmake
+#   cmake -DSOURCE=… -DCOMPILER=… "-DINCLUDES=…|…" -DWORK=… -P compile_snippets.cmake
 file(GLOB pages ${SOURCE}/README.md ${SOURCE}/CONTRIBUTING.md ${SOURCE}/docs/*.md)
+string(REPLACE "|" ";" INCLUDES "${INCLUDES}")
 list(TRANSFORM INCLUDES PREPEND -I)
 file(MAKE_DIRECTORY ${WORK})
 set(count 0)
