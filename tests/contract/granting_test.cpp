@@ -192,8 +192,9 @@ std::multimap<std::string, way> ways(sql::dialect speaks) {
         all.insert({"grant_next", {before::left, same({"job"})}});
         all.insert({"hand_over", {before::held, same({"job", giver, 11, 0})}});
         all.insert({"pass_on", {before::held, [](std::int64_t ticket) {
-                                    return parameters{"job", giver, 11, ticket, taker, 22, none,
-                                                      none,  none,  0,  none,   none,  0};
+                                    return parameters{"job", giver, 11,   ticket, taker,
+                                                      22,    none,  none, none,   0,
+                                                      none,  none,  0,    none,   none};
                                 }}});
     }
     return all;

@@ -46,6 +46,11 @@ private:
     std::vector<event> events_;
 };
 
+/// The statement that grants a lease of a new name to a client that calls alone.
+std::string_view insertion(const support::lock_database& in) {
+    return in.speaks() == sql::dialect::mysql ? "insert_lease" : "acquire";
+}
+
 }  // namespace
 
 TEST_CASE("a free lock is granted, held until released, and then free for another owner") {
@@ -269,8 +274,11 @@ TEST_CASE("an acquire that the server runs only after its caller gave up is give
                      database.options(
                          {.ttl = 900ms, .on_event = events.callback(), .retry = {.attempts = 1}})};
         const auto kept = locks.acquire("warm up");
+        std::int64_t late = 0;
         network.before([&](std::string_view name) {
-            if (name == "acquire" || name == "probe") interception::lose_reply();
+            if (name != insertion(database)) return;
+            late = interception::parameter(3);
+            interception::lose_reply();
         });
         CHECK(kind_of([&] { static_cast<void>(locks.try_acquire("job")); }) ==
               errc::outcome_unknown);
@@ -278,9 +286,8 @@ TEST_CASE("an acquire that the server runs only after its caller gave up is give
         const auto beats = locks.stats().heartbeats;
         REQUIRE(eventually([&] { return locks.stats().heartbeats > beats + 1; }));
 
-        // The late statement: what was on its way arrives now. The grant id is the client's secret,
-        // so the row is written as that statement would have written it.
-        database.write_late_grant("job", kept.session_id(), kept.grant_id() + 1);
+        // The late statement: what was on its way arrives now.
+        database.write_late_grant("job", kept.session_id(), late);
         CHECK(eventually([&] {
             return database.number(
                        "select count(*) from rowlock_lease where session is not null and name = "
@@ -682,17 +689,19 @@ TEST_CASE("a grant that is found again late has the deadline of its own sending"
         client locks{network.wrap(database.source()), database.options()};
         const auto other = locks.acquire("warm up");
         int attempts = 0;
+        std::int64_t late = 0;
         network.before([&](std::string_view name) {
-            const bool mysql = database.speaks() == sql::dialect::mysql;
-            if (name != (mysql ? "probe" : "acquire")) return;
-            ++attempts;
-            if (attempts == 1) interception::lose_reply();  // it is still on its way
+            if (name != insertion(database)) return;
+            if (++attempts == 1) {
+                late = interception::parameter(3);
+                interception::lose_reply();  // it is still on its way
+            }
             if (attempts != 2) return;
             std::this_thread::sleep_for(700ms);
-            database.write_late_grant("job", other.session_id(), other.grant_id() + 1);
+            database.write_late_grant("job", other.session_id(), late);
         });
         const auto lease = locks.acquire("job", {.deadline = 20s});
-        CHECK(lease.grant_id() == other.grant_id() + 1);
+        CHECK(lease.grant_id() == late);
         CHECK(lease.token().value() == 7);
         CHECK(lease.remaining() <= 20s - 700ms);
     }
@@ -725,16 +734,18 @@ TEST_CASE("reclaim leaves alone what is being given back") {
             database.options({.ttl = 900ms, .owner = "billing-1", .retry = {.attempts = 1}})};
         const auto other = locks.acquire("warm up");
         const auto self = std::this_thread::get_id();
+        std::int64_t late = 0;
         network.before([&](std::string_view name) {
-            if (std::this_thread::get_id() != self) return;
-            if (name == "acquire" || name == "probe") interception::lose_reply();
+            if (std::this_thread::get_id() != self || name != insertion(database)) return;
+            late = interception::parameter(3);
+            interception::lose_reply();
         });
         CHECK(kind_of([&] { static_cast<void>(locks.try_acquire("job")); }) ==
               errc::outcome_unknown);
         network.before([&](std::string_view name) {
             if (std::this_thread::get_id() != self || name != "session_leases") return;
             // The late statement commits right here.
-            database.write_late_grant("job", other.session_id(), other.grant_id() + 1);
+            database.write_late_grant("job", other.session_id(), late);
         });
         CHECK(locks.reclaim().empty());
         network.before({});

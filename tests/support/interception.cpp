@@ -2,6 +2,7 @@
 
 #include "support/forwarding_connection.hpp"
 
+#include <span>
 #include <string>
 
 namespace support {
@@ -18,6 +19,9 @@ std::string_view name_of(std::string_view text) {
     return text.substr(0, text.find(" */"));
 }
 
+/// Of the statement whose hook runs on this thread.
+thread_local std::span<const sql::value> carried;
+
 }  // namespace
 
 class intercepted_connection final : public forwarding_connection {
@@ -27,6 +31,10 @@ public:
 
     sql::result execute(const sql::statement& what, std::span<const sql::value> parameters,
                         sql::deadline until) override {
+        carried = parameters;
+        struct forget {
+            ~forget() { carried = {}; }
+        } const afterwards;
         return run(name_of(what.text()), [&] { return inner_->execute(what, parameters, until); });
     }
 
@@ -82,6 +90,10 @@ void interception::lose_reply() {
 
 void interception::refuse_to_send() {
     throw error{errc::database_unreachable, "the network is down"};
+}
+
+std::int64_t interception::parameter(std::size_t number) {
+    return carried[number - 1].integer();
 }
 
 sql::connection_source interception::wrap(sql::connection_source inner) {

@@ -4,6 +4,8 @@
 #include <rowlock/sql/connection.hpp>
 
 #include <atomic>
+#include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -35,6 +37,10 @@ public:
     /// From inside a hook: the connection breaks here, as far as the client can tell.
     [[noreturn]] static void lose_reply();
     [[noreturn]] static void refuse_to_send();
+
+    /// From inside a hook: the integer that the statement carries as its parameter $`number`. The
+    /// grant id of an acquire that is sent alone ("acquire", on MySQL "insert_lease") is $3.
+    [[nodiscard]] static std::int64_t parameter(std::size_t number);
 
     /// All connections that exist now are found broken at their next use.
     void break_connections() { ++generation_; }
