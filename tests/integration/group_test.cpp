@@ -428,7 +428,7 @@ TEST_CASE("a group of sixteen is two round trips, and one to give it back, on Ma
             REQUIRE(granted(self.acquire_all(names)) == 16);
             const auto taken = self.db().round_trips();
             REQUIRE(std::ranges::count(self.release_all(grants_of(names)), true) == 16);
-            if (round == 0) continue;  // the statements are prepared
+            if (round < 2) continue;  // sent as text, then prepared
             CHECK(taken - start == 2);
             CHECK(self.db().round_trips() - taken == 1);
         }
@@ -444,12 +444,12 @@ TEST_CASE("a group touches no row but its own, however few there are") {
         (void)self.touch("another");
         database.run("analyze table rowlock_lease");
         const row_lock somebody{database, "another", "for update"};
-        for (int round = 0; round < 2; ++round) {
+        for (int round = 0; round < 3; ++round) {
             const auto start = self.db().round_trips();
             REQUIRE(granted(self.acquire_all(names)) == 12);
             const auto taken = self.db().round_trips();
             REQUIRE(std::ranges::count(self.release_all(grants_of(names)), true) == 12);
-            if (round == 0) continue;  // the statements are prepared
+            if (round < 2) continue;  // sent as text, then prepared
             CHECK(taken - start == 2);
             CHECK(self.db().round_trips() - taken == 1);
         }
