@@ -95,7 +95,14 @@ private:
     }
 
     milliseconds next_pause(detail::attempts_in_vain& in_vain) {
+        constexpr int suspicious = 3;
         try {
+            if (in_vain.made() == suspicious) {
+                link_.run([&](sql::connection& db, sql::deadline until) {
+                    link_.protocol().require_token_floor(db, until);
+                    return true;
+                });
+            }
             return service::shortened(in_vain.count());
         } catch (...) {
             drop_session();

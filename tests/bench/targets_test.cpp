@@ -116,7 +116,9 @@ TEST_CASE("heartbeats are one statement, however many leases there are") {
     if (!has_postgresql()) return;
     const auto found = found_by("heartbeat", {"--leases", "1,50", "--seconds", "0.5"});
     CHECK(ids_of(found["rows"]) == ids{"T6/time", "T6/statements"});
-    CHECK(found["rows"][1]["ours"] == 1);
+    // One, and with every third a read of what is held.
+    CHECK(found["rows"][1]["ours"] >= 1);
+    CHECK(found["rows"][1]["ours"] < 1.5);
     CHECK(found["lines"][0]["points"].size() == 2);
 }
 

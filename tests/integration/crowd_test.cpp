@@ -67,7 +67,13 @@ TEST_CASE("2000 waits with random short limits leave no place and no lease") {
                 for (unsigned round = 0; round < 100; ++round) {
                     const auto limit =
                         std::chrono::microseconds{(i * 7919 + round * 104729) % 9000};
-                    const auto lease = locks.try_acquire_for("job", limit);
+                    std::optional<lease> lease;
+                    try {
+                        lease = locks.try_acquire_for("job", limit);
+                    } catch (const error& failure) {
+                        // The limit was over before the first answer came.
+                        if (failure.kind() != errc::timed_out) throw;
+                    }
                     if (!lease) continue;
                     ++got;
                     if (++inside != 1) ++overlaps;

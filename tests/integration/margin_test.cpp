@@ -200,7 +200,9 @@ TEST_CASE("a lost session that had waiters and no holder is ended at once") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         interception network;
         client holder{database.source(), database.options()};
-        client waiter{network.wrap(database.source()), database.options(long_margin)};
+        auto impatient = database.options(long_margin);
+        impatient.when_cut_off = when_cut_off::fail;
+        client waiter{network.wrap(database.source()), impatient};
         client other{database.source(), database.options({.poll_interval = 10ms})};
         auto job = holder.acquire("job");
         auto waiting = std::async(std::launch::async, [&] {

@@ -23,7 +23,12 @@ pg_catalog.substr(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_lsn()), 1
 -- fragment said
 -- The words of t with the proof that they come from one who can read the session's row, as
 -- strategy::said_of makes it: half of SHA-256 over the secret and the words.
-t.words || ' ' || left(encode(sha256(convert_to(t.wake_secret || t.words, 'UTF8')), 'hex'), 32)
+t.words || ' '
+|| pg_catalog.left(
+       pg_catalog.encode(
+           pg_catalog.sha256(pg_catalog.convert_to(t.wake_secret || t.words, 'UTF8'::pg_catalog.name)),
+           'hex'::text),
+       32)
 
 -- fragment unexpired
 -- Whether session m lives, here or on a server before this one: its client may still believe in it.
