@@ -35,6 +35,7 @@ struct engine::acquisition {
     bool look_first = false;
     bool straight_to_line = false;
     bool alone = false;         ///< no (further) attempt together with those of other threads
+    bool had_place = false;     ///< in a queue; not reported as lost yet
     bool seen_held = false;     ///< the database has told that another holds it: this is a waiter
     bool holds_others = false;  ///< its thread, when it stood in line
     bool contended = false;     ///< as far as we know from our last release of it

@@ -184,7 +184,8 @@ bool engine::outlasts(const acquisition& call, const error& failure) const {
 /// False if a stop was requested, or the caller's time is up and another had the lock.
 /// @throws failure if the time is up
 bool engine::wait_to_ask_again(acquisition& call, const error& failure) {
-    const bool place_lost = failure.kind() == errc::lock_lost;
+    const bool session_over = failure.kind() == errc::lock_lost;
+    const bool place_lost = std::exchange(call.had_place, false) || session_over;
     report({.kind = place_lost ? event_kind::place_lost : event_kind::waiting,
             .name = call.name.str(),
             .session = call.ours ? call.ours->id() : 0,
@@ -194,7 +195,7 @@ bool engine::wait_to_ask_again(acquisition& call, const error& failure) {
     const auto now = steady::now();
     if (now < call.until) {
         const auto rest = service::shortened(
-            nanoseconds{place_lost ? options_.retry.backoff : options_.retry.max_backoff});
+            nanoseconds{session_over ? options_.retry.backoff : options_.retry.max_backoff});
         const nanoseconds left = std::min(call.until, now + 24h) - now;
         if (!pause(std::clamp<nanoseconds>(rest, std::min<nanoseconds>(5ms, left), left),
                    call.stop)) {
@@ -202,7 +203,7 @@ bool engine::wait_to_ask_again(acquisition& call, const error& failure) {
         }
         if (call.has_time()) return true;
     }
-    if (place_lost) return false;
+    if (session_over) return false;
     throw failure;
 }
 

@@ -41,6 +41,7 @@ std::optional<std::shared_ptr<grant>> engine::wait_in_line(acquisition& call) {
     if (!place) return std::shared_ptr<grant>{};
     count(counter::queued);
     call.seen_held = true;
+    call.had_place = true;
     try {
         if (!at->wait(*place, call.until, call.stop)) return std::shared_ptr<grant>{};
     } catch (...) {
