@@ -244,6 +244,7 @@ TEST_CASE("--reclaim takes over from a predecessor without waiting for its ttl")
         const auto next = in->run({"run", "--wait", "0", "--owner", "singleton", "--reclaim", "a",
                                    "--", "sh", "-c", "echo $ROWLOCK_TOKEN"});
         CHECK(next.code == 0);
-        CHECK(next.out == "2\n");
+        // The predecessor had 1. MySQL and MariaDB leave one token out (ADR 0031).
+        CHECK(next.out == (in->name() == "MariaDB" ? "3\n" : "2\n"));
     }
 }
