@@ -6,6 +6,7 @@
 #include <chrono>
 #include <csignal>
 #include <string>
+#include <string_view>
 
 using tool::command_line;
 using tool::contents;
@@ -245,6 +246,6 @@ TEST_CASE("--reclaim takes over from a predecessor without waiting for its ttl")
                                    "--", "sh", "-c", "echo $ROWLOCK_TOKEN"});
         CHECK(next.code == 0);
         // The predecessor had 1. MySQL and MariaDB leave one token out (ADR 0031).
-        CHECK(next.out == (in->name() == "MariaDB" ? "3\n" : "2\n"));
+        CHECK(next.out == (std::string_view{in->name()} == "MariaDB" ? "3\n" : "2\n"));
     }
 }
