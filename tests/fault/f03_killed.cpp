@@ -220,6 +220,7 @@ void end_waiting_sessions(trial& in, support::lock_database& database) {
             part.count = 1;
             part.ttl_ms = static_cast<int>(ttl.count());
             part.poll_ms = static_cast<int>(poll.count());
+            part.fails_when_cut_off = true;
             auto& waiter = crew.add(part);
             crew.begin();
             fault::await_places(database, 1);

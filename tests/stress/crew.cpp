@@ -43,6 +43,7 @@ std::vector<std::string> command_of(const support::lock_database& database, cons
                                    number("polling", int{part.polling}),
                                    number("by_database", int{part.by_database}),
                                    number("barging", int{part.barging}),
+                                   number("fails_when_cut_off", int{part.fails_when_cut_off}),
                                    number("seed", part.seed)};
     words.insert(words.end(), part.words.begin(), part.words.end());
     return words;

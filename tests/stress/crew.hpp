@@ -24,6 +24,7 @@ struct role {
     bool polling = false;      ///< without wake-ups
     bool by_database = false;  ///< wake_ups::by_database
     bool barging = false;
+    bool fails_when_cut_off = false;  ///< when_cut_off::fail
     unsigned seed = 1;
     std::string program = {};             ///< another that speaks as queue_worker does
     std::vector<std::string> words = {};  ///< more of its KEY=VALUE

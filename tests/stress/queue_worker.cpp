@@ -216,6 +216,9 @@ private:
         options.wake_ups = with.number("polling") != 0       ? rowlock::wake_ups::polling
                            : with.number("by_database") != 0 ? rowlock::wake_ups::by_database
                                                              : rowlock::wake_ups::automatic;
+        if (with.number("fails_when_cut_off") != 0) {
+            options.when_cut_off = rowlock::when_cut_off::fail;
+        }
         options.on_event = [this](const rowlock::event& what) { on_event(what); };
         return options;
     }
