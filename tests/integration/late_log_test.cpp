@@ -243,7 +243,6 @@ TEST_CASE("what is read of a grant is told when it is on the disk, and not befor
                        "state = 'User lock' and info like '%rowlock#_wake%' escape '#'") == 1;
         };
         REQUIRE(eventually(sleeps));
-        b.keep("places");
         const auto held_log = server.hold_log();
         auto released = at.release_unflushed();
         const by_hand other{server.source()};
@@ -254,7 +253,6 @@ TEST_CASE("what is read of a grant is told when it is on the disk, and not befor
         server.let_log_go();
         CHECK(released.get());
         CHECK(told.get() == at.token + 1);
-        b.keep("");
     }
     SUBCASE("asked of the protocol") {
         at.hand.open(2);
