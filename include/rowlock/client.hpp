@@ -141,19 +141,20 @@ public:
     /// The live waiters of one name, in the order in which they will be served. One round trip.
     [[nodiscard]] std::vector<waiter_info> queue(const lock_name& name);
 
-    /// Asks the holder to give the lock up: with its next heartbeat its lease is lost to it, with
-    /// loss_reason::release_requested. The lock is free when that lease is released or destroyed,
-    /// and otherwise when the holder's session would have expired without another heartbeat, in no
-    /// more than the time that is returned: that is a ttl of the holder's, so that the whole margin
-    /// lies between its lost() and the next holder. Empty if the lock is free, or held by another
-    /// grant than `holder`, from inspect(). A lease whose own deadline comes before that is left to
-    /// it. Five to seven round trips.
+    /// Asks the holder to give the lock up: its lease is lost to it, with
+    /// loss_reason::release_requested. It knows at once on the same machine and on PostgreSQL, and
+    /// with its next heartbeat where it cannot be woken (see wake_ups). The lock is free when that
+    /// lease is released or destroyed, and otherwise when the holder's session would have expired
+    /// without another heartbeat, in no more than the time that is returned: that is a ttl of the
+    /// holder's, so that the whole margin lies between its lost() and the next holder. Empty if the
+    /// lock is free, or held by another grant than `holder`, from inspect(). A lease whose own
+    /// deadline comes before that is left to it. Six to nine round trips.
     std::optional<std::chrono::milliseconds> request_release(const lock_name& name,
                                                              fencing_token holder);
 
     /// Takes the lock from its holder at once, while that may still work: the token is raised, so
-    /// that fenced writes of the old holder fail at once; the holder learns with its next
-    /// heartbeat. True if someone held it.
+    /// that fenced writes of the old holder fail at once; the holder learns of it
+    /// as it does of a request. True if someone held it.
     bool force_release(const lock_name& name);
     /// Only if the grant with that token, from inspect(), still holds it; else nothing happens, and
     /// false.

@@ -51,15 +51,17 @@ public:
     [[nodiscard]] virtual std::shared_ptr<void> on_advance(std::function<void()> wake) = 0;
 };
 
-/// How waiters of a client learn that it is their turn. Whatever is chosen, a look at the table
-/// each poll_interval remains.
+/// How waiters of a client learn that it is their turn, and holders that another client wants
+/// their lock or took it. Whatever is chosen, a look at the table each poll_interval remains, and
+/// the heartbeat.
 enum class wake_ups : unsigned char {
-    /// A client on this machine (in the same network namespace of Linux) that waits like this is
-    /// told past the database, by a datagram of the kernel; all others by the database.
+    /// A client on this machine (in the same network namespace of Linux) is told past the database,
+    /// by a datagram of the kernel; all others by the database.
     automatic,
-    /// PostgreSQL: LISTEN/NOTIFY; MySQL and MariaDB: a statement that sleeps in the server and is
-    /// interrupted; SQLite: changes of the file. Where that is impossible (a transaction pooler,
-    /// SOCI) as `polling`.
+    /// PostgreSQL: LISTEN/NOTIFY. For waiters alone: on MySQL and MariaDB a statement that sleeps
+    /// in the server and is interrupted, on SQLite changes of the file; holders there are not
+    /// woken. Where that is impossible (a transaction pooler, SOCI) as
+    /// `polling`.
     by_database,
     /// Looks at the table, soon at first, then with growing pauses up to poll_interval.
     polling,

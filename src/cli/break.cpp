@@ -41,8 +41,9 @@ void confirm(const break_options& options, const lease_info& row,
              const std::vector<waiter_info>& queue) {
     if (options.yes) return;
     const char* const what =
-        options.now ? "It is not stopped: until its next heartbeat it works on while the next "
-                      "holder works already.\nTake the lock from it now? [y/N] "
+        options.now ? "It is not stopped: until it learns of it, with its next heartbeat at the "
+                      "latest, it works on while the next holder works already.\nTake the lock "
+                      "from it now? [y/N] "
                     : "It is asked to stop, and the lock passes on when it has.\nBreak the "
                       "lock? [y/N] ";
     require_consent(
@@ -109,7 +110,7 @@ int take_away(client& locks, const database& in, const break_options& options,
     // Meanwhile another may have taken it.
     const bool taken = locks.force_release(options.name, row.token);
     report(options, in, taken ? "taken" : "gone",
-           taken ? "was taken from its holder, which may work on until its next heartbeat"
+           taken ? "was taken from its holder, which works on until it learns of it"
                  : "is not held by that holder any more");
     return success;
 }

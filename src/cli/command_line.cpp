@@ -272,9 +272,10 @@ void add_looks(CLI::App& app, parsed& into) {
     auto& out = add_command(app, into, "break", "Ask the holder of a lock to stop, or take it away",
                             [&breaking] { return break_lock(breaking); });
     out.footer(
-        "\nThe holder is asked to stop: its lease is lost to it with its next heartbeat, `rowlock\n"
-        "run` then stops its command, and the lock passes on. A holder that does not answer loses\n"
-        "it when its session expires, a ttl later at most.\n"
+        "\nThe holder is asked to stop: its lease is lost to it, `rowlock run` then stops its\n"
+        "command, and the lock passes on. It knows at once; a remote holder on MySQL or MariaDB,\n"
+        "or behind a pooler, knows with its next heartbeat. A holder that does not answer loses\n"
+        "the lock when its session expires, a ttl later at most.\n"
         "--now takes the lock at once: the next holder starts while this one still works. The "
         "token\n"
         "is raised, so that whatever checks tokens refuses the old holder.\n");

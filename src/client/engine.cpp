@@ -61,7 +61,8 @@ engine::engine(sql::connection_source source, client_options options)
       shared_{{.connect = [this](sql::deadline until) { return connect(until); },
                .on_used =
                    [this] {
-                       if (const auto room = open_room()) room->listen_again();
+                       if (const auto room = open_room()) return room->listen_again();
+                       poke_heartbeat();
                    }}},
       pool_{{.connect = [this](sql::deadline until) { return make_connection(until); },
              .when_full = "all connections of this client are busy: raise max_connections",
@@ -437,7 +438,8 @@ void engine::start_workers(std::shared_ptr<session> opened) {
                                                      [this, step] { return (this->*step)(); });
         };
         try {
-            heartbeat = start(&engine::beat);
+            heartbeat = std::make_unique<service::worker>(
+                clock_, [this] { return beat(); }, heartbeat_ears());
             watchdog = start(&engine::watch);
             if (options_.reaper) reaper = start(&engine::reap_once);
         } catch (const error&) {
@@ -448,18 +450,21 @@ void engine::start_workers(std::shared_ptr<session> opened) {
                 "no thread could be started for the heartbeat: raise the limit (ulimit -u)"};
         }
     }
-    const std::lock_guard lock{state_mutex_};
-    // Nothing hangs on that session; it expires.
-    if (closing_) throw client_destroyed();
-    if (heartbeat) {
-        heartbeat_ = std::move(heartbeat);
-        watchdog_ = std::move(watchdog);
-        reaper_ = std::move(reaper);
+    {
+        const std::lock_guard lock{state_mutex_};
+        // Nothing hangs on that session; it expires.
+        if (closing_) throw client_destroyed();
+        if (heartbeat) {
+            heartbeat_ = std::move(heartbeat);
+            watchdog_ = std::move(watchdog);
+            reaper_ = std::move(reaper);
+        }
+        current_ = std::move(opened);
+        heartbeat_->poke();
+        if (second_heartbeat_) second_heartbeat_->poke();
+        watchdog_->poke();
     }
-    current_ = std::move(opened);
-    heartbeat_->poke();
-    if (second_heartbeat_) second_heartbeat_->poke();
-    watchdog_->poke();
+    if (const auto room = open_room()) room->listen_again();
 }
 
 bool engine::has_workers() const {
@@ -753,25 +758,29 @@ std::vector<waiter_info> engine::queue(const lock_name& name) {
 
 std::optional<milliseconds> engine::request_release(const lock_name& name, fencing_token holder) {
     fork_.require_same_process();
-    const auto left =
-        *with_retries(failure_deadline(steady::now() + options_.retry.total), {},
-                      [&](sql::connection& db, sql::deadline until) {
-                          return protocol_.request_release(db, name.str(), holder.value(), until);
-                      });
-    if (!left) return std::nullopt;
-    if (*left <= 0us) look_for_waiters(name.str());
-    return std::chrono::ceil<milliseconds>(*left);
+    const auto asked = *with_retries(failure_deadline(steady::now() + options_.retry.total), {},
+                                     [&](sql::connection& db, sql::deadline until) {
+                                         auto done = protocol_.request_release(
+                                             db, name.str(), holder.value(), until);
+                                         if (done) tell_holder(db, done->session, until);
+                                         return done;
+                                     });
+    if (!asked) return std::nullopt;
+    if (asked->left <= 0us) look_for_waiters(name.str());
+    return std::chrono::ceil<milliseconds>(asked->left);
 }
 
 bool engine::force_release(const lock_name& name, std::optional<fencing_token> only) {
     fork_.require_same_process();
-    std::optional<std::int64_t> victim;
-    bool sent = false;
+    strategy::victim whom;
     const bool freed = *with_retries(
         failure_deadline(steady::now() + options_.retry.total), {},
         [&](sql::connection& db, sql::deadline until) {
-            return only ? protocol_.force_release_of(db, name.str(), only->value(), sent, until)
-                        : protocol_.force_release(db, name.str(), victim, until);
+            const bool done =
+                only ? protocol_.force_release_of(db, name.str(), only->value(), whom, until)
+                     : protocol_.force_release(db, name.str(), whom, until);
+            if (done) tell_holder(db, whom.session, until);
+            return done;
         });
     if (freed) look_for_waiters(name.str());
     return freed;

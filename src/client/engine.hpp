@@ -13,8 +13,8 @@
 #include "service/mailbox.hpp"
 #include "service/worker.hpp"
 #include "sql/connection_pool.hpp"
-#include "strategy/brief_wait.hpp"
 #include "sql/shared_connection.hpp"
+#include "strategy/brief_wait.hpp"
 #include "strategy/fast_protocol.hpp"
 #include "strategy/fencing.hpp"
 #include "strategy/lease_protocol.hpp"
@@ -36,6 +36,7 @@
 #include <span>
 #include <stop_token>
 #include <string>
+#include <string_view>
 #include <unordered_map>
 #include <vector>
 
@@ -48,6 +49,7 @@ class waiting_room;
 /// What a client is made of. engine.cpp: the calls of its users. gather.cpp: what threads that call
 /// at the same moment share. behind.cpp: releases that nobody waits for. line.cpp: what of them
 /// concerns the queues. fence.cpp: the caller's transactions. upkeep.cpp: the background.
+/// hearing.cpp: what wakes a holder.
 ///
 /// Threads: the callers'; one heartbeat with a connection of its own; one watchdog that closes the
 /// trust window without a network; one reaper if asked for; that of the waiting room from the first
@@ -244,6 +246,16 @@ private:
                  sql::deadline until) noexcept;
     [[nodiscard]] std::string thread_label() const;
 
+    // --- hearing.cpp
+    [[nodiscard]] service::worker::ears heartbeat_ears();
+    nanoseconds open_ears(const session& ours, std::span<pollfd> on) noexcept;
+    bool hear(session& ours) noexcept;
+    void read_what_was_said(const session& ours, std::vector<std::string>& into);
+    bool hear_of_change(session& ours, std::string_view said);
+    [[nodiscard]] bool hears_notifications() const noexcept;
+    void listen_with_heartbeat(const session& ours, sql::connection& db, sql::deadline until);
+    void tell_holder(sql::connection& db, std::int64_t session, sql::deadline until) noexcept;
+
     // --- fence.cpp
     enum class standing : unsigned char { ours, over, session_over, unknown };
     using fence_step = strategy::verdict (strategy::fencing::*)(sql::connection&,
@@ -388,6 +400,11 @@ private:
     std::atomic<nanoseconds::rep> round_trip_{0};  ///< as measured, 0: not yet
     bool warned_of_ttl_ = false;                   ///< of the heartbeat thread alone
     nanoseconds no_idle_since_{0};                 ///< of the second heartbeat alone
+    // Of the heartbeat thread alone, for what is said to a holder.
+    nanoseconds deaf_until_{0};                ///< after words without use
+    std::int64_t heartbeat_listens_for_ = 0;   ///< the session, on heartbeat_db_
+    bool heartbeat_may_listen_ = true;         ///< heartbeat_db_ hears what is said to us
+    std::optional<bool> heartbeat_is_direct_;  ///< no pooler is in between
 
     service::event_queue events_;
     service::loss_signals signals_;

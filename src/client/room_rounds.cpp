@@ -31,10 +31,6 @@ constexpr auto idle_deadline = 1s;
 constexpr nanoseconds circle_stands = 100ms;
 /// So often in a row what was said is taken: each time all that has arrived.
 constexpr int most_takes = 16;
-/// So much mail at once, and none of it of use: somebody floods us. What is true finds the mailbox
-/// full, and then the database tells, or comes so much later.
-constexpr std::size_t flood = 32;
-constexpr nanoseconds rest_from_flood = 5ms;
 /// Who has not waited for so long is not interested in what others commit.
 constexpr nanoseconds idle = 50ms;
 
@@ -43,6 +39,8 @@ constexpr nanoseconds idle = 50ms;
 void waiting_room::run() noexcept {
     while (!stopping_) {
         nanoseconds next = step();
+        // Mail is ours from now on, whether or not somebody waits.
+        if (auto ours = engine_.current()) hear_for(std::move(ours));
         const auto* const mailbox = mail_for_ ? mail_for_->mailbox() : nullptr;
         const bool deaf = mailbox != nullptr && now() < deaf_until_;
         if (deaf) next = std::min(next, deaf_until_);
@@ -352,7 +350,9 @@ void waiting_room::read_mail() {
     const auto mail = mail_for_->mailbox()->take();
     bool useful = false;
     for (const auto& text : mail) useful = heard(text, believed) || useful;
-    if (!useful && mail.size() >= flood) deaf_until_ = now() + rest_from_flood;
+    if (!useful && mail.size() >= service::mailbox::flood) {
+        deaf_until_ = now() + service::mailbox::rest_from_flood;
+    }
 }
 
 /// Something was committed to the SQLite file.
@@ -373,6 +373,10 @@ void waiting_room::changed() {
 /// of the database to our channel. False if it was of no use.
 /// @param believed whether a proof is enough, or the row is to be asked
 bool waiting_room::heard(std::string_view said, bool believed) {
+    if (mail_for_ && engine_.hear_of_change(*mail_for_, said)) {
+        engine_.poke_heartbeat();
+        return true;
+    }
     const auto next = strategy::understood(said);
     if (!next) return false;
     std::shared_ptr<turn> which;

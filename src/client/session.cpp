@@ -3,6 +3,11 @@
 #include <algorithm>
 
 namespace rowlock::detail {
+namespace {
+
+constexpr nanoseconds between_news = std::chrono::seconds{1};
+
+}  // namespace
 
 void session::beaten(nanoseconds when) noexcept {
     auto before = last_beat_.load();
@@ -96,6 +101,42 @@ bool session::is_unresolved(std::int64_t grant_id) const {
     const std::lock_guard lock{mutex_};
     return std::ranges::any_of(unresolved_,
                                [&](const auto& it) { return it.grant_id == grant_id; });
+}
+
+bool session::is_news(std::int64_t of) const {
+    const std::lock_guard lock{mutex_};
+    return of > std::max(told_, revision.load());
+}
+
+bool session::tell(std::int64_t of, nanoseconds now) {
+    const std::lock_guard lock{mutex_};
+    const bool known = told_ > revision;
+    told_ = std::max(told_, of);
+    if (known || told_ <= revision) return false;
+    news_at_ = std::max(now, no_news_before_);
+    no_news_before_ = news_at_ + between_news;
+    return true;
+}
+
+nanoseconds session::news_at() const {
+    const std::lock_guard lock{mutex_};
+    return told_ > revision ? news_at_ : service::alarm::never;
+}
+
+std::int64_t session::told() const {
+    const std::lock_guard lock{mutex_};
+    return told_;
+}
+
+void session::settle_news(std::int64_t before, nanoseconds now) {
+    const std::lock_guard lock{mutex_};
+    if (before <= revision) return;  // what we were told of since then has its own time
+    if (told_ == before) {
+        told_ = 0;  // it was not true
+        return;
+    }
+    news_at_ = std::max(now, no_news_before_);
+    no_news_before_ = news_at_ + between_news;
 }
 
 void session::doubt() noexcept {

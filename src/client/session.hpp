@@ -1,6 +1,7 @@
 #pragma once
 
 #include "client/grant.hpp"
+#include "service/clock.hpp"
 #include "service/mailbox.hpp"
 #include "strategy/hint.hpp"
 
@@ -103,6 +104,22 @@ public:
     [[nodiscard]] nanoseconds last_beat() const noexcept { return nanoseconds{last_beat_.load()}; }
     void beaten(nanoseconds when) noexcept;
 
+    // That another client has changed our rows, said past the database: a hint. It moves the next
+    // heartbeat forward, and no more often than each second: one that can read our secret can say
+    // whatever it likes.
+    /// Whether this revision is a later one than we know or were told of.
+    [[nodiscard]] bool is_news(std::int64_t of) const;
+    /// We were told of it, with a proof. True if the next heartbeat is to be sent at news_at(), and
+    /// was not before.
+    bool tell(std::int64_t of, nanoseconds now);
+    /// When to send a heartbeat that finds out; service::alarm::never if there is nothing to find.
+    [[nodiscard]] nanoseconds news_at() const;
+    /// The greatest that we were told of.
+    [[nodiscard]] std::int64_t told() const;
+    /// The database has confirmed the revision that we know, by a heartbeat that was sent when we
+    /// had been told of `before`.
+    void settle_news(std::int64_t before, nanoseconds now);
+
     // Used by the heartbeat thread alone.
     /// Heartbeats since the rows were last compared with what we hold. Counts only once an outcome
     /// was unknown: a server that was stopped may run a statement long after every bound.
@@ -125,6 +142,9 @@ private:
     std::unordered_map<std::int64_t, std::shared_ptr<grant>> held_;
     std::vector<unresolved_grant> unresolved_;
     bool ever_unknown_ = false;
+    std::int64_t told_ = 0;
+    nanoseconds news_at_{0};
+    nanoseconds no_news_before_{0};
 };
 
 }  // namespace rowlock::detail

@@ -40,7 +40,11 @@ bool is_there(const std::unordered_map<std::int64_t, std::int64_t>& tokens, cons
 nanoseconds engine::beat() noexcept {
     const auto ours = current();
     try {
-        if (ours) return std::min(beat(*ours), next_end());
+        if (ours) {
+            const nanoseconds next = std::min(beat(*ours), next_end());
+            hear(*ours);  // a statement may have read what was said
+            return std::min(next, ours->news_at());
+        }
         for (const auto id : end_lost_sessions(steady::now() + options_.statement_deadline)) {
             look_for_waiters_after(id);
         }
@@ -56,10 +60,16 @@ nanoseconds engine::beat(session& ours) {
     if (clock_.now() < connect_at) return connect_at;
     // Opening may take longer than the window is open: the second heartbeat keeps it open.
     auto& db = heartbeat_connection(steady::now() + options_.statement_deadline);
-    if (!beat_is_due(ours, clock_.now())) return ours.last_beat() + beat_period();
     const auto until = heartbeat_deadline(ours);
+    if (!beat_is_due(ours, clock_.now())) {
+        listen_with_heartbeat(ours, db, until);
+        return ours.last_beat() + beat_period();
+    }
+    const auto told = ours.told();
     if (!send_beat(ours, db, until)) return clock_.now();
+    ours.settle_news(told, clock_.now());
     after_beat(ours, until);
+    listen_with_heartbeat(ours, db, until);
     failed_beats_ = 0;
     const nanoseconds next = ours.last_beat() + beat_period();
     return std::exchange(put_off_, false) ? std::min<nanoseconds>(next, clock_.now() + 500ms)
@@ -176,10 +186,10 @@ nanoseconds engine::first_connection_at(const session& ours) const {
 }
 
 /// A poke comes early: at the opening of a session, to have the connection ready, or because there
-/// is something to find out, which wants a live session first.
+/// is something to find out, which wants a live session first; or we were told of a change.
 bool engine::beat_is_due(const session& ours, nanoseconds now) const {
     return now >= ours.last_beat() + beat_period() || compare_wanted_ || next_end() <= now ||
-           ours.unresolved_due(now) > 0;
+           ours.unresolved_due(now) > 0 || ours.news_at() <= now;
 }
 
 /// What is left of the trust window: an answer that is late is worth more than the connection it is
@@ -197,6 +207,8 @@ sql::connection& engine::heartbeat_connection(sql::deadline until) {
         heartbeat_connected_ = false;
     }
     if (!heartbeat_db_) {
+        heartbeat_listens_for_ = 0;
+        heartbeat_may_listen_ = true;
         const auto began = steady::now();
         heartbeat_db_ = make_connection(until, rank::first);
         warn_of_short_ttl(steady::now() - began);

@@ -227,6 +227,7 @@ waiting_room::leftovers waiting_room::close() noexcept {
     if (thread_.joinable()) thread_.join();
     if (sleeper_) sleeper_->stop();
     disconnect();
+    mail_for_.reset();
     leftovers rest;
     std::optional<error> over;
     const guard lock{mutex_};

@@ -84,8 +84,13 @@ public:
     /// Our session is lost: nobody waits in it any more.
     void session_lost(std::int64_t id, loss_reason why) noexcept;
     void look_at_all() noexcept;  ///< something changed that nobody can name
-    /// What the database said may have been read by a statement of another thread.
+    /// What the database said may have been read by a statement of another thread; or there is a
+    /// new session, whose mail is to be read.
     void listen_again() const noexcept { poke(); }
+    /// Whether the room's connection hears what is said to this session (PostgreSQL).
+    [[nodiscard]] bool listens_for(std::int64_t session) const noexcept {
+        return listening_for_ == session;
+    }
 
     /// Threads that wait; without those that gave up and left.
     [[nodiscard]] std::size_t waiting() const;
@@ -211,6 +216,7 @@ private:
     std::atomic<bool> stopping_{false};
     std::atomic<bool> connected_{false};
     std::atomic<bool> hears_{false};  ///< a grant is told, it need not be looked for
+    std::atomic<std::int64_t> listening_for_{0};
 
     // Of the thread alone.
     std::unique_ptr<sql::connection> db_;
@@ -224,7 +230,6 @@ private:
     bool told_by_name_ = false;      ///< of our latest turn, rather than finding it
     std::int64_t gate_ = 0;          ///< that this connection holds shut, 0: none …
     std::int64_t gate_session_ = 0;  ///< … for a sleep of this session
-    std::int64_t listening_for_ = 0;
     nanoseconds last_poll_{0};
     nanoseconds poll_cost_{0};
     nanoseconds pause_{0};

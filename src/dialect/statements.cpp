@@ -103,6 +103,7 @@ statements::statements(sql::dialect dialect, const loader& load)
       delete_session{load("delete_session")},
       bump_revision{load("bump_revision")},
       extend_session{load("extend_session")},
+      wake_address{load("wake_address")},
       meet_server{load.maybe("meet_server")},
       acquire{load.maybe("acquire")},
       take{load.maybe("take")},

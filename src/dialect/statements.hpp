@@ -51,7 +51,7 @@ struct statements {
 
     // Sessions
     sql::statement open_session, heartbeat, session_state, end_expired_session, end_session,
-        delete_session, bump_revision, extend_session;
+        delete_session, bump_revision, extend_session, wake_address;
     std::optional<sql::statement> meet_server;  ///< MySQL; PostgreSQL has it in open_session
 
     // Leases

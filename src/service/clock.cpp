@@ -55,7 +55,7 @@ alarm::~alarm() {
     close(wake_);
 }
 
-void alarm::wait_until(nanoseconds moment, std::span<pollfd> also) {
+bool alarm::wait_until(nanoseconds moment, std::span<pollfd> also) {
     // No allocation: what a thread of ours sleeps with must not fail.
     std::array<pollfd, 2 + most_others> watched{{{wake_, POLLIN, 0}, {timer_, POLLIN, 0}}};
     also = also.first(std::min(also.size(), most_others));
@@ -67,14 +67,16 @@ void alarm::wait_until(nanoseconds moment, std::span<pollfd> also) {
         due.it_value = to_timespec(std::max(moment, nanoseconds{1}));
         timerfd_settime(timer_, TFD_TIMER_ABSTIME, &due, nullptr);
     }
-    if (clock_.replaced() && moment <= clock_.now()) return;
+    if (clock_.replaced() && moment <= clock_.now()) return false;
     // A timer that was not armed stays silent; of a hand-moved clock it may be armed from before.
     if (!timed) watched[1].fd = -1;
     const int spoke = poll(watched.data(), 2 + also.size(), -1);
     if (spoke > 0) std::copy_n(watched.begin() + 2, also.size(), also.begin());
     std::uint64_t count = 0;
-    if ((watched[0].revents & POLLIN) != 0) static_cast<void>(!read(wake_, &count, sizeof count));
+    const bool poked = spoke > 0 && (watched[0].revents & POLLIN) != 0;
+    if (poked) static_cast<void>(!read(wake_, &count, sizeof count));
     if ((watched[1].revents & POLLIN) != 0) static_cast<void>(!read(timer_, &count, sizeof count));
+    return poked;
 }
 
 void alarm::poke() const noexcept {

@@ -39,10 +39,10 @@ public:
 
     static constexpr nanoseconds never = nanoseconds::max();
 
-    void wait_until(nanoseconds moment) { wait_until(moment, {}); }
+    void wait_until(nanoseconds moment) { static_cast<void>(wait_until(moment, {})); }
     /// Or until one of these descriptors can be read or was closed by its peer; negative ones are
-    /// left out. `revents` tells which.
-    void wait_until(nanoseconds moment, std::span<pollfd> also);
+    /// left out. `revents` tells which. True if it was poked.
+    bool wait_until(nanoseconds moment, std::span<pollfd> also);
     static constexpr std::size_t most_others = 4;
     /// The current or next wait ends at once.
     void poke() const noexcept;

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -24,6 +26,11 @@ namespace rowlock::service {
 /// mailboxes in /proc/net/unix: they tell nothing. What is to be believed carries a proof.
 class mailbox {
 public:
+    /// So much mail at once, and none of it of use: somebody floods us. What is true finds the
+    /// mailbox full, and then the database tells, or comes so much later.
+    static constexpr std::size_t flood = 32;
+    static constexpr std::chrono::milliseconds rest_from_flood{5};
+
     /// Opens one descriptor.
     /// @param number random, and not known to others before this call: nobody has taken it
     /// @throws error errc::unsupported if there is none left, or another has this number

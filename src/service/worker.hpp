@@ -2,8 +2,12 @@
 
 #include "service/clock.hpp"
 
+#include <poll.h>
+
 #include <atomic>
+#include <cstddef>
 #include <functional>
+#include <span>
 #include <thread>
 
 namespace rowlock::service {
@@ -12,9 +16,21 @@ namespace rowlock::service {
 /// Heartbeat, watchdog and reaper are such threads.
 class worker {
 public:
+    /// What may cut a sleep short besides. Both are called by the thread of the worker alone, and
+    /// must not throw.
+    struct ears {
+        static constexpr std::size_t most = 2;
+        /// Before each sleep: fills in the descriptors to poll, -1 for none. Returns when to hear
+        /// at the latest.
+        std::function<nanoseconds(std::span<pollfd>)> open{};
+        /// One of them can be read, or it is time. True: the next step is to be taken now.
+        std::function<bool()> hear{};
+    };
+
     /// @param step must not throw; returns when to run again on `clock`, alarm::never to sleep
     /// until poked
-    worker(const clock& clock, std::function<nanoseconds()> step);
+    worker(const clock& clock, std::function<nanoseconds()> step) : worker{clock, step, {}} {}
+    worker(const clock& clock, std::function<nanoseconds()> step, ears with);
     /// Waits for the step that is running.
     ~worker();
     worker(const worker&) = delete;
@@ -26,9 +42,12 @@ public:
 
 private:
     void run();
+    bool sleep(nanoseconds until);
 
+    const clock clock_;
     alarm alarm_;
     std::function<nanoseconds()> step_;
+    const ears ears_;
     std::atomic<bool> stopping_{false};
     std::thread thread_;
 };

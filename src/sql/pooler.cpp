@@ -9,6 +9,11 @@ std::int64_t process_of(connection& db, deadline until) {
 
 }  // namespace
 
+bool is_direct(connection& db, deadline until) {
+    const auto announced = db.announced_process();
+    return announced != 0 && announced == process_of(db, until);
+}
+
 pooling pooling_of(connection& db, const connection_source& source, deadline until) {
     const auto before = process_of(db, until);
     const auto announced = db.announced_process();

@@ -11,6 +11,10 @@ enum class pooling : unsigned char {
     transaction,  ///< one that changes it between transactions
 };
 
+/// Whether the process is the one that the server announced: no pooler is in between. One round
+/// trip. False also where the library does not tell what was announced.
+[[nodiscard]] bool is_direct(connection& db, deadline until);
+
 /// Looks whether the process was announced by somebody else, and whether another connection is
 /// given ours between two statements. Up to six round trips and one more connection, or one round
 /// trip if the library tells what the server announced and it is true. A transaction pooler that

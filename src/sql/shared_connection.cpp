@@ -137,14 +137,16 @@ private:
     /// Gives the turn back, unless a transaction goes on.
     class turn {
     public:
-        explicit turn(user& mine) : mine_{mine}, before_{mine.wire_->db->round_trips()} {}
+        explicit turn(user& mine, bool quietly = false)
+            : mine_{mine}, before_{mine.wire_->db->round_trips()}, quietly_{quietly} {}
         turn(const turn&) = delete;
         turn& operator=(const turn&) = delete;
-        ~turn() { mine_.leave(before_); }
+        ~turn() { mine_.leave(before_, quietly_); }
 
     private:
         user& mine_;
         const std::uint64_t before_;
+        const bool quietly_;  ///< the listeners are not told of it
     };
 
     template <typename Call>
@@ -154,7 +156,7 @@ private:
         return call(*wire_->db);
     }
 
-    void leave(std::uint64_t trips_before) noexcept {
+    void leave(std::uint64_t trips_before, bool quietly) noexcept {
         auto& db = *wire_->db;
         round_trips_ += db.round_trips() - trips_before;
         if (!db.alive() || db.discarded()) {
@@ -166,7 +168,10 @@ private:
         }
         if (in_transaction_) return;
         wire_->end_turn();
-        if (!listens_ && wire_->heard && wire_->on_used) wire_->on_used();
+        // One that listens hears what its own turns have read; not so the heartbeat, whose place
+        // another listener may have taken.
+        const bool heard = quietly || (listens_ && rank_ == rank::usual);
+        if (!heard && wire_->heard && wire_->on_used) wire_->on_used();
     }
 
     // --- notifications
@@ -183,7 +188,7 @@ private:
         if (wire_->broken) throw broke_meanwhile();
         // Not ours just now: on_used comes after that turn.
         if (!in_transaction_ && !wire_->try_turn()) return {};
-        const turn mine{*this};
+        const turn mine{*this, true};
         return wire_->db->notifications()->take();
     }
 

@@ -30,6 +30,11 @@ std::array<char, proof_digits> proof_of(std::string_view words, std::string_view
     return proof;
 }
 
+std::string with_proof(std::string words, std::string_view secret) {
+    const auto proof = proof_of(words, secret);
+    return words.append(1, ' ').append(proof.data(), proof.size());
+}
+
 template <typename Number>
 bool read(std::string_view text, Number& number) {
     const auto end = text.data() + text.size();
@@ -55,10 +60,9 @@ std::string notification_channel(const wake_address& of) {
 }
 
 std::string said_of(const said_grant& grant, std::string_view secret) {
-    std::string said = std::to_string(grant.grant_id) + ' ' + std::to_string(grant.token) +
-                       (grant.asynchronous ? " 1" : " 0");
-    const auto proof = proof_of(said, secret);
-    return said.append(1, ' ').append(proof.data(), proof.size());
+    return with_proof(std::to_string(grant.grant_id) + ' ' + std::to_string(grant.token) +
+                          (grant.asynchronous ? " 1" : " 0"),
+                      secret);
 }
 
 std::optional<said_grant> understood(std::string_view said) noexcept {
@@ -69,6 +73,17 @@ std::optional<said_grant> understood(std::string_view said) noexcept {
     heard.asynchronous = asynchronous == "1";
     if (said.size() != proof_digits) return {};
     return heard;
+}
+
+std::string said_to_look(std::int64_t revision, std::string_view secret) {
+    return with_proof("look " + std::to_string(revision), secret);
+}
+
+std::optional<std::int64_t> told_to_look(std::string_view said) noexcept {
+    std::int64_t revision = 0;
+    if (first_word(said) != "look" || !read(first_word(said), revision)) return {};
+    if (said.size() != proof_digits) return {};
+    return revision;
 }
 
 bool is_proved(std::string_view said, std::string_view secret) {

@@ -40,6 +40,13 @@ struct said_grant {
 /// The same, read, whatever its proof is worth. Nothing if it is something else.
 [[nodiscard]] std::optional<said_grant> understood(std::string_view said) noexcept;
 
+/// "look <revision> <proof>": another client has changed rows of the session, whose revision is
+/// this by now. It moves the session's next heartbeat forward, which finds out.
+[[nodiscard]] std::string said_to_look(std::int64_t revision, std::string_view secret);
+
+/// The revision, whatever the proof is worth. Nothing if something else was said.
+[[nodiscard]] std::optional<std::int64_t> told_to_look(std::string_view said) noexcept;
+
 /// Whether what was said ends with a proof made with this secret.
 [[nodiscard]] bool is_proved(std::string_view said, std::string_view secret);
 

@@ -342,34 +342,34 @@ std::vector<session_lease> lease_protocol::leases_of(sql::connection& db, std::i
     return leases;
 }
 
-bool lease_protocol::force_release(sql::connection& db, std::string_view name,
-                                   std::optional<std::int64_t>& victim, sql::deadline until) const {
+bool lease_protocol::force_release(sql::connection& db, std::string_view name, victim& whom,
+                                   sql::deadline until) const {
     for (;;) {
         const look seen = probe(db, name, 0, until);
         // An earlier attempt whose reply was lost has put that holder out, or somebody else has:
         // the next one is not meant.
-        if (victim && seen.token != *victim) {
+        if (whom.token && seen.token != *whom.token) {
             if (is_durable(db, name, seen, until)) return true;
             continue;
         }
         if (seen.free) return false;
-        victim = seen.token;
+        whom = {.token = seen.token, .session = seen.session};
         if (put_out(db, name, seen, until)) return true;
     }
 }
 
 bool lease_protocol::force_release_of(sql::connection& db, std::string_view name,
-                                      std::int64_t token, bool& sent, sql::deadline until) const {
+                                      std::int64_t token, victim& whom, sql::deadline until) const {
     look seen = probe(db, name, 0, until);
     // An earlier attempt whose reply was lost has put it out, or it has ended by itself since.
-    while (sent && seen.token != token && !is_durable(db, name, seen, until)) {
+    while (whom.token && seen.token != token && !is_durable(db, name, seen, until)) {
         seen = probe(db, name, 0, until);
     }
-    if (seen.token != token) return sent;
+    if (seen.token != token) return whom.token.has_value();
     if (seen.free) return false;
-    sent = true;
+    whom = {.token = token, .session = seen.session};
     const bool done = put_out(db, name, seen, until);
-    sent = false;
+    whom.token.reset();
     return done;
 }
 
@@ -394,8 +394,10 @@ bool lease_protocol::put_out(sql::connection& db, std::string_view name, const l
     return true;
 }
 
-std::optional<std::chrono::microseconds> lease_protocol::request_release(
-    sql::connection& db, std::string_view name, std::int64_t token, sql::deadline until) const {
+std::optional<release_request> lease_protocol::request_release(sql::connection& db,
+                                                               std::string_view name,
+                                                               std::int64_t token,
+                                                               sql::deadline until) const {
     const look seen = probe(db, name, 0, until);
     if (seen.free || seen.token != token) return std::nullopt;
     {
@@ -408,8 +410,19 @@ std::optional<std::chrono::microseconds> lease_protocol::request_release(
     }
     const look after = probe(db, name, 0, until);
     const bool over = after.free || after.token != token;
-    return over ? std::chrono::microseconds{0}
-                : std::max(after.remaining, std::chrono::microseconds{0});
+    return release_request{
+        .session = seen.session,
+        .left = over ? microseconds{0} : std::max(after.remaining, microseconds{0})};
+}
+
+std::optional<change_to_tell> lease_protocol::change_of(sql::connection& db, std::int64_t session,
+                                                        sql::deadline until) const {
+    const auto row = run(db, sql_.wake_address, until, session);
+    if (row.empty() || row.text(0, 1).empty()) return std::nullopt;
+    return change_to_tell{.to = {.number = row.integer(0, 0),
+                                 .secret = std::string{row.text(0, 1)},
+                                 .mailbox = row.maybe_integer(0, 2)},
+                          .revision = row.integer(0, 3)};
 }
 
 std::optional<std::vector<std::int64_t>> lease_protocol::reclaim(sql::connection& db,

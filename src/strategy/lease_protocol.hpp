@@ -96,6 +96,23 @@ struct session_state {
     std::int64_t revision;
 };
 
+/// The holder that a forced release means, kept between its attempts.
+struct victim {
+    std::optional<std::int64_t> token{};  ///< filled in by the first
+    std::int64_t session = 0;             ///< of the latest that was put out, or may have been
+};
+
+struct release_request {
+    std::int64_t session;            ///< the holder's
+    std::chrono::microseconds left;  ///< until the lease ends at the latest
+};
+
+/// What a session is told once its rows were changed.
+struct change_to_tell {
+    wake_address to;
+    std::int64_t revision;
+};
+
 class lease_protocol {
 public:
     explicit lease_protocol(dialect::statements statements) : sql_{std::move(statements)} {}
@@ -162,23 +179,22 @@ public:
     std::vector<session_lease> leases_of(sql::connection& db, std::int64_t session,
                                          sql::deadline until) const;
     /// True if a holder was put out; false if the lease was free. A repetition after a lost reply
-    /// is given the same `victim` (the token of the holder that is meant, filled in by the first)
-    /// and leaves a newer holder alone. Frees, and gives to nobody: the caller runs
-    /// queue_protocol::grant_next afterwards.
-    bool force_release(sql::connection& db, std::string_view name,
-                       std::optional<std::int64_t>& victim, sql::deadline until) const;
+    /// is given the same `whom` and leaves a newer holder alone. Frees, and gives to nobody: the
+    /// caller runs queue_protocol::grant_next afterwards.
+    bool force_release(sql::connection& db, std::string_view name, victim& whom,
+                       sql::deadline until) const;
     /// The same, if the grant with that token is still the holder.
-    /// @param sent false at first, kept between attempts
     bool force_release_of(sql::connection& db, std::string_view name, std::int64_t token,
-                          bool& sent, sql::deadline until) const;
+                          victim& whom, sql::deadline until) const;
     /// Asks the grant `token` to end: its holder, whose revision moves, finds the deadline that its
     /// row has from now on, the moment at which its session would expire without another heartbeat.
-    /// Until then nothing is taken from it. Returns how long that is at most; nothing if that grant
-    /// does not hold the lease. To be repeated after a lost reply: a deadline only comes earlier.
-    std::optional<std::chrono::microseconds> request_release(sql::connection& db,
-                                                             std::string_view name,
-                                                             std::int64_t token,
-                                                             sql::deadline until) const;
+    /// Until then nothing is taken from it. Nothing if that grant does not hold the lease. To be
+    /// repeated after a lost reply: a deadline only comes earlier.
+    std::optional<release_request> request_release(sql::connection& db, std::string_view name,
+                                                   std::int64_t token, sql::deadline until) const;
+    /// How a session is told that its rows were changed. Nothing if it is gone, or has no address.
+    std::optional<change_to_tell> change_of(sql::connection& db, std::int64_t session,
+                                            sql::deadline until) const;
     /// Ends the owner's other sessions and moves their leases to `session`, in one transaction:
     /// past those who wait for them. Their places in queues die with them. Returns the sessions
     /// that were ended: a lease that was being given to one of them, or whose deadline has passed,

@@ -95,6 +95,16 @@ std::optional<handed_over> read_handed_over(const sql::result& row, std::size_t 
 }
 
 /// Three columns of a session that is to be woken.
+bool post(const wake_address& to, std::string_view said) noexcept {
+    return service::mail_to{to.number, to.mailbox}.post(said);
+}
+
+void notify(sql::connection& db, const wake_address& to, std::string_view said,
+            sql::deadline until) {
+    static const sql::statement statement{"select pg_notify($1, $2)"};
+    run(db, statement, until, notification_channel(to), said);
+}
+
 wake_address read_address(const sql::result& rows, std::size_t row, std::size_t column) {
     return {.number = rows.integer(row, column),
             .secret = std::string{rows.text(row, column + 1)},
@@ -547,6 +557,20 @@ std::vector<deadlock_found> queue_protocol::deadlocks(sql::connection& db, std::
     return wait_graph{run(db, leases_.sql().deadlocks, until, session)}.circles(session);
 }
 
+void queue_protocol::tell_to_look(sql::connection& db, std::int64_t session, bool by_mail,
+                                  sql::deadline until) const noexcept {
+    try {
+        const auto change = leases_.change_of(db, session, until);
+        if (!change) return;
+        const auto said = said_to_look(change->revision, change->to.secret);
+        if (by_mail && post(change->to, said)) return;
+        if (db.speaks() == sql::dialect::postgresql) notify(db, change->to, said, until);
+    } catch (...) {
+        // The connection broke, the secret may not be read, or there is no memory. What was changed
+        // is committed.
+    }
+}
+
 bool is_near(const wake_address& session) noexcept {
     return service::mail_to{session.number, session.mailbox}.reachable();
 }
@@ -556,12 +580,11 @@ void tell_served(sql::connection& db, const handed_over& next, bool by_mail,
     if (next.woken) return;
     try {
         const auto said = said_of({next.grant_id, next.token, next.asynchronous}, next.to.secret);
-        if (by_mail && service::mail_to{next.to.number, next.to.mailbox}.post(said)) return;
+        if (by_mail && post(next.to, said)) return;
         if (db.speaks() == sql::dialect::mysql) {
             wake_up::wake(db, next.session, next.grant_id, until);
         } else if (db.speaks() == sql::dialect::postgresql) {
-            static const sql::statement notify{"select pg_notify($1, $2)"};
-            run(db, notify, until, notification_channel(next.to), said);
+            notify(db, next.to, said, until);
         }
     } catch (...) {
         // The connection broke, or there is no memory. What was given is committed.

@@ -215,6 +215,13 @@ public:
     std::vector<deadlock_found> deadlocks(sql::connection& db, std::int64_t session,
                                           sql::deadline until) const;
 
+    /// Tells a session that its rows were changed, after the commit: by mail, if that is wanted and
+    /// it has a mailbox on this machine; else PostgreSQL notifies it. A hint: its next heartbeat is
+    /// sent at once, and finds the change. One round trip, two with the notification. MySQL has
+    /// nothing to reach a session with that does not wait.
+    void tell_to_look(sql::connection& db, std::int64_t session, bool by_mail,
+                      sql::deadline until) const noexcept;
+
 private:
     const lease_protocol& leases_;
 };

@@ -111,6 +111,34 @@ TEST_CASE("break asks: the next command starts when the one that was asked is go
     }
 }
 
+TEST_CASE("break asks: the command is asked to stop long before its holder's next heartbeat") {
+    for (const auto& in : tool::all_tables()) {
+        CAPTURE(std::string{in->name()});
+        process first{command_line((*in)({"run", "--ttl", "60s", "a", "--", "sleep", "1000"})),
+                      in->in_environment({})};
+        REQUIRE(eventually([&] { return in->run({"held", "a"}).code == 0; }));
+        const auto start = steady_clock::now();
+        const auto broken = in->run({"break", "--yes", "a"});
+        CHECK(broken.code == 0);
+        CHECK(broken.out.starts_with("a was given up by its holder in "));
+        CHECK(first.wait() == 70);
+        CHECK(steady_clock::now() - start < 10s);
+    }
+}
+
+TEST_CASE("break --now stops the old command long before its holder's next heartbeat") {
+    for (const auto& in : tool::all_tables()) {
+        CAPTURE(std::string{in->name()});
+        process first{command_line((*in)({"run", "--ttl", "60s", "a", "--", "sleep", "1000"})),
+                      in->in_environment({})};
+        REQUIRE(eventually([&] { return in->run({"held", "a"}).code == 0; }));
+        const auto start = steady_clock::now();
+        CHECK(in->run({"break", "--now", "--yes", "a"}).code == 0);
+        CHECK(first.wait() == 70);
+        CHECK(steady_clock::now() - start < 10s);
+    }
+}
+
 TEST_CASE("break --now lets the next command start beside the old one (control)") {
     const auto in = tool::sqlite_tables();
     stubborn_run first{*in, {"30s"}};

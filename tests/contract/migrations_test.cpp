@@ -240,7 +240,7 @@ void use_everything(const connection_source& source, const migration_options& op
     need(queue.cancel(*db, given_up, soon()) == given_up);
     need(queue.release(*db, "n", 11, 111, true, soon()).next.has_value());
     need(queue.settle(*db, "n", 12, 121, true, soon()).has_value());
-    std::optional<std::int64_t> victim;
+    strategy::victim victim;
     need(leases.force_release(*db, "n", victim, soon()));
     need(leases.inspect(*db, "n", soon()).has_value());
     (void)leases.list(*db, "", {}, soon());

@@ -552,7 +552,7 @@ TEST_CASE("a lease that was taken by force goes to the queue with a look") {
         for (const std::int64_t session : {1, 2}) hand.open(session);
         const auto first = hand.acquire("job", 1, 10);
         hand.enqueue("job", 2, 22);
-        std::optional<std::int64_t> victim;
+        strategy::victim victim;
         CHECK(hand.leases().force_release(hand.db(), "job", victim, soon()));
         CHECK(hand.acquire("job", 1, 11).what == attempt::outcome::held);
         const auto next = hand.queue().grant_next(hand.db(), "job", soon());

@@ -10,6 +10,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     using rowlock::strategy::is_proved;
     using rowlock::strategy::said_grant;
     using rowlock::strategy::said_of;
+    using rowlock::strategy::said_to_look;
+    using rowlock::strategy::told_to_look;
     using rowlock::strategy::understood;
     const std::string secret = "0123456789abcdef0123456789abcdef";
     const std::string foreign = fuzz::input{data, size}.all();
@@ -17,6 +19,11 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
         const auto spaces = std::ranges::count(foreign, ' ');
         fuzz::require(spaces >= 3, "four words", foreign);
         fuzz::require(understood(said_of(*heard, secret)) == heard,
+                      "what was understood can be said", foreign);
+    }
+    if (const auto revision = told_to_look(foreign)) {
+        fuzz::require(!understood(foreign), "one or the other", foreign);
+        fuzz::require(told_to_look(said_to_look(*revision, secret)) == revision,
                       "what was understood can be said", foreign);
     }
     fuzz::require(!is_proved(foreign, secret), "nobody guesses a proof", foreign);

@@ -181,7 +181,7 @@ TEST_CASE("a holder that was told who is next gives the lease to that one, by co
         CHECK(at.release().next->grant_id == 33);
     }
     SUBCASE("not if another was put in by force meanwhile") {
-        std::optional<std::int64_t> victim;
+        strategy::victim victim;
         REQUIRE(at.leases.force_release(*at.other, "job", victim, soon()));
         REQUIRE(at.queue.grant_next(*at.other, "job", soon()));
         CHECK_FALSE(pass_on());

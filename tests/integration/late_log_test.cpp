@@ -295,13 +295,13 @@ TEST_CASE("what is read of a grant is told when it is on the disk, and not befor
         const auto held_log = server.hold_log();
         const by_hand forcing{server.source()};
         auto first = in_background([&] {
-            std::optional<std::int64_t> victim;
+            strategy::victim victim;
             return forcing.leases().force_release(forcing.db(), "job", victim, soon());
         });
         REQUIRE(eventually([&] { return look.of_lease("session") == 0; }));
         const by_hand again{server.source()};
         auto second = in_background([&] {
-            std::optional<std::int64_t> victim = at.token;
+            strategy::victim victim{.token = at.token};
             return again.leases().force_release(again.db(), "job", victim, soon());
         });
         CHECK(eventually([&] {

@@ -468,7 +468,7 @@ TEST_CASE("looks are set back beside whoever releases to nobody, acquires or fre
                     return done.freed;
                 }
                 if (what == "acquire") return at.other.acquire("job", 3, 55);
-                std::optional<std::int64_t> victim;
+                strategy::victim victim;
                 return at.other.leases().force_release(at.other.db(), "job", victim, soon());
             });
             REQUIRE(somebody_waits_for_a_row(fresh));
@@ -710,7 +710,7 @@ private:
         }
     }
     void force(const std::string& name) {
-        std::optional<std::int64_t> victim;
+        strategy::victim victim;
         (void)hand_.leases().force_release(hand_.db(), name, victim, soon());
         (void)hand_.grant_next(name);
     }

@@ -100,7 +100,7 @@ public:
         return queue_.grant_next(*db_, "job", until);
     }
     [[nodiscard]] bool force() const {
-        std::optional<std::int64_t> victim;
+        strategy::victim victim;
         return leases_.force_release(*db_, "job", victim, soon());
     }
 

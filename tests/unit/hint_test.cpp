@@ -15,6 +15,8 @@ using namespace rowlock;
 using strategy::is_proved;
 using strategy::said_grant;
 using strategy::said_of;
+using strategy::said_to_look;
+using strategy::told_to_look;
 using strategy::understood;
 
 namespace {
@@ -56,6 +58,30 @@ TEST_CASE("whoever changes a letter of what was said has no proof of it") {
                               said.substr(0, said.size() - 1), said.substr(said.size() - 32)}) {
         CAPTURE(other);
         CHECK_FALSE((understood(other) && is_proved(other, secret)));
+    }
+}
+
+TEST_CASE("that rows were changed is understood, proved by its secret alone, and is no grant") {
+    for (const auto revision : {std::int64_t{0}, std::numeric_limits<std::int64_t>::max()}) {
+        const auto said = said_to_look(revision, secret);
+        CHECK(said.size() <= 128);
+        CHECK(told_to_look(said) == revision);
+        CHECK_FALSE(understood(said));
+        CHECK(is_proved(said, secret));
+        CHECK_FALSE(is_proved(said, "00112233445566778899aabbccddeefe"));
+    }
+    CHECK_FALSE(told_to_look(said_of({7, 9}, secret)));
+    // One proof is of no use for another revision, or for a grant.
+    const auto said = said_to_look(7, secret);
+    for (const std::string words :
+         {"look 8", "look 07", "look  7", "7 9 0", "Look 7", "look 7 7"}) {
+        const auto other = words + said.substr(said.size() - 33);
+        CAPTURE(other);
+        CHECK_FALSE(is_proved(other, secret));
+    }
+    for (const std::string other : {"", "look", "look ", "look 7", "look 7 ", "look x 7"}) {
+        CAPTURE(other);
+        CHECK_FALSE(told_to_look(other));
     }
 }
 

@@ -252,3 +252,16 @@ TEST_CASE("a user that listens is poked after the turn of another, which may hav
     CHECK(kind_of_query(*two, soon()) == errc::outcome_unknown);
     CHECK(ears->descriptor() == -1);
 }
+
+TEST_CASE("a listener is poked after the heartbeat's turns, though that has listened before it") {
+    shared_by_some in;
+    const auto heartbeat = in.join(rank::first);
+    heartbeat->notifications()->listen("channel", soon());
+    const auto one = in.join();
+    one->notifications()->listen("channel", soon());
+    const int before = in.pokes;
+    heartbeat->query("select", soon());
+    CHECK(in.pokes == before + 1);
+    static_cast<void>(heartbeat->notifications()->take());
+    CHECK(in.pokes == before + 1);
+}

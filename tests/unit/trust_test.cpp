@@ -1,6 +1,7 @@
 // How long a client believes, by a clock that is moved by hand.
 
 #include "client/grant.hpp"
+#include "client/session.hpp"
 #include "service/clock.hpp"
 #include "service/worker.hpp"
 #include <rowlock/client.hpp>
@@ -8,9 +9,12 @@
 #include <rowlock/testing.hpp>
 
 #include <doctest/doctest.h>
+#include <poll.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <future>
+#include <span>
 
 using namespace std::chrono_literals;
 using rowlock::detail::trust_window;
@@ -108,4 +112,74 @@ TEST_CASE("a worker's step runs when its clock gets there, and when poked") {
     worker.poke();
     while (steps < 3) std::this_thread::yield();
     CHECK(steps == 3);
+}
+
+TEST_CASE("what a worker hears without use wakes it and causes no step") {
+    const auto time = std::make_shared<rowlock::testing::manual_clock>();
+    const rowlock::service::clock clock{time};
+    int ends[2];
+    REQUIRE(::pipe(ends) == 0);
+    std::atomic<int> steps{0};
+    std::atomic<int> heard{0};
+    {
+        rowlock::service::worker worker{clock,
+                                        [&] {
+                                            ++steps;
+                                            return rowlock::service::alarm::never;
+                                        },
+                                        {.open =
+                                             [&](std::span<pollfd> on) {
+                                                 on[0].fd = ends[0];
+                                                 return rowlock::service::alarm::never;
+                                             },
+                                         .hear =
+                                             [&] {
+                                                 char said = 0;
+                                                 const bool read = ::read(ends[0], &said, 1) == 1;
+                                                 ++heard;
+                                                 return read && said == '!';
+                                             }}};
+        while (steps < 1) std::this_thread::yield();
+        REQUIRE(::write(ends[1], "...", 3) == 3);
+        while (heard < 3) std::this_thread::yield();
+        CHECK(steps == 1);
+        REQUIRE(::write(ends[1], "!", 1) == 1);
+        while (steps < 2) std::this_thread::yield();
+        worker.poke();
+        while (steps < 3) std::this_thread::yield();
+    }
+    ::close(ends[0]);
+    ::close(ends[1]);
+}
+
+TEST_CASE("a session that is told of changes is to ask once for each, and once a second at most") {
+    using rowlock::detail::session;
+    constexpr auto never = rowlock::service::alarm::never;
+    session ours{1, "", {}, 60s, 0s};
+    CHECK(ours.news_at() == never);
+    CHECK(ours.is_news(1));
+    CHECK(ours.tell(1, 10s));
+    CHECK(ours.news_at() == 10s);
+    CHECK_FALSE(ours.is_news(1));
+    CHECK_FALSE(ours.tell(1, 11s));  // it is to ask already
+    ours.revision = 1;               // the heartbeat has found out
+    CHECK(ours.news_at() == never);
+    CHECK_FALSE(ours.tell(1, 20s));
+    CHECK(ours.tell(2, 20s));
+    ours.revision = 2;
+    CHECK(ours.tell(3, 20s + 1ms));  // the next one, too soon
+    CHECK(ours.news_at() == 21s);
+    // What the database denies was not true.
+    ours.settle_news(3, 21s);
+    CHECK(ours.news_at() == never);
+    CHECK(ours.tell(4, 30s));
+    CHECK_FALSE(ours.tell(5, 30s));  // while the heartbeat runs
+    ours.settle_news(4, 30s);
+    CHECK(ours.news_at() == 31s);
+    ours.settle_news(5, 31s);
+    CHECK(ours.news_at() == never);
+    // A heartbeat that was sent before we were told of something denies nothing.
+    CHECK(ours.tell(6, 40s));
+    ours.settle_news(0, 40s);
+    CHECK(ours.news_at() == 40s);
 }

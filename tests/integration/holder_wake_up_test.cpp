@@ -1,0 +1,299 @@
+// A holder whose rows another client has changed is woken: it knows at once, and not with its next
+// heartbeat. What wakes it is a hint, and makes it ask the database.
+
+#include "strategy/hint.hpp"
+#include "support/hints.hpp"
+#include "support/interception.hpp"
+#include "support/lock_database.hpp"
+#include "support/queues.hpp"
+#include "support/stranger.hpp"
+#include <rowlock/rowlock.hpp>
+
+#include <doctest/doctest.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <future>
+#include <limits>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+using namespace rowlock;
+using namespace std::chrono_literals;
+using support::acquire_soon;
+using support::address_of;
+using support::eventually;
+using support::interception;
+using support::lies;
+using support::stranger;
+using steady = std::chrono::steady_clock;
+
+namespace {
+
+/// Far below the heartbeat, which is a third of the ttl.
+constexpr auto at_once = 5s;
+
+client_options by_mail(const support::lock_database& database, client_options options = {}) {
+    options.ttl = 60s;
+    options = database.options(std::move(options));
+    options.wake_ups = wake_ups::automatic;
+    return options;
+}
+
+client_options by_database(const support::lock_database& database, client_options options = {}) {
+    options.ttl = 60s;
+    options.wake_ups = wake_ups::by_database;
+    return database.options(std::move(options));
+}
+
+std::int64_t session_of(support::lock_database& database, const std::string& name) {
+    return database.number("select session from rowlock_lease where name = '" + name + "'");
+}
+
+/// Until the connection of the heartbeat is there, which comes some time after the session.
+void settle(support::lock_database& database, const client& holder) {
+    if (database.speaks() == sql::dialect::sqlite) return;
+    REQUIRE(eventually([&] { return holder.stats().connections >= 2; }));
+}
+
+/// Until a connection to PostgreSQL listens for this session.
+void await_listener(support::lock_database& database, std::int64_t session) {
+    const auto channel = strategy::notification_channel(address_of(database, session));
+    REQUIRE(eventually([&] {
+        return database.number("select count(*) from pg_stat_activity where query like 'listen %" +
+                               channel + "%'") > 0;
+    }));
+}
+
+/// Asks for "job", and checks that its holder knows soon.
+void ask(client& by, const lease& held) {
+    const auto start = steady::now();
+    REQUIRE(by.request_release("job", held.token()));
+    CHECK(eventually([&] { return !held.held(); }, at_once));
+    CHECK(steady::now() - start < at_once);
+    CHECK(held.lost().stop_requested());
+}
+
+}  // namespace
+
+TEST_CASE("a holder that is asked to stop knows at once, long before its next heartbeat") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        std::atomic<bool> asked_for{false};
+        client holder{database.source(),
+                      by_mail(database, {.on_event = [&](const event& what) {
+                                  if (what.reason == loss_reason::release_requested)
+                                      asked_for = true;
+                              }})};
+        client asking{database.source(), by_mail(database)};
+        const auto held = holder.acquire("job");
+        const auto bystander = holder.acquire("other");
+        ask(asking, held);
+        CHECK(bystander.held());
+        CHECK(eventually([&] { return asked_for.load(); }));
+        // Its refused heartbeat, the one that is confirmed, and no more.
+        CHECK(holder.stats().heartbeats <= 2);
+    }
+}
+
+TEST_CASE("a holder whose lock is taken by force knows at once") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        client holder{database.source(), by_mail(database)};
+        client other{database.source(), by_mail(database)};
+        for (const bool named : {false, true}) {
+            const auto held = holder.acquire("job");
+            const auto start = steady::now();
+            CHECK((named ? other.force_release("job", held.token()) : other.force_release("job")));
+            CHECK(eventually([&] { return !held.held(); }, at_once));
+            CHECK(steady::now() - start < at_once);
+        }
+    }
+}
+
+TEST_CASE("a holder that waits for another lock, or has waited, is woken all the same") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        client holder{database.source(), by_mail(database)};
+        client other{database.source(), by_mail(database)};
+        std::optional<lease> theirs{other.acquire("theirs")};
+        auto waiting =
+            std::async(std::launch::async, [&] { return acquire_soon(holder, "theirs"); });
+        REQUIRE(support::places(database, 1));
+        {
+            const auto held = holder.acquire("job");
+            ask(other, held);
+        }
+        theirs.reset();
+        waiting.get().release();
+        // Its waiting room is open, and nobody waits there.
+        const auto again = acquire_soon(holder, "job");
+        ask(other, again);
+    }
+}
+
+TEST_CASE("a new session of a client that has waited is woken, too") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        client holder{database.source(), by_mail(database, {.poll_interval = 100ms})};
+        client other{database.source(), by_mail(database)};
+        std::optional<lease> theirs{other.acquire("theirs")};
+        auto waiting =
+            std::async(std::launch::async, [&] { return acquire_soon(holder, "theirs"); });
+        REQUIRE(support::places(database, 1));
+        theirs.reset();
+        auto first = waiting.get();
+        const auto ended = session_of(database, "theirs");
+        database.run("update rowlock_session set ended = " +
+                     std::string{database.speaks() == sql::dialect::postgresql ? "true" : "1"} +
+                     " where id = " + std::to_string(ended));
+        const auto held = acquire_soon(holder, "job");
+        CHECK(session_of(database, "job") != ended);
+        ask(other, held);
+    }
+}
+
+TEST_CASE("a holder on another machine is woken by PostgreSQL") {
+    support::lock_database database{support::backend::postgresql};
+    if (!database.there()) return;
+    for (const bool single : {false, true}) {
+        CAPTURE(single);
+        client holder{database.source(), by_database(database, {.single_connection = single})};
+        client other{database.source(), by_mail(database)};
+        auto held = holder.acquire("job");
+        CHECK_FALSE(
+            support::mail_to(address_of(database, session_of(database, "job"))).reachable());
+        await_listener(database, session_of(database, "job"));
+        CHECK(holder.stats().connections == (single ? 1 : 2));
+        ask(other, held);
+        CHECK(holder.stats().heartbeats <= 2);
+    }
+}
+
+TEST_CASE("a holder on another machine that has waited is woken by PostgreSQL") {
+    support::lock_database database{support::backend::postgresql};
+    if (!database.there()) return;
+    for (const bool single : {false, true}) {
+        CAPTURE(single);
+        client holder{database.source(), by_database(database, {.single_connection = single})};
+        client other{database.source(), by_mail(database)};
+        std::optional<lease> before{holder.acquire("before")};
+        await_listener(database, session_of(database, "before"));
+        std::optional<lease> theirs{other.acquire("job")};
+        auto waiting = std::async(std::launch::async, [&] { return acquire_soon(holder, "job"); });
+        REQUIRE(support::places(database, 1));
+        REQUIRE(eventually([&] { return holder.stats().polls > 0; }));
+        theirs.reset();
+        const auto held = waiting.get();
+        ask(other, held);
+    }
+}
+
+TEST_CASE("control: a holder that hears nothing knows with its next heartbeat") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        client holder{
+            database.source(),
+            database.options({.ttl = 60s, .heartbeat = 1500ms, .wake_ups = wake_ups::polling})};
+        client other{database.source(), by_mail(database)};
+        const auto start = steady::now();
+        const auto held = holder.acquire("job");
+        settle(database, holder);
+        REQUIRE(other.request_release("job", held.token()));
+        REQUIRE(eventually([&] { return !held.held(); }));
+        CHECK(steady::now() - start > 1400ms);
+    }
+}
+
+TEST_CASE("one who knows all but the tables causes no statement of a holder") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        stranger stranger{database};
+        interception network;
+        std::atomic<int> sent{0};
+        std::atomic<int> compared{0};
+        network.after([&](std::string_view name) {
+            if (name == "session_leases") ++compared;
+        });
+        client holder{network.wrap(database.source()), by_mail(database)};
+        client other{database.source(), by_mail(database)};
+        const auto asked = holder.acquire("job");
+        settle(database, holder);
+        const bool postgresql = database.speaks() == sql::dialect::postgresql;
+        if (postgresql) await_listener(database, session_of(database, "job"));
+        ask(other, asked);
+        // For the request, and then for the new revision.
+        REQUIRE(eventually([&] { return compared >= 2; }));
+        const auto held = holder.acquire("other");
+        const auto session = session_of(database, "other");
+        const auto victim = address_of(database, session);
+        const auto known = database.number("select revision from rowlock_session where id = " +
+                                           std::to_string(session));
+        REQUIRE(known > 0);
+        network.before([&](std::string_view) { ++sent; });
+        const std::string zeros(32, '0');
+        const std::string later = "look " + std::to_string(known + 1);
+        // What was overheard when it was asked, among them.
+        auto texts = lies({known + 1, known + 1},
+                          {strategy::said_to_look(known, victim.secret),
+                           strategy::said_of({known + 1, known + 1}, victim.secret)});
+        for (const auto& text :
+             {std::string{"look"}, later, later + ' ', later + ' ' + zeros,
+              strategy::said_to_look(known + 1, zeros), strategy::said_to_look(known + 1, ""),
+              later + strategy::said_to_look(known, victim.secret).substr(6),
+              strategy::said_to_look(-1, victim.secret),
+              strategy::said_to_look(std::numeric_limits<std::int64_t>::max(), zeros)}) {
+            texts.push_back(text);
+        }
+        // Longer than the second that lies between two heartbeats which were asked for.
+        const auto from = steady::now();
+        while (steady::now() - from < 1500ms) REQUIRE(stranger.say(victim, texts, 10));
+        CHECK(sent == 0);
+        // It hears: one that knows the secret.
+        const auto start = steady::now();
+        CHECK(other.force_release("other"));
+        CHECK(eventually([&] { return !held.held(); }, at_once));
+        CHECK(steady::now() - start < at_once);
+    }
+}
+
+TEST_CASE("control: a reader of our tables causes a heartbeat a second, however much it says") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        stranger stranger{database};
+        client holder{database.source(), by_mail(database)};
+        const auto held = holder.acquire("job");
+        settle(database, holder);
+        const auto victim = address_of(database, session_of(database, "job"));
+        const auto start = steady::now();
+        const auto before = holder.stats().heartbeats;
+        std::int64_t revision = 1;
+        while (steady::now() - start < 2s) {
+            std::vector<std::string> texts;
+            for (int i = 0; i < 20; ++i) {
+                texts.push_back(strategy::said_to_look(++revision, victim.secret));
+            }
+            REQUIRE(stranger.say(victim, texts));
+        }
+        const auto took = std::chrono::ceil<std::chrono::seconds>(steady::now() - start);
+        const auto beats = static_cast<std::int64_t>(holder.stats().heartbeats - before);
+        CHECK(beats >= 2);
+        CHECK(beats <= took.count() + 1);
+        CHECK(held.held());
+    }
+}
+
+TEST_CASE("a client may be destroyed while it is told things") {
+    support::lock_database database{support::backend::sqlite};
+    for (int i = 0; i < 20; ++i) {
+        std::optional<client> holder{std::in_place, database.source(), by_mail(database)};
+        std::optional<lease> held{holder->acquire("job")};
+        const auto victim = address_of(database, session_of(database, "job"));
+        std::jthread saying{[&](const std::stop_token& stop) {
+            const auto way = support::mail_to(victim);
+            for (std::int64_t revision = 1; !stop.stop_requested(); ++revision) {
+                static_cast<void>(way.post(strategy::said_to_look(revision, victim.secret)));
+            }
+        }};
+        held.reset();
+        holder.reset();
+        CHECK_FALSE(support::mail_to(victim).reachable());
+    }
+}
