@@ -1,6 +1,7 @@
 #include "common/observed_connection.hpp"
 
 #include <memory>
+#include <optional>
 #include <utility>
 
 namespace bench {
@@ -21,8 +22,16 @@ public:
     sql::result query(std::string_view text, sql::deadline until) override {
         return by_([&] { return inner_->query(text, until); });
     }
+    std::optional<bool> transact(std::span<const sql::step> steps, std::string_view afterwards,
+                                 sql::deadline until) override {
+        std::optional<bool> committed;
+        (void)by_([&] {
+            committed = inner_->transact(steps, afterwards, until);
+            return sql::result{};
+        });
+        return committed;
+    }
     [[nodiscard]] bool alive() const noexcept override { return inner_->alive(); }
-    [[nodiscard]] bool runs_compounds() const noexcept override { return inner_->runs_compounds(); }
     [[nodiscard]] bool keeps_session_state() const noexcept override {
         return inner_->keeps_session_state();
     }

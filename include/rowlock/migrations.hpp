@@ -52,8 +52,7 @@ enum class history_recording : unsigned char {
 
 /// Switches the history on (also puts missing triggers back), or stops it; what was recorded stays.
 /// Many processes may call it at once. Takes locks that wait for transactions with fences, a second
-/// at a time, up to options.wait. Needs the rights of migrate(), and TRIGGER on MySQL. Connections
-/// of MariaDB with `compound-statements=true` (driver/mysql.hpp) must not be used beside it.
+/// at a time, up to options.wait. Needs the rights of migrate(), and TRIGGER on MySQL.
 /// @throws error errc::schema_outdated without tables, errc::timed_out, errc::access_denied …
 void record_history(const sql::connection_source& source, bool on,
                     const migration_options& options = {});

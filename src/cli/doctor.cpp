@@ -276,10 +276,6 @@ void check_history(examination& patient) {
         case history_recording::on:
             break;
     }
-    if (patient.connection().runs_compounds()) {
-        return patient.fail("history", "on, and the URL says compound-statements=true",
-                            "MariaDB cannot have both: take that out of every URL");
-    }
     if (patient.connection().speaks() == sql::dialect::postgresql) {
         const auto table = schema::qualify("rowlock_history", sql::dialect::postgresql,
                                            in.tables.schema, in.tables.prefix);

@@ -54,7 +54,7 @@ engine::engine(sql::connection_source source, client_options options)
           {.schema = options_.schema,
            .prefix = options_.prefix,
            .testing_clock = options_.time != nullptr && source_.speaks() == sql::dialect::sqlite}}},
-      queue_{protocol_},
+      queue_{protocol_, options_.wake_ups == wake_ups::automatic},
       fast_{protocol_},
       fencing_{protocol_.sql()},
       budget_{connection_budget(options_, source_.speaks())},

@@ -280,7 +280,6 @@ private:
     nanoseconds beat_late() noexcept;
     bool beat_elsewhere(session& ours);
     void beat_if_late(session& ours, sql::connection& db, sql::deadline until);
-    [[nodiscard]] bool hands_over_at_once(sql::connection& db, sql::deadline until) const;
     void warn_of_short_ttl(nanoseconds opening) noexcept;
 
     // --- upkeep.cpp

@@ -124,7 +124,7 @@ void engine::release_for(std::span<releases::item* const> asked) {
     const auto db = take_connection(first.until);
     if (asked.size() == 1) {
         auto done = queue_.release(*db, first.granted.name, first.session, first.granted.grant_id,
-                                   hands_over_at_once(*db, first.until), first.until);
+                                   false, first.until);
         if (done.next) after_release(*db, std::string{first.granted.name}, done, first.until);
         asked.front()->answer = done;
         return;

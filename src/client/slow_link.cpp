@@ -2,7 +2,6 @@
 // sends one on another connection while the first is late.
 
 #include "client/engine.hpp"
-#include "sql/server_facts.hpp"
 #include <rowlock/error.hpp>
 
 #include <algorithm>
@@ -15,9 +14,6 @@ using namespace std::chrono_literals;
 using service::alarm;
 using std::chrono::milliseconds;
 using steady = std::chrono::steady_clock;
-
-/// A round trip within a site takes less.
-constexpr nanoseconds slow = 20ms;
 
 std::string in_milliseconds(nanoseconds time) {
     return std::to_string(std::chrono::ceil<milliseconds>(time).count()) + " ms";
@@ -135,13 +131,6 @@ bool engine::beat_elsewhere(session& ours) {
 void engine::beat_if_late(session& ours, sql::connection& db, sql::deadline until) {
     if (source_.speaks() == sql::dialect::sqlite || clock_.now() < late_at(ours)) return;
     static_cast<void>(send_beat(ours, db, until));
-}
-
-/// Whether a release should look for a waiter, though none is known: over a slow link, where
-/// looking costs no round trip (MariaDB, in a compound statement). A waiter that is found later
-/// waits for six more.
-bool engine::hands_over_at_once(sql::connection& db, sql::deadline until) const {
-    return round_trip() > slow && sql::runs_compounds(db, until);
 }
 
 /// After the heartbeat's own connection was opened. A lease outlives a broken connection if a new

@@ -155,8 +155,6 @@ statements::statements(sql::dialect dialect, const loader& load)
       places_at{load.maybe("places_at")},
       rewind{load.maybe("rewind")},
       next_waiter{load.maybe("next_waiter")},
-      hand_over_compound{load.maybe("hand_over_compound")},
-      served_of_compound{load.maybe("served_of_compound")},
       release_unwaited{load.maybe("release_unwaited")},
       fence{load("fence")},
       release_in{load("release_in")},

@@ -74,10 +74,9 @@ struct statements {
     std::optional<sql::statement> cancel, tickets;       ///< MySQL: tickets, delete_waiter
     std::optional<sql::statement> served_of, woken_for;  ///< MySQL, where a wake-up says no more
     std::optional<sql::statement> grant_next, hand_over, leave, pass_on, settle, places_at,
-        rewind;                                 ///< PostgreSQL
-    std::optional<sql::statement> next_waiter;  ///< the others, with take
-    std::optional<sql::statement> hand_over_compound, served_of_compound;  ///< MariaDB
-    std::optional<sql::statement> release_unwaited;                        ///< not MySQL
+        rewind;                                      ///< PostgreSQL
+    std::optional<sql::statement> next_waiter;       ///< the others, with take
+    std::optional<sql::statement> release_unwaited;  ///< not MySQL
 
     // In the caller's transaction
     sql::statement fence, release_in;

@@ -60,6 +60,7 @@ constexpr int not_in_cluster = 1047;
 constexpr int no_such_database = 1049;
 constexpr int server_shutdown = 1053;
 constexpr int aborting_connection = 1152;
+constexpr int wrong_value = 1231;
 constexpr int unknown_prepared_statement = 1243;
 constexpr int needs_repreparing = 1615;
 constexpr int connection_killed = 1927;
@@ -140,7 +141,7 @@ std::optional<std::string> as_text(const order& what) {
     const std::string& text = what.shape->text;
     constexpr std::string_view tag = "/* rowlock ";
     constexpr std::string_view digits = "0123456789abcdef";
-    if (!text.starts_with(tag) || text.find("*/ begin") != std::string::npos) return std::nullopt;
+    if (!text.starts_with(tag)) return std::nullopt;
     const auto marks = static_cast<std::size_t>(std::ranges::count(text, '?'));
     if (marks != what.shape->order.size()) return std::nullopt;
     std::string made;
@@ -169,6 +170,56 @@ std::optional<std::string> as_text(const order& what) {
     return made;
 }
 
+// Fails unless the statement before it changed exactly one row. The setting keeps its value.
+constexpr std::string_view changed_one_row =
+    "set session sql_notes = if(row_count() = 1, @@sql_notes, 2)";
+
+// A transaction as one text, which the server runs statement by statement until one fails. There is
+// no other way to commit on a condition without a round trip: MySQL has no compound statements, and
+// MariaDB may fail to read the triggers of our tables amid one.
+struct packet {
+    std::string text = "start transaction";
+    std::size_t last = 0;    ///< the place of the last statement
+    std::size_t commit = 0;  ///< and that of the commit
+
+    void add(std::string_view statement) {
+        text += ';';
+        text += statement;
+        ++last;
+    }
+};
+
+// Nothing if a statement cannot be sent as text.
+std::optional<packet> packed(std::span<const order> steps, std::string_view afterwards) {
+    packet made;
+    for (const order& each : steps) {
+        const auto text = as_text(each);
+        if (!text) return std::nullopt;
+        made.add(*text);
+        made.add(changed_one_row);
+    }
+    made.add("commit");
+    made.commit = made.last;
+    if (!afterwards.empty()) made.add(afterwards);
+    return made;
+}
+
+std::string lower(std::string text) {
+    std::ranges::transform(text, text.begin(),
+                           [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+    return text;
+}
+
+// Our own connections may send several statements in one text (packet), a caller's text may not. A
+// semicolon that ends a statement cannot be told here from one in a literal; the server can, as it
+// prepares one statement only. It prepares no trigger, whose body has semicolons.
+bool may_be_several(const std::string& text) {
+    const auto end = text.find_last_not_of("; \t\r\n");
+    const auto semicolon = text.find(';');
+    if (end == std::string::npos || semicolon > end) return false;
+    return !lower(text.substr(0, 14)).starts_with("create trigger");
+}
+
 // Talks over a handle that somebody else owns. Every call blocks as long as the library does.
 class conversation {
 public:
@@ -194,7 +245,44 @@ public:
     }
 
     sql::result query(const std::string& text) {
-        return guarded([&] { return send(text); });
+        return guarded([&] {
+            if (!ours_ || !may_be_several(text)) return send(text);
+            ++round_trips_;
+            const std::unique_ptr<::sql::PreparedStatement> one{handle_.prepareStatement(text)};
+            return answer_of(*one);
+        });
+    }
+
+    // One row affected: committed; none: a statement did not change exactly one row.
+    sql::result transact(const packet& what) {
+        sql::result done;
+        std::size_t at = 0;
+        try {
+            const std::unique_ptr<::sql::Statement> statement{handle_.createStatement()};
+            ++round_trips_;
+            statement->execute(what.text);
+            while (at < what.last) {
+                ++at;
+                if (statement->getMoreResults()) {
+                    const std::unique_ptr<::sql::ResultSet> rows{statement->getResultSet()};
+                }
+            }
+            done.set_affected(1);
+        } catch (const ::sql::SQLException& e) {
+            const error why = failure(e);
+            // What follows the commit is no business of the transaction.
+            const bool committed = at > what.commit;
+            done.set_affected(committed ? 1 : 0);
+            if (committed) return done;
+            undo();
+            // Only a guard sets anything.
+            if (alive_ && e.getErrorCode() == wrong_value) return done;
+            if (at == what.commit && why.kind() != errc::deadlock) {
+                throw error{errc::outcome_unknown, std::string{"the commit failed: "} + why.what()};
+            }
+            throw why;
+        }
+        return done;
     }
 
     [[nodiscard]] bool alive() const noexcept { return alive_; }
@@ -246,19 +334,26 @@ private:
         }
         ::sql::PreparedStatement& statement = prepared(what);
         bind(statement, what);
+        return answer_of(statement);
+    }
+
+    sql::result answer_of(::sql::PreparedStatement& statement) {
         ++round_trips_;
         const int affected = statement.executeUpdate();
-        if (affected == answers_rows) {
-            sql::result table = table_of(statement);
-            // Behind the rows of a compound statement comes its own end, or its error.
-            while (statement.getMoreResults()) {
-                const std::unique_ptr<::sql::ResultSet> rest{statement.getResultSet()};
-            }
-            return table;
-        }
+        if (affected == answers_rows) return table_of(statement);
         sql::result none;
         none.set_affected(affected);
         return none;
+    }
+
+    // A connection whose transaction could not be ended is not used again.
+    void undo() noexcept {
+        if (!alive_) return;
+        try {
+            (void)send("rollback");
+        } catch (const std::exception&) {
+            alive_ = false;
+        }
     }
 
     ::sql::PreparedStatement& prepared(const order& what) {
@@ -327,16 +422,9 @@ struct target {
     std::vector<std::string> hosts;  ///< as hostName; of several the first that accepts writes
     bool needs_tls = false;
     bool refuses_tls = false;
-    bool compound_statements = false;
     std::string password;
     std::string description;
 };
-
-std::string lower(std::string text) {
-    std::ranges::transform(text, text.begin(),
-                           [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-    return text;
-}
 
 bool boolean(const driver::url_parameter& given) {
     const std::string text = lower(given.value);
@@ -376,8 +464,6 @@ void apply(const driver::url_parameter& given, target& to) {
         to.needs_tls = to.needs_tls || verify;
     } else if (given.name == "read-default-file") {
         to.settings["readDefaultFile"] = given.value;
-    } else if (given.name == "compound-statements") {
-        to.compound_statements = boolean(given);
     } else if (given.name != "socket") {
         driver::refuse_parameter("mysql", given);
     }
@@ -436,6 +522,7 @@ target understand(const std::string& text) {
     settings["schema"] = from.database;
     settings["OPT_CHARSET_NAME"] = std::string{"utf8mb4"};
     settings["OPT_RECONNECT"] = false;  // a new session would silently have lost every setting
+    settings["CLIENT_MULTI_STATEMENTS"] = true;  // packet
     settings["OPT_READ_TIMEOUT"] = read_timeout_s;
     settings["OPT_WRITE_TIMEOUT"] = read_timeout_s;
     settings["password"] = from.password;
@@ -762,9 +849,7 @@ private:
 class own_connection final : public sql::connection {
 public:
     own_connection(std::shared_ptr<const target> to, const options& how, sql::deadline until)
-        : runs_compounds_{to->compound_statements},
-          worker_{std::make_unique<worker>(std::move(to), how, until)},
-          guarded_{worker_->take()} {
+        : worker_{std::make_unique<worker>(std::move(to), how, until)}, guarded_{worker_->take()} {
         if (guarded_) worker_.reset();
     }
     own_connection(const own_connection&) = delete;
@@ -793,10 +878,20 @@ public:
                     until);
     }
 
+    std::optional<bool> transact(std::span<const sql::step> steps, std::string_view afterwards,
+                                 sql::deadline until) override {
+        check_usable(until);
+        std::vector<order> orders;
+        for (const auto& each : steps) orders.push_back(orders_.make(each.what, each.parameters));
+        const auto wanted = packed(orders, afterwards);
+        if (!wanted) return std::nullopt;
+        return call([wanted = *wanted](conversation& talk) { return talk.transact(wanted); }, until)
+                   .affected() == 1;
+    }
+
     [[nodiscard]] bool alive() const noexcept override {
         return guarded_ ? guarded_->alive() : worker_->alive();
     }
-    [[nodiscard]] bool runs_compounds() const noexcept override { return runs_compounds_; }
     [[nodiscard]] std::uint64_t round_trips() const noexcept override {
         return guarded_ ? guarded_->round_trips() : worker_->round_trips();
     }
@@ -825,7 +920,6 @@ private:
         if (until <= steady_clock::now()) throw driver::too_late();
     }
 
-    bool runs_compounds_;
     std::unique_ptr<worker> worker_;
     std::unique_ptr<guarded_connection> guarded_;
     order_book orders_;

@@ -123,11 +123,6 @@ void migrator::switch_history(history_recording wanted) {
         throw error{errc::schema_outdated, "no rowlock tables with the prefix " + options_.prefix +
                                                ": run `rowlock migrate` first"};
     }
-    if (wanted == history_recording::on && db_.runs_compounds()) {
-        throw error{errc::unsupported,
-                    "MariaDB may fail to read a trigger amid a compound statement: take "
-                    "compound-statements=true out of every URL before the history is switched on"};
-    }
     if (wanted != history_recording::on && history() == history_recording::absent) return;
     const auto give_up = steady_clock::now() + options_.wait;
     for (;;) {

@@ -72,6 +72,11 @@ void result::append_integer(std::int64_t number) {
 
 connection::~connection() = default;
 
+std::optional<bool> connection::transact(std::span<const step> /*steps*/,
+                                         std::string_view /*afterwards*/, deadline /*until*/) {
+    return std::nullopt;
+}
+
 // NOLINTBEGIN(performance-unnecessary-value-param): those that post keep it.
 bool connection::post(const statement& /*what*/, std::span<const value> /*parameters*/,
                       deadline /*until*/, posted_answer /*told*/) {

@@ -19,7 +19,6 @@ namespace rowlock::sql {
 struct connection_memory {
     std::optional<server_facts> facts;         ///< facts_of()
     std::optional<std::string> server;         ///< lease_protocol::server_of()
-    bool refuses_compounds = false;            ///< MariaDB before 10.6
     bool refuses_skip_locked = false;          ///< MariaDB before 10.6
     std::int64_t told = 0;                     ///< wake_up::wake()
     changed_settings settings;                 ///< limit_idle_time()

@@ -62,17 +62,4 @@ const server_facts& ask_facts_again(connection& db, deadline until) {
     return *facts;
 }
 
-bool runs_compounds(connection& db, deadline until) {
-    return db.runs_compounds() && !memory_of(db).refuses_compounds && facts_of(db, until).mariadb;
-}
-
-bool refused_compound(connection& db, const error& failure) {
-    constexpr int syntax_error = 1064;
-    constexpr int not_to_be_prepared = 1295;
-    const int code = failure.native_code();
-    if (!db.alive() || (code != syntax_error && code != not_to_be_prepared)) return false;
-    memory_of(db).refuses_compounds = true;
-    return true;
-}
-
 }  // namespace rowlock::sql

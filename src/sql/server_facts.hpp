@@ -21,12 +21,4 @@ struct server_facts {
 /// The same, whatever is known already; one round trip, or two on Galera.
 const server_facts& ask_facts_again(connection& db, deadline until);
 
-/// Whether compound statements of MariaDB (begin not atomic …) can be run here, as far as is known:
-/// their first use may show that the server is too old. Costs what facts_of() costs.
-[[nodiscard]] bool runs_compounds(connection& db, deadline until);
-
-/// For a failure of a compound statement: true if the server cannot prepare any, as before MariaDB
-/// 10.6. Then it has done nothing, and none will be tried again on this connection.
-[[nodiscard]] bool refused_compound(connection& db, const error& failure);
-
 }  // namespace rowlock::sql

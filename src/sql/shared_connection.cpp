@@ -91,7 +91,6 @@ public:
         auto& mine = memory_of(*this);
         mine.facts = known.facts;
         mine.server = known.server;
-        mine.refuses_compounds = true;
         mine.refuses_skip_locked = known.refuses_skip_locked;
     }
 
@@ -116,6 +115,12 @@ public:
             if (ends) in_transaction_ = false;
             return answer;
         });
+    }
+
+    std::optional<bool> transact(std::span<const step> steps, std::string_view afterwards,
+                                 deadline until) override {
+        return in_turn(until,
+                       [&](connection& db) { return db.transact(steps, afterwards, until); });
     }
 
     [[nodiscard]] bool alive() const noexcept override {

@@ -16,8 +16,7 @@ namespace rowlock::sql {
 ///
 /// Nothing else that belongs to a connection is kept apart: its settings are those of all, user
 /// locks and temporary tables must not be used. When it breaks, it is broken for all; each joins
-/// again, and the first of them connects. Compound statements are not run, as one that fails may
-/// leave a transaction open for the next user; nothing is posted.
+/// again, and the first of them connects. Nothing is posted.
 class shared_connection {
 public:
     enum class rank : unsigned char {

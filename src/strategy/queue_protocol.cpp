@@ -209,62 +209,35 @@ private:
 /// look may be a while old. At the token that was seen the lease is still the grant that was seen
 /// or has been freed since, and nobody's since; the ticket stands or the whole is rolled back.
 std::optional<handed_over> give(sql::connection& db, const dialect::statements& sql,
-                                std::string_view name, const next_in_line& next,
+                                std::string_view name, const next_in_line& next, bool by_mail,
                                 sql::deadline until) {
+    const std::array lease{value{name},
+                           value{next.session},
+                           value{next.grant_id},
+                           text_or_null(next.thread),
+                           text_or_null(next.note),
+                           value{next.deadline_us},
+                           value{next.seen},
+                           value{next.token}};
+    const std::array ticket{value{next.ticket}};
+    const std::array steps{sql::step{*sql.take, lease}, sql::step{*sql.delete_waiter, ticket}};
+    handed_over done{
+        .session = next.session, .grant_id = next.grant_id, .token = next.token, .to = next.to};
+    const bool wakes = db.speaks() == sql::dialect::mysql && !(by_mail && is_near(next.to));
+    const auto wake = wakes ? wake_up::as_text(db, next.session, next.grant_id) : std::string{};
+    if (const auto committed = db.transact(steps, wake, until)) {
+        if (!*committed) return std::nullopt;
+        if (wakes) wake_up::note_told(db, next.grant_id);
+        done.woken = wakes;
+        return done;
+    }
     transaction_scope transaction{db, until};
-    const auto taken =
-        run(db, *sql.take, until, name, next.session, next.grant_id, text_or_null(next.thread),
-            text_or_null(next.note), next.deadline_us, next.seen, next.token);
-    if (taken.affected() != 1) return std::nullopt;
-    if (run(db, *sql.delete_waiter, until, next.ticket).affected() != 1) {
-        return std::nullopt;  // cancelled meanwhile
+    for (const auto& each : steps) {
+        // Taken by another, or cancelled meanwhile.
+        if (db.execute(each.what, each.parameters, until).affected() != 1) return std::nullopt;
     }
     transaction.commit(until);
-    return handed_over{
-        .session = next.session, .grant_id = next.grant_id, .token = next.token, .to = next.to};
-}
-
-/// An error in a compound statement that has a transaction in it, of which it leaves nothing.
-/// @throws failure, or errc::outcome_unknown if it may have come after the COMMIT
-[[noreturn]] void end_compound(sql::connection& db, const error& failure) {
-    constexpr int query_interrupted = 1317;
-    constexpr int statement_timeout = 1969;
-    roll_back(db);
-    // These come while it waits for the lease's row. Others may leave a user-level lock behind.
-    const bool waited = failure.kind() == errc::deadlock || failure.native_code() == 1205;
-    if (!waited) db.discard();
-    const int code = failure.native_code();
-    if (code != query_interrupted && code != statement_timeout) throw failure;
-    throw error{
-        errc::outcome_unknown,
-        std::string{"a hand-over was interrupted and may have been committed: "} + failure.what()};
-}
-
-/// Nothing: the server knows no compound statements.
-std::optional<release_outcome> hand_over_at_once(sql::connection& db,
-                                                 const dialect::statements& sql,
-                                                 std::string_view name, std::int64_t session,
-                                                 std::int64_t grant_id, sql::deadline until) {
-    const int may_wake = sql::facts_of(db, until).galera ? 0 : 1;
-    for (;; check_time(until)) {
-        sql::result row;
-        try {
-            row = run(db, *sql.hand_over_compound, until, name, session, grant_id, may_wake,
-                      sql::memory_of(db).told);
-        } catch (const error& failure) {
-            if (sql::refused_compound(db, failure)) return std::nullopt;
-            end_compound(db, failure);
-        }
-        if (row.is_null(0, 0)) throw no_token_floor();
-        if (row.integer(0, 0) == 0) continue;  // that waiter has given up
-        auto next = read_handed_over(row, 2);
-        if (next) {
-            next->woken = row.integer(0, 5) != 0;
-            sql::memory_of(db).told = next->grant_id;
-            next->to = read_address(row, 0, 6);
-        }
-        return release_outcome{row.integer(0, 1) != 0, next};
-    }
+    return done;
 }
 
 void restore_lease(sql::connection& db, const dialect::statements& sql, std::string_view name,
@@ -380,26 +353,16 @@ std::optional<queue_grant> queue_protocol::read_served(sql::connection& db, std:
 std::vector<served_place> queue_protocol::served_of(sql::connection& db, std::int64_t session,
                                                     std::span<const std::string> names,
                                                     sql::deadline until) const {
-    const auto& sql = leases_.sql();
     const std::array first{value{session}};
-    const auto look = [&](const sql::statement& what) {
-        std::vector<served_place> found;
-        for_each_list(db, what, first, names, until, [&](const sql::result& rows) {
-            for (std::size_t row = 0; row < rows.rows(); ++row) {
-                found.push_back({rows.integer(row, 0),
-                                 {rows.integer(row, 1), rows.maybe_integer(row, 2)},
-                                 rows.integer(row, 3) != 0});
-            }
-        });
-        return found;
-    };
-    if (!sql::runs_compounds(db, until)) return look(*sql.woken_for);
-    try {
-        return look(*sql.served_of_compound);
-    } catch (const error& failure) {
-        if (!sql::refused_compound(db, failure)) throw;
-        return look(*sql.woken_for);
-    }
+    std::vector<served_place> found;
+    for_each_list(db, *leases_.sql().woken_for, first, names, until, [&](const sql::result& rows) {
+        for (std::size_t row = 0; row < rows.rows(); ++row) {
+            found.push_back({rows.integer(row, 0),
+                             {rows.integer(row, 1), rows.maybe_integer(row, 2)},
+                             rows.integer(row, 3) != 0});
+        }
+    });
+    return found;
 }
 
 std::vector<served_place> queue_protocol::held_of(sql::connection& db, std::int64_t session,
@@ -440,7 +403,7 @@ std::optional<handed_over> queue_protocol::grant_next(sql::connection& db, std::
         if (!seen.free() || !seen.waited()) return std::nullopt;
         if (!seen.present()) {
             restore_lease(db, sql, name, until);
-        } else if (auto next = give(db, sql, name, seen.next(), until)) {
+        } else if (auto next = give(db, sql, name, seen.next(), by_mail_, until)) {
             return next;
         }
     }
@@ -469,15 +432,10 @@ release_outcome queue_protocol::release(sql::connection& db, std::string_view na
         }
         contended = true;
     }
-    if (contended && sql.hand_over_compound && sql::runs_compounds(db, until)) {
-        if (const auto done = hand_over_at_once(db, sql, name, session, grant_id, until)) {
-            return *done;
-        }
-    }
     for (; contended; check_time(until)) {
         const queue_look seen{run(db, *sql.next_waiter, until, name)};
         if (!seen.is_grant(session, grant_id) || !seen.waited()) break;
-        if (auto next = give(db, sql, name, seen.next(), until)) return {true, next};
+        if (auto next = give(db, sql, name, seen.next(), by_mail_, until)) return {true, next};
     }
     return {leases_.release(db, name, session, grant_id, until), std::nullopt};
 }
@@ -486,7 +444,7 @@ std::optional<settled_grant> queue_protocol::settle(sql::connection& db, std::st
                                                     std::int64_t session, std::int64_t grant_id,
                                                     bool durably, sql::deadline until) const {
     const auto& sql = leases_.sql();
-    if (db.speaks() == sql::dialect::mysql && !sql::runs_compounds(db, until)) {
+    if (db.speaks() == sql::dialect::mysql) {
         // No waiter's session is looked at again before the release: it may die meanwhile.
         constexpr auto reliable = std::chrono::seconds{1};
         const queue_look seen{run(db, *sql.next_waiter, until, name)};
@@ -509,7 +467,7 @@ std::optional<handed_over> queue_protocol::pass_on(sql::connection& db, std::str
                                                    std::int64_t session, std::int64_t grant_id,
                                                    const next_in_line& next, const passing& how,
                                                    sql::deadline until) const {
-    if (!leases_.sql().pass_on) return give(db, leases_.sql(), name, next, until);
+    if (!leases_.sql().pass_on) return give(db, leases_.sql(), name, next, by_mail_, until);
     const bool asynchronous = next.promised && how.may_be_asynchronous && db.keeps_session_state();
     try {
         const auto row =

@@ -99,7 +99,10 @@ struct deadlock_found {
 
 class queue_protocol {
 public:
-    explicit queue_protocol(const lease_protocol& leases) : leases_{leases} {}
+    /// @param by_mail whether its user tells by mail who was served, where that is possible
+    /// (tell_served): then no statement wakes them
+    explicit queue_protocol(const lease_protocol& leases, bool by_mail = true)
+        : leases_{leases}, by_mail_{by_mail} {}
 
     /// Takes a place. Touches the waiter table alone: the lease row may be locked for long by its
     /// holder's fenced transaction. One round trip, asynchronous commit where there is one. After a
@@ -167,9 +170,9 @@ public:
     /// Frees a lease, or gives it straight to the first waiter that the statement sees. If nobody
     /// was seen the caller looks again afterwards (waited_for), since a ticket may have been
     /// committed meanwhile.
-    /// @param contended whether waiters are to be expected. If so PostgreSQL and MariaDB hand over
-    /// in one round trip and MySQL in five; MariaDB wakes the session that was served, too. If not,
-    /// all free the lease in one if nobody waits; should somebody, PostgreSQL (a second) and SQLite
+    /// @param contended whether waiters are to be expected. If so PostgreSQL hands over in one
+    /// round trip, and MySQL in two, or in five on a borrowed connection and SOCI. If not, all free
+    /// the lease in one if there is no waiter; if there is, PostgreSQL (in a second) and SQLite
     /// hand over all the same, MySQL does not look and frees it.
     release_outcome release(sql::connection& db, std::string_view name, std::int64_t session,
                             std::int64_t grant_id, bool contended, sql::deadline until) const;
@@ -183,8 +186,8 @@ public:
                                         sql::deadline until) const;
 
     /// Gives our lease to the one whom settle() has seen, sooner than release() finds it. Nothing:
-    /// it has gone or the lease is not ours; release() is the answer to both. PostgreSQL: one round
-    /// trip; MySQL: four.
+    /// it has gone or the lease is not ours; release() is the answer to both. One round trip; four
+    /// on MySQL where the connection is borrowed or SOCI's.
     struct passing {
         /// Whether we would see a crash of the server that loses the commit, and repeat it: not
         /// behind a pooler, nor where another process may reclaim our leases.
@@ -224,6 +227,7 @@ public:
 
 private:
     const lease_protocol& leases_;
+    const bool by_mail_;
 };
 
 /// Whether this session has a mailbox that can be reached from here.

@@ -22,10 +22,6 @@ std::string lock_of_session(std::int64_t session) {
     return "'rowlock_wake_" + std::to_string(session) + "'";
 }
 
-std::string lock_of_serving(std::int64_t session) {
-    return "'rowlock_serve_" + std::to_string(session) + "'";
-}
-
 std::string lock_of_gate(std::int64_t gate) {
     return "'rowlock_gate_" + std::to_string(gate) + "'";
 }
@@ -58,8 +54,6 @@ void prepare_to_sleep(sql::connection& db, std::int64_t session, sql::deadline u
     db.query(sql::facts_of(db, until).mariadb ? "set session max_statement_time = 0"
                                               : "set session max_execution_time = 0",
              until);
-    // One that cannot read behind this lock is not to be woken early: it keeps the lock.
-    if (!sql::runs_compounds(db, until)) (void)take(db, lock_of_serving(session), 0, until);
     const auto lock = lock_of_session(session);
     if (take(db, lock, 0, until)) return;
     // Only a sleeper of this session ever has it, and there is one at a time: the server has not
@@ -107,13 +101,22 @@ ending sleep_until_woken(sql::connection& db, std::int64_t session, std::int64_t
 
 // If nobody holds the lock of the session this is KILL QUERY NULL, which is refused: there is no
 // connection 0. What is said of the grant is said before that.
+std::string as_text(sql::connection& db, std::int64_t session, std::int64_t grant_id) {
+    const auto sleeper = "is_used_lock(" + lock_of_session(session) + ")";
+    const auto say = "coalesce(release_lock(" + lock_of_telling(sql::memory_of(db).told) +
+                     "), 0) + get_lock(" + lock_of_telling(grant_id) + ", 0)";
+    return "kill query if(" + say + " >= 0, " + sleeper + ", " + sleeper + ")";
+}
+
+void note_told(sql::connection& db, std::int64_t grant_id) {
+    sql::memory_of(db).told = grant_id;
+}
+
 bool wake(sql::connection& db, std::int64_t session, std::int64_t grant_id, sql::deadline until) {
     if (db.speaks() != sql::dialect::mysql) return false;
-    const auto sleeper = "is_used_lock(" + lock_of_session(session) + ")";
-    const auto before = std::exchange(sql::memory_of(db).told, grant_id);
-    const auto say = "coalesce(release_lock(" + lock_of_telling(before) + "), 0) + get_lock(" +
-                     lock_of_telling(grant_id) + ", 0)";
-    return allowed(db, "kill query if(" + say + " >= 0, " + sleeper + ", " + sleeper + ")", until);
+    const auto text = as_text(db, session, grant_id);
+    note_told(db, grant_id);
+    return allowed(db, text, until);
 }
 
 }  // namespace rowlock::strategy::wake_up

@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <string>
 
 /// MySQL and MariaDB have nothing to notify with. Here a client that waits has one connection on
 /// which it sleeps *in the server*, and whoever has served it ends that sleep with KILL QUERY.
@@ -20,14 +21,8 @@
 /// for, which may be read again. A KILL that is late meets one of these, or nobody. A proxy with
 /// numbers of its own cannot mistake one for another.
 ///
-/// On MariaDB whoever hands over wakes before its COMMIT, and holds a third lock of the sleeper's
-/// session until that has returned: the woken one reads behind this lock
-/// (queue_protocol::served_of), so it finds what it was woken for, and nothing that a crash of the
-/// server could take back. One whose driver cannot do that in one round trip holds this lock
-/// itself, and is woken afterwards.
-///
 /// What the woken one reads is not always durable: it may have come amid the commit of another
-/// hand-over. So whoever hands over takes a fourth lock, named after the grant, once the commit has
+/// hand-over. So whoever hands over takes a third lock, named after the grant, once the commit has
 /// returned, and keeps it until it says so of the next. A grant whose lock is held at the time of
 /// the reading is on the disk; of all others the reader makes sure by a commit of its own.
 ///
@@ -39,8 +34,7 @@ namespace rowlock::strategy::wake_up {
 
 /// Makes a connection of our own the one on which this session sleeps, to be closed afterwards: it
 /// is discard()ed, so that no pool gives it to anybody else. Without the limit on a statement's
-/// time that the others have. Two round trips (three if it has to keep the lock for reading), one
-/// more if sql::facts_of() was not asked before;
+/// time that the others have. Two round trips, one more if sql::facts_of() was not asked before;
 /// one or two more if the server has not noticed yet that the session's last one is gone: it is
 /// ended.
 /// @throws error errc::unsupported if the server has no user-level locks
@@ -71,5 +65,10 @@ enum class ending : unsigned char { woken, slept, gate_open };
 /// or the server did not allow it, or it notifies of itself and there is nothing to do.
 /// @throws error if the connection broke
 bool wake(sql::connection& db, std::int64_t session, std::int64_t grant_id, sql::deadline until);
+
+/// wake() as a text, for what runs behind the commit of the grant (sql::connection::transact). Once
+/// that has run, note_told() is called.
+[[nodiscard]] std::string as_text(sql::connection& db, std::int64_t session, std::int64_t grant_id);
+void note_told(sql::connection& db, std::int64_t grant_id);
 
 }  // namespace rowlock::strategy::wake_up

@@ -145,7 +145,6 @@ parameters lists(parameters head, const std::vector<value>& each) {
 struct way {
     before from;
     std::function<parameters(std::int64_t ticket)> with;
-    bool compound = false;
 };
 
 const value none{};
@@ -180,7 +179,6 @@ std::multimap<std::string, way> ways(sql::dialect speaks) {
             {"insert_lease", {before::absent, same({"job", taker, 22, none, none, none, 1})}});
         all.insert({"insert_all",
                     {before::absent, same(lists({taker, 0, 1}, {"job", 22, none, none, none}))}});
-        all.insert({"hand_over_compound", {before::held, same({"job", giver, 11, 0, 0}), true}});
     }
     if (speaks == sql::dialect::postgresql) {
         const parameters group{taker, "{job}", "{22}", "{null}", "{null}", "{null}"};
@@ -214,10 +212,7 @@ std::string to_string(state which) {
 class scene {
 public:
     explicit scene(support::lock_database& in)
-        : in_{in},
-          leases_{in.protocol()},
-          db_{in.speaks() == sql::dialect::mysql ? support::connect_compounding(in) : in.connect()},
-          other_{in.connect()} {}
+        : in_{in}, leases_{in.protocol()}, db_{in.connect()}, other_{in.connect()} {}
 
     void set(before from, state now) {
         for (const auto* table : {"waiter", "lease", "session"}) {
@@ -318,7 +313,6 @@ TEST_CASE("no statement that grants keeps a heartbeat waiting") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
         scene at{database};
         for (const auto& [name, how] : ways(database.speaks())) {
-            if (how.compound) continue;  // commits
             CAPTURE(name);
             at.set(how.from, state::alive);
             at.db().query("begin", soon());

@@ -77,7 +77,6 @@ public:
         return inner_->query(text, until);
     }
     [[nodiscard]] bool alive() const noexcept override { return inner_->alive(); }
-    [[nodiscard]] bool runs_compounds() const noexcept override { return inner_->runs_compounds(); }
     [[nodiscard]] bool keeps_session_state() const noexcept override {
         return inner_->keeps_session_state();
     }

@@ -28,7 +28,7 @@ constexpr double most_wake_ups = 1;
 class counted {
 public:
     explicit counted(const support::lock_database& database) {
-        network_.compounds = true;
+        network_.transactions = true;
         const bool sqlite = database.speaks() == rowlock::sql::dialect::sqlite;
         network_.before([this, sqlite](std::string_view what) {
             const bool bracket = sqlite && (what == "begin immediate" || what == "commit");
@@ -37,9 +37,7 @@ public:
             const std::lock_guard lock{mutex_};
             ++each_[std::string{what.substr(0, 40)}];
         });
-        source = network_.wrap(database.which() == support::backend::mariadb
-                                   ? support::compounding(database)
-                                   : database.source());
+        source = network_.wrap(database.source());
     }
     /// Those that were sent most often.
     std::string most() {

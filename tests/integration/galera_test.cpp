@@ -85,13 +85,13 @@ TEST_CASE("GET_LOCK is refused on a Galera node, which grants it for itself alon
     CHECK(locks.connections() == 0);
 }
 
-TEST_CASE("on a Galera node a lease is handed over in one statement, which wakes nobody") {
+TEST_CASE("on a Galera node a lease is handed over in one transaction, which wakes nobody") {
     const auto* node = the_node();
     if (node == nullptr) return;
-    const auto source = open(support::with_compounds(node->url()));
+    const auto source = open(node->url());
     migrate(source);
     support::interception network;
-    network.compounds = true;
+    network.transactions = true;
     std::mutex mutex;
     std::multiset<std::string> sent;
     network.after([&](std::string_view statement) {  // that were answered without an error
@@ -113,8 +113,8 @@ TEST_CASE("on a Galera node a lease is handed over in one statement, which wakes
     }
     held->release();
     const std::lock_guard lock{mutex};
-    CHECK(sent.count("hand_over_compound") >= 3);  // by those who had waited themselves
-    CHECK(sent.count("served_of_compound") == 0);  // nobody sleeps
+    CHECK(sent.count("transaction") >= 3);  // by those who had waited themselves
+    CHECK(sent.count("woken_for") == 0);    // nobody sleeps
 }
 
 TEST_CASE("on a Galera node a letter that comes before the row costs nobody his turn") {

@@ -502,17 +502,6 @@ TEST_CASE("switching the history on does not stop locks for long while a fence i
     }
 }
 
-TEST_CASE("a source that sends compound statements switches no history on") {
-    support::lock_database database{backend::mariadb};
-    if (!database.there()) return;
-    const auto source = support::compounding(database);
-    CHECK(kind_of([&] { record_history(source, true, tables_of(database)); }) == errc::unsupported);
-    CHECK(history_status(source, tables_of(database)) == history_recording::absent);
-    record(database);
-    record_history(source, false, tables_of(database));
-    drop_history(source, tables_of(database));
-}
-
 TEST_CASE("a role that may insert there, and on MySQL one with no right to it, moves leases") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
         record(database);

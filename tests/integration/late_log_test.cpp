@@ -125,8 +125,8 @@ struct holder {
 class watched_client {
 public:
     watched_client(const sql::connection_source& source, client_options options,
-                   bool compounds = false) {
-        network_.compounds = compounds;
+                   bool whole_transactions = false) {
+        network_.transactions = whole_transactions;
         network_.before([this](std::string_view what) {
             if (what == "confirm_grant") ++confirmations_;
             if (what == refused()) throw error{errc::deadlock, "not now"};
@@ -224,16 +224,9 @@ TEST_CASE("what is read of a grant is told when it is on the disk, and not befor
         CHECK(eventually([&] { return look.of_lease("session") == 0; }));  // and was given back
     }
     SUBCASE("found by one who was woken amid the commit") {
-        bool compounds = false;
-        SUBCASE("single statements") {}
-        SUBCASE("one statement, behind a lock that the giver could not have") {
-            compounds = true;
-        }
-        CAPTURE(compounds);
         options.wake_ups = wake_ups::by_database;
         options.poll_interval = 30s;
-        watched_client b{open(compounds ? support::with_compounds(server.url()) : server.url()),
-                         options, compounds};
+        watched_client b{server.source(), options};
         auto told = wait_for_job(b);
         std::int64_t session = 0;
         static_cast<void>(look.first_place(session));
@@ -318,14 +311,13 @@ TEST_CASE("what is read of a grant is told when it is on the disk, and not befor
 }
 
 TEST_CASE("a hand-over that its giver has told of costs no commit of the one who is woken") {
-    for (const bool compounds : {false, true}) {
-        CAPTURE(compounds);
+    for (const bool whole_transactions : {false, true}) {
+        CAPTURE(whole_transactions);
         support::lock_database database{support::backend::mariadb};
         if (!database.there()) return;
-        const auto source = compounds ? support::compounding(database) : database.source();
         const auto options = database.options({.ttl = 30s, .poll_interval = 20s});
-        watched_client a{source, options, compounds};
-        watched_client b{source, options, compounds};
+        watched_client a{database.source(), options, whole_transactions};
+        watched_client b{database.source(), options, whole_transactions};
         int told = 0;
         for (int round = 0; round < 10; ++round) {
             auto held = support::acquire_soon(*a.operator->(), "job");

@@ -95,7 +95,7 @@ fate hold_for(support::lock_database& database, milliseconds time, milliseconds 
 
 /// From the call of release() by one far client to the return of acquire() in another, told by the
 /// database: the quickest of some, after one that prepares statements.
-steady::duration hand_over(support::lock_database& database, bool in_one_statement) {
+steady::duration hand_over(support::lock_database& database) {
     far_away here{database};
     far_away there{database};
     here.become(less_far);
@@ -104,11 +104,8 @@ steady::duration hand_over(support::lock_database& database, bool in_one_stateme
         return database.options(
             {.ttl = 30s, .wake_ups = wake_ups::by_database, .statement_deadline = 20s});
     };
-    const auto source = [&](const far_away& link) {
-        return in_one_statement ? open(support::with_compounds(link.url())) : link.source();
-    };
-    client holder{source(here), options()};
-    client waiter{source(there), options()};
+    client holder{here.source(), options()};
+    client waiter{there.source(), options()};
     auto best = steady::duration::max();
     for (int i = 0; i < 3; ++i) {
         auto job = holder.acquire("job");
@@ -267,9 +264,7 @@ TEST_CASE("a ttl that is too short for the link is warned of, with what would do
 TEST_CASE("a hand-over between far clients takes three round trips and a poll at most") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
         constexpr auto poll = 1s;
-        // In single statements MariaDB takes six round trips and a poll: begin, take, delete,
-        // commit.
-        const auto took = hand_over(database, database.speaks() == sql::dialect::mysql);
+        const auto took = hand_over(database);
         CAPTURE(std::chrono::duration<double>(took) / less_far);
         CHECK(took <= 3 * less_far + poll);
     }

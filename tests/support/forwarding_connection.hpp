@@ -3,6 +3,7 @@
 #include <rowlock/sql/connection.hpp>
 
 #include <memory>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <utility>
@@ -26,11 +27,15 @@ public:
     rowlock::sql::result query(std::string_view text, rowlock::sql::deadline until) override {
         return inner_->query(text, until);
     }
+    std::optional<bool> transact(std::span<const rowlock::sql::step> steps,
+                                 std::string_view afterwards,
+                                 rowlock::sql::deadline until) override {
+        return inner_->transact(steps, afterwards, until);
+    }
     [[nodiscard]] bool alive() const noexcept override { return inner_->alive(); }
     [[nodiscard]] bool keeps_session_state() const noexcept override {
         return inner_->keeps_session_state();
     }
-    [[nodiscard]] bool runs_compounds() const noexcept override { return inner_->runs_compounds(); }
     [[nodiscard]] rowlock::sql::transaction_state transaction() const noexcept override {
         return inner_->transaction();
     }

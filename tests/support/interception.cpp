@@ -2,6 +2,7 @@
 
 #include "support/forwarding_connection.hpp"
 
+#include <optional>
 #include <span>
 #include <string>
 
@@ -42,10 +43,18 @@ public:
         return run(name_of(text), [&] { return inner_->query(text, until); });
     }
 
-    [[nodiscard]] bool alive() const noexcept override { return !broken_ && inner_->alive(); }
-    [[nodiscard]] bool runs_compounds() const noexcept override {
-        return by_.compounds && inner_->runs_compounds();
+    std::optional<bool> transact(std::span<const sql::step> steps, std::string_view afterwards,
+                                 sql::deadline until) override {
+        if (!by_.transactions) return std::nullopt;
+        std::optional<bool> committed;
+        run("transaction", [&] {
+            committed = inner_->transact(steps, afterwards, until);
+            return sql::result{};
+        });
+        return committed;
     }
+
+    [[nodiscard]] bool alive() const noexcept override { return !broken_ && inner_->alive(); }
 
 private:
     template <typename Action>

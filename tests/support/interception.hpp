@@ -25,9 +25,9 @@ public:
     /// Sent by the thread that made this object; a client's heartbeat does not count.
     std::atomic<int> statements{0};
 
-    /// Whether MariaDB may hand over in one statement. If not there is one statement for each step,
-    /// with room between them.
-    std::atomic<bool> compounds{false};
+    /// Whether a transaction may be sent as a whole, under the name "transaction". If not there is
+    /// one statement for each step, with room between them.
+    std::atomic<bool> transactions{false};
 
     /// Called before the statement is sent; may throw, then it is not sent.
     void before(hook action);

@@ -158,19 +158,4 @@ void lock_database::write_late_grant(const std::string& name, std::int64_t sessi
     run(sql);
 }
 
-std::string with_compounds(const std::string& url) {
-    const char* joint = url.find('?') == std::string::npos ? "?" : "&";
-    return url + joint + "compound-statements=true";
-}
-
-sql::connection_source compounding(const lock_database& database) {
-    return open(with_compounds(database.url()));
-}
-
-std::unique_ptr<sql::connection> connect_compounding(const lock_database& database) {
-    auto made = compounding(database).connect(soon());
-    database.protocol().set_up(*made, 5s, soon());
-    return made;
-}
-
 }  // namespace support

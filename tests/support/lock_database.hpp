@@ -76,13 +76,6 @@ private:
     std::unique_ptr<rowlock::sql::connection> admin_;
 };
 
-/// A URL of MariaDB, with the parameter that lets a lease be handed over in one statement.
-[[nodiscard]] std::string with_compounds(const std::string& url);
-[[nodiscard]] rowlock::sql::connection_source compounding(const lock_database& database);
-/// The same as a connection, set up like those of a client.
-[[nodiscard]] std::unique_ptr<rowlock::sql::connection> connect_compounding(
-    const lock_database& database);
-
 }  // namespace support
 
 /// Runs the case once for each back end, in subcases named after them.

@@ -31,11 +31,7 @@ struct options {
 /// - `ssl-mode=DISABLED|REQUIRED|VERIFY_CA|VERIFY_IDENTITY` (the last two check chain and host name
 ///   both), `ssl-verify=true|false`, `ssl-ca`, `ssl-capath`, `ssl-cert`, `ssl-key`, `ssl-cipher`,
 ///   `ssl-crl`, `ssl-crlpath`: without TLS there is then no connection (save for DISABLED, false);
-/// - `read-default-file=/path`, an option file to read;
-/// - `compound-statements=true`, on MariaDB: a lease is handed over in one round trip, not in six.
-///   Only where no table of ours has a trigger, and none will get one: MariaDB (10.11) cannot read
-///   a trigger's body while it runs a prepared compound statement, and then refuses every
-///   statement on that table until it is opened anew.
+/// - `read-default-file=/path`, an option file to read.
 ///
 /// Without a password in the URL, MYSQL_PWD and the `[client]` group of the usual option files
 /// (~/.my.cnf) are asked. What else stands in an option file gives way to the URL.

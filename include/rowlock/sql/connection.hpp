@@ -137,6 +137,12 @@ enum class transaction_state : unsigned char {
 /// nor use the connection.
 using posted_answer = std::function<void(const result*, const error*)>;
 
+/// A statement of a transaction, with its parameters. Both must outlive the call.
+struct step {
+    const statement& what;
+    std::span<const value> parameters;
+};
+
 struct connection_memory;  // src/sql/connection_memory.hpp
 class notifications;       // sql/notifications.hpp
 
@@ -165,6 +171,17 @@ public:
     /// DDL, diagnostics. One round trip.
     virtual result query(std::string_view text, deadline until) = 0;
 
+    /// Runs these statements as one transaction and in one round trip. Each has to insert, update
+    /// or delete exactly one row: if one does not, none has taken effect. `afterwards`, unless it
+    /// is empty, is a text that follows the commit; what becomes of it does not matter here.
+    /// nullopt: it cannot be done here (not in this library, not on a connection that is borrowed).
+    /// Then nothing was sent, and the caller sends one after the other.
+    /// @return whether it was committed; false: a statement did not change exactly one row
+    /// @throws error if a statement failed. As long as alive() is true all was rolled back; a
+    /// connection on which that failed is not alive.
+    virtual std::optional<bool> transact(std::span<const step> steps, std::string_view afterwards,
+                                         deadline until);
+
     /// Sends a prepared statement and does not wait for its answer: what is executed next follows
     /// it at once, and the server runs one after the other, each with its own commit. The answer is
     /// read before that of the next call, or by settle(); if the connection is destroyed or breaks
@@ -191,10 +208,6 @@ public:
     /// False behind a transaction pooler, where settings and prepared statements of one statement
     /// are another client's by the next.
     [[nodiscard]] virtual bool keeps_session_state() const noexcept { return true; }
-
-    /// True if execute() can run a compound statement of MariaDB (begin not atomic …) that answers
-    /// rows, with parameters in it. Whether the server is a MariaDB is another question.
-    [[nodiscard]] virtual bool runs_compounds() const noexcept { return false; }
 
     /// As far as the library knows. Sends nothing.
     [[nodiscard]] virtual transaction_state transaction() const noexcept {
