@@ -170,17 +170,41 @@ std::optional<std::string> as_text(const order& what) {
     return made;
 }
 
+std::string lower(std::string text) {
+    std::ranges::transform(text, text.begin(),
+                           [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+    return text;
+}
+
+// Our own connections may send several statements in one text (packet), no other text may. A
+// semicolon that ends a statement cannot be told here from one in a literal; the server can, as it
+// prepares one statement only. What it does not prepare is the definition of a routine, whose body
+// has semicolons.
+bool may_be_several(const std::string& text) {
+    const auto end = text.find_last_not_of("; \t\r\n");
+    const auto semicolon = text.find(';');
+    if (end == std::string::npos || semicolon > end) return false;
+    const std::string head = lower(text.substr(0, semicolon));
+    constexpr std::array<std::string_view, 4> routines{" trigger ", " procedure ", " function ",
+                                                       " event "};
+    const bool defines = std::ranges::any_of(
+        routines, [&](auto each) { return head.find(each) != std::string::npos; });
+    return !defines || !head.starts_with("create ");
+}
+
 // Fails unless the statement before it changed exactly one row. The setting keeps its value.
 constexpr std::string_view changed_one_row =
     "set session sql_notes = if(row_count() = 1, @@sql_notes, 2)";
 
 // A transaction as one text, which the server runs statement by statement until one fails. There is
 // no other way to commit on a condition without a round trip: MySQL has no compound statements, and
-// MariaDB may fail to read the triggers of our tables amid one.
+// MariaDB may fail to read the triggers of our tables amid one. At even places stand the guards. A
+// row behind the commit proves that all was run: Connector/C++ does not tell the end of the results
+// from one without rows.
 struct packet {
     std::string text = "start transaction";
-    std::size_t last = 0;    ///< the place of the last statement
-    std::size_t commit = 0;  ///< and that of the commit
+    std::size_t last = 0;   ///< the place of the last statement
+    std::size_t proof = 0;  ///< and that of the row behind the commit
 
     void add(std::string_view statement) {
         text += ';';
@@ -194,30 +218,15 @@ std::optional<packet> packed(std::span<const order> steps, std::string_view afte
     packet made;
     for (const order& each : steps) {
         const auto text = as_text(each);
-        if (!text) return std::nullopt;
+        if (!text || may_be_several(*text)) return std::nullopt;
         made.add(*text);
         made.add(changed_one_row);
     }
     made.add("commit");
-    made.commit = made.last;
+    made.add("select 1");
+    made.proof = made.last;
     if (!afterwards.empty()) made.add(afterwards);
     return made;
-}
-
-std::string lower(std::string text) {
-    std::ranges::transform(text, text.begin(),
-                           [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-    return text;
-}
-
-// Our own connections may send several statements in one text (packet), a caller's text may not. A
-// semicolon that ends a statement cannot be told here from one in a literal; the server can, as it
-// prepares one statement only. It prepares no trigger, whose body has semicolons.
-bool may_be_several(const std::string& text) {
-    const auto end = text.find_last_not_of("; \t\r\n");
-    const auto semicolon = text.find(';');
-    if (end == std::string::npos || semicolon > end) return false;
-    return !lower(text.substr(0, 14)).starts_with("create trigger");
 }
 
 // Talks over a handle that somebody else owns. Every call blocks as long as the library does.
@@ -253,35 +262,14 @@ public:
         });
     }
 
-    // One row affected: committed; none: a statement did not change exactly one row.
+    enum class fate : signed char { refused = -1, undone = 0, committed = 1 };
+
+    // The fate as the number of affected rows.
     sql::result transact(const packet& what) {
+        fate end = fate::refused;
+        if (takes_packets_) end = run(what);
         sql::result done;
-        std::size_t at = 0;
-        try {
-            const std::unique_ptr<::sql::Statement> statement{handle_.createStatement()};
-            ++round_trips_;
-            statement->execute(what.text);
-            while (at < what.last) {
-                ++at;
-                if (statement->getMoreResults()) {
-                    const std::unique_ptr<::sql::ResultSet> rows{statement->getResultSet()};
-                }
-            }
-            done.set_affected(1);
-        } catch (const ::sql::SQLException& e) {
-            const error why = failure(e);
-            // What follows the commit is no business of the transaction.
-            const bool committed = at > what.commit;
-            done.set_affected(committed ? 1 : 0);
-            if (committed) return done;
-            undo();
-            // Only a guard sets anything.
-            if (alive_ && e.getErrorCode() == wrong_value) return done;
-            if (at == what.commit && why.kind() != errc::deadlock) {
-                throw error{errc::outcome_unknown, std::string{"the commit failed: "} + why.what()};
-            }
-            throw why;
-        }
+        done.set_affected(static_cast<std::int64_t>(end));
         return done;
     }
 
@@ -330,7 +318,7 @@ private:
         if (ours_ && keeps_statements_ && !met_.contains(what.id)) {
             if (met_.size() >= most_kept_statements) met_.clear();
             met_.insert(what.id);
-            if (const auto text = as_text(what)) return send(*text);
+            if (const auto text = as_text(what); text && !may_be_several(*text)) return send(*text);
         }
         ::sql::PreparedStatement& statement = prepared(what);
         bind(statement, what);
@@ -340,15 +328,76 @@ private:
     sql::result answer_of(::sql::PreparedStatement& statement) {
         ++round_trips_;
         const int affected = statement.executeUpdate();
-        if (affected == answers_rows) return table_of(statement);
+        if (affected == answers_rows) {
+            sql::result table = table_of(statement);
+            // Behind the rows of a procedure comes its own end, or its error.
+            while (statement.getMoreResults()) {
+                const std::unique_ptr<::sql::ResultSet> rest{statement.getResultSet()};
+            }
+            return table;
+        }
         sql::result none;
         none.set_affected(affected);
         return none;
     }
 
+    fate run(const packet& what) {
+        std::size_t at = 0;
+        try {
+            const std::unique_ptr<::sql::Statement> statement{handle_.createStatement()};
+            ++round_trips_;
+            statement->execute(what.text);
+            while (at < what.last) {
+                ++at;
+                const bool rows = statement->getMoreResults();
+                if (rows) const std::unique_ptr<::sql::ResultSet> row{statement->getResultSet()};
+                if (at == what.proof && !rows) throw unproven();
+            }
+            return fate::committed;
+        } catch (const ::sql::SQLException& e) {
+            if (at > what.proof && !ends_session(e.getErrorCode())) return fate::committed;
+            return undone(e, at, what);
+        } catch (...) {
+            alive_ = false;  // amid the results
+            throw;
+        }
+    }
+
+    // Rolls back before anything else, for which there may be no memory.
+    fate undone(const ::sql::SQLException& e, std::size_t at, const packet& what) {
+        const int number = e.getErrorCode();
+        if (number == 0 || ends_session(number)) {
+            alive_ = false;
+        } else {
+            undo();
+        }
+        if (at > what.proof) return fate::committed;
+        const bool guard = at > 0 && at % 2 == 0;
+        if (guard && number == wrong_value) return fate::undone;
+        if (at == 0 && alive_) {  // START TRANSACTION, or a proxy that takes one statement only
+            takes_packets_ = false;
+            return fate::refused;
+        }
+        const error why = failure(e);
+        const bool certain = why.kind() == errc::deadlock || why.kind() == errc::read_only;
+        if (at + 1 < what.proof || certain || !alive_) throw why;
+        throw error{errc::outcome_unknown,
+                    std::string{"the commit failed: "} + why.what(),
+                    {.sqlstate = std::string{why.sqlstate()},
+                     .native_code = number,
+                     .message = std::string{why.server_message()}}};
+    }
+
+    error unproven() {
+        alive_ = false;
+        return {
+            errc::outcome_unknown,
+            "the server or a proxy ran some statements of a transaction and said nothing of the "
+            "rest"};
+    }
+
     // A connection whose transaction could not be ended is not used again.
     void undo() noexcept {
-        if (!alive_) return;
         try {
             (void)send("rollback");
         } catch (const std::exception&) {
@@ -410,6 +459,7 @@ private:
     bool ours_;
     std::unordered_set<std::uint64_t> met_;
     bool alive_ = true;
+    bool takes_packets_ = true;
     std::uint64_t round_trips_ = 0;
     std::unordered_map<std::uint64_t, std::unique_ptr<::sql::PreparedStatement>> statements_;
 };
@@ -885,8 +935,11 @@ public:
         for (const auto& each : steps) orders.push_back(orders_.make(each.what, each.parameters));
         const auto wanted = packed(orders, afterwards);
         if (!wanted) return std::nullopt;
-        return call([wanted = *wanted](conversation& talk) { return talk.transact(wanted); }, until)
-                   .affected() == 1;
+        const auto fate =
+            call([wanted = *wanted](conversation& talk) { return talk.transact(wanted); }, until)
+                .affected();
+        if (fate < 0) return std::nullopt;
+        return fate > 0;
     }
 
     [[nodiscard]] bool alive() const noexcept override {

@@ -4,6 +4,7 @@
 #include "sql/server_facts.hpp"
 #include <rowlock/sql/connection.hpp>
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -17,10 +18,12 @@ namespace rowlock::sql {
 
 /// What is learnt of a connection when it is first needed, and known as long as it lives.
 struct connection_memory {
-    std::optional<server_facts> facts;         ///< facts_of()
-    std::optional<std::string> server;         ///< lease_protocol::server_of()
-    bool refuses_skip_locked = false;          ///< MariaDB before 10.6
-    std::int64_t told = 0;                     ///< wake_up::wake()
+    std::optional<server_facts> facts;  ///< facts_of()
+    std::optional<std::string> server;  ///< lease_protocol::server_of()
+    bool refuses_skip_locked = false;   ///< MariaDB before 10.6
+    /// wake_up::wake(), of the grant that it said last; one for all users of a shared connection
+    std::shared_ptr<std::atomic<std::int64_t>> told =
+        std::make_shared<std::atomic<std::int64_t>>(0);
     changed_settings settings;                 ///< limit_idle_time()
     std::shared_ptr<strategy::row_keys> keys;  ///< strategy::row_keys::of()
 };

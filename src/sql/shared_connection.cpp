@@ -91,6 +91,7 @@ public:
         auto& mine = memory_of(*this);
         mine.facts = known.facts;
         mine.server = known.server;
+        mine.told = known.told;
         mine.refuses_skip_locked = known.refuses_skip_locked;
     }
 

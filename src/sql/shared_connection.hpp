@@ -14,9 +14,10 @@ namespace rowlock::sql {
 /// query("begin") to the end of query("commit") or query("rollback"). Each user has a connection
 /// object of its own, which one thread at a time uses, as any. Thread-safe.
 ///
-/// Nothing else that belongs to a connection is kept apart: its settings are those of all, user
-/// locks and temporary tables must not be used. When it breaks, it is broken for all; each joins
-/// again, and the first of them connects. Nothing is posted.
+/// Nothing else that belongs to a connection is kept apart: its settings are those of all, and
+/// temporary tables must not be used, nor user-level locks but the one of wake_up::wake(). When it
+/// breaks, it is broken for all; each joins again, and the first of them connects. Nothing is
+/// posted.
 class shared_connection {
 public:
     enum class rank : unsigned char {

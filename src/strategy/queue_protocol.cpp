@@ -203,13 +203,19 @@ private:
     sql::result row_;
 };
 
+/// How the waiter that is served learns of it.
+struct telling {
+    bool by_mail = false;    ///< the caller tells those that have a mailbox here
+    std::int64_t giver = 0;  ///< the caller's session, which needs no word
+};
+
 /// Gives the lease to the waiter that was seen: the lease's row by compare-and-set on the token
 /// that was seen, then the ticket by its key, both or neither. Lease first: whoever deletes a
 /// ticket waits for nothing more. Nothing here touches a session's row, so no heartbeat waits. The
 /// look may be a while old. At the token that was seen the lease is still the grant that was seen
 /// or has been freed since, and nobody's since; the ticket stands or the whole is rolled back.
 std::optional<handed_over> give(sql::connection& db, const dialect::statements& sql,
-                                std::string_view name, const next_in_line& next, bool by_mail,
+                                std::string_view name, const next_in_line& next, const telling& how,
                                 sql::deadline until) {
     const std::array lease{value{name},
                            value{next.session},
@@ -223,7 +229,8 @@ std::optional<handed_over> give(sql::connection& db, const dialect::statements& 
     const std::array steps{sql::step{*sql.take, lease}, sql::step{*sql.delete_waiter, ticket}};
     handed_over done{
         .session = next.session, .grant_id = next.grant_id, .token = next.token, .to = next.to};
-    const bool wakes = db.speaks() == sql::dialect::mysql && !(by_mail && is_near(next.to));
+    const bool wakes = db.speaks() == sql::dialect::mysql && next.session != how.giver &&
+                       !(how.by_mail && is_near(next.to));
     const auto wake = wakes ? wake_up::as_text(db, next.session, next.grant_id) : std::string{};
     if (const auto committed = db.transact(steps, wake, until)) {
         if (!*committed) return std::nullopt;
@@ -403,7 +410,7 @@ std::optional<handed_over> queue_protocol::grant_next(sql::connection& db, std::
         if (!seen.free() || !seen.waited()) return std::nullopt;
         if (!seen.present()) {
             restore_lease(db, sql, name, until);
-        } else if (auto next = give(db, sql, name, seen.next(), by_mail_, until)) {
+        } else if (auto next = give(db, sql, name, seen.next(), {by_mail_}, until)) {
             return next;
         }
     }
@@ -435,7 +442,8 @@ release_outcome queue_protocol::release(sql::connection& db, std::string_view na
     for (; contended; check_time(until)) {
         const queue_look seen{run(db, *sql.next_waiter, until, name)};
         if (!seen.is_grant(session, grant_id) || !seen.waited()) break;
-        if (auto next = give(db, sql, name, seen.next(), by_mail_, until)) return {true, next};
+        if (auto next = give(db, sql, name, seen.next(), {by_mail_, session}, until))
+            return {true, next};
     }
     return {leases_.release(db, name, session, grant_id, until), std::nullopt};
 }
@@ -467,7 +475,8 @@ std::optional<handed_over> queue_protocol::pass_on(sql::connection& db, std::str
                                                    std::int64_t session, std::int64_t grant_id,
                                                    const next_in_line& next, const passing& how,
                                                    sql::deadline until) const {
-    if (!leases_.sql().pass_on) return give(db, leases_.sql(), name, next, by_mail_, until);
+    if (!leases_.sql().pass_on)
+        return give(db, leases_.sql(), name, next, {by_mail_, session}, until);
     const bool asynchronous = next.promised && how.may_be_asynchronous && db.keeps_session_state();
     try {
         const auto row =

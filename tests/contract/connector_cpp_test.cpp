@@ -207,6 +207,11 @@ TEST_CASE("a procedure's results are drained") {
     (void)db->query("create procedure " + name + "() begin select 1; select 2; end", soon());
     CHECK(cell(*db, "call " + name + "()") == "1");
     CHECK(cell(*db, "select 3") == "3");
+    const rowlock::sql::statement call{"call " + name + "()"};
+    for (int times = 0; times < 2; ++times) {
+        CHECK(db->execute(call, {}, soon()).integer(0, 0) == 1);
+        CHECK(cell(*db, "select 3") == "3");
+    }
     (void)db->query("drop procedure " + name, soon());
 }
 

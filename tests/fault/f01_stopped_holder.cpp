@@ -114,7 +114,7 @@ const fault::on_databases f1{{.id = "F1",
                               .bound = lost_bound,
                               .run = stop_holders,
                               .control_inside = true,
-                              .neighbours = fault::beside::one}};
+                              .neighbours = fault::beside::few}};
 
 // --- F2 ----------------------------------------------------------------------------------------
 

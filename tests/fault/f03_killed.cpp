@@ -165,7 +165,7 @@ const fault::on_databases f4{
      // Without tickets there is no order.
      .control = [](trial& in,
                    support::lock_database& database) { kill_waiters(in, database, true); },
-     .neighbours = fault::beside::one}};
+     .neighbours = fault::beside::few}};
 
 // --- F6 ----------------------------------------------------------------------------------------
 

@@ -163,7 +163,7 @@ const fault::on_databases f7{{.id = "F7",
                               .full_rounds = 300,
                               .run = kill_every_second,
                               .control_inside = true,
-                              .neighbours = fault::beside::one}};
+                              .neighbours = fault::beside::few}};
 
 // --- F8 ----------------------------------------------------------------------------------------
 
@@ -329,6 +329,6 @@ const fault::on_databases f8{{.id = "F8",
                               .full_rounds = 120,
                               .run = swallow,
                               .control_inside = true,
-                              .neighbours = fault::beside::one}};
+                              .neighbours = fault::beside::few}};
 
 }  // namespace

@@ -346,8 +346,9 @@ void lose_answers_to_release(trial& in, support::lock_database& database) {
             });
         in.made();
     }
-    in.must(newer.size() > static_cast<std::size_t>(in.rounds() / 2),
-            "the names were taken in between only " + std::to_string(newer.size()) + " times");
+    in.must_alone(
+        newer.size() > static_cast<std::size_t>(in.rounds() / 2),
+        "the names were taken in between only " + std::to_string(newer.size()) + " times");
     // What is unresolved is sent again with each of them.
     const auto beats = locks.stats().heartbeats;
     in.must(support::eventually([&] { return locks.stats().heartbeats >= beats + 2; }),

@@ -206,7 +206,7 @@ void add_row(const char* name, server which) {
                              .bound = heartbeat,
                              .run = [which](trial& in) { step_clocks(in, which); },
                              .control_inside = true,
-                             .neighbours = fault::beside::one});
+                             .neighbours = fault::beside::few});
 }
 
 const bool registered = [] {

@@ -66,7 +66,7 @@ void judge(trial& in, const stress::history& past) {
     const auto passed = hand_offs(past);
     in.note(summary(passed));
     in.took(std::chrono::microseconds{percentile(passed, 1.0)}, "the slowest hand-off");
-    in.violations(late_grants(
+    in.must_be_none_alone(late_grants(
         past, {},
         {.usual = std::chrono::microseconds{poll + tolerance}.count(), .after_fault = 0}));
     in.violations(overlaps(past));

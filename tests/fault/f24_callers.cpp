@@ -107,7 +107,7 @@ const fault::on_databases f24{{.id = "F24",
                                        }
                                    },
                                .control_inside = true,
-                               .neighbours = fault::beside::one}};
+                               .neighbours = fault::beside::few}};
 
 // --- F27 ---------------------------------------------------------------------------------------
 

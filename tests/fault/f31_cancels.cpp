@@ -60,7 +60,8 @@ void give_up_in_time(trial& in, support::lock_database& database) {
     in.violations(overlaps(past));
     in.violations(overlapping_beliefs(past));
     in.violations(token_regressions(past));
-    in.violations(unexpected_results(past, {"granted", "none", "ok"}));
+    // timed_out: a limit of a millisecond may pass before the database has answered at all.
+    in.violations(unexpected_results(past, {"granted", "none", "ok", "timed_out"}));
     in.note("calls said:" + failures_in(past));
     const auto truth = recording.read();
     in.violations(overlapping_holds(truth));
@@ -68,8 +69,9 @@ void give_up_in_time(trial& in, support::lock_database& database) {
     in.violations(unfair_grants(truth, recording.order()));
     const auto count = static_cast<long>(past.attempts.size());
     const auto won = static_cast<long>(past.holds.size());
-    in.must(won > count / 100 && won < count - count / 100,
-            "hardly a race: " + std::to_string(won) + " of " + std::to_string(count) + " won");
+    in.must_alone(
+        won > count / 100 && won < count - count / 100,
+        "hardly a race: " + std::to_string(won) + " of " + std::to_string(count) + " won");
 }
 
 /// Who is killed cancels nothing.

@@ -80,6 +80,6 @@ const fault::on_databases f42{{.id = "F42",
                                .full_rounds = 100,
                                .run = change_by_hand,
                                .control_inside = true,
-                               .neighbours = fault::beside::one}};
+                               .neighbours = fault::beside::few}};
 
 }  // namespace

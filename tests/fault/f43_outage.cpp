@@ -180,7 +180,7 @@ const bool registered = [] {
              .bound = bound,
              .run = [which](trial& in) { sit_out(in, which, rowlock::when_cut_off::requeue); },
              .control = [which](trial& in) { sit_out(in, which, rowlock::when_cut_off::fail); },
-             .neighbours = fault::beside::one});
+             .neighbours = fault::beside::few});
     }
     return true;
 }();

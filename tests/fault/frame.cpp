@@ -105,6 +105,7 @@ public:
     explicit report_of(const trial& which) : trial_{which}, lock_{which.mutex_} {}
     [[nodiscard]] int rounds() const { return trial_.rounds_; }
     [[nodiscard]] int violations() const { return trial_.violations_; }
+    [[nodiscard]] int spoilt() const { return trial_.spoilt_; }
     [[nodiscard]] int unprotected() const { return trial_.control_violations_; }
     [[nodiscard]] const std::optional<measure>& worst() const { return trial_.worst_; }
     [[nodiscard]] const std::vector<std::string>& words() const { return trial_.words_; }
@@ -136,6 +137,18 @@ bool trial::must(bool holds, const std::string& what) {
 
 void trial::violations(const std::vector<std::string>& all) {
     for (const auto& each : all) violation(each);
+}
+
+bool trial::must_alone(bool holds, const std::string& what) {
+    if (holds) return true;
+    const std::lock_guard lock{mutex_};
+    ++spoilt_;
+    if (words_.size() < most_words) words_.push_back("SPOILT " + what);
+    return false;
+}
+
+void trial::must_be_none_alone(const std::vector<std::string>& all) {
+    for (const auto& each : all) must_alone(false, each);
 }
 
 void trial::unprotected(const std::string& what, int times) {
@@ -217,6 +230,7 @@ outcome run_here(const row& which, scale size, std::optional<int> rounds, unsign
         const report_of report{protected_};
         all.rounds = report.rounds();
         all.violations = report.violations();
+        all.spoilt = report.spoilt();
         all.worst = report.worst();
         all.words = report.words();
         all.skipped = report.skipped();
@@ -228,22 +242,23 @@ outcome run_here(const row& which, scale size, std::optional<int> rounds, unsign
         attempt(without, which.control);
         const report_of report{without};
         all.control_violations = all.control_violations.value_or(0) + report.violations() +
-                                 report.unprotected() + (report.in_time() ? 0 : 1);
+                                 report.spoilt() + report.unprotected() +
+                                 (report.in_time() ? 0 : 1);
         for (const auto& each : report.words()) all.words.push_back("in the control: " + each);
     }
     if (support::missed_a_server() && all.skipped.empty()) all.skipped = "something is missing";
     if (all.rounds == 0 && all.skipped.empty()) all.words.emplace_back("no round was made");
-    all.passed = all.violations == 0 && in_time && all.rounds > 0 && all.skipped.empty() &&
-                 all.control_violations.value_or(1) > 0;
+    all.passed = all.violations == 0 && all.spoilt == 0 && in_time && all.rounds > 0 &&
+                 all.skipped.empty() && all.control_violations.value_or(1) > 0;
     all.seconds = std::chrono::duration<double>{std::chrono::steady_clock::now() - begin}.count();
     return all;
 }
 
 std::string to_line(const outcome& all) {
     nlohmann::json line{
-        {"id", all.id},          {"rounds", all.rounds},   {"violations", all.violations},
-        {"passed", all.passed},  {"skipped", all.skipped}, {"words", all.words},
-        {"seconds", all.seconds}};
+        {"id", all.id},           {"rounds", all.rounds},   {"violations", all.violations},
+        {"passed", all.passed},   {"skipped", all.skipped}, {"words", all.words},
+        {"seconds", all.seconds}, {"spoilt", all.spoilt}};
     if (all.control_violations) line["control"] = *all.control_violations;
     if (all.worst) {
         line["worst"] = {{"what", all.worst->what},
@@ -259,6 +274,7 @@ outcome from_line(const std::string& line) {
     all.id = read.at("id");
     all.rounds = read.at("rounds");
     all.violations = read.at("violations");
+    all.spoilt = read.at("spoilt");
     all.passed = read.at("passed");
     all.skipped = read.at("skipped");
     all.words = read.at("words").get<std::vector<std::string>>();

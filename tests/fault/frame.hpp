@@ -35,7 +35,7 @@ enum class scale : unsigned char { quick, full };
 /// Which other rows may run beside one.
 enum class beside : unsigned char {
     some,
-    one,     ///< it measures milliseconds, and mostly waits
+    few,     ///< it measures milliseconds, and mostly waits
     nobody,  ///< it takes the whole machine
 };
 
@@ -66,6 +66,10 @@ public:
     /// … unless this holds.
     bool must(bool holds, const std::string& what);
     void violations(const std::vector<std::string>& all);
+    /// As must(), of what a machine may spoil that other rows keep busy: a race that hardly was
+    /// one, a grant that came late. The row is made once more, alone, and that counts.
+    bool must_alone(bool holds, const std::string& what);
+    void must_be_none_alone(const std::vector<std::string>& all);
     /// The unprotected way went wrong, as it must: the fault was real and is noticed.
     void unprotected(const std::string& what, int times = 1);
     /// Something that was promised to take no longer than the row's bound, or another.
@@ -89,6 +93,7 @@ private:
     int rounds_ = 0;
     int violations_ = 0;
     int control_violations_ = 0;
+    int spoilt_ = 0;
     std::optional<measure> worst_;  ///< the nearest to its bound, or the farthest beyond
     std::vector<std::string> words_;
     std::string skipped_;
@@ -152,6 +157,7 @@ struct outcome {
     std::string id;
     int rounds = 0;
     int violations = 0;
+    int spoilt = 0;                         ///< trial::must_alone()
     std::optional<int> control_violations;  ///< empty: there is no control
     std::optional<measure> worst;
     bool passed = false;

@@ -71,6 +71,17 @@ TEST_CASE("a missed bound fails a row, also one that is not the row's") {
     CHECK(timed(11ms).violations == 0);
 }
 
+TEST_CASE("what a busy machine may spoil fails a row, and is no violation") {
+    const auto spoilt = judged({.run = [](trial& in) {
+        in.made();
+        in.must_alone(true, "a race");
+        in.must_alone(false, "another");
+    }});
+    CHECK_FALSE(spoilt.passed);
+    CHECK(spoilt.violations == 0);
+    CHECK(spoilt.spoilt == 1);
+}
+
 TEST_CASE("most of all are held against a bound of their own") {
     const auto mostly = [](int late) {
         return judged({.run = [late](trial& in) {

@@ -429,6 +429,7 @@ TEST_CASE("a caller's text is one statement") {
     for (const auto& text : std::vector<std::string>{
              "select 1; delete from " + waiters, "select 1;delete from " + waiters + ";",
              "select ';'; delete from " + waiters, "select 1 /* ; */; delete from " + waiters,
+             "/* rowlock select */ select 1; delete from " + waiters,
              "create temporary table t (a int); delete from " + waiters}) {
         CAPTURE(text);
         CHECK(kind_of([&] { (void)at.db->query(text, soon()); }) == errc::database_error);

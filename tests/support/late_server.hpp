@@ -23,8 +23,8 @@ public:
     [[nodiscard]] const std::string& url() const noexcept { return server_->url(); }
     [[nodiscard]] rowlock::sql::connection_source source() const;
 
-    /// Until let_log_go(), a crash, or the end of what is returned: a case that fails must not leave
-    /// the server stuck for the next one.
+    /// Until let_log_go(), a crash, or the end of what is returned: a case that fails must not
+    /// leave the server stuck for the next one.
     [[nodiscard]] std::shared_ptr<void> hold_log() const;
     void let_log_go() const;
     /// SIGKILL, and another start; the log is not held any more.

@@ -47,7 +47,7 @@ std::unique_ptr<mariadb_home> mariadb_home::install() {
     // A tmpdir of its own: a server that starts removes what others keep in theirs.
     if (run_as_server({installer, "--no-defaults", "--datadir=" + folder.path() + "/data",
                        "--tmpdir=" + folder.path(), "--auth-root-authentication-method=normal",
-                       "--skip-test-db", "--skip-name-resolve"},
+                       "--skip-test-db", "--skip-name-resolve", "--innodb-log-file-size=16M"},
                       folder, "install.log") != 0) {
         throw std::runtime_error{"no data folder for MariaDB: " + folder.read("install.log")};
     }
@@ -68,7 +68,8 @@ std::vector<std::string> mariadb_home::command(std::uint16_t port) const {
             "--tmpdir=" + home,
             "--skip-name-resolve",
             "--character-set-server=utf8mb4",
-            "--innodb-buffer-pool-size=32M"};
+            "--innodb-buffer-pool-size=32M",
+            "--innodb-log-file-size=16M"};
 }
 
 std::string mariadb_home::url(std::uint16_t port) const {

@@ -24,7 +24,9 @@ public:
 private:
     mariadb_home() = default;
 
-    server_folder folder_;
+    // Of a log in memory MariaDB flushes nothing (it takes it for persistent), and our tests hold
+    // the flushes back.
+    server_folder folder_{server_folder::place::disk};
     std::string program_;
     std::string password_;
 };

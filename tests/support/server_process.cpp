@@ -11,10 +11,12 @@
 #include <spawn.h>
 #include <stdlib.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <chrono>
+#include <cstdint>
 #include <filesystem>
 #include <fstream>
 #include <random>
@@ -37,6 +39,13 @@ void give_to_server(const std::string& path) {
             throw std::runtime_error{"chown: " + path};
         }
     }
+}
+
+bool has_memory() {
+    constexpr std::uint64_t enough = std::uint64_t{4} << 30U;
+    struct statvfs memory {};
+    const bool there = statvfs("/dev/shm", &memory) == 0 && access("/dev/shm", W_OK) == 0;
+    return there && memory.f_bavail * memory.f_frsize >= enough;
 }
 
 pid_t start(const std::vector<std::string>& command, const server_folder& folder,
@@ -70,7 +79,9 @@ pid_t start(const std::vector<std::string>& command, const server_folder& folder
 
 }  // namespace
 
-server_folder::server_folder() : path_{"/tmp/rowlock-server-XXXXXX"} {
+server_folder::server_folder(place where)
+    : path_{std::string{where == place::memory && has_memory() ? "/dev/shm" : "/tmp"} +
+            "/rowlock-server-XXXXXX"} {
     if (mkdtemp(path_.data()) == nullptr) throw std::runtime_error{"no temporary folder"};
     give_to_server(path_);
 }

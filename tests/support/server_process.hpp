@@ -13,7 +13,10 @@ namespace support {
 /// A folder that an unprivileged server may use, removed with what is in it.
 class server_folder {
 public:
-    server_folder();
+    /// In memory, if there is enough of it: what a server writes when it is made keeps every commit
+    /// of the others on the same disk waiting. Our servers crash, machines do not.
+    enum class place : unsigned char { memory, disk };
+    explicit server_folder(place where = place::memory);
     server_folder(const server_folder&) = delete;
     server_folder& operator=(const server_folder&) = delete;
     ~server_folder();

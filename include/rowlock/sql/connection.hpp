@@ -171,14 +171,18 @@ public:
     /// DDL, diagnostics. One round trip.
     virtual result query(std::string_view text, deadline until) = 0;
 
-    /// Runs these statements as one transaction and in one round trip. Each has to insert, update
-    /// or delete exactly one row: if one does not, none has taken effect. `afterwards`, unless it
-    /// is empty, is a text that follows the commit; what becomes of it does not matter here.
-    /// nullopt: it cannot be done here (not in this library, not on a connection that is borrowed).
-    /// Then nothing was sent, and the caller sends one after the other.
+    /// Runs these statements as one transaction of their own and in one round trip, outside any
+    /// other. Each has to insert, update or delete exactly one row, and to change something in it:
+    /// if one does not, none has taken effect. `afterwards`, unless it is empty, is a text that
+    /// follows the commit; what becomes of it does not matter here. One round trip more if it was
+    /// rolled back.
+    /// nullopt: it cannot be done here (not in this library, not on a connection that is borrowed,
+    /// not through a proxy that passes one statement at a time). Then nothing was done, and the
+    /// caller sends one after the other.
     /// @return whether it was committed; false: a statement did not change exactly one row
-    /// @throws error if a statement failed. As long as alive() is true all was rolled back; a
-    /// connection on which that failed is not alive.
+    /// @throws error if a statement failed, and nothing has taken effect; errc::outcome_unknown if
+    /// the connection broke, or the commit failed in a way that leaves a doubt. No transaction is
+    /// left open on a connection that is alive().
     virtual std::optional<bool> transact(std::span<const step> steps, std::string_view afterwards,
                                          deadline until);
 
