@@ -1,12 +1,15 @@
 // On MySQL and MariaDB a lease is handed over by a transaction that is sent as one text. Here it is
 // cut off at every place, and compared with the same transaction sent statement by statement.
 
+#include "contract/server_address.hpp"
 #include "strategy/queue_protocol.hpp"
 #include "strategy/wake_up.hpp"
 #include "support/blocked.hpp"
 #include "support/failure.hpp"
 #include "support/interception.hpp"
 #include "support/lock_database.hpp"
+#include "support/tcp_relay.hpp"
+#include <rowlock/open.hpp>
 #include <rowlock/rowlock.hpp>
 
 #include <doctest/doctest.h>
@@ -419,6 +422,36 @@ TEST_CASE("a transaction as a whole changes one row with each statement, or noth
     CHECK(transact(one, here, "select 1 union select 2") == true);
     CHECK(token() == at.token + 4);
     CHECK(at.db->query("select 7", soon()).integer(0, 0) == 7);
+}
+
+TEST_CASE("where several statements in one text are refused a lease is handed over one by one") {
+    support::lock_database database{backend::mariadb};
+    if (!database.there()) return;
+    auto address = contract::address_of(support::server::mariadb);
+    support::tcp_relay proxy{address.port};
+    // A proxy that does not pass CLIENT_MULTI_STATEMENTS on: a bit of the first answer's flags,
+    // which come behind the header of four bytes.
+    proxy.alter_first([](std::string& greeting) {
+        constexpr unsigned multi_statements = 1;
+        greeting.at(6) =
+            static_cast<char>(static_cast<unsigned char>(greeting.at(6)) & ~multi_statements);
+    });
+    const line at{database};
+    address.host = "127.0.0.1";
+    address.port = proxy.port();
+    const auto through = rowlock::open(address.url()).connect(soon());
+    at.leases.set_up(*through, 10s, soon());
+    const auto before = through->round_trips();
+    const auto done = at.queue.release(*through, "job", at.first, 11, true, soon());
+    REQUIRE(done.next.has_value());
+    CHECK(done.next->grant_id == 22);
+    CHECK_FALSE(done.next->woken);
+    CHECK(through->round_trips() - before == 7);  // a look, the text, a rollback, and one by one
+    const auto again = through->round_trips();
+    CHECK(at.queue.release(*through, "job", at.second, 22, true, soon()).next->grant_id == 33);
+    CHECK(through->round_trips() - again <= 8);  // what comes again is prepared
+    CHECK(through->alive());
+    CHECK_FALSE(line::in_transaction(*through));
 }
 
 TEST_CASE("a caller's text is one statement") {

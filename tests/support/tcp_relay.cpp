@@ -62,6 +62,7 @@ struct connection {
     flow requests;
     flow answers;
     steady::time_point accepted{};
+    bool spoke = false;   ///< the client has
     bool asking = false;  ///< the last that was heard is the client's
     bool doomed = false;
 };
@@ -147,6 +148,9 @@ public:
             all.link_ = how;
             all.random_.seed(how.seed);
         });
+    }
+    void alter_first(std::function<void(std::string&)> how) {
+        change([&](state& all) { all.alter_first_ = std::move(how); });
     }
     void hold_answer(int n) {
         change([&](state& all) {
@@ -262,8 +266,10 @@ private:
         const auto& how = request ? requests_ : answers_;
         if (how.dropped) return;
         const auto due = arrives(from, request) + how.delay;
-        one.kept.push_back({std::string{bytes.data(), size}, due});
-        one.size += size;
+        std::string piece{bytes.data(), size};
+        if (request && !std::exchange(from.spoke, true) && alter_first_) alter_first_(piece);
+        one.size += piece.size();
+        one.kept.push_back({std::move(piece), due});
         if (!request && one.held && countdown_ < 0) {
             answer_kept_ = true;
             heard_.notify_all();
@@ -339,6 +345,7 @@ private:
     treatment requests_;
     treatment answers_;
     link link_;
+    std::function<void(std::string&)> alter_first_;
     std::mt19937 random_;
     bool refuses_ = false;
     int countdown_ = 0;  ///< exchanges until one is kept; -1: it is
@@ -373,6 +380,9 @@ void tcp_relay::delay(direction which, std::chrono::milliseconds time) {
 }
 void tcp_relay::become(const link& how) {
     state_->become(how);
+}
+void tcp_relay::alter_first(std::function<void(std::string&)> how) {
+    state_->alter_first(std::move(how));
 }
 void tcp_relay::refuse(bool new_ones) {
     state_->refuse(new_ones);

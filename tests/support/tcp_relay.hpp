@@ -2,7 +2,9 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <string>
 #include <vector>
 
 namespace support {
@@ -48,6 +50,8 @@ public:
         unsigned seed = 1;
     };
     void become(const link& how);
+    /// Changes what a client says first on each new connection, on the relay's thread.
+    void alter_first(std::function<void(std::string&)> how);
     /// Closes new connections at once.
     void refuse(bool new_ones);
 
