@@ -5,8 +5,8 @@
 //   --except ROW    not this one, nor those of this fault; may be repeated
 //   --json FILE     the results, one object a row
 //   --list          what there is
-//   --jobs N        so many rows at a time (4); of those that measure milliseconds three, and
-//                   those that take the whole machine alone
+//   --jobs N        so many rows at a time (4); of those that measure milliseconds two, and those
+//                   that take the whole machine alone
 //   --seed N        for what is chosen at random
 //   --verbose       what rows have to say, also where they passed
 //
@@ -378,7 +378,7 @@ std::vector<outcome> run_all(std::vector<row> wanted, const command_line& how) {
             return each.neighbours != from->neighbours;
         });
         const int jobs = from->neighbours == fault::beside::some  ? how.jobs
-                         : from->neighbours == fault::beside::few ? std::min(how.jobs, 3)
+                         : from->neighbours == fault::beside::few ? std::min(how.jobs, 2)
                                                                   : 1;
         for (auto& one : run_beside({from, until}, jobs, how)) results.push_back(std::move(one));
         from = until;

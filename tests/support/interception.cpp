@@ -45,7 +45,7 @@ public:
 
     std::optional<bool> transact(std::span<const sql::step> steps, std::string_view afterwards,
                                  sql::deadline until) override {
-        if (!by_.transactions) return std::nullopt;
+        if (!by_.transactions || inner_->speaks() != sql::dialect::mysql) return std::nullopt;
         std::optional<bool> committed;
         run("transaction", [&] {
             committed = inner_->transact(steps, afterwards, until);
