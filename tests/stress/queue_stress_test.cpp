@@ -112,7 +112,7 @@ constexpr int hand_off_names = 3;
 constexpr milliseconds poll = 1s;  // the default
 
 void pass_on_under_fire(support::lock_database& database) {
-    const int wanted = chosen().full ? 100'000 : 2'000;
+    const int wanted = chosen().full ? 100'000 : 1'000;
     const stress::recording recording{database};
     stress::crew crew{database};
     for (int i = 0; i < hand_off_processes; ++i) {
@@ -184,7 +184,7 @@ void grant_by_hand(support::lock_database& database, int token, int grant_id) {
 // --- cancel or grant -------------------------------------------------------------------------
 
 void change_minds(support::lock_database& database) {
-    const int wanted = chosen().full ? 100'000 : 3'000;
+    const int wanted = chosen().full ? 100'000 : 1'500;
     constexpr int processes = 3;
     constexpr int threads = 4;
     const stress::recording recording{database};
