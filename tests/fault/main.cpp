@@ -6,7 +6,7 @@
 //   --json FILE     the results, one object a row
 //   --list          what there is
 //   --jobs N        so many rows at a time (4); of those that measure milliseconds two, and those
-//                   that take the whole machine alone
+//                   that take the whole machine alone; on a busy machine one
 //   --seed N        for what is chosen at random
 //   --verbose       what rows have to say, also where they passed
 //
@@ -27,6 +27,7 @@
 #include <stdlib.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -35,6 +36,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
+#include <future>
 #include <iostream>
 #include <list>
 #include <random>
@@ -369,6 +371,35 @@ void run_again(std::vector<outcome>& results, const std::vector<row>& wanted,
     }
 }
 
+/// How much of a core a thread gets here, if each core has one: 1 on an idle machine.
+double share_of_a_core() {
+    const auto spin = [] {
+        const auto until = steady::now() + 250ms;
+        while (steady::now() < until) {
+        }
+        timespec used{};
+        clock_gettime(CLOCK_THREAD_CPUTIME_ID, &used);
+        return static_cast<double>(used.tv_sec) + static_cast<double>(used.tv_nsec) / 1e9;
+    };
+    const unsigned cores = std::max(1U, std::thread::hardware_concurrency());
+    std::vector<std::future<double>> all;
+    for (unsigned i = 0; i < cores; ++i) all.push_back(std::async(std::launch::async, spin));
+    double used = 0;
+    for (auto& each : all) used += each.get();
+    return used / cores / 0.25;
+}
+
+/// On a machine that others keep busy the rows would keep each other from what they promise.
+int jobs_for(fault::beside neighbours, const command_line& how) {
+    if (neighbours == fault::beside::nobody) return 1;
+    const double share = share_of_a_core();
+    if (share < 0.7) {
+        std::printf("a thread gets %.0f %% of a core: one row at a time\n", share * 100);
+        return 1;
+    }
+    return neighbours == fault::beside::some ? how.jobs : std::min(how.jobs, 2);
+}
+
 std::vector<outcome> run_all(std::vector<row> wanted, const command_line& how) {
     std::ranges::stable_sort(wanted, {}, &row::neighbours);
     print_head();
@@ -377,9 +408,7 @@ std::vector<outcome> run_all(std::vector<row> wanted, const command_line& how) {
         const auto until = std::ranges::find_if(from, wanted.end(), [&](const row& each) {
             return each.neighbours != from->neighbours;
         });
-        const int jobs = from->neighbours == fault::beside::some  ? how.jobs
-                         : from->neighbours == fault::beside::few ? std::min(how.jobs, 2)
-                                                                  : 1;
+        const int jobs = jobs_for(from->neighbours, how);
         for (auto& one : run_beside({from, until}, jobs, how)) results.push_back(std::move(one));
         from = until;
     }
