@@ -330,10 +330,7 @@ private:
         const int affected = statement.executeUpdate();
         if (affected == answers_rows) {
             sql::result table = table_of(statement);
-            // Behind the rows of a procedure comes its own end, or its error.
-            while (statement.getMoreResults()) {
-                const std::unique_ptr<::sql::ResultSet> rest{statement.getResultSet()};
-            }
+            drain(statement);
             return table;
         }
         sql::result none;
@@ -355,7 +352,11 @@ private:
             }
             return fate::committed;
         } catch (const ::sql::SQLException& e) {
-            if (at > what.proof && !ends_session(e.getErrorCode())) return fate::committed;
+            const int number = e.getErrorCode();
+            const bool broken = number == 0 || ends_session(number);
+            if (broken) alive_ = false;
+            if (at > what.proof) return fate::committed;
+            if (!broken) undo();  // before anything for which there may be no memory
             return undone(e, at, what);
         } catch (...) {
             alive_ = false;  // amid the results
@@ -363,29 +364,21 @@ private:
         }
     }
 
-    // Rolls back before anything else, for which there may be no memory.
+    // What the statement at place `at` has failed with, once all before it is rolled back.
     fate undone(const ::sql::SQLException& e, std::size_t at, const packet& what) {
         const int number = e.getErrorCode();
-        if (number == 0 || ends_session(number)) {
-            alive_ = false;
-        } else {
-            undo();
-        }
-        if (at > what.proof) return fate::committed;
-        const bool guard = at > 0 && at % 2 == 0;
+        const bool guard = at > 0 && at % 2 == 0 && at < what.proof;
         if (guard && number == wrong_value) return fate::undone;
         if (at == 0 && alive_) {  // START TRANSACTION, or a proxy that takes one statement only
             takes_packets_ = false;
             return fate::refused;
         }
-        const error why = failure(e);
+        error why = failure(e);
+        const bool before_commit = at + 1 < what.proof;
         const bool certain = why.kind() == errc::deadlock || why.kind() == errc::read_only;
-        if (at + 1 < what.proof || certain || !alive_) throw why;
-        throw error{errc::outcome_unknown,
-                    std::string{"the commit failed: "} + why.what(),
-                    {.sqlstate = std::string{why.sqlstate()},
-                     .native_code = number,
-                     .message = std::string{why.server_message()}}};
+        if (before_commit || certain || !alive_) throw error{std::move(why)};
+        throw error{errc::outcome_unknown, std::string{"the commit failed: "} + why.what(),
+                    report_of(e)};
     }
 
     error unproven() {
@@ -448,7 +441,9 @@ private:
         return table;
     }
 
-    static void drain(::sql::Statement& statement) {
+    // Behind the rows of a procedure comes its own end, or its error.
+    template <typename Statement>
+    static void drain(Statement& statement) {
         while (statement.getMoreResults()) {
             const std::unique_ptr<::sql::ResultSet> rest{statement.getResultSet()};
         }
