@@ -287,7 +287,8 @@ private:
     nanoseconds beat(session& ours);
     [[nodiscard]] nanoseconds first_connection_at(const session& ours) const;
     [[nodiscard]] bool beat_is_due(const session& ours, nanoseconds now) const;
-    bool send_beat(session& ours, sql::connection& db, sql::deadline until);
+    enum class beaten : unsigned char { confirmed, again, later };
+    beaten send_beat(session& ours, sql::connection& db, sql::deadline until);
     nanoseconds after_failed_beat(session& ours, const std::exception& failure) noexcept;
     void after_beat(session& ours, sql::deadline until);
     bool hear_requests(session& ours, sql::connection& db, sql::deadline until);
@@ -299,6 +300,7 @@ private:
     void give_up_strays(session& ours, sql::deadline until);
     void resolve_unknown(session& ours, sql::deadline until);
     void resolve(session& ours, const unresolved_grant& unknown, sql::deadline until);
+    void fail_waiters(std::string_view name, const error& why);
     void give_back_stray(session& ours, const strategy::session_lease& row, sql::deadline until);
     [[nodiscard]] nanoseconds pause_after_failure() noexcept;
     std::vector<std::int64_t> end_lost_sessions(sql::deadline until);

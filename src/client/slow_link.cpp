@@ -105,7 +105,7 @@ bool engine::beat_elsewhere(session& ours) {
             shared_.renew();
         }
         const auto db = make_connection(end, rank::first);
-        return send_beat(ours, *db, end);
+        return send_beat(ours, *db, end) == beaten::confirmed;
     }
     if (const auto idle = pool_.take_idle()) {
         no_idle_since_ = 0ns;
@@ -115,7 +115,8 @@ bool engine::beat_elsewhere(session& ours) {
         }
         // It may have died while it was idle: a new one should still be in time.
         const nanoseconds patience = std::max(left / 2, 8 * round_trip());
-        return send_beat(ours, **idle, std::min<sql::deadline>(end, now + patience));
+        return send_beat(ours, **idle, std::min<sql::deadline>(end, now + patience)) ==
+               beaten::confirmed;
     }
     if (no_idle_since_ == 0ns) no_idle_since_ = clock_.now();
     if (clock_.now() - no_idle_since_ < options_.heartbeat / 8) return false;
@@ -124,7 +125,7 @@ bool engine::beat_elsewhere(session& ours) {
     no_idle_since_ = 0ns;
     // Beyond the budget: an exhausted pool must not cost a lease.
     const auto made = pool_.take(budget_ + 2, end, end);
-    return send_beat(ours, *made, end);
+    return send_beat(ours, *made, end) == beaten::confirmed;
 }
 
 /// On the connection of a call, whose statements may be what keeps the second heartbeat waiting.

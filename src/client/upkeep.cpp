@@ -66,7 +66,14 @@ nanoseconds engine::beat(session& ours) {
         return ours.last_beat() + beat_period();
     }
     const auto told = ours.told();
-    if (!send_beat(ours, db, until)) return clock_.now();
+    switch (send_beat(ours, db, until)) {
+        case beaten::again:
+            return clock_.now();
+        case beaten::later:
+            return pause_after_failure();
+        case beaten::confirmed:
+            break;
+    }
     ours.settle_news(told, clock_.now());
     after_beat(ours, until);
     listen_with_heartbeat(ours, db, until);
@@ -77,31 +84,34 @@ nanoseconds engine::beat(session& ours) {
 }
 
 /// On any connection, by the heartbeat thread and by the second heartbeat, also at once: both only
-/// move the expiry forward. False if it was not confirmed: then the session is lost, or its
-/// revision moved, and the next heartbeat is due at once.
-bool engine::send_beat(session& ours, sql::connection& db, sql::deadline until) {
+/// move the expiry forward. `again`: the session is lost, or its revision moved, and the next
+/// heartbeat is due at once. `later`: the room finds out first whose a row is.
+engine::beaten engine::send_beat(session& ours, sql::connection& db, sql::deadline until) {
     const nanoseconds sent = clock_.now();
     if (!ours.trust()->open(sent)) {
         lose_session(ours, loss_reason::trust_window_passed);
-        return false;
+        return beaten::again;
     }
     if (!protocol_.heartbeat(db, ours.id(), ours.revision, until)) {
         const auto state = protocol_.state_of(db, ours.id(), until);
         if (!state.live) {
             lose_session(ours, why_over(ours, db, until));
-            return false;
+            return beaten::again;
         }
         // Another client has taken one of our leases, or asks for it. The revision is ours once we
         // know of each request: no heartbeat before that extends the trust in what was asked for.
-        if (!hear_requests(ours, db, until)) return false;
+        if (!hear_requests(ours, db, until)) {
+            if (const auto at = open_room()) at->look_at_all();
+            return beaten::later;
+        }
         ours.revision = state.revision;
         compare_wanted_ = true;
-        return false;
+        return beaten::again;
     }
     const nanoseconds answered = clock_.now();
     if (!ours.trust()->extend(sent + options_.ttl - options_.margin, answered)) {
         lose_session(ours, loss_reason::trust_window_passed);
-        return false;
+        return beaten::again;
     }
     note_round_trip(answered - sent);
     count(counter::heartbeats);
@@ -109,7 +119,7 @@ bool engine::send_beat(session& ours, sql::connection& db, sql::deadline until) 
         events_.post({.kind = event_kind::heartbeat_late, .session = ours.id()});
     }
     ours.beaten(sent);
-    return true;
+    return beaten::confirmed;
 }
 
 /// Leases whose rows end earlier than we know were asked for: lost to their holders, who stop,
@@ -317,7 +327,10 @@ void engine::compare_with_database(session& ours, sql::deadline until) {
         try {
             give_back_stray(ours, row, strategy::soon_for_a_row(db, until, row_patience_));
         } catch (const error& failure) {
-            if (!strategy::is_locked(db, failure)) throw;
+            if (!strategy::is_locked(db, failure)) {
+                fail_waiters(row.name, failure);
+                throw;
+            }
             put_off();
             compare_wanted_ = true;
         }
@@ -381,12 +394,21 @@ void engine::resolve_unknown(session& ours, sql::deadline until) {
             if (!strategy::is_locked(*heartbeat_db_, failure)) {
                 ours.postpone(unknown.grant_id);  // the others come first, the next time
                 resolve_last_ = true;
+                fail_waiters(unknown.name, failure);
                 throw;
             }
             put_off();
         }
     }
     resolve_last_ = false;
+}
+
+/// A lease of ours that cannot be given back, on tables of another version or for want of a right,
+/// stays held while our session lives. Our own threads would wait for it for ever.
+void engine::fail_waiters(std::string_view name, const error& why) {
+    if (why.kind() != errc::schema_outdated && why.kind() != errc::access_denied) return;
+    if (!heartbeat_db_ || !heartbeat_db_->alive()) return;
+    if (const auto at = open_room()) at->fail(name, why);
 }
 
 void engine::resolve(session& ours, const unresolved_grant& unknown, sql::deadline until) {

@@ -199,6 +199,18 @@ void waiting_room::session_lost(std::int64_t id, loss_reason why) noexcept {
     }
 }
 
+void waiting_room::fail(std::string_view name, const error& failure) {
+    std::vector<std::shared_ptr<turn>> all;
+    {
+        const guard lock{mutex_};
+        for (const auto& [grant_id, each] : turns_) {
+            if (each->name == name) all.push_back(each);
+        }
+        for (const auto& each : all) end(*each, turn::state::failed, &failure);
+    }
+    for (const auto& each : all) engine_.give_back(*each->ours, each->name, each->grant_id);
+}
+
 void waiting_room::look_at_all() noexcept {
     const guard lock{mutex_};
     poll_wanted_ = true;

@@ -83,6 +83,8 @@ public:
     void session_ended(std::int64_t id);
     /// Our session is lost: nobody waits in it any more.
     void session_lost(std::int64_t id, loss_reason why) noexcept;
+    /// What keeps a lease from being given back is said to all that wait here for that lease.
+    void fail(std::string_view name, const error& failure);
     void look_at_all() noexcept;  ///< something changed that nobody can name
     /// What the database said may have been read by a statement of another thread; or there is a
     /// new session, whose mail is to be read.

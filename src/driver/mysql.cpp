@@ -552,7 +552,7 @@ target understand(const std::string& text) {
                     "the MySQL URL says ssl-mode=DISABLED and has parameters for TLS"};
     }
     std::string places;
-    std::vector<driver::url_host> hosts{from};
+    std::vector<driver::url_host> hosts{static_cast<const driver::url_host&>(from)};
     hosts.insert(hosts.end(), from.more_hosts.begin(), from.more_hosts.end());
     for (const auto& each : hosts) {
         const std::string host =

@@ -279,7 +279,7 @@ bool lease_protocol::release(sql::connection& db, std::string_view name, std::in
 
 void lease_protocol::post_release(sql::connection& db, std::string_view name, std::int64_t session,
                                   std::int64_t grant_id, sql::deadline until,
-                                  sql::posted_answer told) const {
+                                  const sql::posted_answer& told) const {
     const std::array<sql::value, 3> parameters{name, session, grant_id};
     if (db.post(release_on(db), parameters, until, told)) return;
     const auto done = db.execute(release_on(db), parameters, until);

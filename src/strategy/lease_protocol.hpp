@@ -109,8 +109,8 @@ struct release_request {
 
 /// What a session is told once its rows were changed.
 struct change_to_tell {
-    wake_address to;
-    std::int64_t revision;
+    wake_address to{};
+    std::int64_t revision = 0;
 };
 
 class lease_protocol {
@@ -159,7 +159,8 @@ public:
     /// The same, posted where the connection can and has prepared it, else executed: `told` hears
     /// of it, now or with a later call of the connection.
     void post_release(sql::connection& db, std::string_view name, std::int64_t session,
-                      std::int64_t grant_id, sql::deadline until, sql::posted_answer told) const;
+                      std::int64_t grant_id, sql::deadline until,
+                      const sql::posted_answer& told) const;
     /// The token of a grant whose reply was lost, made durable; two round trips.
     std::optional<std::int64_t> find_grant(sql::connection& db, std::string_view name,
                                            std::int64_t session, std::int64_t grant_id,

@@ -165,7 +165,7 @@ const fault::on_databases f2{
     {.id = "F2",
      .what = "SIGSTOP of the holder for less than ttl - heartbeat - margin",
      .databases = fault::all_databases,
-     .quick_rounds = 5,
+     .quick_rounds = 3,
      .full_rounds = 100,
      .run = [](trial& in,
                support::lock_database& database) { pause_for(in, database, short_pause); },
