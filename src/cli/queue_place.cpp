@@ -48,8 +48,9 @@ std::string owner_of(std::int64_t grant_id) {
 
 bool serve_next(sql::connection& db, const strategy::lease_protocol& protocol,
                 const std::string& name, sql::deadline until) {
-    const auto next = strategy::queue_protocol{protocol}.grant_next(db, name, until);
-    if (next) strategy::tell_served(db, *next, true, until);
+    const strategy::queue_protocol queue{protocol};
+    const auto next = queue.grant_next(db, name, until);
+    if (next) queue.tell_served(db, *next, until);
     return next.has_value();
 }
 
@@ -68,7 +69,7 @@ bool give_back(sql::connection& db, const strategy::lease_protocol& protocol,
     const auto done = queue.release(db, name, session, grant_id, true, until);
     // Who came too late to be seen by the release is seen now.
     if (done.next) {
-        strategy::tell_served(db, *done.next, true, until);
+        queue.tell_served(db, *done.next, until);
     } else {
         serve_next(db, protocol, name, until);
     }

@@ -134,7 +134,7 @@ void engine::listen_with_heartbeat(const session& ours, sql::connection& db, sql
 /// trip, and one more to notify.
 void engine::tell_holder(sql::connection& db, std::int64_t session, sql::deadline until) noexcept {
     if (options_.wake_ups == wake_ups::polling) return;
-    queue_.tell_to_look(db, session, options_.wake_ups == wake_ups::automatic, until);
+    queue_.tell_to_look(db, session, until);
 }
 
 }  // namespace rowlock::detail

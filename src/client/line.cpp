@@ -206,7 +206,7 @@ void engine::look_for_waiters_after(std::int64_t ended_session) noexcept {
 void engine::wake(sql::connection& db, const strategy::handed_over& next,
                   sql::deadline until) noexcept {
     if (const auto ours = current(); ours && ours->id() == next.session) return;
-    strategy::tell_served(db, next, options_.wake_ups == wake_ups::automatic, until);
+    queue_.tell_served(db, next, until);
 }
 
 /// Whether a session is told past the database: it waits on this machine.

@@ -524,13 +524,29 @@ std::vector<deadlock_found> queue_protocol::deadlocks(sql::connection& db, std::
     return wait_graph{run(db, leases_.sql().deadlocks, until, session)}.circles(session);
 }
 
-void queue_protocol::tell_to_look(sql::connection& db, std::int64_t session, bool by_mail,
+void queue_protocol::tell_served(sql::connection& db, const handed_over& next,
+                                 sql::deadline until) const noexcept {
+    if (next.woken) return;
+    try {
+        const auto said = said_of({next.grant_id, next.token, next.asynchronous}, next.to.secret);
+        if (by_mail_ && post(next.to, said)) return;
+        if (db.speaks() == sql::dialect::mysql) {
+            wake_up::wake(db, next.session, next.grant_id, until);
+        } else if (db.speaks() == sql::dialect::postgresql) {
+            notify(db, next.to, said, until);
+        }
+    } catch (...) {
+        // The connection broke, or there is no memory. What was given is committed.
+    }
+}
+
+void queue_protocol::tell_to_look(sql::connection& db, std::int64_t session,
                                   sql::deadline until) const noexcept {
     try {
         const auto change = leases_.change_of(db, session, until);
         if (!change) return;
         const auto said = said_to_look(change->revision, change->to.secret);
-        if (by_mail && post(change->to, said)) return;
+        if (by_mail_ && post(change->to, said)) return;
         if (db.speaks() == sql::dialect::postgresql) notify(db, change->to, said, until);
     } catch (...) {
         // The connection broke, the secret may not be read, or there is no memory. What was changed
@@ -540,22 +556,6 @@ void queue_protocol::tell_to_look(sql::connection& db, std::int64_t session, boo
 
 bool is_near(const wake_address& session) noexcept {
     return service::mail_to{session.number, session.mailbox}.reachable();
-}
-
-void tell_served(sql::connection& db, const handed_over& next, bool by_mail,
-                 sql::deadline until) noexcept {
-    if (next.woken) return;
-    try {
-        const auto said = said_of({next.grant_id, next.token, next.asynchronous}, next.to.secret);
-        if (by_mail && post(next.to, said)) return;
-        if (db.speaks() == sql::dialect::mysql) {
-            wake_up::wake(db, next.session, next.grant_id, until);
-        } else if (db.speaks() == sql::dialect::postgresql) {
-            notify(db, next.to, said, until);
-        }
-    } catch (...) {
-        // The connection broke, or there is no memory. What was given is committed.
-    }
 }
 
 }  // namespace rowlock::strategy

@@ -218,11 +218,17 @@ public:
     std::vector<deadlock_found> deadlocks(sql::connection& db, std::int64_t session,
                                           sql::deadline until) const;
 
+    /// Tells who was served, where the statement that served it did not: by mail, if that is wanted
+    /// and it has a mailbox on this machine; else by the database (PostgreSQL, and MySQL by
+    /// wake_up::wake; one round trip). A hint. On SQLite, without mail, the commit is what is seen.
+    void tell_served(sql::connection& db, const handed_over& next,
+                     sql::deadline until) const noexcept;
+
     /// Tells a session that its rows were changed, after the commit: by mail, if that is wanted and
     /// it has a mailbox on this machine; else PostgreSQL notifies it. A hint: its next heartbeat is
     /// sent at once, and finds the change. One round trip, two with the notification. MySQL has
     /// nothing to reach a session with that does not wait.
-    void tell_to_look(sql::connection& db, std::int64_t session, bool by_mail,
+    void tell_to_look(sql::connection& db, std::int64_t session,
                       sql::deadline until) const noexcept;
 
 private:
@@ -232,11 +238,5 @@ private:
 
 /// Whether this session has a mailbox that can be reached from here.
 [[nodiscard]] bool is_near(const wake_address& session) noexcept;
-
-/// Tells who was served, where the statement that served it did not: by mail, if that is wanted and
-/// it has a mailbox on this machine; else by the database (PostgreSQL, and MySQL by wake_up::wake;
-/// one round trip). A hint. On SQLite, without mail, the commit is what is seen.
-void tell_served(sql::connection& db, const handed_over& next, bool by_mail,
-                 sql::deadline until) noexcept;
 
 }  // namespace rowlock::strategy

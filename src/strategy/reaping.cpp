@@ -181,7 +181,7 @@ private:
         // If not now then in another round, or a waiter does it.
         return unless_locked([&] {
             const auto next = queue_.grant_next(db_, name, until());
-            if (next) tell_served(db_, *next, true, until());
+            if (next) queue_.tell_served(db_, *next, until());
             return next.has_value();
         });
     }

@@ -184,9 +184,9 @@ public:
                                      until);
         if (held.empty()) return;
         protocol_.end_session(*db_, held.integer(0, 0), until);
-        const auto next =
-            rowlock::strategy::queue_protocol{protocol_}.grant_next(*db_, name, until);
-        if (next) rowlock::strategy::tell_served(*db_, *next, true, until);
+        const rowlock::strategy::queue_protocol queue{protocol_};
+        const auto next = queue.grant_next(*db_, name, until);
+        if (next) queue.tell_served(*db_, *next, until);
     }
 
 private:

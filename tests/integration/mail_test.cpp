@@ -196,27 +196,28 @@ TEST_CASE("where the mail does not arrive the database tells") {
     if (!database.there()) return;
     const auto leases = database.protocol();
     const strategy::queue_protocol queue{leases};
+    const strategy::queue_protocol without_mail{leases, false};
     const auto db = database.connect();
     strategy::handed_over next{
         .session = 77, .grant_id = 5, .token = 9, .to = strategy::random_wake_address()};
     eavesdropper ear{database, next.to};
-    strategy::tell_served(*db, next, true, soon());
+    queue.tell_served(*db, next, soon());
     CHECK(ear.heard() == 1);  // it has no mailbox
     const service::mailbox box{next.to.number};
     next.to.mailbox = service::network_namespace();
-    strategy::tell_served(*db, next, true, soon());
+    queue.tell_served(*db, next, soon());
     CHECK(ear.heard() == 1);
     CHECK(box.take() == std::vector{strategy::said_of({5, 9}, next.to.secret)});
-    strategy::tell_served(*db, next, false, soon());
+    without_mail.tell_served(*db, next, soon());
     CHECK(ear.heard() == 2);
     const auto way = support::mail_to(next.to);
     while (way.post("x")) {
     }
-    strategy::tell_served(*db, next, true, soon());
+    queue.tell_served(*db, next, soon());
     CHECK(ear.heard() == 3);  // the box is full
     CHECK(box.take().size() > 1);
     next.to.mailbox = *service::network_namespace() + 1;
-    strategy::tell_served(*db, next, true, soon());
+    queue.tell_served(*db, next, soon());
     CHECK(ear.heard() == 4);  // it has that name elsewhere: what has it here is a stranger's
 }
 

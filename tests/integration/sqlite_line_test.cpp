@@ -82,7 +82,7 @@ public:
     std::optional<strategy::handed_over> serve_next() {
         return queue_.grant_next(*db_, "job", soon());
     }
-    [[nodiscard]] sql::connection& db() { return *db_; }
+    void tell(const strategy::handed_over& next) const { queue_.tell_served(*db_, next, soon()); }
 
 private:
     support::lock_database& database_;
@@ -165,14 +165,14 @@ TEST_CASE("who is far back is told by name when he is served") {
     REQUIRE(next);
     SUBCASE("told") {
         const auto start = steady::now();
-        strategy::tell_served(others.db(), *next, true, soon());
+        others.tell(*next);
         CHECK(waiting.get().held());
         CHECK(steady::now() - start < at_once);
         CHECK(waiter.stats().wake_ups == told + 1);
     }
     SUBCASE("control: not told") {
         CHECK(waiting.wait_for(500ms) == std::future_status::timeout);
-        strategy::tell_served(others.db(), *next, true, soon());
+        others.tell(*next);
         CHECK(waiting.get().held());
     }
 }
