@@ -278,7 +278,8 @@ private:
     [[nodiscard]] nanoseconds late_at(const session& ours) const noexcept;
     [[nodiscard]] nanoseconds start_second_heartbeat(const session& ours, nanoseconds now) noexcept;
     nanoseconds beat_late() noexcept;
-    bool beat_elsewhere(session& ours);
+    enum class beaten : unsigned char { confirmed, again, later };
+    beaten beat_elsewhere(session& ours);
     void beat_if_late(session& ours, sql::connection& db, sql::deadline until);
     void warn_of_short_ttl(nanoseconds opening) noexcept;
 
@@ -287,7 +288,6 @@ private:
     nanoseconds beat(session& ours);
     [[nodiscard]] nanoseconds first_connection_at(const session& ours) const;
     [[nodiscard]] bool beat_is_due(const session& ours, nanoseconds now) const;
-    enum class beaten : unsigned char { confirmed, again, later };
     beaten send_beat(session& ours, sql::connection& db, sql::deadline until);
     nanoseconds after_failed_beat(session& ours, const std::exception& failure) noexcept;
     void after_beat(session& ours, sql::deadline until);

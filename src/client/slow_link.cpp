@@ -69,12 +69,20 @@ nanoseconds engine::start_second_heartbeat(const session& ours, nanoseconds now)
 /// One step of the second heartbeat; returns when the next is due.
 nanoseconds engine::beat_late() noexcept {
     constexpr nanoseconds moment = 10ms;  // at once; not so often that it keeps the machine busy
+    const nanoseconds often = std::max<nanoseconds>(moment, options_.heartbeat / 16);
     const auto ours = current();
     if (!ours) return alarm::never;
     const nanoseconds late = late_at(*ours);
     if (clock_.now() < late) return late;
     try {
-        if (!beat_elsewhere(*ours)) return clock_.now() + moment;
+        switch (beat_elsewhere(*ours)) {
+            case beaten::again:
+                return clock_.now() + moment;
+            case beaten::later:
+                return clock_.now() + often;
+            case beaten::confirmed:
+                break;
+        }
         if (compare_wanted_) poke_heartbeat();
         return late_at(*ours);
     } catch (const std::exception& failure) {
@@ -86,13 +94,13 @@ nanoseconds engine::beat_late() noexcept {
         } catch (...) {
             // No memory for the message.
         }
-        return clock_.now() + std::max<nanoseconds>(moment, options_.heartbeat / 16);
+        return clock_.now() + often;
     }
 }
 
 /// On a connection of the pool that nobody uses at the moment. If none comes free for a while, on a
-/// new one, which the pool keeps. False if there was none, or the heartbeat was not confirmed.
-bool engine::beat_elsewhere(session& ours) {
+/// new one, which the pool keeps. `again` also if there was none.
+engine::beaten engine::beat_elsewhere(session& ours) {
     const nanoseconds left = ours.trust()->until() - clock_.now();
     const auto now = steady::now();
     const auto end =
@@ -101,31 +109,30 @@ bool engine::beat_elsewhere(session& ours) {
         // A statement that stalls keeps the one connection busy. Calls and heartbeats use the new
         // one as soon as theirs has failed.
         if (shared_.busy()) {
-            if (10 * round_trip() > left) return false;
+            if (10 * round_trip() > left) return beaten::again;
             shared_.renew();
         }
         const auto db = make_connection(end, rank::first);
-        return send_beat(ours, *db, end) == beaten::confirmed;
+        return send_beat(ours, *db, end);
     }
     if (const auto idle = pool_.take_idle()) {
         no_idle_since_ = 0ns;
         if (leads_elsewhere(**idle)) {
             (*idle)->discard();
-            return false;
+            return beaten::again;
         }
         // It may have died while it was idle: a new one should still be in time.
         const nanoseconds patience = std::max(left / 2, 8 * round_trip());
-        return send_beat(ours, **idle, std::min<sql::deadline>(end, now + patience)) ==
-               beaten::confirmed;
+        return send_beat(ours, **idle, std::min<sql::deadline>(end, now + patience));
     }
     if (no_idle_since_ == 0ns) no_idle_since_ = clock_.now();
-    if (clock_.now() - no_idle_since_ < options_.heartbeat / 8) return false;
+    if (clock_.now() - no_idle_since_ < options_.heartbeat / 8) return beaten::again;
     // Where a new one could not be open in time, one in use may still come free.
-    if (10 * round_trip() > left) return false;
+    if (10 * round_trip() > left) return beaten::again;
     no_idle_since_ = 0ns;
     // Beyond the budget: an exhausted pool must not cost a lease.
     const auto made = pool_.take(budget_ + 2, end, end);
-    return send_beat(ours, *made, end) == beaten::confirmed;
+    return send_beat(ours, *made, end);
 }
 
 /// On the connection of a call, whose statements may be what keeps the second heartbeat waiting.

@@ -219,8 +219,8 @@ TEST_CASE("a change that is heard before the grant it may be about is asked afte
             std::this_thread::sleep_for(3500ms);
         });
         const auto held = holder.acquire("job", {.deadline = 30s});
-        // 20 ms, 40 ms, … up to a quarter of a heartbeat.
-        CHECK(heartbeats < 20);
+        // Each of the two heartbeats several times a period; without pauses there are thousands.
+        CHECK(heartbeats < 60);
         CHECK(heartbeats > 2);
         CHECK(other.held());
         CHECK(held.held());
