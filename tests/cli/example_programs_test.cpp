@@ -1,0 +1,92 @@
+// The example programs while another holds their lock, and while the database is down. That they
+// work while it is free is asked of each by a test of its own.
+
+#include "cli/tool.hpp"
+#include <rowlock/client.hpp>
+#include <rowlock/migrations.hpp>
+#include <rowlock/open.hpp>
+
+#include <doctest/doctest.h>
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace {
+
+enum class on : unsigned char { sqlite, postgresql, mariadb };
+
+struct program {
+    const char* name;
+    const char* lock;  ///< that it waits for; null: none
+    on where = on::sqlite;
+};
+
+const std::vector<program> programs{
+    {"01_scoped_lease", "nightly-report"},
+    {"02_try_with_timeout", "import"},
+    {"03_scoped_lock", "account/1"},
+    {"04_recursive", "catalog"},
+    {"05_lost_handling", "migration"},
+    {"06_scheduled_cleanup", "stale-job"},
+    {"07_leader", "leader"},
+    {"08_fence_libpq", "example/account/1", on::postgresql},
+    {"09_fence_connector_cpp", "example/account/1", on::mariadb},
+    {"10_fence_sqlite", "example/account/1"},
+    {"11_fence_soci", "example/account/1"},
+    {"12_optimistic", nullptr},
+    {"13_row_session", nullptr},
+    {"14_advisory_lock", nullptr, on::postgresql},
+};
+
+tool::arguments command(const program& one, const std::string& url) {
+    return {std::string{ROWLOCK_EXAMPLES} + "/" + one.name, url};
+}
+
+std::optional<std::string> url_for(const program& one, const tool::tables& file) {
+    if (one.where == on::sqlite) return file.url();
+    return support::url_of(one.where == on::postgresql ? support::server::postgresql
+                                                       : support::server::mariadb);
+}
+
+const char* out_of_reach(const program& one) {
+    if (one.where == on::mariadb) return "mysql://me:secret@127.0.0.1:1/shop";
+    if (one.name == std::string{"10_fence_sqlite"}) return "sqlite:/no/such/folder/locks.db";
+    return "postgresql://me:secret@127.0.0.1:1/shop";
+}
+
+}  // namespace
+
+TEST_CASE("an example program waits while another holds its lock, and then does its work") {
+    for (const auto& each : programs) {
+        if (each.lock == nullptr) continue;
+        CAPTURE(std::string{each.name});
+        const auto file = tool::sqlite_tables();
+        const auto url = url_for(each, *file);
+        if (!url) continue;
+        const auto source = rowlock::open(*url);
+        rowlock::migrate(source);
+        rowlock::client another{source};
+        auto held = another.acquire(each.lock);
+        tool::process one{command(each, *url)};
+        CHECK(tool::eventually([&] { return !another.queue(each.lock).empty(); }));
+        CHECK_FALSE(one.is_over());
+        CHECK(held.held());
+        held.release();
+        CHECK(one.wait() == 0);
+        CHECK(one.out() != "");
+        CHECK(one.err() == "");
+    }
+}
+
+TEST_CASE("an example program without its database does nothing, and says why") {
+    for (const auto& each : programs) {
+        CAPTURE(std::string{each.name});
+        tool::process one{command(each, out_of_reach(each))};
+        CHECK(one.wait() == 1);
+        CHECK(one.out() == "");
+        CHECK(one.err() != "");
+        CHECK(one.err().find("secret") == std::string::npos);
+    }
+}
