@@ -72,6 +72,8 @@ public:
         return fencing_.fence(in, {"job", session_, token, 0}, {.statement = 5s, .idle = idle},
                               soon());
     }
+    /// The session's, without a heartbeat that would notice.
+    void expire() const { protocol_.extend_session(*db_, session_, 1us, soon()); }
     [[nodiscard]] sql::connection& db() const { return *db_; }
     [[nodiscard]] const strategy::lease_protocol& protocol() const { return protocol_; }
 
@@ -137,14 +139,14 @@ std::string update_of(const support::lock_database& database, const std::string&
 
 TEST_CASE("a take-over between fence and commit waits for the commit and then succeeds") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
-        by_hand holder{database, 1, 300ms};
+        by_hand holder{database, 1};
         by_hand successor{database, 2};
         const auto first = holder.acquire("job", 11);
         REQUIRE(first.what == attempt::outcome::granted);
         const auto app = application(database);
         app->query("begin", soon());
         REQUIRE(holder.fence(*app, first.token) == verdict::current);
-        // The holder never beats: its session expires inside the transaction.
+        holder.expire();
         auto taken = std::async(std::launch::async, [&] { return successor.take_over("job", 22); });
         REQUIRE(somebody_waits_for_a_row(database));
         app->query(update_of(database, "version set version = 1"), soon());
@@ -157,12 +159,13 @@ TEST_CASE("a take-over between fence and commit waits for the commit and then su
 
 TEST_CASE("control: without the fence the take-over happens inside the transaction") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
-        by_hand holder{database, 1, 300ms};
+        by_hand holder{database, 1};
         by_hand successor{database, 2};
         REQUIRE(holder.acquire("job", 11).what == attempt::outcome::granted);
         const auto app = application(database);
         app->query("begin", soon());
         app->query("select * from " + database.prefix() + "lease", soon());
+        holder.expire();
         CHECK(successor.take_over("job", 22) > 0);  // two holders until the commit
         app->query("commit", soon());
     }
@@ -173,6 +176,7 @@ TEST_CASE("SQLite: a take-over cannot write before the fenced transaction has en
         by_hand holder{database, 1, 400ms};
         by_hand successor{database, 2};
         const auto first = holder.acquire("job", 11);
+        REQUIRE(first.what == attempt::outcome::granted);
         const auto app = application(database);
         app->query("begin immediate", soon());
         REQUIRE(holder.fence(*app, first.token) == verdict::current);
@@ -311,12 +315,13 @@ TEST_CASE("control: a fence that does not ask for the session keeps the take-ove
 
 TEST_CASE("a holder that was stopped inside a fenced transaction is cut off after max_idle") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
-        by_hand holder{database, 1, 300ms};
+        by_hand holder{database, 1};
         by_hand successor{database, 2};
         const auto first = holder.acquire("job", 11);
         const auto app = application(database);
         app->query("begin", soon());
         REQUIRE(holder.fence(*app, first.token, 1s) == verdict::current);
+        holder.expire();
         app->query(update_of(database, "token_floor set floor = floor + 1"), soon());
         // Nobody ends the transaction: the server does.
         CHECK(successor.take_over("job", 22) > first.token);
