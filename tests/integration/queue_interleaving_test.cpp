@@ -50,7 +50,8 @@ public:
     by_hand(const by_hand&) = delete;
     by_hand& operator=(const by_hand&) = delete;
 
-    void open(std::int64_t session, std::chrono::microseconds ttl = 60s) const {
+    /// Without a heartbeat: by default it outlives the test, also on a busy machine.
+    void open(std::int64_t session, std::chrono::microseconds ttl = 1h) const {
         leases_.open_session(*db_, {session, "owner", "host", "program", 1, ttl, ears_of(session)},
                              soon());
     }
@@ -969,16 +970,18 @@ private:
             (void)hand_.grant_next(name);
             return 0;
         }
-        for (;;) {
-            if (const auto grant =
-                    hand_.queue().served(hand_.db(), name, session_, grant_id, soon())) {
-                mine.token = grant->token;
-                const std::lock_guard lock{facts.access};
-                facts.served.push_back(mine);
-                return grant->token;
-            }
-            std::this_thread::sleep_for(1ms);
-        }
+        std::optional<strategy::queue_grant> grant;
+        const bool served = eventually(
+            [&] {
+                grant = hand_.queue().served(hand_.db(), name, session_, grant_id, soon());
+                return grant.has_value();
+            },
+            100s);
+        if (!served) throw error{errc::timed_out, "this place in the queue is forgotten"};
+        mine.token = grant->token;
+        const std::lock_guard lock{facts.access};
+        facts.served.push_back(mine);
+        return grant->token;
     }
 
     by_hand hand_;
