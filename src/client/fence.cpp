@@ -77,8 +77,8 @@ void engine::in_transaction(sql::connection& db, grant& held, const fence_option
             "must live in one database");
     require_fenceable(held);
     held.fenced = true;
-    // The server is to give up first, and may be busy: its refusal leaves the connection whole, ours
-    // does not.
+    // The server is to give up first, and may be busy: its refusal leaves the connection whole,
+    // ours does not.
     constexpr auto grace = 1s;
     const auto until = steady::now() + options.statement_deadline + grace;
     const strategy::claim lease{held.name, held.session_id, held.token.value(), held.grant_id};
