@@ -40,5 +40,7 @@ int main(int argc, char** argv) {
         for (int i = 1; i <= 3; ++i) {
             candidates.emplace_back([&, i](std::stop_token stop) { stand(database, i, stop); });
         }
+        // Each has its term; without this the end of the scope would ask them to stop.
+        for (auto& candidate : candidates) candidate.join();
     });
 }
