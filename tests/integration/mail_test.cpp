@@ -230,7 +230,7 @@ TEST_CASE(
         client waiter{database.source(), by_mail(database)};
         auto held = holder.acquire("job");
         auto waiting =
-            std::async(std::launch::async, [&] { return waiter.try_acquire_for("job", 20s); });
+            std::async(std::launch::async, [&] { return waiter.try_acquire_for("job", 10s); });
         REQUIRE(places(database, 1));
         const auto victim = support::address_of(database, waiting_session(database));
         const auto grant_id = database.number("select grant_id from rowlock_waiter");
@@ -245,10 +245,12 @@ TEST_CASE(
             CHECK(waiting.get()->held());
             continue;
         }
-        auto believed = waiting.get();
-        REQUIRE(believed);
-        CHECK(eventually([&] { return !believed->held(); }, at_once));
-        CHECK(kind_of([&] { believed->release(); }) == errc::lock_lost);
+        CHECK(eventually([&] { return waiter.stats().lost == 1; }, at_once));
+        // On a busy machine it may be refuted before its thread runs, which then waits on in vain.
+        if (auto believed = waiting.get()) {
+            CHECK_FALSE(believed->held());
+            CHECK(kind_of([&] { believed->release(); }) == errc::lock_lost);
+        }
         CHECK(held.held());
         held.release();
         CHECK(acquire_soon(waiter, "job").token().value() < 4000000);
