@@ -41,23 +41,31 @@ class killer {
 public:
     killer(support::lock_database& database, unsigned seed)
         : thread_{[this, &database, seed](const std::stop_token& over) {
-              std::mt19937 random{seed};
-              while (!over.stop_requested()) {
-                  if (!stress::kill_a_listener(database, static_cast<unsigned>(random()))) {
-                      std::this_thread::sleep_for(10ms);
-                      continue;
-                  }
-                  ++killed;
-                  for (const auto next =
-                           steady::now() + poll + tolerance + milliseconds{random() % 750};
-                       steady::now() < next && !over.stop_requested();) {
-                      std::this_thread::sleep_for(10ms);
-                  }
+              try {
+                  kill_until(over, database, seed);
+              } catch (const rowlock::error&) {
+                  refused = true;
               }
           }} {}
     std::atomic<int> killed{0};
+    std::atomic<bool> refused{false};  ///< a KILL got no answer: MariaDB may hold it up for long
 
 private:
+    void kill_until(const std::stop_token& over, support::lock_database& database, unsigned seed) {
+        std::mt19937 random{seed};
+        while (!over.stop_requested()) {
+            if (!stress::kill_a_listener(database, static_cast<unsigned>(random()))) {
+                std::this_thread::sleep_for(10ms);
+                continue;
+            }
+            ++killed;
+            for (const auto next = steady::now() + poll + tolerance + milliseconds{random() % 750};
+                 steady::now() < next && !over.stop_requested();) {
+                std::this_thread::sleep_for(10ms);
+            }
+        }
+    }
+
     std::jthread thread_;
 };
 
@@ -104,6 +112,11 @@ void pass_on_unheard(trial& in, support::lock_database& database) {
                     "a wake-up was lost: a process does not come to an end");
         }
         if (pest) in.note(std::to_string(pest->killed.load()) + " listening connections killed");
+        if (pest && pest->refused) {
+            in.made();
+            in.must_alone(false, "the server did not answer a KILL in time");
+            return crew.stop();
+        }
         in.must(sqlite || pest->killed > 0, "no listening connection was killed");
     }
     crew.stop();
