@@ -124,7 +124,13 @@ nanoseconds waiting_room::after_failure(const error& failure) noexcept {
     const bool passes = failure.retryable() || failure.kind() == errc::outcome_unknown ||
                         failure.kind() == errc::read_only;
     try {
-        if (!passes) tell_all(failure);
+        if (!passes) {
+            {
+                const guard lock{mutex_};
+                looks_.clear();  // the waiters look for themselves
+            }
+            fail(failure);
+        }
         const auto elapsed = std::chrono::duration_cast<milliseconds>(now() - failing_since_);
         const auto pause =
             options_.retry.next(failure, failures_, elapsed).value_or(options_.retry.max_backoff);
@@ -135,17 +141,6 @@ nanoseconds waiting_room::after_failure(const error& failure) noexcept {
         retry_at_ = now() + 1s;
     }
     return retry_at_;
-}
-
-void waiting_room::tell_all(const error& failure) {
-    std::vector<std::shared_ptr<turn>> all;
-    {
-        const guard lock{mutex_};
-        for (const auto& [grant_id, each] : turns_) all.push_back(each);
-        for (const auto& each : all) end(*each, turn::state::failed, &failure);
-        looks_.clear();  // those who wait look for themselves
-    }
-    for (const auto& each : all) engine_.give_back(*each->ours, each->name, each->grant_id);
 }
 
 void waiting_room::connect() {

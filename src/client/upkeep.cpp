@@ -407,8 +407,8 @@ void engine::resolve_unknown(session& ours, sql::deadline until) {
 /// stays held while our session lives. Our own threads would wait for it for ever.
 void engine::fail_waiters(std::string_view name, const error& why) {
     if (why.kind() != errc::schema_outdated && why.kind() != errc::access_denied) return;
-    if (!heartbeat_db_ || !heartbeat_db_->alive()) return;
-    if (const auto at = open_room()) at->fail(name, why);
+    if (!heartbeat_db_->alive()) return;
+    if (const auto at = open_room()) at->fail(why, name);
 }
 
 void engine::resolve(session& ours, const unresolved_grant& unknown, sql::deadline until) {

@@ -199,12 +199,12 @@ void waiting_room::session_lost(std::int64_t id, loss_reason why) noexcept {
     }
 }
 
-void waiting_room::fail(std::string_view name, const error& failure) {
+void waiting_room::fail(const error& failure, std::optional<std::string_view> name) {
     std::vector<std::shared_ptr<turn>> all;
     {
         const guard lock{mutex_};
         for (const auto& [grant_id, each] : turns_) {
-            if (each->name == name) all.push_back(each);
+            if (!name || each->name == *name) all.push_back(each);
         }
         for (const auto& each : all) end(*each, turn::state::failed, &failure);
     }

@@ -83,8 +83,8 @@ public:
     void session_ended(std::int64_t id);
     /// Our session is lost: nobody waits in it any more.
     void session_lost(std::int64_t id, loss_reason why) noexcept;
-    /// What keeps a lease from being given back is said to all that wait here for that lease.
-    void fail(std::string_view name, const error& failure);
+    /// All threads that wait here fail with this error, or those that wait for `name`.
+    void fail(const error& failure, std::optional<std::string_view> name = {});
     void look_at_all() noexcept;  ///< something changed that nobody can name
     /// What the database said may have been read by a statement of another thread; or there is a
     /// new session, whose mail is to be read.
@@ -142,7 +142,6 @@ private:
     void make_rounds();
     [[nodiscard]] nanoseconds next_moment();
     nanoseconds after_failure(const error& failure) noexcept;
-    void tell_all(const error& failure);
     void connect();
     void disconnect() noexcept;
     void set_up(sql::deadline until);

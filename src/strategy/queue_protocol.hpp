@@ -218,9 +218,10 @@ public:
     std::vector<deadlock_found> deadlocks(sql::connection& db, std::int64_t session,
                                           sql::deadline until) const;
 
-    /// Tells who was served, where the statement that served it did not: by mail, if that is wanted
-    /// and it has a mailbox on this machine; else by the database (PostgreSQL, and MySQL by
-    /// wake_up::wake; one round trip). A hint. On SQLite, without mail, the commit is what is seen.
+    /// Wakes the waiter that was served, unless the statement that served it did: by mail, if that
+    /// is wanted and the waiter has a mailbox on this machine; else by the database (PostgreSQL,
+    /// and MySQL by wake_up::wake; one round trip). A hint. On SQLite, without mail, the commit is
+    /// what is seen.
     void tell_served(sql::connection& db, const handed_over& next,
                      sql::deadline until) const noexcept;
 

@@ -217,7 +217,7 @@ void add_rows(const char* name, server which) {
                              .full_rounds = 60,
                              .bound = poll,
                              .run = [which](trial& in) { restart(in, which); },
-                             .neighbours = fault::beside::nobody});
+                             .neighbours = fault::beside::none});
     fault::rows().push_back({.id = with("F12"),
                              .what = "the same with settings that forget commits",
                              .quick_rounds = 1,
@@ -232,7 +232,7 @@ void add_rows(const char* name, server which) {
                              .run = [which](trial& in) { lose_releases(in, which); },
                              // MariaDB flushes releases.
                              .control_inside = which == server::postgresql,
-                             .neighbours = fault::beside::nobody});
+                             .neighbours = fault::beside::none});
 }
 
 const bool registered = [] {

@@ -74,7 +74,7 @@ void add_row(const char* name, server which) {
                  for (int i = 0; i < in.rounds(); ++i) fail_over(in, which, i % 2 == 1, true);
              },
          .control = [which](trial& in) { fail_over(in, which, true, false); },
-         .neighbours = fault::beside::nobody});
+         .neighbours = fault::beside::none});
 }
 
 const bool registered = [] {

@@ -94,6 +94,6 @@ const fault::registered f14{{.id = "F14/mariadb",
                              .bound = silence + ttl + poll,
                              .run = work_on_three_nodes,
                              .control_inside = true,
-                             .neighbours = fault::beside::nobody}};
+                             .neighbours = fault::beside::none}};
 
 }  // namespace

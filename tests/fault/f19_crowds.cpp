@@ -148,7 +148,7 @@ const fault::on_databases f19{{.id = "F19",
                                .full_rounds = 1'000,
                                .run = crowd_one_name,
                                .control = barge,
-                               .neighbours = fault::beside::nobody}};
+                               .neighbours = fault::beside::none}};
 
 /// One lease a name, all held at once, then released; half of the names have a waiter.
 void many_names(trial& in, support::lock_database& database) {
@@ -202,6 +202,6 @@ const fault::on_databases f19_names{{.id = "F19n",
                                      .quick_rounds = 1'000,
                                      .full_rounds = 10'000,
                                      .run = many_names,
-                                     .neighbours = fault::beside::nobody}};
+                                     .neighbours = fault::beside::none}};
 
 }  // namespace

@@ -174,6 +174,6 @@ const fault::on_databases f23{{.id = "F23",
                                .full_rounds = 64'000,
                                .run = contend,
                                .control_inside = true,
-                               .neighbours = fault::beside::nobody}};
+                               .neighbours = fault::beside::none}};
 
 }  // namespace

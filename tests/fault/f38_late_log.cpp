@@ -179,12 +179,12 @@ const fault::registered mariadb{{.id = "F38/mariadb",
                                  .full_rounds = 60,
                                  .run = lose_what_was_shown,
                                  .control_inside = true,
-                                 .neighbours = fault::beside::nobody}};
+                                 .neighbours = fault::beside::none}};
 const fault::registered postgresql{{.id = "F38/postgresql",
                                     .what = "a crash takes back hand-overs that were promised",
                                     .quick_rounds = 3,
                                     .full_rounds = 60,
                                     .run = lose_kept_promises,
-                                    .neighbours = fault::beside::nobody}};
+                                    .neighbours = fault::beside::none}};
 
 }  // namespace

@@ -35,8 +35,8 @@ enum class scale : unsigned char { quick, full };
 /// Which other rows may run beside one.
 enum class beside : unsigned char {
     some,
-    few,     ///< it measures milliseconds, and mostly waits
-    nobody,  ///< it takes the whole machine
+    few,   ///< it measures milliseconds, and mostly waits
+    none,  ///< it takes the whole machine
 };
 
 /// Somebody measured how long something took, against what was promised.

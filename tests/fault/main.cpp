@@ -391,7 +391,7 @@ double share_of_a_core() {
 
 /// On a machine that others keep busy the rows would keep each other from what they promise.
 int jobs_for(fault::beside neighbours, const command_line& how) {
-    if (neighbours == fault::beside::nobody) return 1;
+    if (neighbours == fault::beside::none) return 1;
     const double share = share_of_a_core();
     if (share < 0.7) {
         std::printf("a thread gets %.0f %% of a core: one row at a time\n", share * 100);

@@ -38,7 +38,7 @@ namespace {
 constexpr auto at_once = 5s;
 
 client_options by_mail(const support::lock_database& database, client_options options = {}) {
-    if (options.ttl == client_options{}.ttl) options.ttl = 60s;
+    options.ttl = 60s;
     options = database.options(std::move(options));
     options.wake_ups = wake_ups::automatic;
     return options;
@@ -207,7 +207,9 @@ TEST_CASE("control: a holder that hears nothing knows with its next heartbeat") 
 TEST_CASE("a change that is heard before the grant it may be about is asked after with pauses") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
         interception network;
-        client holder{network.wrap(database.source()), by_mail(database, {.ttl = 6s})};
+        auto options = by_mail(database);
+        options.ttl = 6s;
+        client holder{network.wrap(database.source()), options};
         const auto other = holder.acquire("other");
         settle(database, holder);
         std::atomic<int> heartbeats{0};

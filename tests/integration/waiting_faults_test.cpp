@@ -168,7 +168,7 @@ TEST_CASE("a server that stays away beyond the ttl: a waiter that asked for it i
     }
 }
 
-TEST_CASE("a waiter behind a lease that its own client cannot give back is told why") {
+TEST_CASE("a waiter behind a lease that its own client cannot give back fails with the reason") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         interception network;
         client locks{network.wrap(database.source()), database.options({.ttl = 3s})};
