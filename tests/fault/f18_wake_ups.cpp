@@ -11,9 +11,7 @@
 #include <rowlock/open.hpp>
 
 #include <algorithm>
-#include <atomic>
 #include <future>
-#include <random>
 #include <thread>
 
 namespace {
@@ -34,40 +32,6 @@ int names_for(const trial& in, const support::lock_database& database) {
     const bool many = in.size() == fault::scale::full && database.which() == backend::mariadb;
     return many ? 24 : 4;
 }
-
-/// Kills whoever listens, or sleeps in the server, until destroyed; seldom enough for a client to
-/// be back and to have looked. Who is killed again while it connects is not promised anything.
-class killer {
-public:
-    killer(support::lock_database& database, unsigned seed)
-        : thread_{[this, &database, seed](const std::stop_token& over) {
-              try {
-                  kill_until(over, database, seed);
-              } catch (const rowlock::error&) {
-                  refused = true;
-              }
-          }} {}
-    std::atomic<int> killed{0};
-    std::atomic<bool> refused{false};  ///< a KILL got no answer: MariaDB may hold it up for long
-
-private:
-    void kill_until(const std::stop_token& over, support::lock_database& database, unsigned seed) {
-        std::mt19937 random{seed};
-        while (!over.stop_requested()) {
-            if (!stress::kill_a_listener(database, static_cast<unsigned>(random()))) {
-                std::this_thread::sleep_for(10ms);
-                continue;
-            }
-            ++killed;
-            for (const auto next = steady::now() + poll + tolerance + milliseconds{random() % 750};
-                 steady::now() < next && !over.stop_requested();) {
-                std::this_thread::sleep_for(10ms);
-            }
-        }
-    }
-
-    std::jthread thread_;
-};
 
 void judge(trial& in, const stress::history& past) {
     in.made(static_cast<int>(past.holds.size()));
@@ -105,19 +69,22 @@ void pass_on_unheard(trial& in, support::lock_database& database) {
     }
     {
         crew.begin();
-        std::optional<killer> pest;
-        if (!sqlite) pest.emplace(database, in.seed());
+        std::optional<stress::listener_killer> killer;
+        // Seldom enough for a client to be back and to have looked: a client whose listener is
+        // killed again while it connects is not promised anything.
+        const auto seldom = poll + tolerance;
+        if (!sqlite) killer.emplace(database, in.seed(), seldom, 2 * seldom);
         for (const auto& each : crew.members()) {
             in.must(each->done(in.size() == fault::scale::full ? 60min : 120s),
                     "a wake-up was lost: a process does not come to an end");
         }
-        if (pest) in.note(std::to_string(pest->killed.load()) + " listening connections killed");
-        if (pest && pest->refused) {
+        if (killer) in.note(std::to_string(killer->killed()) + " listening connections killed");
+        if (killer && killer->unanswered()) {
             in.made();
             in.must_alone(false, "the server did not answer a KILL in time");
             return crew.stop();
         }
-        in.must(sqlite || pest->killed > 0, "no listening connection was killed");
+        in.must(sqlite || killer->killed() > 0, "no listening connection was killed");
     }
     crew.stop();
     const auto left = stress::left_in(database);

@@ -22,6 +22,7 @@ public:
         database_.run("set synchronous_commit = local");
         database_.run("alter system set synchronous_standby_names = 'gone'");
         reload("gone");
+        REQUIRE(eventually([&] { return a_commit_waits(); }));
     }
     ~missing_standby() {
         database_.run("alter system reset synchronous_standby_names");
@@ -31,6 +32,17 @@ public:
     missing_standby& operator=(const missing_standby&) = delete;
 
 private:
+    /// It is the checkpointer that makes commits wait; a process that shows the new setting may be
+    /// ahead of it.
+    bool a_commit_waits() {
+        const auto db = database_.connect();
+        try {
+            db->query("create temporary table probe ()", std::chrono::steady_clock::now() + 700ms);
+        } catch (const error&) {
+            return true;
+        }
+        return false;
+    }
     void reload(const std::string& expected) {
         database_.run("select pg_reload_conf()");
         REQUIRE(eventually([&] {

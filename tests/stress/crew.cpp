@@ -253,4 +253,29 @@ bool kill_a_connection(support::lock_database& database, unsigned choice) {
     return kill_a_listener(database, choice);
 }
 
+listener_killer::listener_killer(support::lock_database& database, unsigned seed,
+                                 milliseconds shortest, milliseconds longest)
+    : database_{database},
+      random_{seed},
+      pause_{shortest.count(), longest.count()},
+      thread_{[this](const std::stop_token& over) {
+          try {
+              kill_until(over);
+          } catch (const rowlock::error&) {
+              unanswered_ = true;
+          }
+      }} {}
+
+void listener_killer::kill_until(const std::stop_token& over) {
+    while (!over.stop_requested()) {
+        const bool found = kill_a_listener(database_, static_cast<unsigned>(random_()));
+        if (found) ++killed_;
+        const milliseconds pause{found ? pause_(random_) : 10};
+        for (const auto next = steady_clock::now() + pause;
+             steady_clock::now() < next && !over.stop_requested();) {
+            std::this_thread::sleep_for(5ms);
+        }
+    }
+}
+
 }  // namespace stress

@@ -5,9 +5,13 @@
 
 #include <sys/types.h>
 
+#include <atomic>
 #include <chrono>
 #include <memory>
+#include <random>
+#include <stop_token>
 #include <string>
+#include <thread>
 #include <vector>
 
 namespace stress {
@@ -98,9 +102,31 @@ struct remains {
 };
 [[nodiscard]] remains left_in(support::lock_database& database);
 
-/// Kills, at the server, a connection on which somebody waits to be woken; false if none was found.
+/// Kills, at the server, a connection on which a waiter sleeps; false if none was found.
 bool kill_a_listener(support::lock_database& database, unsigned choice);
 /// … any connection that has used the tables of this database lately.
 bool kill_a_connection(support::lock_database& database, unsigned choice);
+
+/// Kills listeners after random pauses, on a thread of its own, until destroyed.
+class listener_killer {
+public:
+    listener_killer(support::lock_database& database, unsigned seed,
+                    std::chrono::milliseconds shortest, std::chrono::milliseconds longest);
+
+    [[nodiscard]] int killed() const noexcept { return killed_; }
+    /// The server did not answer a KILL in time, and the thread has ended: MariaDB may hold one up
+    /// for long.
+    [[nodiscard]] bool unanswered() const noexcept { return unanswered_; }
+
+private:
+    void kill_until(const std::stop_token& over);
+
+    support::lock_database& database_;
+    std::mt19937 random_;
+    std::uniform_int_distribution<long> pause_;  ///< milliseconds
+    std::atomic<int> killed_{0};
+    std::atomic<bool> unanswered_{false};
+    std::jthread thread_;
+};
 
 }  // namespace stress
