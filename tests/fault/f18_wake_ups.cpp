@@ -12,7 +12,6 @@
 
 #include <algorithm>
 #include <future>
-#include <thread>
 
 namespace {
 
