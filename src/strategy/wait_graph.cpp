@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <map>
 #include <optional>
+#include <queue>
 #include <utility>
 
 namespace rowlock::strategy {
@@ -66,13 +67,13 @@ public:
           met_(graph.vertices_.size(), false),
           from_(graph.vertices_.size()) {
         from_[start] = step{start, start};
-        places_.push_back(start);
+        open_.push(start);
     }
 
     /// The way round, or nothing.
     std::optional<deadlock_found> run() {
-        for (std::size_t next = 0; next < places_.size(); ++next) {
-            if (const auto last = look(places_[next])) return tell(way_to(*last));
+        for (; !open_.empty(); open_.pop()) {
+            if (const auto last = look(open_.front())) return tell(way_to(*last));
         }
         return std::nullopt;
     }
@@ -111,7 +112,7 @@ private:
             if (from_[next] || place.ticket >= start_.ticket || place.name == obstacle.name)
                 continue;
             from_[next] = way;
-            places_.push_back(next);
+            open_.push(next);
         }
     }
 
@@ -148,8 +149,9 @@ private:
 
     const wait_graph& graph_;
     const vertex& start_;
-    std::vector<std::size_t> places_;        ///< reached, in the order of their distance
-    std::vector<bool> met_;                  ///< obstacles that were gone on from
+    std::queue<std::size_t>
+        open_;               ///< reached and not looked at yet, in the order of their distance
+    std::vector<bool> met_;  ///< obstacles that were gone on from
     std::vector<std::optional<step>> from_;  ///< how a place was reached
 };
 
