@@ -101,8 +101,8 @@ constexpr int waiters = 12;
 const std::vector<std::size_t> killed_places{0, 4, 5, 11};
 
 struct served_line {
-    std::vector<stress::hold> holds{};  ///< in the order of their tokens
-    bool whole = true;                  ///< no waiter lost its place, with its session
+    std::vector<stress::observed_hold> holds{};  ///< in the order of their tokens
+    bool whole = true;                           ///< no waiter lost its place, with its session
     stress::micros released = 0;
 };
 
@@ -139,7 +139,7 @@ served_line serve_a_line(support::lock_database& database, bool barging) {
     }
     const auto past = crew.past();
     line.holds = past.holds;
-    std::ranges::sort(line.holds, {}, &stress::hold::token);
+    std::ranges::sort(line.holds, {}, &stress::observed_hold::token);
     line.whole = std::ranges::find(past.attempts, "the_lock_was_lost", &stress::attempt::result) ==
                  past.attempts.end();
     crew.stop();
@@ -153,7 +153,7 @@ void kill_waiters(trial& in, support::lock_database& database, bool barging) {
         if (!in.must_alone(line.whole, "a waiter stood still until its session was over")) return;
         const auto& served = line.holds;
         in.must(served.size() == waiters - killed_places.size(), "not all were served");
-        in.must(std::ranges::is_sorted(served, {}, &stress::hold::process),
+        in.must(std::ranges::is_sorted(served, {}, &stress::observed_hold::process),
                 "not in the order in which they came");
         if (!barging && !served.empty()) {
             in.took(fault::micros_to_duration(served.back().acquired - line.released),

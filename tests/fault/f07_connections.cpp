@@ -239,8 +239,8 @@ public:
                 "the client does not recover");
     }
 
-    [[nodiscard]] stress::hold belief(stress::micros until) const {
-        stress::hold one;
+    [[nodiscard]] stress::observed_hold belief(stress::micros until) const {
+        stress::observed_hold one;
         one.name = name_;
         one.token = lease_.token().value();
         one.called = called_;
@@ -275,7 +275,7 @@ void compare_beliefs(trial& in, const std::vector<std::unique_ptr<victim>>& vict
     stress::history all;
     stress::history naive;
     for (std::size_t i = 0; i < victims.size(); ++i) {
-        stress::hold after;
+        stress::observed_hold after;
         after.name = next[i].lease.name();
         after.token = next[i].lease.token().value();
         after.acquired = next[i].at;

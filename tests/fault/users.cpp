@@ -76,7 +76,7 @@ void users::use(std::size_t client, int thread) {
     auto& locks = *clients_[client];
     const auto over = over_.get_token();
     for (int turn = 0; !over.stop_requested(); ++turn) {
-        stress::hold one;
+        stress::observed_hold one;
         one.name = "lock-" + std::to_string((turn + thread) % how_.names);
         one.process = static_cast<pid_t>(client + 1);
         one.thread = thread;
@@ -89,7 +89,7 @@ void users::use(std::size_t client, int thread) {
     }
 }
 
-void users::hold(rowlock::client& locks, stress::hold one, const std::stop_token& over) {
+void users::hold(rowlock::client& locks, stress::observed_hold one, const std::stop_token& over) {
     one.called = boot_time();
     auto lease = locks.try_acquire_for(one.name, 5s, over);
     if (!lease) return;

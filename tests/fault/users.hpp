@@ -47,7 +47,7 @@ public:
 
 private:
     void use(std::size_t client, int thread);
-    void hold(rowlock::client& locks, stress::hold one, const std::stop_token& over);
+    void hold(rowlock::client& locks, stress::observed_hold one, const std::stop_token& over);
     void failed(const rowlock::error& failure);
 
     const settings how_;

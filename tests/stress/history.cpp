@@ -26,17 +26,18 @@ micros reading_of(clockid_t clock) noexcept {
 template <typename Record>
 using by_name = std::map<std::string, std::vector<const Record*>>;
 
-by_name<hold> holds_in_token_order(const history& all) {
-    by_name<hold> names;
+by_name<observed_hold> holds_in_token_order(const history& all) {
+    by_name<observed_hold> names;
     for (const auto& each : all.holds) names[each.name].push_back(&each);
     for (auto& [name, holds] : names) {
-        std::sort(holds.begin(), holds.end(),
-                  [](const hold* a, const hold* b) { return a->token < b->token; });
+        std::sort(holds.begin(), holds.end(), [](const observed_hold* a, const observed_hold* b) {
+            return a->token < b->token;
+        });
     }
     return names;
 }
 
-std::string of(const hold& one) {
+std::string of(const observed_hold& one) {
     return one.name + " token " + std::to_string(one.token) + " of process " +
            std::to_string(one.process) + " thread " + std::to_string(one.thread);
 }
@@ -47,16 +48,17 @@ struct interval {
 };
 
 /// Of a hold that was ended by force nothing is said: its holder may believe in it for a heartbeat.
-bool was_forced(const history& all, const hold& one) {
+bool was_forced(const history& all, const observed_hold& one) {
     return all.forced.contains(one.grant_id);
 }
 
 /// Neighbours by begin suffice: whoever overlaps anything overlaps the one that reaches farthest.
-violations overlapping(const history& all, const std::function<interval(const hold&)>& part,
+violations overlapping(const history& all,
+                       const std::function<interval(const observed_hold&)>& part,
                        const std::string& kind) {
     violations found;
     for (auto& [name, holds] : holds_in_token_order(all)) {
-        std::vector<std::pair<interval, const hold*>> parts;
+        std::vector<std::pair<interval, const observed_hold*>> parts;
         for (const auto* each : holds) {
             if (was_forced(all, *each)) continue;
             const auto when = part(*each);
@@ -64,7 +66,7 @@ violations overlapping(const history& all, const std::function<interval(const ho
         }
         std::sort(parts.begin(), parts.end(),
                   [](const auto& a, const auto& b) { return a.first.begin < b.first.begin; });
-        const std::pair<interval, const hold*>* farthest = nullptr;
+        const std::pair<interval, const observed_hold*>* farthest = nullptr;
         for (const auto& each : parts) {
             if (farthest && each.first.begin < farthest->first.end) {
                 found.push_back(kind + ": " + of(*farthest->second) + " until " +
@@ -101,8 +103,8 @@ private:
     std::map<std::pair<std::string, std::int64_t>, std::vector<micros>> taken_;
 };
 
-hold grant_from(std::istringstream& line, pid_t process) {
-    hold one;
+observed_hold grant_from(std::istringstream& line, pid_t process) {
+    observed_hold one;
     one.process = process;
     line >> one.name >> one.thread >> one.token >> one.session >> one.grant_id >> one.called >>
         one.acquired >> one.db_begin;
@@ -112,17 +114,17 @@ hold grant_from(std::istringstream& line, pid_t process) {
 }
 
 /// Which hold of a name had the greatest token of those that were acquired by some time.
-auto latest_of(const by_name<hold>& names) {
-    std::map<std::string, std::map<micros, const hold*>> tops;
+auto latest_of(const by_name<observed_hold>& names) {
+    std::map<std::string, std::map<micros, const observed_hold*>> tops;
     for (const auto& [name, holds] : names) {
         auto in_time = holds;
-        std::ranges::sort(in_time, {}, &hold::acquired);
+        std::ranges::sort(in_time, {}, &observed_hold::acquired);
         auto& top = tops[name];
         for (const auto* one : in_time) {
             if (top.empty() || one->token > top.rbegin()->second->token) top[one->acquired] = one;
         }
     }
-    return [tops = std::move(tops)](const std::string& name, micros by) -> const hold* {
+    return [tops = std::move(tops)](const std::string& name, micros by) -> const observed_hold* {
         const auto of_name = tops.find(name);
         if (of_name == tops.end()) return nullptr;
         const auto after = of_name->second.upper_bound(by);
@@ -162,7 +164,7 @@ void history::read(const std::string& path, pid_t process) {
     std::ifstream file{path};
     if (!file) throw std::runtime_error{"no log " + path};
     std::map<int, attempt> open_calls;
-    std::map<int, hold> open_holds;
+    std::map<int, observed_hold> open_holds;
     place_events places;
     const std::size_t first = attempts.size();
     for (std::string text; std::getline(file, text);) {
@@ -223,7 +225,7 @@ void history::read(const std::string& path, pid_t process) {
 violations overlaps(const history& all) {
     return overlapping(
         all,
-        [](const hold& one) {
+        [](const observed_hold& one) {
             return interval{one.db_begin, one.db_end};
         },
         "overlap by the database's clock");
@@ -232,7 +234,7 @@ violations overlaps(const history& all) {
 violations overlapping_beliefs(const history& all) {
     return overlapping(
         all,
-        [](const hold& one) {
+        [](const observed_hold& one) {
             return interval{one.acquired, one.believed_until};
         },
         "overlap by the holders' belief");
@@ -345,7 +347,8 @@ std::string summary(const std::vector<hand_off>& all) {
 violations late_grants(const history& all, const std::vector<fault>& faults,
                        const liveness& bounds) {
     violations found;
-    const auto check = [&](const hold& before, micros from, micros until, const std::string& what) {
+    const auto check = [&](const observed_hold& before, micros from, micros until,
+                           const std::string& what) {
         from = std::max(from, before.released != 0 ? before.release_called : before.acquired);
         const micros fault = last_fault_before(faults, before.acquired - bounds.after_fault, until);
         const micros bound = fault != 0 ? bounds.after_fault : bounds.usual;
@@ -365,7 +368,7 @@ violations late_grants(const history& all, const std::vector<fault>& faults,
     const auto last_before = latest_of(names);
     for (const auto& each : all.attempts) {
         if (each.token != 0 || each.returned == 0 || !each.queues) continue;
-        const hold* const last = last_before(each.name, each.returned);
+        const observed_hold* const last = last_before(each.name, each.returned);
         if (!last || last->released == 0 || last->released > each.returned) continue;
         check(*last, each.called, each.returned,
               "the vain end of a wait for " + each.name + " in process " +

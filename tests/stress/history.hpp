@@ -20,7 +20,7 @@ using micros = std::int64_t;
 [[nodiscard]] micros wall_time() noexcept;
 
 /// One grant, as its holder saw it.
-struct hold {
+struct observed_hold {
     std::string name;
     pid_t process = 0;
     int thread = 0;
@@ -60,7 +60,7 @@ struct guarded_write {
 };
 
 struct history {
-    std::vector<hold> holds;
+    std::vector<observed_hold> holds;
     /// Grants that somebody ended by force; their holders learn of it later.
     std::unordered_set<std::int64_t> forced;
     std::vector<attempt> attempts;

@@ -10,8 +10,8 @@ using namespace stress;
 
 namespace {
 
-hold held(std::int64_t token, micros from, micros until) {
-    hold one;
+observed_hold held(std::int64_t token, micros from, micros until) {
+    observed_hold one;
     one.name = "a";
     one.token = token;
     one.called = from - 5;
@@ -34,7 +34,7 @@ attempt asked(std::int64_t token, micros called, micros waiting) {
     return one;
 }
 
-history of(std::vector<hold> holds, std::vector<attempt> attempts = {}) {
+history of(std::vector<observed_hold> holds, std::vector<attempt> attempts = {}) {
     history all;
     all.holds = std::move(holds);
     all.attempts = std::move(attempts);
@@ -172,7 +172,7 @@ private:
     }
 };
 
-hold seen(std::int64_t grant_id, std::int64_t token, micros from, micros until) {
+observed_hold seen(std::int64_t grant_id, std::int64_t token, micros from, micros until) {
     auto one = held(token, from, until);
     one.grant_id = grant_id;
     return one;

@@ -159,7 +159,7 @@ std::map<std::pair<std::int64_t, std::int64_t>, span_of_time> spans(const record
 }
 
 /// The log is written at the latest 0.6 s behind (three times wal_writer_delay).
-bool told_before_a_crash(const hold& one, const std::vector<fault>& faults) {
+bool told_before_a_crash(const observed_hold& one, const std::vector<fault>& faults) {
     constexpr micros behind = 600'000;
     return std::ranges::any_of(faults, [&](const fault& each) {
         return each.what == "crash" && one.acquired >= each.at - behind &&
