@@ -70,7 +70,7 @@ std::string read_url_file(const std::string& path) {
                                          std::string{std::strerror(errno)}};
     }
     require_private(file.get(), path);
-    const std::string line = read_first_line(file.get());
+    std::string line = read_first_line(file.get());
     if (line.empty()) {
         throw failure{misconfigured,
                       "the first line of the file that ROWLOCK_URL_FILE names must be a URL"};

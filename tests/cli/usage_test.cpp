@@ -25,6 +25,10 @@ using tool::setting;
 
 namespace {
 
+// What turns the direction of the text that follows on a terminal.
+constexpr const char* reversing = "\xe2\x80\xae";  // NOLINT(misc-misleading-bidirectional)
+constexpr const char* isolating = "\xe2\x81\xa6";  // NOLINT(misc-misleading-bidirectional)
+
 bool is_one_line(const std::string& text) {
     return text.starts_with("rowlock: ") && std::ranges::count(text, '\n') == 1 &&
            text.ends_with('\n');
@@ -272,7 +276,8 @@ TEST_CASE("a URL on the command line is wiped from the list of processes") {
 
 TEST_CASE("text from the database cannot steer a terminal") {
     const auto in = tool::sqlite_tables();
-    const std::string note = "red \x1b[31m \x7f \xc2\x9b \xe2\x80\xae \\ \xc3\xa9 \t\n";
+    const std::string note =
+        std::string{"red \x1b[31m \x7f \xc2\x9b "} + reversing + " \\ \xc3\xa9 \t\n";
     REQUIRE(in->run({"acquire", "--for", "1m", "--note", note, "a"}).code == 0);
     for (const arguments& command : {arguments{"ls"}, {"show", "a"}}) {
         const auto got = in->run(command);
@@ -287,12 +292,12 @@ TEST_CASE("text from the database cannot steer a terminal") {
 TEST_CASE("a name cannot steer a terminal either, in an answer or in a refusal") {
     const auto in = tool::sqlite_tables();
     // Overrides the direction of what follows; allowed in a name.
-    const std::string name = "a\xe2\x80\xae\xe2\x81\xa6 b";
+    const std::string name = std::string{"a"} + reversing + isolating + " b";
     const auto harmless = [](const tool::answer& got) {
         for (const auto* const text : {&got.out, &got.err}) {
             CAPTURE(*text);
-            CHECK(text->find("\xe2\x80\xae") == std::string::npos);
-            CHECK(text->find("\xe2\x81\xa6") == std::string::npos);
+            CHECK(text->find(reversing) == std::string::npos);
+            CHECK(text->find(isolating) == std::string::npos);
             CHECK(text->find("\xc2\x9b") == std::string::npos);
             for (const char c : *text) CHECK((c == '\n' || static_cast<unsigned char>(c) >= ' '));
             CHECK(text->find('\x7f') == std::string::npos);
@@ -312,7 +317,7 @@ TEST_CASE("a name cannot steer a terminal either, in an answer or in a refusal")
         CAPTURE(command.front());
         harmless(in->run(command));
     }
-    const std::string steering = "\x1b[31m\x7f\xc2\x9b\r\n\xe2\x80\xae";
+    const std::string steering = std::string{"\x1b[31m\x7f\xc2\x9b\r\n"} + reversing;
     for (const arguments& command : {arguments{"show", steering},
                                      {"run", steering, "--", "true"},
                                      {steering},
