@@ -46,7 +46,7 @@ need_servers() {
         need_command postgres postgresql-15
     fi
     PATH=$PATH:/usr/sbin need_command pgbouncer pgbouncer
-    if [[ -z ${ROWLOCK_TEST_MARIADB_URL:-}${ROWLOCK_TEST_MYSQL_URL:-} ]]; then
+    if [[ -z ${ROWLOCK_TEST_MARIADB_URL:-} ]]; then
         need_command mariadb-install-db mariadb-server-core mariadb-client-core
     fi
     # Clusters are started by the tests themselves, and clocks are moved.

@@ -9,9 +9,10 @@ namespace rowlock::sql {
 
 /// What does not change while a connection lives and decides which SQL is right there.
 struct server_facts {
-    bool mariadb = false;     ///< and not MySQL
-    bool galera = false;      ///< a node of a cluster that certifies writes: row locks and GET_LOCK
-                              ///< hold on this node alone
+    bool mariadb = false;  ///< and not MySQL
+    bool galera = false;   ///< a node of a cluster that certifies writes: row locks and GET_LOCK
+                           ///< hold on this node alone
+    bool rolls_back_on_timeout = false;  ///< innodb_rollback_on_timeout
     std::string server = {};  ///< MySQL and MariaDB: which one it is; see strategy::lease_protocol
 };
 

@@ -8,8 +8,6 @@
 #include <array>
 #include <charconv>
 #include <numeric>
-#include <random>
-#include <thread>
 #include <tuple>
 
 namespace rowlock::strategy {
@@ -21,6 +19,10 @@ using std::chrono::steady_clock;
 
 // MySQL and MariaDB: FORCE INDEX names an index that is not there, or that may not be used.
 constexpr int no_such_index = 1176;
+// innodb_lock_wait_timeout
+constexpr int lock_wait_timeout = 1205;
+// MySQL: a value has letters that the column's character set lacks; MariaDB makes them `?`.
+constexpr int no_such_letter = 3988;
 // As good as at once, and still in the future when the driver looks at it.
 constexpr milliseconds at_once = 10ms;
 
@@ -59,16 +61,20 @@ public:
         }
         texts_.reserve(key.columns.size());
         for (std::size_t i = 0; i < key.columns.size(); ++i) {
-            values_.push_back(fit(given.values()[i], key.columns[i]));
+            values_.push_back(fit(given.values()[i], key.columns[i], i));
         }
     }
 
     [[nodiscard]] const std::vector<sql::value>& values() const noexcept { return values_; }
     /// Whether the plan is that of all other values.
-    [[nodiscard]] bool usual() const noexcept { return usual_; }
+    [[nodiscard]] bool usual() const noexcept { return great_.empty(); }
+    /// Whether this column's is a number beyond the signed ones: text.
+    [[nodiscard]] bool great(std::size_t column) const noexcept {
+        return std::ranges::find(great_, column) != great_.end();
+    }
 
 private:
-    sql::value fit(const sql::value& given, const known_key::column& column) {
+    sql::value fit(const sql::value& given, const known_key::column& column, std::size_t place) {
         if (given.is_null()) {
             throw error{errc::invalid_options,
                         "a row's key cannot hold NULL, which a unique index lets many rows have"};
@@ -78,12 +84,12 @@ private:
             return sql::value{texts_.emplace_back(std::to_string(given.integer()))};
         }
         if (column.holds == known_key::kind::integer && !integer)
-            return number(given.text(), column);
+            return number(given.text(), column, place);
         return given;
     }
 
     /// One that no integer column holds would be compared as floating point, by a scan.
-    sql::value number(std::string_view text, const known_key::column& column) {
+    sql::value number(std::string_view text, const known_key::column& column, std::size_t place) {
         const auto end = text.data() + text.size();
         std::int64_t parsed = 0;
         if (const auto [stop, failure] = std::from_chars(text.data(), end, parsed);
@@ -93,14 +99,14 @@ private:
         std::uint64_t greater = 0;
         if (const auto [stop, failure] = std::from_chars(text.data(), end, greater);
             failure == std::errc{} && stop == end) {
-            usual_ = false;
+            great_.push_back(place);
             return sql::value{text};
         }
         throw error{errc::invalid_options, "the key column " + column.name +
                                                " holds integers; give it one, not other text"};
     }
 
-    bool usual_ = true;
+    std::vector<std::size_t> great_;
     std::vector<std::string> texts_;  // never grows again: values view them
     std::vector<sql::value> values_;
 };
@@ -139,11 +145,13 @@ std::string converted_equal(const known_key::column& column, const std::string& 
            " using utf8mb4) collate utf8mb4_bin = convert(" + parameter + " using utf8mb4)";
 }
 
-std::string condition(const known_key& key, std::string_view table) {
+std::string condition(const known_key& key, const bound_values& bound, std::string_view table) {
     std::string text;
     for (std::size_t i = 0; i < key.columns.size(); ++i) {
         const auto& column = key.columns[i];
-        const std::string parameter = "$" + std::to_string(i + 1);
+        std::string parameter = "$" + std::to_string(i + 1);
+        // MySQL takes a parameter for a signed number, whatever the column is.
+        if (bound.great(i)) parameter = "cast(" + parameter + " as unsigned)";
         text.append(i == 0 ? " where " : " and ").append(table).append(column.name);
         text +=
             column.charset.empty() ? column.equals + parameter : converted_equal(column, parameter);
@@ -158,7 +166,8 @@ std::string condition(const known_key& key, std::string_view table) {
 //
 // A bounded wait in a transaction of ours sets the timeout in the same statement: the row to lock
 // comes out of a join with the one row of `waiting`, so the setting is made before the wait begins.
-std::string postgresql_text(const known_key& key, const row_request& wanted) {
+std::string postgresql_text(const known_key& key, const bound_values& bound,
+                            const row_request& wanted) {
     const bool sets = wanted.wait.how() == row_wait::kind::bounded && !wanted.borrowed;
     std::string text;
     if (sets) {
@@ -166,7 +175,7 @@ std::string postgresql_text(const known_key& key, const row_request& wanted) {
                std::to_string(key.columns.size() + 1) + "::pg_catalog.text, true)) ";
     }
     text += "select " + select_list(sql::dialect::postgresql, wanted, "t.") + " from " +
-            (sets ? "waiting, " : "") + key.table + " t" + condition(key, "t.") +
+            (sets ? "waiting, " : "") + key.table + " t" + condition(key, bound, "t.") +
             " for update of t";
     return text.append(suffix_of(wanted.wait));
 }
@@ -227,7 +236,7 @@ std::string version_seen(sql::connection& db, row_keys& keys, const known_key& k
                          const bound_values& bound, sql::deadline until) {
     const std::string text =
         "select pg_catalog.format('%s %s %s', t.tableoid, t.ctid, t.xmin) from " + key.table +
-        " t" + condition(key, "t.") + " limit 1";
+        " t" + condition(key, bound, "t.") + " limit 1";
     const auto row = db.execute(keys.statement(text), bound.values(), until);
     return row.empty() ? std::string{} : std::string{row.text(0, 0)};
 }
@@ -240,7 +249,7 @@ std::string version_seen(sql::connection& db, row_keys& keys, const known_key& k
 sql::result lock_on_postgresql(sql::connection& db, row_keys& keys, const known_key& key,
                                const row_request& wanted) {
     const bound_values bound{key, wanted.values};
-    const auto text = postgresql_text(key, wanted);
+    const auto text = postgresql_text(key, bound, wanted);
     const auto statement = keys.statement(text);
     const bool bounded = wanted.wait.how() == row_wait::kind::bounded;
     const auto until = deadline_of(wanted);
@@ -279,23 +288,34 @@ sql::result lock_on_postgresql(sql::connection& db, row_keys& keys, const known_
 
 // --- MySQL, MariaDB ------------------------------------------------------------------------------
 
-std::string mysql_select(const known_key& key, const row_request& wanted, row_wait wait) {
-    std::string text = "select " + select_list(sql::dialect::mysql, wanted, "") + " from " +
-                       key.table + " force index (" + key.index + ")" + condition(key, "") +
-                       " for update";
-    return text.append(suffix_of(wait));
-}
-
 // MariaDB ends a statement at a time limit of its own, to the millisecond; innodb_lock_wait_timeout
 // knows whole seconds, and must not come first. Both hold for this statement alone.
-// SKIP LOCKED waits for no row, but for a table that is being altered.
-std::string mariadb_limits(row_wait wait, milliseconds statement_deadline, sql::deadline last) {
-    if (wait.how() == row_wait::kind::nowait) return {};
-    const bool bounded = wait.how() == row_wait::kind::bounded;
-    const auto time = clamped(bounded ? wait.limit() : statement_deadline, last);
+std::string mariadb_limits(milliseconds time) {
     return "set statement max_statement_time = " + in_seconds(time) +
            ", innodb_lock_wait_timeout = " +
            std::to_string(std::chrono::ceil<std::chrono::seconds>(time).count() + 1) + " for ";
+}
+
+/// How long a locking read may take, as its text says it.
+struct time_limit {
+    std::string before;  ///< MariaDB: stands before the statement
+    std::string hint;  ///< MySQL, which ends a SELECT's wait for a row by it: stands behind SELECT
+};
+
+// SKIP LOCKED waits for no row, but for a table that is being altered.
+time_limit limit_of(row_wait wait, milliseconds time, bool mariadb) {
+    if (wait.how() == row_wait::kind::nowait) return {};
+    if (mariadb) return {mariadb_limits(time), {}};
+    return {{}, "/*+ MAX_EXECUTION_TIME(" + std::to_string(time.count()) + ") */ "};
+}
+
+std::string mysql_select(const known_key& key, const bound_values& bound, const row_request& wanted,
+                         std::string_view hint) {
+    std::string text{"select "};
+    text.append(hint).append(select_list(sql::dialect::mysql, wanted, ""));
+    text.append(" from " + key.table + " force index (" + key.index + ")" +
+                condition(key, bound, "") + " for update");
+    return text.append(suffix_of(wanted.wait));
 }
 
 enum class plan : unsigned char { by_index, no_such_key, scan };
@@ -316,12 +336,14 @@ plan plan_of(const sql::result& explained) {
 // it locks the row that is wanted, waits for it no longer than the statement, and makes no
 // snapshot.
 void check_plan(sql::connection& db, row_keys& keys, const known_key& key,
-                const row_request& wanted, const std::string& limits, const bound_values& bound) {
+                const row_request& wanted, const time_limit& limit, const bound_values& bound) {
     // Of the other types the value may matter, a date that is none for one.
     const bool same_for_all = std::ranges::none_of(
         key.columns, [](const auto& each) { return each.holds == known_key::kind::any; });
     if (same_for_all && bound.usual() && *key.plan_checked) return;
-    const std::string text = limits + "explain " + mysql_select(key, wanted, wanted.wait);
+    // MySQL may be set to explain in another form.
+    const std::string text =
+        limit.before + "explain format=traditional " + mysql_select(key, bound, wanted, limit.hint);
     const auto found =
         plan_of(db.execute(keys.statement(text), bound.values(), deadline_of(wanted)));
     if (found == plan::scan) {
@@ -334,44 +356,28 @@ void check_plan(sql::connection& db, row_keys& keys, const known_key& key,
 }
 
 sql::result lock_by_index(sql::connection& db, row_keys& keys, const known_key& key,
-                          const row_request& wanted, const bound_values& bound, bool mariadb) {
-    const std::string limits =
-        mariadb ? mariadb_limits(wanted.wait, wanted.statement_deadline, wanted.last)
-                : std::string{};
-    check_plan(db, keys, key, wanted, limits, bound);
-    return db.execute(keys.statement(limits + mysql_select(key, wanted, wanted.wait)),
-                      bound.values(), deadline_of(wanted));
-}
-
-/// MySQL's waits are of whole seconds: asks again and again instead, with pauses at random so that
-/// of many waiters none is always late.
-sql::result lock_in_slices(sql::connection& db, row_keys& keys, const known_key& key,
-                           const row_request& wanted, const bound_values& bound) {
-    const auto end = steady_clock::now() + clamped(wanted.wait.limit(), wanted.last);
-    row_request slice = wanted;
-    slice.wait = row_wait::nowait();
-    thread_local std::minstd_rand random{std::random_device{}()};
-    for (int longest = 1;; longest = std::min(longest * 2, 16)) {
-        try {
-            return lock_by_index(db, keys, key, slice, bound, false);
-        } catch (const error& failure) {
-            const auto left = end - steady_clock::now();
-            const bool locked = failure.kind() == errc::timed_out && db.alive();
-            if (!locked || left <= 0ms) throw;
-            const std::chrono::microseconds pause{std::uniform_int_distribution<std::int64_t>{
-                500, std::int64_t{longest} * 1000}(random)};
-            std::this_thread::sleep_for(std::min<steady_clock::duration>(left, pause));
-        }
-    }
-}
-
-sql::result lock_by_index(sql::connection& db, row_keys& keys, const known_key& key,
                           const row_request& wanted) {
     const bound_values bound{key, wanted.values};
-    const bool mariadb = sql::facts_of(db, deadline_of(wanted)).mariadb;
+    const auto& facts = sql::facts_of(db, deadline_of(wanted));
     const bool bounded = wanted.wait.how() == row_wait::kind::bounded;
-    return bounded && !mariadb ? lock_in_slices(db, keys, key, wanted, bound)
-                               : lock_by_index(db, keys, key, wanted, bound, mariadb);
+    auto time = bounded ? wanted.wait.limit() : wanted.statement_deadline;
+    const auto end = steady_clock::now() + time;
+    for (;;) {
+        const auto limit = limit_of(wanted.wait, clamped(time, wanted.last), facts.mariadb);
+        check_plan(db, keys, key, wanted, limit, bound);
+        try {
+            return db.execute(
+                keys.statement(limit.before + mysql_select(key, bound, wanted, limit.hint)),
+                bound.values(), deadline_of(wanted));
+        } catch (const error& failure) {
+            // MySQL's innodb_lock_wait_timeout came first. Where it ends the whole transaction,
+            // there is none left to lock a row in.
+            const bool early = failure.native_code() == lock_wait_timeout && !facts.mariadb &&
+                               !facts.rolls_back_on_timeout && bounded && db.alive();
+            time = std::chrono::ceil<milliseconds>(end - steady_clock::now());
+            if (!early || time <= 0ms) throw;
+        }
+    }
 }
 
 /// An index that was dropped since it was looked up is missed by the server.
@@ -380,6 +386,7 @@ sql::result lock_on_mysql(sql::connection& db, row_keys& keys, const known_key& 
     try {
         return lock_by_index(db, keys, key, wanted);
     } catch (const error& failure) {
+        if (failure.native_code() == no_such_letter) return sql::result{};
         if (failure.native_code() != no_such_index) throw;
     }
     keys.forget(wanted.table, wanted.columns);
@@ -412,7 +419,7 @@ sql::result lock_on_sqlite(sql::connection& db, row_keys& keys, const known_key&
     }
     // Qualified: SQLite takes a quoted name that is no column for a string.
     const auto text = "select " + select_list(sql::dialect::sqlite, wanted, "t.") + " from " +
-                      key.table + " as t" + condition(key, "t.");
+                      key.table + " as t" + condition(key, bound, "t.");
     return db.execute(keys.statement(text), bound.values(), deadline_of(wanted));
 }
 
@@ -479,9 +486,10 @@ void insert_resource(sql::connection& db, row_keys& keys, const sql::statement& 
         db.execute(keys.statement(insert.text()), parameters, until);
         return;
     }
+    // MySQL has no time limit for a write.
     std::string limits;
     if (db.speaks() == sql::dialect::mysql && sql::facts_of(db, until).mariadb) {
-        limits = mariadb_limits(row_wait::bounded(time), time, last);
+        limits = mariadb_limits(time);
     }
     db.execute(keys.statement(limits + insert.text()), std::span{parameters}.first(1), until);
 }

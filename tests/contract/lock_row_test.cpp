@@ -1,5 +1,6 @@
 #include "contract/driver_fixtures.hpp"
 #include "support/failure.hpp"
+#include "support/servers.hpp"
 #include "support/waits.hpp"
 #include <rowlock/error.hpp>
 #include <rowlock/transaction.hpp>
@@ -101,8 +102,11 @@ TEST_CASE_TEMPLATE_DEFINE("no setting of the caller's is left changed", F, setti
     const bool postgresql = F::speaks == sql::dialect::postgresql;
     const std::string ask =
         postgresql ? "select current_setting('lock_timeout')"
-                   : "select concat_ws(' ', @@max_statement_time, @@innodb_lock_wait_timeout, "
-                     "@@autocommit, @@tx_isolation)";
+        : support::mysql_alone()
+            ? "select concat_ws(' ', @@max_execution_time, @@innodb_lock_wait_timeout, "
+              "@@autocommit, @@transaction_isolation)"
+            : "select concat_ws(' ', @@max_statement_time, @@innodb_lock_wait_timeout, "
+              "@@autocommit, @@tx_isolation)";
     const auto mine = store.mine->ref();
     if (postgresql) store.mine->run("set lock_timeout = '4321ms'");
     const auto before = store.mine->run(ask);

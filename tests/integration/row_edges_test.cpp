@@ -2,6 +2,7 @@
 #include "support/failure.hpp"
 #include "support/interception.hpp"
 #include "support/lock_database.hpp"
+#include "support/servers.hpp"
 #include "support/shop.hpp"
 #include <rowlock/error.hpp>
 #include <rowlock/row_session.hpp>
@@ -15,6 +16,7 @@
 #include <new>
 #include <thread>
 #include <utility>
+#include <vector>
 
 using namespace rowlock;
 using namespace std::chrono_literals;
@@ -151,8 +153,9 @@ TEST_CASE("a statement that ends the transaction and begins another is noticed")
         shop store{database};
         const std::string procedure = database.prefix() + "begin_anew";
         database.run("create procedure " + procedure + "() begin commit; start transaction; end");
-        for (const std::string& text :
-             {"call " + procedure + "()", std::string{"execute immediate 'start transaction'"}}) {
+        std::vector<std::string> texts{"call " + procedure + "()"};
+        if (!support::mysql_alone()) texts.emplace_back("execute immediate 'start transaction'");
+        for (const auto& text : texts) {
             CAPTURE(text);
             row_session session{database.source()};
             REQUIRE(session.lock(store.table(), {"sku"}, {"A1"}));
@@ -167,11 +170,19 @@ TEST_CASE("a statement that ends the transaction and begins another is noticed")
 TEST_CASE("a statement that commits as a side effect is refused or noticed") {
     if (support::lock_database database{support::backend::mariadb}; database.there()) {
         shop store{database};
-        for (const char* text :
-             {"backup stage start", "backup stage end", "backup lock x", "backup unlock",
-              "set password for nobody = password('x')", "set default role none",
-              "set session `autocommit` = 1", "create temporary sequence sq", "check table x",
-              "set statement max_statement_time = 1 for commit", "execute immediate 'commit'"}) {
+        std::vector<const char*> texts{"set password for nobody = password('x')",
+                                       "set default role none", "set session `autocommit` = 1",
+                                       "check table x"};
+        if (support::mysql_alone()) {
+            texts.insert(texts.end(), {"lock instance for backup", "unlock instance",
+                                       "import table from 'x'"});
+        } else {
+            texts.insert(texts.end(), {"backup stage start", "backup stage end", "backup lock x",
+                                       "backup unlock", "create temporary sequence sq",
+                                       "set statement max_statement_time = 1 for commit",
+                                       "execute immediate 'commit'"});
+        }
+        for (const char* text : texts) {
             CAPTURE(std::string{text});
             row_session session{database.source()};
             session.connection().query(store.take_one("A1"), soon());
@@ -182,10 +193,16 @@ TEST_CASE("a statement that commits as a side effect is refused or noticed") {
         }
         // And what commits nothing is let through.
         row_session session{database.source()};
-        for (const char* text :
-             {"set @a = 1", "do 1", "create temporary table if not exists rt (a int)",
-              "prepare s from 'select 1'", "execute s", "deallocate prepare s",
-              "set statement max_statement_time = 1 for select 1 from dual"}) {
+        texts = {"set @a = 1",
+                 "do 1",
+                 "create temporary table if not exists rt (a int)",
+                 "prepare s from 'select 1'",
+                 "execute s",
+                 "deallocate prepare s"};
+        if (!support::mysql_alone()) {
+            texts.push_back("set statement max_statement_time = 1 for select 1 from dual");
+        }
+        for (const char* text : texts) {
             CAPTURE(std::string{text});
             CHECK(kind_of([&] { session.connection().query(text, soon()); }) == errc{});
         }
@@ -292,21 +309,23 @@ TEST_CASE("rows of odd tables and types are locked one by one") {
             std::string theirs;
         };
         const std::string table = database.prefix() + "odd";
-        for (const odd& each : std::initializer_list<odd>{
-                 {"(k int primary key) with system versioning", "1", "2"},
-                 {"(k int primary key) partition by hash (k) partitions 4", "1", "2"},
-                 {"(a int, k int as (a) persistent, unique (k))", "1", "2"},
-                 {"(k float primary key)", "1", "2"},
-                 {"(k double primary key)", "1.5", "2"},
-                 {"(k year primary key)", "2020", "2021"},
-                 {"(k bit(8) primary key)", "97", "98"},
-                 {"(k inet6 primary key)", "::1", "::2"},
-                 {"(k time(3) primary key)", "00:00:01", "00:00:02"},
-                 {"(k timestamp(6) primary key)", "2020-01-01 01:00:00", "2020-01-02"},
-                 {"(k set('a', 'b') primary key)", "a", "a,b"},
-                 {"(k char(3) collate utf8mb4_nopad_bin primary key)", "1", "2"},
-                 {"(k varchar(9) collate utf8mb4_unicode_ci primary key)", "1", "2"},
-                 {"(k varchar(9) charset ucs2 primary key)", "1", "2"}}) {
+        const std::vector<odd> of_mariadb{
+            {"(k int primary key) with system versioning", "1", "2"},
+            {"(k inet6 primary key)", "::1", "::2"},
+            {"(k char(3) collate utf8mb4_nopad_bin primary key)", "1", "2"}};
+        std::vector<odd> all{{"(k int primary key) partition by hash (k) partitions 4", "1", "2"},
+                             {"(a int, k int as (a) stored, unique (k))", "1", "2"},
+                             {"(k float primary key)", "1", "2"},
+                             {"(k double primary key)", "1.5", "2"},
+                             {"(k year primary key)", "2020", "2021"},
+                             {"(k bit(8) primary key)", "97", "98"},
+                             {"(k time(3) primary key)", "00:00:01", "00:00:02"},
+                             {"(k timestamp(6) primary key)", "2020-01-01 01:00:00", "2020-01-02"},
+                             {"(k set('a', 'b') primary key)", "a", "a,b"},
+                             {"(k varchar(9) collate utf8mb4_unicode_ci primary key)", "1", "2"},
+                             {"(k varchar(9) charset ucs2 primary key)", "1", "2"}};
+        if (!support::mysql_alone()) all.insert(all.end(), of_mariadb.begin(), of_mariadb.end());
+        for (const odd& each : all) {
             const auto& definition = each.definition;
             CAPTURE(definition);
             database.run("create table " + table + " " + definition);
@@ -493,21 +512,20 @@ TEST_CASE("skip_locked does not wait for a table for longer than a statement may
     }
 }
 
-TEST_CASE("a failed lock_row leaves no setting of the caller's changed on MariaDB") {
+TEST_CASE("a failed lock_row leaves no setting of the caller's changed on MariaDB and MySQL") {
     ROWLOCK_FOR_EACH_BACKEND(database, support::backend::mariadb, support::backend::soci_mariadb) {
         shop store{database};
         row_session holder{database.source()};
         REQUIRE(holder.lock(store.table(), {"sku"}, {"A1"}));
         const auto caller = database.connect();
-        caller->query("set session max_statement_time = 77, innodb_lock_wait_timeout = 33", soon());
-        const auto settings = [&] {
-            return std::string{caller
-                                   ->query("select concat_ws(' ', @@max_statement_time, "
-                                           "@@innodb_lock_wait_timeout, @@autocommit, "
-                                           "@@tx_isolation, @@idle_transaction_timeout)",
-                                           soon())
-                                   .text(0, 0)};
-        };
+        const bool mysql = support::mysql_alone();
+        const std::string limit = mysql ? "max_execution_time" : "max_statement_time";
+        caller->query("set session " + limit + " = 77, innodb_lock_wait_timeout = 33", soon());
+        const std::string asked = "select concat_ws(' ', @@" + limit +
+                                  ", @@innodb_lock_wait_timeout, @@autocommit, " +
+                                  (mysql ? "@@transaction_isolation, @@wait_timeout)"
+                                         : "@@tx_isolation, @@idle_transaction_timeout)");
+        const auto settings = [&] { return std::string{caller->query(asked, soon()).text(0, 0)}; };
         const auto before = settings();
         caller->query("begin", soon());
         for (const auto wait :

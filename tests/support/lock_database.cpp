@@ -45,7 +45,7 @@ std::string url_of_backend(backend which, const std::string& folder) {
     switch (which) {
         case backend::sqlite:
         case backend::soci_sqlite:
-            return "sqlite:" + folder + "/locks.db";
+            return mysql_alone() ? "" : "sqlite:" + folder + "/locks.db";
         case backend::postgresql:
         case backend::soci_postgresql:
             return url_of(server::postgresql).value_or("");
@@ -71,20 +71,20 @@ sql::connection_source source_of(backend which, const std::string& url) {
 
 }  // namespace
 
-const char* to_string(backend which) noexcept {
+const char* to_string(backend which) {
     switch (which) {
         case backend::sqlite:
             return "SQLite";
         case backend::postgresql:
             return "PostgreSQL";
         case backend::mariadb:
-            return "MariaDB";
+            return mysql_alone() ? "MySQL" : "MariaDB";
         case backend::soci_sqlite:
             return "SQLite through SOCI";
         case backend::soci_postgresql:
             return "PostgreSQL through SOCI";
         case backend::soci_mariadb:
-            return "MariaDB through SOCI";
+            return mysql_alone() ? "MySQL through SOCI" : "MariaDB through SOCI";
     }
     return "?";
 }

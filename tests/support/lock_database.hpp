@@ -25,7 +25,7 @@ enum class backend : unsigned char {
     soci_mariadb,
 };
 
-[[nodiscard]] const char* to_string(backend which) noexcept;
+[[nodiscard]] const char* to_string(backend which);
 
 /// Migrated tables of its own for one test case, removed afterwards.
 class lock_database {

@@ -4,6 +4,8 @@
 
 #include <atomic>
 #include <cstdlib>
+#include <stdexcept>
+#include <string_view>
 
 namespace support {
 namespace {
@@ -31,14 +33,28 @@ std::optional<std::string> url_in(const char* variable) {
 
 }  // namespace
 
+bool mysql_alone() {
+    constexpr const char* variable = "ROWLOCK_TEST_SERVER";
+    if (!is_set(variable)) return false;
+    if (std::string_view{std::getenv(variable)} != "mysql") {
+        throw std::runtime_error{std::string{variable} + " is mysql or not set"};
+    }
+    return true;
+}
+
 std::optional<std::string> url_of(server which) {
-    return url_in(which == server::postgresql ? "ROWLOCK_TEST_POSTGRESQL_URL"
-                                              : "ROWLOCK_TEST_MARIADB_URL");
+    if (which == server::postgresql) {
+        return mysql_alone() ? std::nullopt : url_in("ROWLOCK_TEST_POSTGRESQL_URL");
+    }
+    return url_in(mysql_alone() ? "ROWLOCK_TEST_MYSQL_URL" : "ROWLOCK_TEST_MARIADB_URL");
 }
 
 std::optional<std::string> socket_url_of(server which) {
-    return url_in(which == server::postgresql ? "ROWLOCK_TEST_POSTGRESQL_SOCKET_URL"
-                                              : "ROWLOCK_TEST_MARIADB_SOCKET_URL");
+    if (which == server::postgresql) {
+        return mysql_alone() ? std::nullopt : url_in("ROWLOCK_TEST_POSTGRESQL_SOCKET_URL");
+    }
+    return url_in(mysql_alone() ? "ROWLOCK_TEST_MYSQL_SOCKET_URL"
+                                : "ROWLOCK_TEST_MARIADB_SOCKET_URL");
 }
 
 void miss_program(const std::string& name, const std::string& debian_package) {

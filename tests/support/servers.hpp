@@ -9,6 +9,10 @@ namespace support {
 /// URLs with a password and the right to make databases and users.
 enum class server : unsigned char { postgresql, mariadb };
 
+/// Whether this run is for MySQL alone (ROWLOCK_TEST_SERVER=mysql): it takes MariaDB's place, and
+/// neither PostgreSQL nor SQLite is tried again.
+[[nodiscard]] bool mysql_alone();
+
 /// Where `which` listens, over TCP; empty if there is none, and then the running test case counts
 /// as skipped, with a message. If a run must not skip (environment variable CI or
 /// ROWLOCK_REQUIRE_SERVERS), a missing server fails the test case instead. Call it in a test case:

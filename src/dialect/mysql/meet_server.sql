@@ -6,4 +6,4 @@
 update rowlock_token_floor
    set floor = if(server_identity = '', floor, floor + 4294967296), raised_at = {now},
        server_identity = $1
- where id = 1 and server_identity <> $1 and $1 <> ''
+ where id = 1 and server_identity <> $1 and octet_length($1) > 0

@@ -6,4 +6,4 @@
 insert into rowlock_session (id, owner, host, pid, program, ttl_us, wake_address, wake_secret,
                              mailbox, server_identity, expires_at, opened_at)
 select $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, {now} + $6, {now}
-  from rowlock_token_floor f where f.id = 1 and (f.server_identity = $10 or $10 = '')
+  from rowlock_token_floor f where f.id = 1 and (f.server_identity = $10 or octet_length($10) = 0)
