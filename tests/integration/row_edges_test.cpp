@@ -174,8 +174,8 @@ TEST_CASE("a statement that commits as a side effect is refused or noticed") {
                                        "set default role none", "set session `autocommit` = 1",
                                        "check table x"};
         if (support::mysql_alone()) {
-            texts.insert(texts.end(), {"lock instance for backup", "unlock instance",
-                                       "import table from 'x'"});
+            texts.insert(texts.end(),
+                         {"lock instance for backup", "unlock instance", "import table from 'x'"});
         } else {
             texts.insert(texts.end(), {"backup stage start", "backup stage end", "backup lock x",
                                        "backup unlock", "create temporary sequence sq",
