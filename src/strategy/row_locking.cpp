@@ -61,20 +61,16 @@ public:
         }
         texts_.reserve(key.columns.size());
         for (std::size_t i = 0; i < key.columns.size(); ++i) {
-            values_.push_back(fit(given.values()[i], key.columns[i], i));
+            values_.push_back(fit(given.values()[i], key.columns[i]));
         }
     }
 
     [[nodiscard]] const std::vector<sql::value>& values() const noexcept { return values_; }
     /// Whether the plan is that of all other values.
-    [[nodiscard]] bool usual() const noexcept { return great_.empty(); }
-    /// Whether this column's is a number beyond the signed ones: text.
-    [[nodiscard]] bool great(std::size_t column) const noexcept {
-        return std::ranges::find(great_, column) != great_.end();
-    }
+    [[nodiscard]] bool usual() const noexcept { return usual_; }
 
 private:
-    sql::value fit(const sql::value& given, const known_key::column& column, std::size_t place) {
+    sql::value fit(const sql::value& given, const known_key::column& column) {
         if (given.is_null()) {
             throw error{errc::invalid_options,
                         "a row's key cannot hold NULL, which a unique index lets many rows have"};
@@ -84,12 +80,12 @@ private:
             return sql::value{texts_.emplace_back(std::to_string(given.integer()))};
         }
         if (column.holds == known_key::kind::integer && !integer)
-            return number(given.text(), column, place);
+            return number(given.text(), column);
         return given;
     }
 
     /// One that no integer column holds would be compared as floating point, by a scan.
-    sql::value number(std::string_view text, const known_key::column& column, std::size_t place) {
+    sql::value number(std::string_view text, const known_key::column& column) {
         const auto end = text.data() + text.size();
         std::int64_t parsed = 0;
         if (const auto [stop, failure] = std::from_chars(text.data(), end, parsed);
@@ -99,14 +95,14 @@ private:
         std::uint64_t greater = 0;
         if (const auto [stop, failure] = std::from_chars(text.data(), end, greater);
             failure == std::errc{} && stop == end) {
-            great_.push_back(place);
+            usual_ = false;
             return sql::value{text};
         }
         throw error{errc::invalid_options, "the key column " + column.name +
                                                " holds integers; give it one, not other text"};
     }
 
-    std::vector<std::size_t> great_;
+    bool usual_ = true;
     std::vector<std::string> texts_;  // never grows again: values view them
     std::vector<sql::value> values_;
 };
@@ -145,13 +141,11 @@ std::string converted_equal(const known_key::column& column, const std::string& 
            " using utf8mb4) collate utf8mb4_bin = convert(" + parameter + " using utf8mb4)";
 }
 
-std::string condition(const known_key& key, const bound_values& bound, std::string_view table) {
+std::string condition(const known_key& key, std::string_view table) {
     std::string text;
     for (std::size_t i = 0; i < key.columns.size(); ++i) {
         const auto& column = key.columns[i];
-        std::string parameter = "$" + std::to_string(i + 1);
-        // MySQL takes a parameter for a signed number, whatever the column is.
-        if (bound.great(i)) parameter = "cast(" + parameter + " as unsigned)";
+        const std::string parameter = "$" + std::to_string(i + 1);
         text.append(i == 0 ? " where " : " and ").append(table).append(column.name);
         text +=
             column.charset.empty() ? column.equals + parameter : converted_equal(column, parameter);
@@ -166,8 +160,7 @@ std::string condition(const known_key& key, const bound_values& bound, std::stri
 //
 // A bounded wait in a transaction of ours sets the timeout in the same statement: the row to lock
 // comes out of a join with the one row of `waiting`, so the setting is made before the wait begins.
-std::string postgresql_text(const known_key& key, const bound_values& bound,
-                            const row_request& wanted) {
+std::string postgresql_text(const known_key& key, const row_request& wanted) {
     const bool sets = wanted.wait.how() == row_wait::kind::bounded && !wanted.borrowed;
     std::string text;
     if (sets) {
@@ -175,7 +168,7 @@ std::string postgresql_text(const known_key& key, const bound_values& bound,
                std::to_string(key.columns.size() + 1) + "::pg_catalog.text, true)) ";
     }
     text += "select " + select_list(sql::dialect::postgresql, wanted, "t.") + " from " +
-            (sets ? "waiting, " : "") + key.table + " t" + condition(key, bound, "t.") +
+            (sets ? "waiting, " : "") + key.table + " t" + condition(key, "t.") +
             " for update of t";
     return text.append(suffix_of(wanted.wait));
 }
@@ -236,7 +229,7 @@ std::string version_seen(sql::connection& db, row_keys& keys, const known_key& k
                          const bound_values& bound, sql::deadline until) {
     const std::string text =
         "select pg_catalog.format('%s %s %s', t.tableoid, t.ctid, t.xmin) from " + key.table +
-        " t" + condition(key, bound, "t.") + " limit 1";
+        " t" + condition(key, "t.") + " limit 1";
     const auto row = db.execute(keys.statement(text), bound.values(), until);
     return row.empty() ? std::string{} : std::string{row.text(0, 0)};
 }
@@ -249,7 +242,7 @@ std::string version_seen(sql::connection& db, row_keys& keys, const known_key& k
 sql::result lock_on_postgresql(sql::connection& db, row_keys& keys, const known_key& key,
                                const row_request& wanted) {
     const bound_values bound{key, wanted.values};
-    const auto text = postgresql_text(key, bound, wanted);
+    const auto text = postgresql_text(key, wanted);
     const auto statement = keys.statement(text);
     const bool bounded = wanted.wait.how() == row_wait::kind::bounded;
     const auto until = deadline_of(wanted);
@@ -302,19 +295,18 @@ struct time_limit {
     std::string hint;  ///< MySQL, which ends a SELECT's wait for a row by it: stands behind SELECT
 };
 
-// SKIP LOCKED waits for no row, but for a table that is being altered.
+// A statement with SKIP LOCKED waits for no row; it may wait for a table that is being altered.
 time_limit limit_of(row_wait wait, milliseconds time, bool mariadb) {
     if (wait.how() == row_wait::kind::nowait) return {};
     if (mariadb) return {mariadb_limits(time), {}};
     return {{}, "/*+ MAX_EXECUTION_TIME(" + std::to_string(time.count()) + ") */ "};
 }
 
-std::string mysql_select(const known_key& key, const bound_values& bound, const row_request& wanted,
-                         std::string_view hint) {
+std::string mysql_select(const known_key& key, const row_request& wanted, std::string_view hint) {
     std::string text{"select "};
     text.append(hint).append(select_list(sql::dialect::mysql, wanted, ""));
-    text.append(" from " + key.table + " force index (" + key.index + ")" +
-                condition(key, bound, "") + " for update");
+    text.append(" from " + key.table + " force index (" + key.index + ")" + condition(key, "") +
+                " for update");
     return text.append(suffix_of(wanted.wait));
 }
 
@@ -343,7 +335,7 @@ void check_plan(sql::connection& db, row_keys& keys, const known_key& key,
     if (same_for_all && bound.usual() && *key.plan_checked) return;
     // MySQL may be set to explain in another form.
     const std::string text =
-        limit.before + "explain format=traditional " + mysql_select(key, bound, wanted, limit.hint);
+        limit.before + "explain format=traditional " + mysql_select(key, wanted, limit.hint);
     const auto found =
         plan_of(db.execute(keys.statement(text), bound.values(), deadline_of(wanted)));
     if (found == plan::scan) {
@@ -366,9 +358,8 @@ sql::result lock_by_index(sql::connection& db, row_keys& keys, const known_key& 
         const auto limit = limit_of(wanted.wait, clamped(time, wanted.last), facts.mariadb);
         check_plan(db, keys, key, wanted, limit, bound);
         try {
-            return db.execute(
-                keys.statement(limit.before + mysql_select(key, bound, wanted, limit.hint)),
-                bound.values(), deadline_of(wanted));
+            return db.execute(keys.statement(limit.before + mysql_select(key, wanted, limit.hint)),
+                              bound.values(), deadline_of(wanted));
         } catch (const error& failure) {
             // MySQL's innodb_lock_wait_timeout came first. Where it ends the whole transaction,
             // there is none left to lock a row in.
@@ -419,7 +410,7 @@ sql::result lock_on_sqlite(sql::connection& db, row_keys& keys, const known_key&
     }
     // Qualified: SQLite takes a quoted name that is no column for a string.
     const auto text = "select " + select_list(sql::dialect::sqlite, wanted, "t.") + " from " +
-                      key.table + " as t" + condition(key, bound, "t.");
+                      key.table + " as t" + condition(key, "t.");
     return db.execute(keys.statement(text), bound.values(), deadline_of(wanted));
 }
 
