@@ -44,11 +44,11 @@ void findings::add(const finding& row) {
 }
 
 void findings::add_line(const std::string& plot, const std::string& title,
-                        std::vector<std::pair<double, double>> points) {
+                        const std::vector<std::pair<double, double>>& points) {
     nlohmann::ordered_json line;
     line["plot"] = plot;
     line["title"] = title;
-    line["points"] = std::move(points);
+    line["points"] = points;
     lines_.push_back(line);
 }
 

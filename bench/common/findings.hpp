@@ -30,7 +30,7 @@ public:
     void add(const finding& row);
     /// A line of the plot: `plot` is its file's name, x and y its points.
     void add_line(const std::string& plot, const std::string& title,
-                  std::vector<std::pair<double, double>> points);
+                  const std::vector<std::pair<double, double>>& points);
     /// Something worth knowing that is no target.
     void note(const std::string& sentence);
 

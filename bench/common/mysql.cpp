@@ -7,16 +7,17 @@
 
 namespace bench {
 
-std::shared_ptr<::sql::Connection> connect_mysql(const std::string& text) {
-    const auto url = rowlock::driver::parse_url(text);
+std::shared_ptr<::sql::Connection> connect_mysql(const std::string& url) {
+    const auto server = rowlock::driver::parse_url(url);
     ::sql::ConnectOptionsMap options;
-    options["hostName"] = "tcp://" + url.host + ":" + std::to_string(url.port ? url.port : 3306);
-    for (const auto& parameter : url.parameters) {
+    options["hostName"] =
+        "tcp://" + server.host + ":" + std::to_string(server.port ? server.port : 3306);
+    for (const auto& parameter : server.parameters) {
         if (parameter.name == "socket") options["hostName"] = "unix://" + parameter.value;
     }
-    options["userName"] = url.user;
-    options["password"] = url.password;
-    options["schema"] = url.database;
+    options["userName"] = server.user;
+    options["password"] = server.password;
+    options["schema"] = server.database;
     return std::shared_ptr<::sql::Connection>{::get_driver_instance()->connect(options)};
 }
 

@@ -24,7 +24,6 @@ namespace {
 
 using namespace std::chrono_literals;
 using std::chrono::steady_clock;
-namespace sql = rowlock::sql;
 
 constexpr int working_set = 1000;  // names that are in use, among all that lie idle
 constexpr int sessions = 1000;

@@ -45,7 +45,11 @@ public:
     }
     [[nodiscard]] std::vector<double> ticks() const {
         std::vector<double> result;
-        for (double tick = low_; tick <= high_ * 1.001; tick *= 10) result.push_back(tick);
+        double tick = low_;
+        while (tick <= high_ * 1.001) {
+            result.push_back(tick);
+            tick *= 10;
+        }
         return result;
     }
 

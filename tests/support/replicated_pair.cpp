@@ -212,7 +212,7 @@ std::unique_ptr<replicated_pair> replicated_pair::start(server which, commits ho
     return made;
 }
 
-void replicated_pair::catch_up() {
+void replicated_pair::catch_up() const {
     const auto first = rowlock::open(primary_url()).connect(soon());
     const auto second = rowlock::open(standby_url()).connect(soon());
     const std::string name = "caught_up_" + random_password();

@@ -28,7 +28,7 @@ public:
     [[nodiscard]] virtual std::string url() const = 0;
 
     /// Until the standby has all that the primary has.
-    void catch_up();
+    void catch_up() const;
     /// From now on the standby receives nothing more: it lags.
     virtual void hold_back() = 0;
     /// kill -9.

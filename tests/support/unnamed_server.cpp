@@ -48,7 +48,7 @@ private:
 
 }  // namespace
 
-sql::connection_source unnamed(sql::connection_source inner) {
+sql::connection_source unnamed(const sql::connection_source& inner) {
     return {inner.speaks(),
             [inner](sql::deadline until) -> std::unique_ptr<sql::connection> {
                 return std::make_unique<unnamed_connection>(inner.connect(until));

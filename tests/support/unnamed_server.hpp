@@ -6,6 +6,6 @@ namespace support {
 
 /// The same connections, of a server that does not tell which one it is: what a client does without
 /// that knowledge.
-[[nodiscard]] rowlock::sql::connection_source unnamed(rowlock::sql::connection_source inner);
+[[nodiscard]] rowlock::sql::connection_source unnamed(const rowlock::sql::connection_source& inner);
 
 }  // namespace support

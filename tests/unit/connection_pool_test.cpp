@@ -57,7 +57,7 @@ TEST_CASE("a pool keeps its budget while several wait for a connection that is l
     const auto until_over = over.get_future().share();
     const auto taker = [&] {
         try {
-            const auto taken = of.pool.take(budget, of.in(200ms), of.in(1s));
+            const auto taken = of.pool.take(budget, counted_pool::in(200ms), counted_pool::in(1s));
             until_over.wait();
             return true;
         } catch (const rowlock::error& failure) {
@@ -87,7 +87,7 @@ TEST_CASE("a connection that is lent for a moment is waited for, and not connect
     std::promise<void> asked;
     auto taken = std::async(std::launch::async, [&] {
         asked.set_value();
-        return of.pool.take(2, of.in(10s), of.in(10s)).reused();
+        return of.pool.take(2, counted_pool::in(10s), counted_pool::in(10s)).reused();
     });
     asked.get_future().wait();
     lent.reset();

@@ -29,7 +29,7 @@ sql::connection_source nobody() {
 }
 
 /// What is said of options that are refused; empty: they are not.
-std::string refusal(const std::function<void()>& action) {
+std::string refusal_of(const std::function<void()>& action) {
     try {
         action();
     } catch (const error& failure) {
@@ -41,7 +41,7 @@ std::string refusal(const std::function<void()>& action) {
 }
 
 std::string refusal(client_options options) {
-    return refusal([&] { const client made{nobody(), std::move(options)}; });
+    return refusal_of([&] { const client made{nobody(), std::move(options)}; });
 }
 
 bool says(const std::string& words, std::string_view what) {
@@ -92,17 +92,18 @@ TEST_CASE("times that are too long to be added up are refused, or mean for ever"
 TEST_CASE("an acquisition's options are validated before the database is asked") {
     client locks{nobody(), {}};
     const auto acquired_with = [&](acquire_options options) {
-        return refusal([&] { static_cast<void>(locks.acquire("job", options)); });
+        return refusal_of([&] { static_cast<void>(locks.acquire("job", options)); });
     };
     const auto tried_with = [&](acquire_options options) {
-        return refusal([&] { static_cast<void>(locks.try_acquire("job", options)); });
+        return refusal_of([&] { static_cast<void>(locks.try_acquire("job", options)); });
     };
     const auto never = beyond(queueing::barging);
     CHECK(says(acquired_with({.queueing = never}), "queueing must be fair or barging"));
     CHECK(says(tried_with({.queueing = never}), "queueing must be fair or barging"));
-    CHECK(says(
-        refusal([&] { static_cast<void>(locks.try_acquire_for("job", 1s, {.queueing = never})); }),
-        "queueing must be fair or barging"));
+    CHECK(says(refusal_of([&] {
+                   static_cast<void>(locks.try_acquire_for("job", 1s, {.queueing = never}));
+               }),
+               "queueing must be fair or barging"));
     CHECK(says(tried_with({.deadline = 9ms}), "deadline must be at least 10 ms"));
     CHECK(says(tried_with({.deadline = 24h * 367}), "deadline must be at most a year"));
     CHECK(says(tried_with({.note = std::string(1001, 'x')}), "1000 bytes"));
