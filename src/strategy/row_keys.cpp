@@ -127,12 +127,14 @@ known_key::column describe_column(sql::dialect speaks, std::string_view table,
     }
     known_key::column made{
         .name = dialect::quoted(speaks, name),
+        .type = {},
         .charset = {},
         .collation = {},
         .equals = dialect::binary_operator(
             speaks, "=", speaks == sql::dialect::postgresql ? column->b : std::string_view{})};
     if (speaks != sql::dialect::mysql) return made;
-    const auto type = lower(column->b);
+    made.type = column->b;
+    const auto type = lower(column->b.substr(0, column->b.find_first_of("( ")));
     const bool integer = (type.ends_with("int") && !type.ends_with("point")) || type == "bit";
     if (integer) made.holds = known_key::kind::integer;
     if (type.ends_with("binary") || type.ends_with("blob")) made.holds = known_key::kind::text;
@@ -238,14 +240,21 @@ known_key row_keys::find(sql::connection& db, std::string_view table, const key_
     }
     auto found = describe(db, table, columns, until);
     const std::lock_guard lock{mutex_};
-    if (keys_.size() >= most_keys) keys_.clear();
+    if (keys_.size() >= most_keys) {
+        keys_.clear();
+        ++alterations_;
+    }
+    const auto known = keys_.find(name);
+    const bool as_it_was = known != keys_.end() && known->second.columns == found.columns;
+    if (known != keys_.end() && !as_it_was) ++alterations_;
+    found.alterations = as_it_was ? known->second.alterations : alterations_;
     keys_.insert_or_assign(name, found);
     return found;
 }
 
 void row_keys::forget(std::string_view table, const key_columns& columns) {
     const std::lock_guard lock{mutex_};
-    keys_.erase(cache_key(table, columns));
+    if (keys_.erase(cache_key(table, columns)) > 0) ++alterations_;
 }
 
 }  // namespace rowlock::strategy

@@ -23,10 +23,13 @@ struct known_key {
     struct column {
         std::string name;  ///< quoted
         kind holds = kind::any;
+        std::string type;  ///< MySQL: as the server writes it
         /// MySQL: not the connection's utf8mb4, so that values must be converted.
         std::string charset;
         std::string collation;
         std::string equals;  ///< the operator, with blanks around it
+
+        bool operator==(const column&) const = default;
     };
 
     std::string table;            ///< quoted
@@ -34,6 +37,10 @@ struct known_key {
     std::vector<column> columns;  ///< in the caller's order
     /// MySQL: EXPLAIN has shown that the index is used. Shared by the copies.
     std::shared_ptr<std::atomic<bool>> plan_checked;
+    /// MySQL: how often a key was seen altered before, which its statements name. A statement that
+    /// was prepared for a column of another type keeps that type for its parameter, and with it
+    /// finds no row.
+    unsigned alterations = 0;
     std::chrono::steady_clock::time_point since;
 };
 
@@ -60,6 +67,7 @@ public:
 private:
     std::mutex mutex_;
     std::map<std::string, known_key> keys_;
+    unsigned alterations_ = 0;
     // Far above the statements of the tables that a program locks.
     sql::statement_cache statements_{500};
 };

@@ -307,7 +307,9 @@ std::string mysql_select(const known_key& key, const row_request& wanted, std::s
     text.append(hint).append(select_list(sql::dialect::mysql, wanted, ""));
     text.append(" from " + key.table + " force index (" + key.index + ")" + condition(key, "") +
                 " for update");
-    return text.append(suffix_of(wanted.wait));
+    text.append(suffix_of(wanted.wait));
+    if (key.alterations > 0) text += " /* " + std::to_string(key.alterations) + " */";
+    return text;
 }
 
 enum class plan : unsigned char { by_index, no_such_key, scan };

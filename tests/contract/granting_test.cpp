@@ -295,7 +295,9 @@ TEST_CASE("every statement that grants asks whether the session lives on this se
         std::set<std::string> known;
         for (const auto& [name, how] : all) known.insert(name);
         CHECK(known == granting_statements(database.speaks()));
-        for (const auto& [name, how] : all) {
+        for (const auto& each : all) {
+            const std::string& name = each.first;
+            const auto& how = each.second;
             for (const auto now : {state::alive, state::ended, state::expired, state::elsewhere}) {
                 // A file has no other server.
                 if (now == state::elsewhere && database.speaks() == sql::dialect::sqlite) continue;
@@ -312,7 +314,9 @@ TEST_CASE("every statement that grants asks whether the session lives on this se
 TEST_CASE("no statement that grants keeps a heartbeat waiting") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
         scene at{database};
-        for (const auto& [name, how] : ways(database.speaks())) {
+        for (const auto& each : ways(database.speaks())) {
+            const std::string& name = each.first;
+            const auto& how = each.second;
             CAPTURE(name);
             at.set(how.from, state::alive);
             at.db().query("begin", soon());

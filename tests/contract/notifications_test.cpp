@@ -899,9 +899,9 @@ TEST_CASE("Connector/C++ and SOCI show no socket, and say that they cannot be wo
 }  // namespace contract
 
 // SQLite's calls come here, as this program's come before the library's.
-extern "C" int fdatasync(int file) {
-    return contract::flush(SYS_fdatasync, file);
+extern "C" int fdatasync(int fildes) {
+    return contract::flush(SYS_fdatasync, fildes);
 }
-extern "C" int fsync(int file) {
-    return contract::flush(SYS_fsync, file);
+extern "C" int fsync(int fd) {
+    return contract::flush(SYS_fsync, fd);
 }

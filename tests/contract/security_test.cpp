@@ -46,7 +46,7 @@ const std::vector<std::string> hostile_names{
     "''",
     "ends with a space ",
     "\xF0\x9F\x94\x92 \xF0\x9D\x92\xB3",                // beyond 16 bits
-    "\xE2\x80\xAE reversed \xE2\x81\xA6 \xE2\x80\x8B",  // bidi overrides, no width
+    "\xE2\x80\xAE reversed \xE2\x81\xA6 \xE2\x80\x8B",  // NOLINT(misc-misleading-bidirectional)
     "{free} {live} {now}",                              // how the dialect's files name their pieces
 };
 

@@ -143,12 +143,14 @@ public:
     void keep(std::string what) {
         const std::lock_guard lock{mutex_};
         kept_ = std::move(what);
+        waiting_ = 0;
     }
     /// The connection stays, the statement fails in a way that passes.
     void refuse(std::string what) {
         const std::lock_guard lock{mutex_};
         refused_ = std::move(what);
     }
+    /// That one is kept back since keep(), so none from before that is still under way.
     [[nodiscard]] bool has_kept() {
         return eventually([&] { return waiting_ > 0; });
     }
@@ -372,6 +374,7 @@ TEST_CASE("a crash takes back what was read: no token twice, no two holders; con
         REQUIRE(hand.of_lease("token") == token);
         REQUIRE(hand.of_lease("session") == 1);
         b.keep("places");  // it stands in line, and gets no turn before all is looked at
+        REQUIRE(b.has_kept());
         std::int64_t other = 0;
         if (then == "reclaim") {
             client successor{server.source(), {.owner = "worker"}};

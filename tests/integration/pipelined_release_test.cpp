@@ -25,7 +25,6 @@ using std::chrono::steady_clock;
 using support::backend;
 using support::eventually;
 using support::lock_database;
-using support::soon;
 
 namespace {
 

@@ -301,6 +301,26 @@ TEST_CASE("after USE, what was known of a table's indexes is another table's") {
     }
 }
 
+TEST_CASE("a row is found by its key after the key's column was altered to another type") {
+    ROWLOCK_FOR_EACH_BACKEND(database, support::backend::mariadb, support::backend::soci_mariadb) {
+        const std::string table = database.prefix() + "altered";
+        const auto finds = [&](const char* key) {
+            row_session session{database.source(), {.trust_index_for = 0ms}};
+            return session.lock(table, {"k"}, {key}).has_value();
+        };
+        database.run("create table " + table + " (k varchar(40) primary key)");
+        database.run("insert into " + table + " values ('18446744073709551615')");
+        CHECK(finds("18446744073709551615"));
+        database.run("alter table " + table + " modify k bigint unsigned");
+        CHECK(finds("18446744073709551615"));
+        database.run("drop table " + table);
+        database.run("create table " + table + " (k time(3) primary key)");
+        database.run("insert into " + table + " values ('00:00:01.5')");
+        CHECK(finds("00:00:01.5"));
+        database.run("drop table " + table);
+    }
+}
+
 TEST_CASE("rows of odd tables and types are locked one by one") {
     if (support::lock_database database{support::backend::mariadb}; database.there()) {
         struct odd {

@@ -1,6 +1,6 @@
 -- What the catalog says of a table whose rows are to be locked: rows (what, a, b, c).
 --   table   its type; its storage engine (InnoDB alone has row locks)
---   column  name; data type; character set and collation, if it holds text
+--   column  name; type, with its length and sign; character set and collation, if it holds text
 --   key     a unique index; one of its columns, NULL for an expression; length of a prefix, if any.
 --           Not of HASH type, which MariaDB uses for long values and cannot look up by.
 -- A plain read of the catalog. An index that is dropped right after makes the lock's statement fail,
@@ -10,7 +10,7 @@ select 'table' as what, table_type as a, engine as b, null as c
   from information_schema.tables
  where table_schema = coalesce($1, database()) and table_name = $2
 union all
-select 'column', column_name, data_type, concat(character_set_name, ' ', collation_name)
+select 'column', column_name, column_type, concat(character_set_name, ' ', collation_name)
   from information_schema.columns
  where table_schema = coalesce($1, database()) and table_name = $2
 union all
