@@ -16,7 +16,9 @@
 #include <cppconn/statement.h>
 #include <mysql_driver.h>
 #include <pthread.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -66,6 +68,7 @@ constexpr int needs_repreparing = 1615;
 constexpr int connection_killed = 1927;
 constexpr int first_client_error = 2000;
 constexpr int tls_failed = 2026;
+constexpr int plugin_not_allowed = 5010;  // of the client library
 constexpr int columns_changed = 2057;
 constexpr int last_client_error = 2999;
 constexpr int idle_too_long = 4031;
@@ -465,7 +468,9 @@ private:
 struct target {
     ::sql::ConnectOptionsMap settings;
     std::vector<std::string> hosts;  ///< as hostName; of several the first that accepts writes
+    bool local = true;               ///< all of them
     bool needs_tls = false;
+    bool verifies = false;  ///< the server's certificate
     bool refuses_tls = false;
     std::string password;
     std::string description;
@@ -487,7 +492,7 @@ void apply_ssl_mode(const driver::url_parameter& given, target& to) {
     to.refuses_tls = mode == "disabled";
     if (to.refuses_tls) return;
     to.needs_tls = true;
-    if (verify) to.settings["sslVerify"] = true;
+    if (verify) to.settings["sslVerify"] = to.verifies = true;
 }
 
 void apply(const driver::url_parameter& given, target& to) {
@@ -505,7 +510,7 @@ void apply(const driver::url_parameter& given, target& to) {
     if (given.name == "ssl-mode") return apply_ssl_mode(given, to);
     if (given.name == "ssl-verify") {
         const bool verify = boolean(given);
-        to.settings["sslVerify"] = verify;
+        to.settings["sslVerify"] = to.verifies = verify;
         to.needs_tls = to.needs_tls || verify;
     } else if (given.name == "read-default-file") {
         to.settings["readDefaultFile"] = given.value;
@@ -538,6 +543,37 @@ void require_parts(const driver::url& from, const std::string& socket) {
     }
 }
 
+// Of this machine, so that nothing is sent over a network.
+bool is_local(std::string_view host) {
+    return host == "localhost" || host == "127.0.0.1" || host == "::1";
+}
+
+// A server may ask for the password itself (PAM), and so may an attacker in its place. The library
+// sends it, with or without TLS, unless an option file names the ways to authenticate that it may
+// take; there is no other way to say so through Connector/C++. The file is one in memory.
+const std::string& hashing_plugins_only() {
+    static const driver::descriptor file = [] {
+        constexpr std::string_view text =
+            "[client]\n"
+            "restricted-auth=mysql_native_password,caching_sha2_password,sha256_password,"
+            "client_ed25519,parsec,auth_gssapi_client\n";
+        driver::descriptor made{::memfd_create("rowlock", MFD_CLOEXEC)};
+        // The library passes over what others may write.
+        if (made.number() < 0 || ::fchmod(made.number(), S_IRUSR) != 0 ||
+            ::write(made.number(), text.data(), text.size()) != static_cast<ssize_t>(text.size())) {
+            throw error{errc::database_unreachable, "there is no memory for an option file"};
+        }
+        return made;
+    }();
+    static const std::string path = "/proc/self/fd/" + std::to_string(file.number());
+    if (::access(path.c_str(), R_OK) != 0) {
+        throw error{errc::unsupported,
+                    "without /proc the client library cannot be kept from sending the password in "
+                    "clear text: set ssl-mode=VERIFY_IDENTITY, or name an option file"};
+    }
+    return path;
+}
+
 target understand(const std::string& text) {
     const driver::url from = driver::parse_url(text);
     std::string socket;
@@ -558,6 +594,7 @@ target understand(const std::string& text) {
         const std::string host =
             each.host.find(':') == std::string::npos ? each.host : "[" + each.host + "]";
         const std::string port = std::to_string(each.port == 0 ? 3306 : each.port);
+        made.local = made.local && (!socket.empty() || is_local(each.host));
         made.hosts.push_back(socket.empty() ? "tcp://" + host + ":" + port : "unix://" + socket);
         if (!places.empty()) places += ",";
         places += host + (each.port == 0 ? "" : ":" + port);
@@ -602,6 +639,12 @@ error cannot_connect(const ::sql::SQLException& e, const target& to) {
                        "certificate",
                        std::move(report));
     }
+    if (report.native_code == plugin_not_allowed) {
+        return refused(errc::unsupported,
+                       "the server asks for the password in clear text, which another machine gets "
+                       "only over TLS that verifies it: set ssl-mode=VERIFY_IDENTITY",
+                       std::move(report));
+    }
     const errc kind = report.native_code == 0 ? errc::database_unreachable
                                               : sql::classify_mysql(report.native_code);
     return driver::refusal(kind, std::move(report));
@@ -614,7 +657,6 @@ error cannot_connect(const ::sql::SQLException& e, const target& to) {
     return instance;
 }
 
-// The library accepts sslEnforce and goes on in the clear if the server has no TLS.
 void require_tls(::sql::Connection& made) {
     const std::unique_ptr<::sql::Statement> statement{made.createStatement()};
     const std::unique_ptr<::sql::ResultSet> rows{
@@ -655,7 +697,14 @@ std::unique_ptr<::sql::Connection> connect_to(const std::string& host, const tar
     settings["hostName"] = host;
     const auto left = std::chrono::ceil<std::chrono::seconds>(until - steady_clock::now()).count();
     settings["OPT_CONNECT_TIMEOUT"] = static_cast<int>(std::clamp<long>(left, 1, read_timeout_s));
-    if (to.needs_tls) settings["sslEnforce"] = true;
+    // The library goes on in the clear if the server has no TLS, password and all, unless it is to
+    // verify the certificate.
+    if (!to.refuses_tls && !host.starts_with("unix:")) settings["sslEnforce"] = true;
+    // An option file that the caller has named says itself what it allows.
+    const bool own_file = to.password.empty() || settings.contains("readDefaultFile");
+    if (!to.local && !to.verifies && !own_file) {
+        settings["readDefaultFile"] = hashing_plugins_only();
+    }
     try {
         std::unique_ptr<::sql::Connection> made{library().connect(settings)};
         if (to.needs_tls) require_tls(*made);

@@ -17,9 +17,8 @@ transaction_state ask_mariadb(connection& db, deadline until) {
 }
 
 /// MySQL has no variable that tells. A savepoint outside of a transaction is gone with its own
-/// statement.
+/// statement; with autocommit off every statement is in one, this one too.
 transaction_state ask_mysql(connection& db, deadline until) {
-    if (db.query("select @@autocommit", until).integer(0, 0) == 0) return transaction_state::open;
     db.query("savepoint rowlock_is_there_a_transaction", until);
     try {
         db.query("release savepoint rowlock_is_there_a_transaction", until);

@@ -183,9 +183,9 @@ TEST_CASE("the summary has every row, also those that were not measured, and dra
         "ratio": 0.5, "target": 0.5, "met": true}], "notes": [],
         "lines": [{"plot": "rows", "title": "a < b", "points": [[1, 10.0], [1000, 20.0], [0, 1]]}]})";
     const std::string all = folder / "all.json";
-    tool::process running{
-        {ROWLOCK_BENCH_FOLDER "/summary", one, "--json", all, "--plots", folder / "plots"},
-        setting_in(folder)};
+    tool::process running{{std::string{ROWLOCK_BENCH_FOLDER} + "/summary", one, "--json", all,
+                           "--plots", folder / "plots"},
+                          setting_in(folder)};
     const int code = running.wait();
     CAPTURE(running.err());
     REQUIRE(code == 0);

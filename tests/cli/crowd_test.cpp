@@ -129,26 +129,27 @@ TEST_CASE(
     constexpr int locks = 4;
     constexpr int each = 4;
     // Three of them are reserved for superusers.
-    on_servers(
-        {.arguments = {"-c", "max_connections=22"}}, [&](own_server&, application& app, server) {
-            app.limit_connections(locks * each + 2);
-            const tool::scratch folder;
-            auto all = start_runs(app, folder.path(), locks, each);
-            CHECK(tool::eventually([&] {
-                return app.number("select count(*) from rowlock_waiter") == locks * (each - 1);
-            }));
-            // With time for what comes later than the place: heartbeats, ears, sleepers.
-            std::int64_t most = 0;
-            const auto until = std::chrono::steady_clock::now() + 1s;
-            while (std::chrono::steady_clock::now() < until) {
-                most = std::max(most, app.connections());
-                std::this_thread::sleep_for(20ms);
-            }
-            CHECK(most == locks * each);
-            CHECK(app.gets_in());
-            finish(all, folder, locks, each);
-            for (auto& one : all) CHECK(one->err() == "");
-        });
+    on_servers({.arguments = {"-c", "max_connections=22"}},
+               [&](own_server&, application& app, server) {
+                   app.limit_connections(locks * each + 2);
+                   const tool::scratch folder;
+                   auto all = start_runs(app, folder.path(), locks, each);
+                   CHECK(tool::eventually([&] {
+                       return app.number("select count(*) from rowlock_waiter") ==
+                              std::int64_t{locks} * (each - 1);
+                   }));
+                   // With time for what comes later than the place: heartbeats, ears, sleepers.
+                   std::int64_t most = 0;
+                   const auto until = std::chrono::steady_clock::now() + 1s;
+                   while (std::chrono::steady_clock::now() < until) {
+                       most = std::max(most, app.connections());
+                       std::this_thread::sleep_for(20ms);
+                   }
+                   CHECK(most == locks * each);
+                   CHECK(app.gets_in());
+                   finish(all, folder, locks, each);
+                   for (auto& one : all) CHECK(one->err() == "");
+               });
 }
 
 TEST_CASE("`rowlock run` waits for a connection where the server has none left, and says so") {

@@ -15,7 +15,6 @@
 #include <vector>
 
 using tool::arguments;
-using tool::contents;
 using tool::rowlock;
 using tool::scratch;
 using tool::setting;
@@ -53,7 +52,7 @@ const std::vector<arguments>& commands_on_a_database() {
 }
 
 std::string written(const scratch& folder, const std::string& text, mode_t mode) {
-    const std::string path = folder / ("url" + std::to_string(mode));
+    std::string path = folder / ("url" + std::to_string(mode));
     std::ofstream{path} << text;
     REQUIRE(chmod(path.c_str(), mode) == 0);
     return path;

@@ -97,8 +97,10 @@ private:
         }
         if (!value.is_object()) return {};
         for (const auto& [key, part] : value.items()) {
-            const auto problem = check(part, rules["properties"][key], at + "." + key);
-            if (!problem.empty()) return problem;
+            if (auto problem = check(part, rules["properties"][key], at + "." + key);
+                !problem.empty()) {
+                return problem;
+            }
         }
         return {};
     }

@@ -25,7 +25,7 @@ TEST_CASE("a signal that ends a retry's pause is still there for the command") {
                             "nowhere"},
                            false,
                            {}};
-    cli::blocked_signals signals{{SIGTERM}};
+    cli::blocked_signals signals{SIGTERM};
     cli::link to{in, signals};
     raise(SIGTERM);
     const auto nothing = [](sql::connection&, sql::deadline) { return true; };
@@ -74,7 +74,7 @@ TEST_CASE("a connection whose settings could not be made is not used") {
                                 "a server"},
                                false,
                                {.prefix = tables->prefix()}};
-        cli::blocked_signals signals{{SIGTERM}};
+        cli::blocked_signals signals{SIGTERM};
         cli::link to{in, signals};
         const bool mysql = source.speaks() == sql::dialect::mysql;
         const auto setting = to.run([&](sql::connection& db, sql::deadline until) {

@@ -63,7 +63,7 @@ public:
         int status = 0;
         REQUIRE(::waitpid(child, &status, 0) == child);
         const bool was_loaded = std::filesystem::exists(loaded());
-        const std::string said = tool::contents(words);
+        std::string said = tool::contents(words);
         CHECK(WIFEXITED(status));
         CHECK(WEXITSTATUS(status) == (was_loaded ? 0 : cli::misconfigured));
         CHECK(was_loaded == said.empty());

@@ -16,7 +16,6 @@
 using namespace rowlock;
 using namespace std::chrono_literals;
 using support::eventually;
-using support::kind_of;
 using support::soon;
 
 namespace {

@@ -30,7 +30,7 @@ namespace {
 
 struct descriptor {
     std::string what;
-    bool closed_on_exec;
+    bool closed_on_exec = false;
 };
 
 std::map<int, descriptor> open_descriptors() {

@@ -12,6 +12,7 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <functional>
@@ -254,10 +255,9 @@ TEST_CASE("memory that runs out for a client from its making to its end keeps no
         // Those that could not say good-bye expire.
         client next{database.source(), patient(database)};
         const auto nobody_holds = [&] {
-            for (const auto& each : next.list({}, {.limit = 10'000})) {
-                if (each.holder && each.holder->remaining > 0ms) return false;
-            }
-            return true;
+            return std::ranges::none_of(next.list({}, {.limit = 10'000}), [](const auto& each) {
+                return each.holder && each.holder->remaining > 0ms;
+            });
         };
         CHECK(eventually(nobody_holds, 5s));
         CHECK(next.try_acquire("client/" + std::to_string(last)).has_value());

@@ -43,6 +43,10 @@ namespace {
 
 using tokens = std::vector<std::optional<std::int64_t>>;
 
+grant_request request(std::string_view name, std::int64_t grant_id, std::int64_t session = 1) {
+    return {name, session, grant_id, "", "", std::nullopt, false};
+}
+
 /// The protocol on one connection, with the live sessions 1 and 2.
 struct by_hand {
     explicit by_hand(support::lock_database& which)
@@ -52,31 +56,29 @@ struct by_hand {
         }
     }
 
-    [[nodiscard]] static grant_request request(std::string_view name, std::int64_t grant_id,
-                                               std::int64_t session = 1) {
-        return {name, session, grant_id, "", "", std::nullopt, false};
-    }
-    std::int64_t acquire(std::string_view name, std::int64_t grant_id, std::int64_t session = 1) {
+    std::int64_t acquire(std::string_view name, std::int64_t grant_id,
+                         std::int64_t session = 1) const {
         const auto got = leases.acquire(*db, request(name, grant_id, session), soon());
         REQUIRE(got.what == attempt::outcome::granted);
         return got.token;
     }
     /// Granted and freed once: its token.
-    std::int64_t used(std::string_view name) {
+    std::int64_t used(std::string_view name) const {
         const auto token = acquire(name, 900);
         REQUIRE(leases.release(*db, name, 1, 900, soon()));
         return token;
     }
-    [[nodiscard]] bool retake(std::string_view name, std::int64_t known, std::int64_t session = 1) {
+    [[nodiscard]] bool retake(std::string_view name, std::int64_t known,
+                              std::int64_t session = 1) const {
         return fast.retake(*db, request(name, 50, session), known, soon());
     }
-    [[nodiscard]] tokens acquire_all(const std::vector<grant_request>& wanted) {
+    [[nodiscard]] tokens acquire_all(const std::vector<grant_request>& wanted) const {
         return fast.acquire_all(*db, wanted, soon());
     }
-    [[nodiscard]] std::vector<bool> release_all(const std::vector<granted_name>& grants) {
+    [[nodiscard]] std::vector<bool> release_all(const std::vector<granted_name>& grants) const {
         return fast.release_all(*db, 1, grants, soon());
     }
-    void enqueue(std::string_view name, std::int64_t grant_id, std::int64_t session = 2) {
+    void enqueue(std::string_view name, std::int64_t grant_id, std::int64_t session = 2) const {
         queue.enqueue(*db, request(name, grant_id, session), soon());
     }
     [[nodiscard]] std::int64_t holder(const std::string& name) {
@@ -154,7 +156,7 @@ TEST_CASE("who takes back while another is granted the lease gets nothing") {
         by_hand on{database};
         const auto token = on.used("job");
         on.other->query("begin", soon());
-        REQUIRE(on.leases.acquire(*on.other, on.request("job", 77, 2), soon()).what ==
+        REQUIRE(on.leases.acquire(*on.other, request("job", 77, 2), soon()).what ==
                 attempt::outcome::granted);
         auto taken = std::async(std::launch::async, [&] { return on.retake("job", token); });
         REQUIRE(eventually([&] {
@@ -177,7 +179,7 @@ TEST_CASE("several names, old and new, are granted by one statement with tokens 
         const auto token = on.used("old");
         const auto before = on.db->round_trips();
         const auto got =
-            on.acquire_all({on.request("old", 1), {"new", 1, 2, "a thread", "a note", 60'000'000}});
+            on.acquire_all({request("old", 1), {"new", 1, 2, "a thread", "a note", 60'000'000}});
         const auto trips = on.db->round_trips() - before;
         if (database.speaks() == sql::dialect::postgresql) CHECK(trips <= 2);  // one prepares
         REQUIRE(got[0]);
@@ -228,9 +230,9 @@ TEST_CASE("what is held, waited for or promised is left out of a group, the rest
         if (promises) {
             database.run("update rowlock_lease set successor = 33 where name = 'promised'");
         }
-        const auto got = on.acquire_all({on.request("held", 1), on.request("waited for", 2),
-                                         on.request("free", 3), on.request("promised", 4),
-                                         on.request("new, waited for", 5), on.request("new", 6)});
+        const auto got = on.acquire_all({request("held", 1), request("waited for", 2),
+                                         request("free", 3), request("promised", 4),
+                                         request("new, waited for", 5), request("new", 6)});
         const tokens none(1);
         CHECK(got[0] == none[0]);
         CHECK(got[1] == none[0]);
@@ -248,8 +250,8 @@ TEST_CASE("a session that is over is granted nothing by a group") {
         on.used("old");
         on.leases.end_session(*on.db, 1, soon());
         const tokens nothing(2);
-        CHECK(on.acquire_all({on.request("old", 1), on.request("new", 2)}) == nothing);
-        CHECK(on.acquire_all({on.request("old", 1, 2), on.request("new", 2, 2)}) != nothing);
+        CHECK(on.acquire_all({request("old", 1), request("new", 2)}) == nothing);
+        CHECK(on.acquire_all({request("old", 1, 2), request("new", 2, 2)}) != nothing);
     }
 }
 
@@ -258,7 +260,7 @@ TEST_CASE("a group goes past the token floor") {
         by_hand on{database};
         on.used("old");
         database.run("update rowlock_token_floor set floor = 1000");
-        const auto got = on.acquire_all({on.request("old", 1), on.request("new", 2)});
+        const auto got = on.acquire_all({request("old", 1), request("new", 2)});
         CHECK(got[0] == 1001);
         CHECK(got[1] == 1001);
     }
@@ -297,7 +299,7 @@ TEST_CASE("MariaDB: what a group was granted is told if the connection is gone b
     on.used("there");
     dying_connection db{database.connect()};
     const auto got =
-        on.fast.acquire_all(db, std::vector{on.request("there", 1), on.request("new", 2)}, soon());
+        on.fast.acquire_all(db, std::vector{request("there", 1), request("new", 2)}, soon());
     CHECK(got[0].has_value());
     CHECK(on.holder("there") == 1);
     CHECK_FALSE(got[1]);
@@ -314,11 +316,11 @@ TEST_CASE("a row that is locked for long holds up nobody else of a group") {
         on.used("free");
         on.other->query("begin", soon());
         on.other->query(share, soon());
-        const auto got = on.acquire_all({on.request("locked", 1), on.request("free", 2)});
+        const auto got = on.acquire_all({request("locked", 1), request("free", 2)});
         CHECK_FALSE(got[0]);
         CHECK(got[1]);
         on.other->query("commit", soon());
-        CHECK(on.acquire_all({on.request("locked", 3)})[0]);  // control
+        CHECK(on.acquire_all({request("locked", 3)})[0]);  // control
         if (postgresql) continue;  // there leases that were fenced are given back alone
         on.other->query("begin", soon());
         on.other->query(share, soon());
@@ -335,8 +337,8 @@ TEST_CASE("leases that were freed together are taken back together, each at its 
                                               on.used("waited for")};
         const auto since = on.acquire("b", 77, 2);
         on.enqueue("waited for", 22);
-        const std::vector<grant_request> wanted{on.request("a", 1), on.request("b", 2),
-                                                on.request("c", 3), on.request("waited for", 4)};
+        const std::vector<grant_request> wanted{request("a", 1), request("b", 2), request("c", 3),
+                                                request("waited for", 4)};
         const auto got = on.fast.retake_all(*on.db, wanted, known, soon());
         CHECK(got == tokens{known[0] + 1, std::nullopt, known[2] + 1, std::nullopt});
         CHECK(on.holder("a") == 1);
@@ -363,7 +365,7 @@ TEST_CASE("leases are not taken back together from the floor, or by a session th
         SUBCASE("promise") {
             database.run("update rowlock_lease set successor = 33");
         }
-        const std::vector<grant_request> wanted{on.request("a", 1), on.request("b", 2)};
+        const std::vector<grant_request> wanted{request("a", 1), request("b", 2)};
         for (const auto& token : on.fast.retake_all(*on.db, wanted, known, soon())) {
             CHECK(token.has_value() == all);
         }
@@ -421,9 +423,9 @@ TEST_CASE("groups of the same names in opposite orders exclude each other and do
                 std::vector<granted_name> grants;
                 std::vector<granted_name> ours;
                 for (const auto& name : names) {
-                    const auto id = session * 1'000'000 + round * 100 +
+                    const auto id = session * 1'000'000 + std::int64_t{round} * 100 +
                                     static_cast<std::int64_t>(wanted.size());
-                    wanted.push_back(setting.request(name, id, session));
+                    wanted.push_back(request(name, id, session));
                     grants.push_back({name, id});
                 }
                 together.arrive_and_wait();

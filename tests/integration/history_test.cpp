@@ -23,7 +23,6 @@ using namespace rowlock;
 using namespace std::chrono_literals;
 using enum history_kind;
 using support::backend;
-using support::eventually;
 using support::kind_of;
 using support::soon;
 

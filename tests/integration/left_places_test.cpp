@@ -23,7 +23,6 @@ using namespace rowlock;
 using namespace std::chrono_literals;
 using support::eventually;
 using support::interception;
-using support::soon;
 
 namespace {
 

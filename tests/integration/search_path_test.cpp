@@ -317,7 +317,9 @@ TEST_CASE("no statement chooses an operator, a function or a type of another sch
     const auto ours = planted().connect("pg_catalog, hostile, app");
     const auto any = planted().connect("hostile, pg_catalog, app");
     std::size_t planned = 0;
-    for (const auto& [name, text] : all_statements("rowlock_")) {
+    for (const auto& each : all_statements("rowlock_")) {
+        const std::string& name = each.first;
+        const std::string& text = each.second;
         CAPTURE(name);
         CHECK(objection(*ours, text) == "");
         if (on_any_path.contains(name)) CHECK(objection(*any, text) == "");

@@ -16,6 +16,7 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <functional>
 #include <future>
@@ -756,10 +757,7 @@ public:
 private:
     bool is_kept(std::string_view what) {
         const std::lock_guard lock{mutex_};
-        for (const auto& each : kept_) {
-            if (each == what) return true;
-        }
-        return false;
+        return std::ranges::find(kept_, what) != kept_.end();
     }
 
     std::mutex mutex_;
@@ -837,7 +835,7 @@ struct crashed_hand_over {
     }
 
     [[nodiscard]] std::future<std::optional<rowlock::lease>> waiting(kept_client& who,
-                                                                     std::int64_t places) {
+                                                                     std::int64_t places) const {
         auto result = in_background([&] { return who->try_acquire_for("job", 20s); });
         const auto look = server.hand();
         CHECK(eventually(

@@ -60,10 +60,12 @@ bool places(const sql::connection_source& source, std::int64_t count) {
 
 }  // namespace
 
+// NOLINTBEGIN(bugprone-macro-parentheses): the argument is the name of a variable
 #define ROWLOCK_FOR_EACH_SERVER(server)                                                   \
     for (const auto which_ : {support::server::postgresql, support::server::mariadb})     \
         DOCTEST_SUBCASE(which_ == support::server::postgresql ? "PostgreSQL" : "MariaDB") \
     if (const auto server = support::own_server::start(which_))
+// NOLINTEND(bugprone-macro-parentheses)
 
 TEST_CASE("a server that restarts, or crashes, keeps the line: who waits is served afterwards") {
     ROWLOCK_FOR_EACH_SERVER(server) {

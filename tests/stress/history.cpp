@@ -3,6 +3,7 @@
 #include <time.h>
 
 #include <algorithm>
+#include <cmath>
 #include <fstream>
 #include <functional>
 #include <limits>
@@ -266,19 +267,19 @@ violations unfair_calls(const history& all) {
     violations found;
     for (auto& [name, served] : names) {
         std::sort(served.begin(), served.end(),
-                  [](const attempt* a, const attempt* b) { return a->token < b->token; });
+                  [](const attempt* a, const attempt* b) { return a->token > b->token; });
         micros earliest = never;  // place taken, among those served later
         const attempt* whose = nullptr;
-        for (auto each = served.rbegin(); each != served.rend(); ++each) {
-            if (earliest < (*each)->called) {
-                found.push_back(name + ": token " + std::to_string((*each)->token) +
-                                ", asked for at " + std::to_string((*each)->called) +
+        for (const attempt* each : served) {
+            if (earliest < each->called) {
+                found.push_back(name + ": token " + std::to_string(each->token) +
+                                ", asked for at " + std::to_string(each->called) +
                                 ", was served before token " + std::to_string(whose->token) +
                                 ", whose place was taken by " + std::to_string(earliest));
             }
-            if ((*each)->waiting != 0 && (*each)->waiting < earliest) {
-                earliest = (*each)->waiting;
-                whose = *each;
+            if (each->waiting != 0 && each->waiting < earliest) {
+                earliest = each->waiting;
+                whose = each;
             }
         }
     }
@@ -332,7 +333,8 @@ micros percentile(std::vector<hand_off> all, double share) {
     if (all.empty()) return 0;
     std::sort(all.begin(), all.end(),
               [](const hand_off& a, const hand_off& b) { return a.took < b.took; });
-    const auto at = static_cast<std::size_t>(share * static_cast<double>(all.size() - 1) + 0.5);
+    const auto at =
+        static_cast<std::size_t>(std::lround(share * static_cast<double>(all.size() - 1)));
     return all[at].took;
 }
 

@@ -35,7 +35,6 @@
 namespace {
 
 using namespace std::chrono_literals;
-using rowlock::errc;
 using stress::boot_time;
 using stress::micros;
 

@@ -54,6 +54,7 @@ bool call_fails(system_call which) noexcept {
 
 void* allocate(std::size_t size) {
     if (allocation_fails()) throw std::bad_alloc{};
+    // NOLINTNEXTLINE(cppcoreguidelines-no-malloc)
     if (void* const made = std::malloc(size == 0 ? 1 : size)) return made;
     throw std::bad_alloc{};
 }
@@ -80,10 +81,10 @@ bool failing_allocation::happened() const {
     return allocation_failed;
 }
 
-failing_background::failing_background(std::int64_t step) {
+failing_background::failing_background(std::int64_t nth) {
     spared = true;
     failed = 0;
-    every = step;
+    every = nth;
 }
 
 failing_background::~failing_background() {
@@ -133,6 +134,7 @@ void* operator new(std::size_t size, std::align_val_t alignment) {
 void* operator new[](std::size_t size, std::align_val_t alignment) {
     return support::allocate(size, static_cast<std::size_t>(alignment));
 }
+// NOLINTBEGIN(cppcoreguidelines-no-malloc)
 void operator delete(void* made) noexcept {
     std::free(made);
 }
@@ -157,6 +159,7 @@ void operator delete(void* made, std::size_t /*size*/, std::align_val_t /*alignm
 void operator delete[](void* made, std::size_t /*size*/, std::align_val_t /*alignment*/) noexcept {
     std::free(made);
 }
+// NOLINTEND(cppcoreguidelines-no-malloc)
 
 // --- the C library ----------------------------------------------------------------------------
 
@@ -177,6 +180,7 @@ using support::system_call;
 
 }  // namespace
 
+// NOLINTBEGIN(readability-inconsistent-declaration-parameter-name)
 extern "C" {
 
 int pthread_create(pthread_t* made, const pthread_attr_t* how, void* (*run)(void*),
@@ -231,3 +235,4 @@ int open64(const char* path, int flags, ...) {
 }
 
 }  // extern "C"
+// NOLINTEND(readability-inconsistent-declaration-parameter-name)

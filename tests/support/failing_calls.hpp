@@ -20,7 +20,7 @@ public:
 /// Every nth allocation of all other threads fails, as long as this lives.
 class failing_background {
 public:
-    explicit failing_background(std::int64_t every);
+    explicit failing_background(std::int64_t nth);
     ~failing_background();
     failing_background(const failing_background&) = delete;
     failing_background& operator=(const failing_background&) = delete;
