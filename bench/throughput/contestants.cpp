@@ -50,7 +50,9 @@ contestant ours_pipelined(const tables& where, int threads, const throughput_opt
     own.releasing = rowlock::releasing::pipelined;
     const auto locks = std::make_shared<rowlock::client>(rowlock::open(where.url()), own);
     return line_up("rowlock, pipelined", threads,
-                   [&](int i) { return our_scoped_lease(locks, name_of(i)); });
+                   // Names of its own: the last release may still be under way when others have
+                   // their turns.
+                   [&](int i) { return our_scoped_lease(locks, name_of(i) + "-pipelined"); });
 }
 
 contestant floor_of(floor_table& table, int threads) {

@@ -94,7 +94,7 @@ void fence(sql::connection& db, const recursive_mutex& locked, const fence_optio
 /// Who waits for the lock learns of the commit at the next look (client_options::poll_interval).
 ///
 /// It fences, too: lock_lost if it is not the current grant. Errors, threads and round trips as
-/// fence(); MySQL and MariaDB: one more.
+/// fence(); MariaDB: one more, MySQL: two.
 void release_in(sql::connection& db, lease& held, const fence_options& options = {});
 
 /// Refused. A grant exists for others only once it is committed; until then every other acquirer

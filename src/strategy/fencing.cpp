@@ -7,6 +7,7 @@
 #include <array>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace rowlock::strategy {
@@ -106,6 +107,12 @@ verdict fencing::on_mysql(sql::connection& db, kind which, const claim& lease,
     const auto seen = run_bounded(db, kind::fence_view, lease, limits.statement, until);
     sql::limit_idle_time_again(db, seen.integer(0, 1), limits.idle, until);
     if (seen.integer(0, 0) == 0) return verdict::not_in_view;
+    // What a statement waits for that writes, MySQL bounds by innodb_lock_wait_timeout alone. So a
+    // read locks the row first.
+    if (!sql::facts_of(db, until).mariadb &&
+        run_bounded(db, kind::lock, lease, limits.statement, until).empty()) {
+        return verdict::not_current;
+    }
     const bool changed = run_bounded(db, which, lease, limits.statement, until).affected() > 0;
     return changed ? verdict::current : verdict::not_current;
 }
@@ -114,12 +121,12 @@ sql::result fencing::run_bounded(sql::connection& db, kind which, const claim& l
                                  milliseconds longest, sql::deadline until) const {
     const auto& statement = bounded(which, sql::facts_of(db, until).mariadb, longest);
     std::vector<value> parameters{value{lease.name}, value{lease.session}, value{lease.token}};
+    if (which == kind::lock) std::swap(parameters[1], parameters[2]);
     if (which == kind::release_in) parameters.emplace_back(lease.grant_id);
     return db.execute(statement, parameters, until);
 }
 
-/// The caller's handle may wait for its answer without any limit, so the server is given one. MySQL
-/// has none for a write: there innodb_lock_wait_timeout, as the caller set it, bounds the wait.
+/// The caller's handle may wait for its answer without any limit, so the server is given one.
 const sql::statement& fencing::bounded(kind which, bool mariadb, milliseconds longest) const {
     const std::lock_guard lock{mutex_};
     const std::pair key{which, mariadb ? longest.count() : -longest.count()};
@@ -127,6 +134,7 @@ const sql::statement& fencing::bounded(kind which, bool mariadb, milliseconds lo
     const sql::statement& plain = which == kind::fence         ? sql_.fence
                                   : which == kind::fence_view  ? *sql_.fence_view
                                   : which == kind::fence_write ? *sql_.fence_write
+                                  : which == kind::lock        ? sql_.lock_lease
                                                                : sql_.release_in;
     std::string text = plain.text();
     if (mariadb) {
@@ -139,7 +147,7 @@ const sql::statement& fencing::bounded(kind which, bool mariadb, milliseconds lo
         if (const auto at = text.find(elsewhere); at != std::string::npos) {
             text.replace(at, elsewhere.size(), sql::idle_limit_name(true));
         }
-    } else if (which == kind::fence) {
+    } else if (which == kind::fence || which == kind::lock) {
         const std::string hint =
             " /*+ MAX_EXECUTION_TIME(" + std::to_string(longest.count()) + ") */";
         const auto body = text.find("select") + std::string_view{"select"}.size();

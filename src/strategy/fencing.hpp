@@ -45,7 +45,7 @@ public:
                        sql::deadline until) const;
 
 private:
-    enum class kind : unsigned char { fence, fence_view, fence_write, release_in };
+    enum class kind : unsigned char { fence, fence_view, fence_write, lock, release_in };
 
     verdict on_mysql(sql::connection& db, kind which, const claim& lease,
                      const fence_limits& limits, sql::deadline until) const;

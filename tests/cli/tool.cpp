@@ -222,7 +222,7 @@ std::unique_ptr<tables> server_tables(support::server which, tables_wanted made)
 
 std::vector<std::unique_ptr<tables>> all_tables(tables_wanted made) {
     std::vector<std::unique_ptr<tables>> all;
-    all.push_back(sqlite_tables(made));
+    if (!support::mysql_alone()) all.push_back(sqlite_tables(made));
     for (const auto which : {support::server::postgresql, support::server::mariadb}) {
         if (auto one = server_tables(which, made)) all.push_back(std::move(one));
     }

@@ -6,6 +6,7 @@
 #include "embedded.hpp"
 #include "strategy/queue_protocol.hpp"
 #include "support/lock_database.hpp"
+#include "support/servers.hpp"
 
 #include <doctest/doctest.h>
 
@@ -268,6 +269,12 @@ private:
     std::int64_t ticket_ = 0;
 };
 
+/// MySQL knows neither the RETURNING nor the SET STATEMENT of these.
+bool is_sent(std::string_view name) {
+    return !support::mysql_alone() ||
+           (name != "insert_all" && name != "retake" && name != "take_all");
+}
+
 }  // namespace
 
 TEST_CASE("what grants a lease is found by what it writes") {
@@ -298,6 +305,7 @@ TEST_CASE("every statement that grants asks whether the session lives on this se
         for (const auto& each : all) {
             const std::string& name = each.first;
             const auto& how = each.second;
+            if (!is_sent(name)) continue;
             for (const auto now : {state::alive, state::ended, state::expired, state::elsewhere}) {
                 // A file has no other server.
                 if (now == state::elsewhere && database.speaks() == sql::dialect::sqlite) continue;
@@ -317,6 +325,7 @@ TEST_CASE("no statement that grants keeps a heartbeat waiting") {
         for (const auto& each : ways(database.speaks())) {
             const std::string& name = each.first;
             const auto& how = each.second;
+            if (!is_sent(name)) continue;
             CAPTURE(name);
             at.set(how.from, state::alive);
             at.db().query("begin", soon());

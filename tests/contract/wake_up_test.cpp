@@ -282,7 +282,11 @@ TEST_CASE_TEMPLATE(
     SUBCASE("control: a connection that goes back to a pool would be hit, so none goes back") {
         CHECK(hint->discarded());
         auto work = std::async(std::launch::async, [&] {
-            return native_code_of([&] { (void)hint->query("select sleep(10) as work", soon()); });
+            // MariaDB refuses what is hit, MySQL's sleep() answers 1.
+            std::int64_t answer = 0;
+            const int refused = native_code_of(
+                [&] { answer = hint->query("select sleep(10) as work", soon()).integer(0, 0); });
+            return refused == 1317 || answer == 1;
         });
         REQUIRE(support::eventually([&] {
             return by->query("select count(*) from information_schema.processlist where id = " +
@@ -291,7 +295,7 @@ TEST_CASE_TEMPLATE(
                        .integer(0, 0) == 1;
         }));
         CHECK(wake_up::wake(*by, session(), 7, soon()));
-        CHECK(work.get() == 1317);
+        CHECK(work.get());
     }
 }
 

@@ -165,6 +165,7 @@ TEST_CASE("a lost session without a holder ends with the outage: no client waits
 
 TEST_CASE("a callback that blocks delays neither heartbeats nor another lease's signal") {
     support::lock_database database{support::backend::sqlite};
+    if (!database.there()) return;
     interception network;
     std::promise<void> let_go;
     auto blocked = let_go.get_future().share();
@@ -200,6 +201,7 @@ TEST_CASE("a callback that blocks delays neither heartbeats nor another lease's 
 
 TEST_CASE("an event callback that throws is contained, and the next event still comes") {
     support::lock_database database{support::backend::sqlite};
+    if (!database.there()) return;
     std::atomic<int> events{0};
     client locks{database.source(), database.options({.on_event = [&](const event&) {
                      ++events;
@@ -211,6 +213,7 @@ TEST_CASE("an event callback that throws is contained, and the next event still 
 
 TEST_CASE("a slow event callback loses the oldest events and is told how many") {
     support::lock_database database{support::backend::sqlite};
+    if (!database.there()) return;
     std::promise<void> let_go;
     auto blocked = let_go.get_future().share();
     std::atomic<int> dropped{0};
@@ -370,6 +373,7 @@ TEST_CASE("a server that cuts every connection again and again costs no lease") 
 
 TEST_CASE("an unlock that failed names the lease it was about") {
     support::lock_database database{support::backend::sqlite};
+    if (!database.there()) return;
     std::atomic<std::int64_t> token{-1};
     client locks{database.source(), database.options({.on_event = [&](const event& what) {
                      if (what.kind == event_kind::unlock_failed) token = what.token.value();
@@ -384,6 +388,7 @@ TEST_CASE("an unlock that failed names the lease it was about") {
 
 TEST_CASE("without descriptors for its threads a client says so, and works when there are some") {
     support::lock_database database{support::backend::sqlite};
+    if (!database.there()) return;
     client locks{database.source(), database.options({.retry = {.attempts = 1}})};
     CHECK_FALSE(locks.inspect("job"));  // opens a connection
     rlimit before{};
@@ -428,6 +433,7 @@ TEST_CASE("64 contenders on three names: no error reaches them and they never me
 
 TEST_CASE("options out of range are refused with a message that names them") {
     support::lock_database database{support::backend::sqlite};
+    if (!database.there()) return;
     const auto refused = [&](client_options options, std::string_view word) {
         try {
             const client locks{database.source(), std::move(options)};

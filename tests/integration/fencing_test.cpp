@@ -9,6 +9,7 @@
 #include "support/failure.hpp"
 #include "support/interception.hpp"
 #include "support/lock_database.hpp"
+#include "support/servers.hpp"
 #include <rowlock/rowlock.hpp>
 #include <rowlock/testing.hpp>
 
@@ -665,6 +666,7 @@ TEST_CASE("a rolled-back release is still the client's after a comparison with t
 }
 
 TEST_CASE("on a Galera node the fence is a write, under the same conditions") {
+    if (support::mysql_alone()) return;  // Galera is MariaDB's
     ROWLOCK_FOR_EACH_BACKEND(database, support::backend::mariadb) {
         client locks{database.source(), database.options()};
         auto lease = locks.acquire("job");
@@ -1035,10 +1037,12 @@ TEST_CASE("a fence in a row session leaves no idle limit to the next session on 
         client locks{database.source(), database.options()};
         const auto held = locks.acquire("job");
         const bool postgresql = database.speaks() == sql::dialect::postgresql;
-        const std::string ask = postgresql
-                                    ? "select setting::int / 1000 from pg_settings where name = "
-                                      "'idle_in_transaction_session_timeout'"
-                                    : "select @@session.idle_transaction_timeout";
+        const std::string ask =
+            postgresql ? "select setting::int / 1000 from pg_settings where name = "
+                         "'idle_in_transaction_session_timeout'"
+            // MySQL has no limit for transactions alone.
+            : support::mysql_alone() ? "select @@session.wait_timeout"
+                                     : "select @@session.idle_transaction_timeout";
         const auto limit = [&](row_session& session) {
             return session.connection().query(ask, soon()).integer(0, 0);
         };

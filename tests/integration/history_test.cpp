@@ -286,6 +286,7 @@ TEST_CASE("a time is read after the lease's row was waited for") {
 
 TEST_CASE("SQLite: a record has the time that its lease has, to the digit") {
     support::lock_database database{support::backend::sqlite};
+    if (!database.there()) return;
     record(database);
     const strangers some{database};
     some.open(1);

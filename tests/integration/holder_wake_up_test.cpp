@@ -307,6 +307,7 @@ TEST_CASE("control: a reader of our tables causes a heartbeat a second, however 
 
 TEST_CASE("a client may be destroyed while it is told things") {
     support::lock_database database{support::backend::sqlite};
+    if (!database.there()) return;
     for (int i = 0; i < 20; ++i) {
         std::optional<client> holder{std::in_place, database.source(), by_mail(database)};
         std::optional<lease> held{holder->acquire("job")};

@@ -562,6 +562,7 @@ TEST_CASE("a round reads a table of leases a few times, however many batches the
 
 TEST_CASE("SQLite: the file is not locked for longer than a batch of rows takes") {
     support::lock_database database{support::backend::sqlite};
+    if (!database.there()) return;
     constexpr int rows = 500;
     add_reapable(database, rows, numbered);
     auto options = database.reaping(1h, 10min);
@@ -606,6 +607,7 @@ TEST_CASE("a client runs a reaper of its own and reports each round") {
 
 TEST_CASE("reaper options out of range are refused") {
     support::lock_database database{support::backend::sqlite};
+    if (!database.there()) return;
     const auto refused = [&](reaper_options options) {
         options.prefix = database.prefix();
         try {

@@ -308,15 +308,18 @@ TEST_CASE("a row is found by its key after the key's column was altered to anoth
             row_session session{database.source(), {.trust_index_for = 0ms}};
             return session.lock(table, {"k"}, {key}).has_value();
         };
-        database.run("create table " + table + " (k varchar(40) primary key)");
-        database.run("insert into " + table + " values ('18446744073709551615')");
-        CHECK(finds("18446744073709551615"));
-        database.run("alter table " + table + " modify k bigint unsigned");
-        CHECK(finds("18446744073709551615"));
-        database.run("drop table " + table);
-        database.run("create table " + table + " (k time(3) primary key)");
-        database.run("insert into " + table + " values ('00:00:01.5')");
-        CHECK(finds("00:00:01.5"));
+        for (const auto& [type, key] :
+             {std::pair{"varchar(40)", "18446744073709551615"},
+              std::pair{"bigint unsigned", "18446744073709551615"}, std::pair{"date", "2020-01-01"},
+              std::pair{"time(3)", "00:00:01.5"}}) {
+            const std::string now = type;
+            CAPTURE(now);
+            database.run("create table if not exists " + table + " (k varchar(40) primary key)");
+            database.run("delete from " + table);
+            database.run("alter table " + table + " modify k " + now);
+            database.run("insert into " + table + " values ('" + key + "')");
+            CHECK(finds(key));
+        }
         database.run("drop table " + table);
     }
 }

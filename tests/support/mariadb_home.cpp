@@ -6,7 +6,9 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <sstream>
 #include <stdexcept>
+#include <string>
 #include <string_view>
 
 namespace support {
@@ -25,15 +27,29 @@ std::string find_program(std::string_view name) {
 }
 
 std::string users(const std::string& password) {
-    return "set password for root@localhost = password('" + password +
-           "');\ncreate or replace user rowlock@'%' identified by '" + password +
+    return (mysql_alone() ? "alter user root@localhost identified by '" + password + "';\n"
+                          : "set password for root@localhost = password('" + password + "');\n") +
+           "create user if not exists rowlock@'%' identified by '" + password +
            "';\ngrant all on *.* to rowlock@'%' with grant option;\n"
            "create database if not exists rowlock character set utf8mb4;\n";
+}
+
+std::vector<std::string> lines_of(const std::string& text) {
+    std::istringstream in{text};
+    std::vector<std::string> found;
+    for (std::string line; std::getline(in, line);) found.push_back(line);
+    return found;
+}
+
+void run(const std::vector<std::string>& command, const server_folder& folder) {
+    if (run_as_server(command, folder, "install.log") == 0) return;
+    throw std::runtime_error{"no data folder for MariaDB or MySQL: " + folder.read("install.log")};
 }
 
 }  // namespace
 
 std::unique_ptr<mariadb_home> mariadb_home::install() {
+    if (mysql_alone()) return install_mysql();
     const auto program = find_program("mariadbd");
     const auto installer = find_program("mariadb-install-db");
     if (program.empty() || installer.empty()) {
@@ -41,35 +57,44 @@ std::unique_ptr<mariadb_home> mariadb_home::install() {
         return nullptr;
     }
     std::unique_ptr<mariadb_home> made{new mariadb_home};
-    made->program_ = program;
-    made->password_ = random_password();
+    made->program_ = {program, "--no-defaults", "--innodb-log-file-size=16M"};
     const server_folder& folder = made->folder_;
     // A tmpdir of its own: a server that starts removes what others keep in theirs.
-    if (run_as_server({installer, "--no-defaults", "--datadir=" + folder.path() + "/data",
-                       "--tmpdir=" + folder.path(), "--auth-root-authentication-method=normal",
-                       "--skip-test-db", "--skip-name-resolve", "--innodb-log-file-size=16M"},
-                      folder, "install.log") != 0) {
-        throw std::runtime_error{"no data folder for MariaDB: " + folder.read("install.log")};
+    run({installer, "--no-defaults", "--datadir=" + folder.path() + "/data",
+         "--tmpdir=" + folder.path(), "--auth-root-authentication-method=normal", "--skip-test-db",
+         "--skip-name-resolve", "--innodb-log-file-size=16M"},
+        folder);
+    folder.write("init.sql", users(made->password_));
+    return made;
+}
+
+std::unique_ptr<mariadb_home> mariadb_home::install_mysql() {
+    const char* const command = getenv("ROWLOCK_TEST_MYSQLD");
+    if (command == nullptr) {
+        miss_program("a MySQL server of the tests'", "none: scripts/with-servers --with mysql");
+        return nullptr;
     }
+    std::unique_ptr<mariadb_home> made{new mariadb_home};
+    made->program_ = lines_of(command);
+    made->program_.emplace_back("--innodb-redo-log-capacity=32M");
+    const server_folder& folder = made->folder_;
+    auto installer = made->program_;
+    installer.insert(installer.end(), {"--datadir=" + folder.path() + "/data",
+                                       "--tmpdir=" + folder.path(), "--initialize-insecure"});
+    run(installer, folder);
     folder.write("init.sql", users(made->password_));
     return made;
 }
 
 std::vector<std::string> mariadb_home::command(std::uint16_t port) const {
     const std::string& home = folder_.path();
-    return {program_,
-            "--no-defaults",
-            "--datadir=" + home + "/data",
-            "--port=" + std::to_string(port),
-            "--bind-address=127.0.0.1",
-            "--socket=" + home + "/socket",
-            "--pid-file=" + home + "/pid",
-            "--init-file=" + home + "/init.sql",
-            "--tmpdir=" + home,
-            "--skip-name-resolve",
-            "--character-set-server=utf8mb4",
-            "--innodb-buffer-pool-size=32M",
-            "--innodb-log-file-size=16M"};
+    auto words = program_;
+    words.insert(words.end(), {"--datadir=" + home + "/data", "--port=" + std::to_string(port),
+                               "--bind-address=127.0.0.1", "--socket=" + home + "/socket",
+                               "--pid-file=" + home + "/pid", "--init-file=" + home + "/init.sql",
+                               "--tmpdir=" + home, "--skip-name-resolve",
+                               "--character-set-server=utf8mb4", "--innodb-buffer-pool-size=32M"});
+    return words;
 }
 
 std::string mariadb_home::url(std::uint16_t port) const {

@@ -9,7 +9,8 @@
 
 namespace support {
 
-/// The data folder of a MariaDB, and how to start the server on it.
+/// The data folder of a MariaDB, or of a MySQL in a run for that, and how to start the server on
+/// it.
 class mariadb_home {
 public:
     /// Null if mariadbd is missing: the case then counts as skipped, or fails.
@@ -23,12 +24,13 @@ public:
 
 private:
     mariadb_home() = default;
+    [[nodiscard]] static std::unique_ptr<mariadb_home> install_mysql();
 
     // Of a log in memory MariaDB flushes nothing (it takes it for persistent), and our tests hold
     // the flushes back.
     server_folder folder_{server_folder::place::disk};
-    std::string program_;
-    std::string password_;
+    std::vector<std::string> program_;  ///< with the options that say where its own files are
+    std::string password_ = random_password();
 };
 
 }  // namespace support

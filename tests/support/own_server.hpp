@@ -17,8 +17,8 @@ struct own_server_settings {
     std::vector<std::string> before = {};     ///< such as env and a variable
 };
 
-/// A PostgreSQL or MariaDB of a test's own, which it may stop, kill and start again; the port stays
-/// the same. Takes seconds to make.
+/// A PostgreSQL or MariaDB (MySQL in a run for that) of a test's own, which it may stop, kill and
+/// start again; the port stays the same. Takes seconds to make.
 class own_server {
 public:
     /// Null if the server's programs are missing: the case then counts as skipped, or fails.
