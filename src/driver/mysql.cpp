@@ -24,6 +24,7 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
+#include <cerrno>
 #include <chrono>
 #include <condition_variable>
 #include <csignal>
@@ -34,6 +35,7 @@
 #include <optional>
 #include <span>
 #include <string_view>
+#include <system_error>
 #include <thread>
 #include <unordered_map>
 #include <unordered_set>
@@ -464,11 +466,52 @@ private:
 
 // --- connecting ----------------------------------------------------------------------------------
 
+// A server may ask for the password itself (PAM), and so may an attacker in its place. The library
+// sends it, with or without TLS, unless an option file names the ways to authenticate that it may
+// take; there is no other way to say so through Connector/C++. The file is one in memory.
+class hashing_plugins_only {
+public:
+    hashing_plugins_only() : file_{::memfd_create("rowlock", MFD_CLOEXEC)} {
+        constexpr std::string_view text =
+            "[client]\n"
+            "restricted-auth=mysql_native_password,caching_sha2_password,sha256_password,"
+            "client_ed25519,parsec,auth_gssapi_client\n";
+        // The library passes over what others may write. Who reads it learns nothing.
+        if (file_.number() < 0 || ::fchmod(file_.number(), S_IRUSR | S_IRGRP | S_IROTH) != 0 ||
+            ::write(file_.number(), text.data(), text.size()) !=
+                static_cast<ssize_t>(text.size()) ||
+            ::fstat(file_.number(), &made_) != 0) {
+            throw error{errc::out_of_resources,
+                        "an option file in memory could not be made: " +
+                            std::error_code{errno, std::generic_category()}.message()};
+        }
+    }
+
+    // The library connects without the file if it cannot read it.
+    [[nodiscard]] std::string path() const {
+        std::string path = "/proc/self/fd/" + std::to_string(file_.number());
+        struct stat found {};
+        if (::access(path.c_str(), R_OK) == 0 && ::stat(path.c_str(), &found) == 0 &&
+            found.st_dev == made_.st_dev && found.st_ino == made_.st_ino) {
+            return path;
+        }
+        throw error{errc::unsupported,
+                    "the client library cannot be kept from sending the password in clear text: "
+                    "/proc is missing, or the program has closed a descriptor of this client; set "
+                    "ssl-mode=VERIFY_IDENTITY, or name an option file"};
+    }
+
+private:
+    driver::descriptor file_;
+    struct stat made_ {};
+};
+
 // Where and how to connect, worked out once by open().
 struct target {
     ::sql::ConnectOptionsMap settings;
     std::vector<std::string> hosts;  ///< as hostName; of several the first that accepts writes
     bool local = true;               ///< all of them
+    std::shared_ptr<const hashing_plugins_only> plugins{};  ///< where no others are to be used
     bool needs_tls = false;
     bool verifies = false;  ///< the server's certificate
     bool refuses_tls = false;
@@ -510,6 +553,9 @@ void apply(const driver::url_parameter& given, target& to) {
     if (given.name == "ssl-mode") return apply_ssl_mode(given, to);
     if (given.name == "ssl-verify") {
         const bool verify = boolean(given);
+        if (!verify && to.verifies) {
+            throw error{errc::invalid_url, "the MySQL URL says both to verify and not to"};
+        }
         to.settings["sslVerify"] = to.verifies = verify;
         to.needs_tls = to.needs_tls || verify;
     } else if (given.name == "read-default-file") {
@@ -546,32 +592,6 @@ void require_parts(const driver::url& from, const std::string& socket) {
 // Of this machine, so that nothing is sent over a network.
 bool is_local(std::string_view host) {
     return host == "localhost" || host == "127.0.0.1" || host == "::1";
-}
-
-// A server may ask for the password itself (PAM), and so may an attacker in its place. The library
-// sends it, with or without TLS, unless an option file names the ways to authenticate that it may
-// take; there is no other way to say so through Connector/C++. The file is one in memory.
-const std::string& hashing_plugins_only() {
-    static const driver::descriptor file = [] {
-        constexpr std::string_view text =
-            "[client]\n"
-            "restricted-auth=mysql_native_password,caching_sha2_password,sha256_password,"
-            "client_ed25519,parsec,auth_gssapi_client\n";
-        driver::descriptor made{::memfd_create("rowlock", MFD_CLOEXEC)};
-        // The library passes over what others may write.
-        if (made.number() < 0 || ::fchmod(made.number(), S_IRUSR) != 0 ||
-            ::write(made.number(), text.data(), text.size()) != static_cast<ssize_t>(text.size())) {
-            throw error{errc::database_unreachable, "there is no memory for an option file"};
-        }
-        return made;
-    }();
-    static const std::string path = "/proc/self/fd/" + std::to_string(file.number());
-    if (::access(path.c_str(), R_OK) != 0) {
-        throw error{errc::unsupported,
-                    "without /proc the client library cannot be kept from sending the password in "
-                    "clear text: set ssl-mode=VERIFY_IDENTITY, or name an option file"};
-    }
-    return path;
 }
 
 target understand(const std::string& text) {
@@ -611,6 +631,11 @@ target understand(const std::string& text) {
     // Without a password the library looks into MYSQL_PWD and, given a group, the option files.
     if (from.password.empty()) settings["readDefaultGroup"] = std::string{"client"};
     made.password = from.password;
+    // An option file says itself what it allows.
+    if (!made.local && !made.verifies && !from.password.empty() &&
+        !settings.contains("readDefaultFile")) {
+        made.plugins = std::make_shared<const hashing_plugins_only>();
+    }
     made.description = from.scheme + "://" + (from.user.empty() ? "" : from.user + "@") + places +
                        "/" + from.database + (socket.empty() ? "" : "?socket=" + socket);
     return made;
@@ -641,8 +666,9 @@ error cannot_connect(const ::sql::SQLException& e, const target& to) {
     }
     if (report.native_code == plugin_not_allowed) {
         return refused(errc::unsupported,
-                       "the server asks for the password in clear text, which another machine gets "
-                       "only over TLS that verifies it: set ssl-mode=VERIFY_IDENTITY",
+                       "the server asks for a way to authenticate that may tell it the password in "
+                       "clear text, which another machine gets only over TLS that verifies it: set "
+                       "ssl-mode=VERIFY_IDENTITY",
                        std::move(report));
     }
     const errc kind = report.native_code == 0 ? errc::database_unreachable
@@ -657,6 +683,7 @@ error cannot_connect(const ::sql::SQLException& e, const target& to) {
     return instance;
 }
 
+// Too late for the password, which the library has sent; in time for all else.
 void require_tls(::sql::Connection& made) {
     const std::unique_ptr<::sql::Statement> statement{made.createStatement()};
     const std::unique_ptr<::sql::ResultSet> rows{
@@ -697,14 +724,10 @@ std::unique_ptr<::sql::Connection> connect_to(const std::string& host, const tar
     settings["hostName"] = host;
     const auto left = std::chrono::ceil<std::chrono::seconds>(until - steady_clock::now()).count();
     settings["OPT_CONNECT_TIMEOUT"] = static_cast<int>(std::clamp<long>(left, 1, read_timeout_s));
-    // The library goes on in the clear if the server has no TLS, password and all, unless it is to
-    // verify the certificate.
-    if (!to.refuses_tls && !host.starts_with("unix:")) settings["sslEnforce"] = true;
-    // An option file that the caller has named says itself what it allows.
-    const bool own_file = to.password.empty() || settings.contains("readDefaultFile");
-    if (!to.local && !to.verifies && !own_file) {
-        settings["readDefaultFile"] = hashing_plugins_only();
-    }
+    // Not where the URL does not ask for it: if the server has no TLS the library goes on in the
+    // clear, and caching_sha2_password takes the mere wish for TLS and sends the password as it is.
+    if (to.needs_tls) settings["sslEnforce"] = true;
+    if (to.plugins) settings["readDefaultFile"] = to.plugins->path();
     try {
         std::unique_ptr<::sql::Connection> made{library().connect(settings)};
         if (to.needs_tls) require_tls(*made);

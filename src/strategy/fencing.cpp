@@ -147,7 +147,8 @@ const sql::statement& fencing::bounded(kind which, bool mariadb, milliseconds lo
         if (const auto at = text.find(elsewhere); at != std::string::npos) {
             text.replace(at, elsewhere.size(), sql::idle_limit_name(true));
         }
-    } else if (which == kind::fence || which == kind::lock) {
+    } else if (which == kind::fence || which == kind::fence_view || which == kind::lock) {
+        // The view's read locks at SERIALIZABLE.
         const std::string hint =
             " /*+ MAX_EXECUTION_TIME(" + std::to_string(longest.count()) + ") */";
         const auto body = text.find("select") + std::string_view{"select"}.size();

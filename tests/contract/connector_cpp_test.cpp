@@ -546,18 +546,6 @@ TEST_CASE("TLS that the server does not offer is not done without") {
     }
 }
 
-TEST_CASE("TLS is used over TCP where the server offers it, unless the URL says otherwise") {
-    if (!available()) return;
-    const auto cipher = [](const std::string& url) {
-        return cell(*connect(url), "show session status like 'Ssl_cipher'", 1);
-    };
-    const auto have = connect()->query("show global variables like 'have_ssl'", soon());
-    const bool offered = have.empty() || have.text(0, 1) == "YES";
-    CHECK(cipher(server().url()).empty() != offered);
-    CHECK(cipher(server().url() + "?ssl-mode=DISABLED").empty());
-    CHECK(cipher(*support::socket_url_of(support::server::mariadb)).empty());
-}
-
 TEST_CASE("a password is not sent in clear text to another machine that asks for it") {
     clear_text_server there;
     const auto url = [&](const std::string& host, const std::string& more = "") {

@@ -79,6 +79,7 @@ TEST_CASE("MySQL's and MariaDB's error numbers mean what a caller can act on") {
         {1227, errc::access_denied},
         {1698, errc::access_denied},
         {1290, errc::read_only},
+        {3101, errc::conflict},
         {1792, errc::read_only},
         {1836, errc::read_only},
         {1021, errc::out_of_resources},

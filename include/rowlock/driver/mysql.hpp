@@ -30,12 +30,12 @@ struct options {
 /// - `socket=/run/mysqld/mysqld.sock` in place of host and port;
 /// - `ssl-mode=DISABLED|REQUIRED|VERIFY_CA|VERIFY_IDENTITY` (the last two check chain and host name
 ///   both), `ssl-verify=true|false`, `ssl-ca`, `ssl-capath`, `ssl-cert`, `ssl-key`, `ssl-cipher`,
-///   `ssl-crl`, `ssl-crlpath`: without TLS there is then no connection (save for DISABLED, false).
-///   Without them TLS is used over TCP if the server offers it;
+///   `ssl-crl`, `ssl-crlpath`: without TLS there is then no connection (save for DISABLED, false);
 /// - `read-default-file=/path`, an option file to read.
 ///
 /// A server on another machine that asks for the password in clear text (PAM) is refused
-/// (errc::unsupported) unless its certificate is verified or an option file is used.
+/// (errc::unsupported) unless its certificate is verified. Not if the URL has no password, or names
+/// an option file: that may say `restricted-auth` itself.
 ///
 /// Without a password in the URL, MYSQL_PWD and the `[client]` group of the usual option files
 /// (~/.my.cnf) are asked. What else stands in an option file gives way to the URL.
