@@ -24,7 +24,6 @@
 using namespace rowlock;
 using namespace std::chrono_literals;
 using sql::value;
-using support::backend;
 using support::soon;
 
 namespace {

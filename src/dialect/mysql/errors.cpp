@@ -26,7 +26,7 @@ constexpr std::array table{
 
     row{1020, errc::conflict},  // the row changed since it was read, MariaDB 11.6 and later
     row{1637, errc::conflict},  // too many transactions at once
-    row{3101, errc::conflict},  // rolled back at its commit: Group Replication, another member's won
+    row{3101, errc::conflict},  // rolled back at its commit by Group Replication
 
     row{1022, errc::unique_violation},
     row{1062, errc::unique_violation},
