@@ -26,10 +26,13 @@ std::string find_program(std::string_view name) {
     return {};
 }
 
+/// A standby has made a user of its own, which the primary's takes the place of.
 std::string users(const std::string& password) {
-    return (mysql_alone() ? "alter user root@localhost identified by '" + password + "';\n"
-                          : "set password for root@localhost = password('" + password + "');\n") +
-           "create user if not exists rowlock@'%' identified by '" + password +
+    const bool mysql = mysql_alone();
+    return (mysql ? "alter user root@localhost identified by '" + password + "';\n"
+                  : "set password for root@localhost = password('" + password + "');\n") +
+           (mysql ? "create user if not exists" : "create or replace user") +
+           " rowlock@'%' identified by '" + password +
            "';\ngrant all on *.* to rowlock@'%' with grant option;\n"
            "create database if not exists rowlock character set utf8mb4;\n";
 }

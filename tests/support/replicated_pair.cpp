@@ -144,16 +144,14 @@ public:
         db->query("start slave", soon());
         standby_url_ = std::regex_replace(standby_->url(), std::regex{"rowlock:[^@]*@"},
                                           "rowlock:" + at.password + "@");
-        const bool followed = eventually(
-            [&] {
-                try {
-                    admin_ = rowlock::open(standby_url_).connect(soon());
-                    return true;
-                } catch (const rowlock::error&) {
-                    return false;
-                }
-            },
-            std::chrono::seconds{60});
+        const bool followed = eventually([&] {
+            try {
+                admin_ = rowlock::open(standby_url_).connect(soon());
+                return true;
+            } catch (const rowlock::error&) {
+                return false;
+            }
+        });
         if (!followed) throw std::runtime_error{"the standby does not follow"};
         if (!synchronous) return;
         const auto first = rowlock::open(primary_url()).connect(soon());
