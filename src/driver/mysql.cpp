@@ -510,7 +510,6 @@ private:
 struct target {
     ::sql::ConnectOptionsMap settings;
     std::vector<std::string> hosts;  ///< as hostName; of several the first that accepts writes
-    bool local = true;               ///< all of them
     std::shared_ptr<const hashing_plugins_only> plugins{};  ///< where no others are to be used
     bool needs_tls = false;
     bool verifies = false;  ///< the server's certificate
@@ -608,13 +607,14 @@ target understand(const std::string& text) {
                     "the MySQL URL says ssl-mode=DISABLED and has parameters for TLS"};
     }
     std::string places;
+    bool local = true;
     std::vector<driver::url_host> hosts{static_cast<const driver::url_host&>(from)};
     hosts.insert(hosts.end(), from.more_hosts.begin(), from.more_hosts.end());
     for (const auto& each : hosts) {
         const std::string host =
             each.host.find(':') == std::string::npos ? each.host : "[" + each.host + "]";
         const std::string port = std::to_string(each.port == 0 ? 3306 : each.port);
-        made.local = made.local && (!socket.empty() || is_local(each.host));
+        local = local && (!socket.empty() || is_local(each.host));
         made.hosts.push_back(socket.empty() ? "tcp://" + host + ":" + port : "unix://" + socket);
         if (!places.empty()) places += ",";
         places += host + (each.port == 0 ? "" : ":" + port);
@@ -632,7 +632,7 @@ target understand(const std::string& text) {
     if (from.password.empty()) settings["readDefaultGroup"] = std::string{"client"};
     made.password = from.password;
     // An option file says itself what it allows.
-    if (!made.local && !made.verifies && !from.password.empty() &&
+    if (!local && !made.verifies && !from.password.empty() &&
         !settings.contains("readDefaultFile")) {
         made.plugins = std::make_shared<const hashing_plugins_only>();
     }

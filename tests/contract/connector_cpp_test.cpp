@@ -552,7 +552,7 @@ TEST_CASE("a password is not sent in clear text to another machine that asks for
         return "mysql://app:the%20secret@" + host + ":" + std::to_string(there.port()) + "/shop" +
                more;
     };
-    // All of 127.0.0.0/8 is this machine; the library is told to trust its usual names alone.
+    // 127.0.0.2 stands for another machine: only localhost, 127.0.0.1 and ::1 count as local.
     for (const char* how : {"", "?ssl-mode=DISABLED", "?ssl-mode=REQUIRED"}) {
         const auto refused = failure_of([&] { (void)connect(url("127.0.0.2", how)); });
         CHECK(refused.kind == errc::unsupported);
