@@ -75,11 +75,12 @@ struct row_session_options {
     /// Of our own tables, for lock_resource(); as in client_options.
     std::string schema = {};
     std::string prefix = "rowlock_";
-    /// On a Galera cluster, row locks hold on one node alone: two nodes grant the same row to two
-    /// transactions, and one of them fails at its commit (errc::deadlock). So row sessions are
-    /// refused there (errc::unsupported), unless this is set because all writers use one node, or
+    /// On a Galera cluster or a MySQL group, row locks hold on one server alone: two servers grant
+    /// the same row to two transactions, and one of them fails at its commit (errc::deadlock on
+    /// Galera, errc::conflict in a group). So row sessions are refused there (errc::unsupported),
+    /// unless this is set because all writers use one node, or
     /// because every effect of the transaction is in its commit.
-    bool accept_double_grants_on_galera = false;
+    bool accept_double_grants_in_cluster = false;
     /// Told once when the session has ended and its connection is back, on the thread that ended
     /// it. What it throws is dropped.
     std::function<void(const row_session_report&)> on_end = {};

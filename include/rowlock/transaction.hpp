@@ -114,8 +114,8 @@ struct lock_row_options {
     std::chrono::milliseconds statement_deadline{std::chrono::seconds{5}};
     /// How long a look-up of the table's unique indexes is believed on this connection object.
     std::chrono::milliseconds trust_index_for{std::chrono::minutes{1}};
-    /// As row_session_options::accept_double_grants_on_galera.
-    bool accept_double_grants_on_galera = false;
+    /// As row_session_options::accept_double_grants_in_cluster.
+    bool accept_double_grants_in_cluster = false;
 };
 
 /// Locks the row until the end of the caller's transaction, and reads it: row_session::lock() on

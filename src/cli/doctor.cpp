@@ -379,8 +379,34 @@ std::string examination::value(std::string_view text) {
     return answer.empty() ? std::string{} : std::string{answer.text(0, 0)};
 }
 
+bool examination::has_failed(std::string_view check) const {
+    return std::ranges::any_of(findings_, [&](const auto& each) {
+        return each.check == check && each.how == finding::verdict::fail;
+    });
+}
+
 std::unique_ptr<sql::connection> examination::another_connection() const {
     return in_.source.connect(soon());
+}
+
+void report_strategies(examination& patient, const strategy_report& here) {
+    const bool none = patient.has_failed("role") || patient.has_failed("cluster");
+    const auto report = [&](const char* check, const char* seen) {
+        patient.ok(check, none ? "refused: see the checks of role and cluster" : seen);
+    };
+    report("leases", here.lease);
+    report("fences", here.fence);
+    report("row locks", here.row_lock);
+    report("advisory locks", here.advisory_lock);
+    report("versions", here.version);
+}
+
+void report_tls(examination& patient, const std::string& cipher, bool local,
+                std::string_view parameter) {
+    if (!cipher.empty()) return patient.ok("tls", cipher);
+    if (local) return patient.ok("tls", "none; the connection stays on this machine");
+    patient.warn("tls", "none: what is sent can be read and changed on the way",
+                 fmt::format("set up TLS on the server, and {} in the URL", parameter));
 }
 
 bool is_at_least(std::string_view version, std::string_view wanted) {

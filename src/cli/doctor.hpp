@@ -46,6 +46,9 @@ public:
         }
     }
 
+    /// Whether this check has been made and failed.
+    [[nodiscard]] bool has_failed(std::string_view check) const;
+
     /// One statement on the connection under examination.
     sql::result query(std::string_view text);
     /// The first cell of its answer; empty if there is none.
@@ -68,6 +71,24 @@ private:
 void examine_postgresql(examination& patient);
 void examine_mysql(examination& patient);
 void examine_sqlite(examination& patient);
+
+/// What one strategy does on this server, or why it is refused.
+struct strategy_report {
+    const char* lease;
+    const char* fence;
+    const char* row_lock;
+    const char* advisory_lock;
+    const char* version;
+};
+
+/// One check each. None of them fails: what is refused needs no repair.
+void report_strategies(examination& patient, const strategy_report& here);
+
+/// @param cipher empty if the connection is not encrypted
+/// @param local whether it stays on this machine
+/// @param parameter of the URL, that asks for TLS
+void report_tls(examination& patient, const std::string& cipher, bool local,
+                std::string_view parameter);
 
 /// Compares dotted version numbers.
 [[nodiscard]] bool is_at_least(std::string_view version, std::string_view wanted);

@@ -1,10 +1,17 @@
 #include "cli/doctor.hpp"
 #include "schema/table_names.hpp"
+#include "sql/server_facts.hpp"
 
 #include <fmt/format.h>
 
+#include <chrono>
+
 namespace rowlock::cli {
 namespace {
+
+sql::deadline deadline() {
+    return std::chrono::steady_clock::now() + std::chrono::seconds{5};
+}
 
 /// A server variable; empty if this server does not know it.
 std::string variable(examination& patient, std::string_view name) {
@@ -75,12 +82,81 @@ void check_isolation(examination& patient) {
                                 "a transaction of yours, read after the lock is held, not before");
 }
 
+/// A server status variable; empty if this server does not know it.
+std::string status(examination& patient, std::string_view name) {
+    const auto row =
+        patient.query(fmt::format("show session status where variable_name = '{}'", name));
+    return row.empty() ? std::string{} : std::string{row.text(0, 1)};
+}
+
 void check_galera(examination& patient) {
-    if (!is_on(variable(patient, "wsrep_on"))) return patient.ok("cluster", "no Galera");
     patient.warn(
-        "cluster", "a Galera node",
-        "leases are exclusive here, but reads on another node lag: let all clients use one "
-        "node, or set wsrep_sync_wait");
+        "cluster",
+        fmt::format("a Galera node, {} of {} nodes", status(patient, "wsrep_cluster_status"),
+                    status(patient, "wsrep_cluster_size")),
+        "leases are exclusive here, but reads on another node lag: let all clients use "
+        "one node, or set wsrep_sync_wait");
+}
+
+void check_group(examination& patient) {
+    const auto row = patient.query(
+        "select max(case when member_id = @@global.server_uuid then member_role end), "
+        "sum(member_state = 'ONLINE'), count(*), @@global.group_replication_single_primary_mode "
+        "from performance_schema.replication_group_members");
+    const bool one_primary = row.integer(0, 3) != 0;
+    const std::string seen =
+        fmt::format("a MySQL group with {}, {} of {} members online; this one is a {}",
+                    one_primary ? "one primary" : "several primaries", row.text(0, 1),
+                    row.text(0, 2), row.text(0, 0));
+    if (one_primary) return patient.ok("cluster", seen);
+    patient.warn("cluster", seen,
+                 "leases are exclusive, but waiters at different members are served in no order: "
+                 "let all clients name the members in one order");
+}
+
+void check_cluster(examination& patient) {
+    try {
+        switch (sql::facts_of(patient.connection(), deadline()).member_of) {
+            case sql::cluster::none:
+                return patient.ok("cluster", "none");
+            case sql::cluster::galera:
+                return check_galera(patient);
+            case sql::cluster::group:
+                return check_group(patient);
+        }
+    } catch (const error& failure) {
+        if (failure.kind() != errc::database_unreachable) throw;
+        patient.fail("cluster", message_of(failure),
+                     "what is written here may never reach the others: connect to a member that "
+                     "is in its cluster");
+    }
+}
+
+void check_tls(examination& patient) {
+    const std::string cipher = status(patient, "Ssl_cipher");
+    const std::string user = patient.value("select user()");
+    const auto host = user.substr(user.rfind('@') + 1);
+    report_tls(patient,
+               cipher.empty() ? "" : fmt::format("{}, {}", status(patient, "Ssl_version"), cipher),
+               host == "localhost" || host == "127.0.0.1" || host == "::1",
+               "ssl-mode=VERIFY_IDENTITY");
+}
+
+void check_strategies(examination& patient) {
+    if (!patient.has_failed("cluster") &&
+        sql::facts_of(patient.connection(), deadline()).member_of == sql::cluster::none) {
+        return report_strategies(patient, {.lease = "exclusive; waiters are woken",
+                                           .fence = "lock the lease's row until the commit",
+                                           .row_lock = "until the commit",
+                                           .advisory_lock = "GET_LOCK, exclusive alone",
+                                           .version = "conditional updates"});
+    }
+    report_strategies(
+        patient, {.lease = "exclusive, since all members certify them; waiters elsewhere poll",
+                  .fence = "write the lease's row; a stale holder's commit fails",
+                  .row_lock = "refused: another member would grant the same row",
+                  .advisory_lock = "refused: every member grants GET_LOCK for itself",
+                  .version = "conditional updates; of two members' the later fails at its commit"});
 }
 
 void check_replication(examination& patient) {
@@ -132,10 +208,12 @@ void examine_mysql(examination& patient) {
     patient.look_at("durability", [&] { check_durability(patient); });
     patient.look_at("sysdate", [&] { check_sysdate(patient); });
     patient.look_at("isolation", [&] { check_isolation(patient); });
-    patient.look_at("cluster", [&] { check_galera(patient); });
+    patient.look_at("cluster", [&] { check_cluster(patient); });
     patient.look_at("replication", [&] { check_replication(patient); });
     patient.look_at("engine", [&] { check_engine(patient); });
     patient.look_at("connections", [&] { check_headroom(patient); });
+    patient.look_at("tls", [&] { check_tls(patient); });
+    patient.look_at("strategies", [&] { check_strategies(patient); });
 }
 
 }  // namespace rowlock::cli

@@ -175,6 +175,32 @@ void check_search_path(examination& patient) {
         "this user's search_path");
 }
 
+/// Of this connection of the server's. Behind a pooler that is the pooler's.
+void check_tls(examination& patient) {
+    const auto row = patient.query(
+        "select coalesce(s.version, ''), coalesce(s.cipher, ''), "
+        "(pg_catalog.inet_client_addr() is null or pg_catalog.inet_client_addr() "
+        "operator(pg_catalog.=) pg_catalog.inet_server_addr())::int "
+        "from pg_catalog.pg_stat_ssl s where s.pid operator(pg_catalog.=) "
+        "pg_catalog.pg_backend_pid()");
+    if (row.empty()) return;  // what only speaks like PostgreSQL
+    const bool encrypted = !row.text(0, 0).empty();
+    report_tls(patient, encrypted ? fmt::format("{}, {}", row.text(0, 0), row.text(0, 1)) : "",
+               row.integer(0, 2) != 0, "sslmode=verify-full");
+}
+
+void check_strategies(examination& patient) {
+    const bool sessions = patient.connection().keeps_session_state();
+    report_strategies(
+        patient,
+        {.lease = sessions ? "exclusive; waiters are woken" : "exclusive; waiters poll",
+         .fence = "lock the lease's row until the commit",
+         .row_lock = "until the commit",
+         .advisory_lock = sessions ? "of a session, and of a transaction"
+                                   : "of a transaction; of a session refused: a transaction pooler",
+         .version = "conditional updates"});
+}
+
 }  // namespace
 
 void examine_postgresql(examination& patient) {
@@ -186,6 +212,8 @@ void examine_postgresql(examination& patient) {
     patient.look_at("replication", [&] { check_replication(patient); });
     patient.look_at("isolation", [&] { check_isolation(patient); });
     patient.look_at("connections", [&] { check_headroom(patient); });
+    patient.look_at("tls", [&] { check_tls(patient); });
+    check_strategies(patient);
 }
 
 }  // namespace rowlock::cli

@@ -61,6 +61,11 @@ void examine_sqlite(examination& patient) {
     patient.look_at("durability", [&] { check_durability(patient); });
     patient.look_at("integrity", [&] { check_integrity(patient); });
     patient.ok("reach", "one machine: a SQLite file locks nothing across hosts");
+    report_strategies(patient, {.lease = "exclusive; waiters are woken",
+                                .fence = "by the file's one writer, until the commit",
+                                .row_lock = "of the whole file, until the commit",
+                                .advisory_lock = "refused: SQLite has none",
+                                .version = "conditional updates"});
 }
 
 }  // namespace rowlock::cli

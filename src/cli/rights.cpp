@@ -21,6 +21,7 @@ struct place {
     std::string folder{};  ///< schema of PostgreSQL, database of MySQL; empty: not known
     std::string file{};    ///< of SQLite
     bool records_history = false;
+    bool in_group = false;  ///< of MySQL Group Replication
 };
 
 std::string quoted(std::string_view name, char mark) {
@@ -63,6 +64,11 @@ place ask(const database& in) {
             until);
         found.folder = std::string{row.text(0, 0)};
     }
+    if (!postgresql) {
+        const auto group = db->query(
+            "show global variables where variable_name = 'group_replication_group_name'", until);
+        found.in_group = !group.empty() && !group.text(0, 1).empty();
+    }
     found.records_history = history_status(in.source, in.tables) != history_recording::absent;
     return found;
 }
@@ -89,6 +95,10 @@ std::string grants(sql::dialect speaks, const place& at, const migration_options
     if (postgresql && at.records_history) {
         text += fmt::format("grant insert on {} to {};\n",
                             qualified("rowlock_history", at, names, mark), to);
+    }
+    if (at.in_group) {
+        text += fmt::format("grant select on performance_schema.replication_group_members to {};\n",
+                            to);
     }
     return text;
 }

@@ -169,7 +169,8 @@ void waiting_room::disconnect() noexcept {
 
 void waiting_room::set_up(sql::deadline until) {
     const bool postgresql = db_->speaks() == sql::dialect::postgresql;
-    in_cluster_ = db_->speaks() == sql::dialect::mysql && sql::facts_of(*db_, until).galera;
+    in_cluster_ = db_->speaks() == sql::dialect::mysql &&
+                  sql::facts_of(*db_, until).member_of != sql::cluster::none;
     if (!db_->keeps_session_state()) {
         may_listen_ = may_listen_ && !postgresql;
         return;

@@ -253,7 +253,7 @@ private:
 
     void begin(sql::deadline until) {
         auto& db = **place_;
-        strategy::refuse_galera(db, options_.accept_double_grants_on_galera, until);
+        strategy::refuse_cluster(db, options_.accept_double_grants_in_cluster, until);
         began_at_ = steady_clock::now();
         ends_at_ = began_at_ + options_.max_hold;
         switch (db.speaks()) {

@@ -2,6 +2,7 @@
 #include "driver/placeholders.hpp"
 #include "driver/refusal.hpp"
 #include "driver/url.hpp"
+#include "sql/group_membership.hpp"
 #include "utf8.hpp"
 #include <rowlock/driver/mysql.hpp>
 #include <rowlock/error.hpp>
@@ -692,8 +693,8 @@ void require_tls(::sql::Connection& made) {
     throw error{errc::unsupported, "the URL asks for TLS and the server does not offer it"};
 }
 
-// Of several hosts only one that accepts writes will do: no replica, no Galera node without its
-// cluster. SHOW is answered by any.
+// Of several hosts only one that accepts writes will do: no replica, no member of a cluster that is
+// not in it. SHOW is answered by any.
 void require_writer(::sql::Connection& made) {
     const std::unique_ptr<::sql::Statement> statement{made.createStatement()};
     const auto show = [&](const char* what, const auto& look_at) {
@@ -703,10 +704,15 @@ void require_writer(::sql::Connection& made) {
     bool read_only = false;
     bool in_cluster = false;
     bool ready = true;
+    bool in_group = false;
     show(
         "show global variables where variable_name in ('read_only', 'innodb_read_only', "
-        "'wsrep_on')",
+        "'wsrep_on', 'group_replication_group_name')",
         [&](const std::string& name, const std::string& value) {
+            if (name == "group_replication_group_name") {
+                in_group = !value.empty();
+                return;
+            }
             const bool on = value != "OFF" && value != "0";
             (name == "wsrep_on" ? in_cluster : read_only) |= on;
         });
@@ -716,6 +722,13 @@ void require_writer(::sql::Connection& made) {
     }
     if (read_only) throw error{errc::database_unreachable, "one of the hosts is read-only"};
     if (!ready) throw error{errc::database_unreachable, "one of the hosts is not in its cluster"};
+    if (!in_group) return;
+    const std::unique_ptr<::sql::ResultSet> row{
+        statement->executeQuery(std::string{sql::group_membership})};
+    row->next();
+    const std::string why =
+        sql::why_outside_group(row->getString(1).asStdString(), row->getInt64(2), row->getInt64(3));
+    if (!why.empty()) throw error{errc::database_unreachable, why};
 }
 
 std::unique_ptr<::sql::Connection> connect_to(const std::string& host, const target& to,

@@ -1,9 +1,15 @@
 #include "sql/server_facts.hpp"
 
 #include "sql/connection_memory.hpp"
+#include "sql/group_membership.hpp"
 
 namespace rowlock::sql {
 namespace {
+
+[[noreturn]] void refuse(connection& db, const std::string& why) {
+    db.discard();  // the next may lead to another server
+    throw error{errc::database_unreachable, why};
+}
 
 /// All nodes of a Galera cluster know the same transactions.
 std::string cluster_of(connection& db, deadline until) {
@@ -11,11 +17,31 @@ std::string cluster_of(connection& db, deadline until) {
         db.query("show global status where variable_name = 'wsrep_cluster_state_uuid'", until);
     const std::string_view uuid = row.empty() ? std::string_view{} : row.text(0, 1);
     if (uuid.find_first_not_of("0-") == std::string_view::npos) {
-        throw error{errc::database_unreachable,
-                    "this Galera node is in no cluster (yet): wait until it has joined, or connect "
-                    "to another"};
+        refuse(db,
+               "this Galera node is in no cluster (yet): wait until it has joined, or connect to "
+               "another");
     }
     return "galera:" + std::string{uuid};
+}
+
+result ask_membership(connection& db, deadline until) {
+    try {
+        return db.query(group_membership, until);
+    } catch (const error& failure) {
+        if (failure.kind() != errc::access_denied) throw;
+        throw error{errc::access_denied,
+                    "this server is meant for a MySQL group, and this user may not see whether it "
+                    "is in it: grant select on performance_schema.replication_group_members (as "
+                    "`rowlock migrate --print-grants` says)"};
+    }
+}
+
+void require_group(connection& db, deadline until) {
+    const auto row = ask_membership(db, until);
+    if (const auto why = why_outside_group(row.text(0, 0), row.integer(0, 1), row.integer(0, 2));
+        !why.empty()) {
+        refuse(db, why);
+    }
 }
 
 server_facts ask(connection& db, deadline until) {
@@ -23,12 +49,14 @@ server_facts ask(connection& db, deadline until) {
     if (db.speaks() != dialect::mysql) return facts;
     const auto rows = db.query(
         "show global variables where variable_name in ('version', 'wsrep_on', 'wsrep_provider', "
-        "'server_uuid', 'server_uid', 'server_id', 'innodb_rollback_on_timeout')",
+        "'server_uuid', 'server_uid', 'server_id', 'innodb_rollback_on_timeout', "
+        "'group_replication_group_name')",
         until);
     bool on = false;
     bool provided = false;
     std::string unique;  // MySQL: server_uuid; MariaDB: server_uid, where it is new enough
     std::string id;
+    std::string group;  // set if the plugin is there and configured, whether it runs or not
     for (std::size_t row = 0; row < rows.rows(); ++row) {
         const auto name = rows.text(row, 0);
         const auto value = rows.text(row, 1);
@@ -38,10 +66,15 @@ server_facts ask(connection& db, deadline until) {
         if (name == "wsrep_provider") provided = !value.empty() && value != "none";
         if (name == "server_uuid" || name == "server_uid") unique = value;
         if (name == "server_id") id = value;
+        if (name == "group_replication_group_name") group = value;
     }
-    facts.galera = on && provided;
-    if (facts.galera) {
+    if (on && provided) {
+        facts.member_of = cluster::galera;
         facts.server = cluster_of(db, until);
+    } else if (!group.empty()) {
+        facts.member_of = cluster::group;
+        facts.server = "group:" + group;
+        require_group(db, until);
     } else if (!id.empty()) {
         // The statements compare what is behind the last colon (fragment `here`).
         facts.server = (facts.mariadb ? "mariadb:" : "mysql:") + unique + ":" + id;
@@ -50,6 +83,18 @@ server_facts ask(connection& db, deadline until) {
 }
 
 }  // namespace
+
+const char* to_string(cluster which) {
+    switch (which) {
+        case cluster::none:
+            return "single server";
+        case cluster::galera:
+            return "Galera node";
+        case cluster::group:
+            return "member of a MySQL group";
+    }
+    return "?";
+}
 
 const server_facts& facts_of(connection& db, deadline until) {
     auto& facts = memory_of(db).facts;
@@ -61,6 +106,11 @@ const server_facts& ask_facts_again(connection& db, deadline until) {
     auto& facts = memory_of(db).facts;
     facts = ask(db, until);
     return *facts;
+}
+
+void require_membership(connection& db, deadline until) {
+    if (db.speaks() != dialect::mysql) return;
+    if (facts_of(db, until).member_of == cluster::group) require_group(db, until);
 }
 
 }  // namespace rowlock::sql

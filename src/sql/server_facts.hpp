@@ -7,19 +7,38 @@
 
 namespace rowlock::sql {
 
+/// Servers that certify each other's writes: a commit fails if another of them has written the same
+/// row. Row locks and GET_LOCK hold on one of them alone.
+enum class cluster : unsigned char {
+    none,
+    galera,
+    group,  ///< MySQL Group Replication
+};
+
+/// "Galera node", "member of a MySQL group".
+[[nodiscard]] const char* to_string(cluster which);
+
 /// What does not change while a connection lives and decides which SQL is right there.
 struct server_facts {
     bool mariadb = false;  ///< and not MySQL
-    bool galera = false;   ///< a node of a cluster that certifies writes: row locks and GET_LOCK
-                           ///< hold on this node alone
+    cluster member_of = cluster::none;
     bool rolls_back_on_timeout = false;  ///< innodb_rollback_on_timeout
     std::string server = {};  ///< MySQL and MariaDB: which one it is; see strategy::lease_protocol
 };
 
-/// Asked once per connection: one round trip on MySQL and MariaDB, none elsewhere.
+/// Asked once per connection: one round trip on MySQL and MariaDB, two in a cluster, none
+/// elsewhere.
+/// @throws error errc::database_unreachable if the server is meant for a cluster and is not in it.
+/// The connection is discarded.
 [[nodiscard]] const server_facts& facts_of(connection& db, deadline until);
 
-/// The same, whatever is known already; one round trip, or two on Galera.
+/// The same, whatever is known already.
 const server_facts& ask_facts_again(connection& db, deadline until);
+
+/// That a server which was in a MySQL group is in it still. One that has left it may accept writes
+/// of which the group never hears. One round trip there, none elsewhere: a Galera node without its
+/// cluster refuses every statement itself.
+/// @throws error as facts_of().
+void require_membership(connection& db, deadline until);
 
 }  // namespace rowlock::sql

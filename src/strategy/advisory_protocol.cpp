@@ -166,10 +166,11 @@ server_session advisory_protocol::set_up(sql::connection& db, milliseconds state
         return {.process = row.integer(0, 0), .mark = mark};
     }
     const auto& facts = sql::facts_of(db, until);
-    if (facts.galera) {
+    if (facts.member_of != sql::cluster::none) {
         throw error{errc::unsupported,
-                    "this server is a node of a Galera cluster, where every node grants GET_LOCK "
-                    "for itself: use a lease, which the cluster certifies"};
+                    std::string{"this server is a "} + to_string(facts.member_of) +
+                        ", and every other of them grants GET_LOCK for itself: use a lease, which "
+                        "all of them certify"};
     }
     std::string settings = "set session autocommit = 1";
     settings += facts.mariadb ? ", max_statement_time = 0" : ", max_execution_time = 0";

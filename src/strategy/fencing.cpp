@@ -51,8 +51,8 @@ verdict fencing::fence(sql::connection& db, const claim& lease, const fence_limi
             return on_postgresql(db, located(kind::fence), parameters, until);
         }
         case sql::dialect::mysql: {
-            const bool galera = sql::facts_of(db, until).galera;
-            return on_mysql(db, galera ? kind::fence_write : kind::fence, lease, limits, until);
+            const bool certifies = sql::facts_of(db, until).member_of != sql::cluster::none;
+            return on_mysql(db, certifies ? kind::fence_write : kind::fence, lease, limits, until);
         }
         case sql::dialect::sqlite:
             break;

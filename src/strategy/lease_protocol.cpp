@@ -195,6 +195,7 @@ std::string lease_protocol::open_session(sql::connection& db, const session_row&
 
 bool lease_protocol::heartbeat(sql::connection& db, std::int64_t session, std::int64_t revision,
                                sql::deadline until) const {
+    sql::require_membership(db, until);
     return changed_one(run(db, sql_.heartbeat, until, session, revision));
 }
 

@@ -18,7 +18,7 @@ std::optional<table_row> lock_row(sql::connection& db, std::string_view table,
     strategy::require_usable(options.wait, db.speaks());
     const auto until = std::chrono::steady_clock::now() + options.statement_deadline;
     sql::require_transaction(db, "lock_row", until);
-    strategy::refuse_galera(db, options.accept_double_grants_on_galera, until);
+    strategy::refuse_cluster(db, options.accept_double_grants_in_cluster, until);
     const auto wait = options.wait.how() == row_wait::kind::bounded ? options.wait.limit() : 0ms;
     return strategy::lock_one(db, strategy::row_keys::of(db),
                               {.table = table,

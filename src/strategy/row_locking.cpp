@@ -356,10 +356,12 @@ sql::result lock_by_index(sql::connection& db, row_keys& keys, const known_key& 
     const bool bounded = wanted.wait.how() == row_wait::kind::bounded;
     auto time = bounded ? wanted.wait.limit() : wanted.statement_deadline;
     const auto end = steady_clock::now() + time;
+    bool plan_checked = false;
     for (;;) {
         const auto limit = limit_of(wanted.wait, clamped(time, wanted.last), facts.mariadb);
-        check_plan(db, keys, key, wanted, limit, bound);
         try {
+            if (!plan_checked) check_plan(db, keys, key, wanted, limit, bound);
+            plan_checked = true;
             return db.execute(keys.statement(limit.before + mysql_select(key, wanted, limit.hint)),
                               bound.values(), deadline_of(wanted));
         } catch (const error& failure) {
@@ -510,12 +512,14 @@ std::vector<std::size_t> locking_order(const key_columns& columns,
     return order;
 }
 
-void refuse_galera(sql::connection& db, bool accepted, sql::deadline until) {
-    if (accepted || !sql::facts_of(db, until).galera) return;
+void refuse_cluster(sql::connection& db, bool accepted, sql::deadline until) {
+    const auto& facts = sql::facts_of(db, until);
+    if (accepted || facts.member_of == sql::cluster::none) return;
     throw error{errc::unsupported,
-                "this is a Galera node: another node would grant the same row to another "
-                "transaction, and one of the two would fail at its commit. Use leases with "
-                "fence(), or set accept_double_grants_on_galera"};
+                std::string{"this is a "} + to_string(facts.member_of) +
+                    ": another of them would grant the same row to another transaction, and one of "
+                    "the two would fail at its commit. Use leases with fence(), or set "
+                    "accept_double_grants_in_cluster"};
 }
 
 void require_usable(row_wait wait, sql::dialect speaks) {

@@ -43,7 +43,7 @@ void insert_resource(sql::connection& db, row_keys& keys, const sql::statement& 
                                                      const std::vector<row_key>& keys);
 
 /// @throws error errc::unsupported on a Galera node, unless the risk is accepted
-void refuse_galera(sql::connection& db, bool accepted, sql::deadline until);
+void refuse_cluster(sql::connection& db, bool accepted, sql::deadline until);
 
 /// @throws error errc::unsupported, invalid_options
 void require_usable(row_wait wait, sql::dialect speaks);

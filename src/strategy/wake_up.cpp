@@ -64,7 +64,9 @@ void prepare_to_sleep(sql::connection& db, std::int64_t session, sql::deadline u
 }
 
 bool shut_gate(sql::connection& db, std::int64_t gate, sql::deadline until) {
-    if (!db.keeps_session_state() || sql::facts_of(db, until).galera) return false;
+    if (!db.keeps_session_state() || sql::facts_of(db, until).member_of != sql::cluster::none) {
+        return false;
+    }
     try {
         return take(db, lock_of_gate(gate), 0, until);
     } catch (const error&) {

@@ -56,6 +56,14 @@ TEST_CASE("the doctor finds a healthy database healthy") {
              {"connection", "round trip", "schema", "rights", "queues", "durability"}) {
             CHECK(verdict(report, check) == "ok");
         }
+        for (const char* strategy :
+             {"leases", "fences", "row locks", "advisory locks", "versions"}) {
+            CHECK(verdict(report, strategy) == "ok");
+        }
+        const bool server = std::string{in->name()} != "SQLite";
+        CHECK(verdict(report, "tls") == (server ? "ok" : "not checked"));
+        const bool refuses_advisory = report.dump().find("refused") != std::string::npos;
+        CHECK(refuses_advisory != server);
         const bool knows_channels = std::string{in->name()} != "MariaDB";
         CHECK(verdict(report, "wake-ups") == (knows_channels ? "ok" : "not checked"));
         const auto text = in->run({"doctor"});

@@ -20,7 +20,6 @@ using namespace std::chrono_literals;
 using fault::trial;
 using std::chrono::milliseconds;
 using steady = std::chrono::steady_clock;
-using stress::boot_time;
 using support::own_server;
 using support::server;
 using support::soon;

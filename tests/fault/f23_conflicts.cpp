@@ -19,7 +19,6 @@ namespace {
 using namespace std::chrono_literals;
 using fault::trial;
 using rowlock::sql::dialect;
-using support::backend;
 using support::soon;
 using steady = std::chrono::steady_clock;
 

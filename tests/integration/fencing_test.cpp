@@ -671,7 +671,7 @@ TEST_CASE("on a Galera node the fence is a write, under the same conditions") {
         client locks{database.source(), database.options()};
         auto lease = locks.acquire("job");
         reticent_connection app{application(database), claims::to_be_galera};
-        REQUIRE(sql::facts_of(app, soon()).galera);
+        REQUIRE(sql::facts_of(app, soon()).member_of == sql::cluster::galera);
         CHECK(kind_of([&] { fence(app, lease); }) == errc::invalid_options);
         for (const char* isolation : {"read committed", "repeatable read"}) {
             CAPTURE(isolation);

@@ -40,7 +40,7 @@ TEST_CASE("row locks are refused on a Galera node unless the risk is accepted by
     if (node == nullptr) return;
     const auto source = open(node->url());
     const auto db = source.connect(soon());
-    REQUIRE(sql::facts_of(*db, soon()).galera);
+    REQUIRE(sql::facts_of(*db, soon()).member_of == sql::cluster::galera);
     db->query("create table inventory (sku varchar(20) primary key, stock integer)", soon());
     db->query("insert into inventory values ('A1', 10)", soon());
 
@@ -54,10 +54,10 @@ TEST_CASE("row locks are refused on a Galera node unless the risk is accepted by
     }
     db->query("begin", soon());
     CHECK(kind_of([&] { (void)lock_row(*db, "inventory", {"sku"}, {"A1"}); }) == errc::unsupported);
-    CHECK(lock_row(*db, "inventory", {"sku"}, {"A1"}, {.accept_double_grants_on_galera = true}));
+    CHECK(lock_row(*db, "inventory", {"sku"}, {"A1"}, {.accept_double_grants_in_cluster = true}));
     db->query("rollback", soon());
 
-    const row_session_options accepting{.accept_double_grants_on_galera = true};
+    const row_session_options accepting{.accept_double_grants_in_cluster = true};
     retry(source, {}, accepting, [](row_session& session) {
         const auto row = session.lock("inventory", {"sku"}, {"A1"}, {.columns = {"stock"}});
         CHECK(row->integer("stock") == 10);
@@ -203,6 +203,6 @@ TEST_CASE("on a Galera node a fence writes, and nobody gets between it and the c
 
 TEST_CASE("a MariaDB without a cluster is no Galera node") {
     if (support::lock_database database{support::backend::mariadb}; database.there()) {
-        CHECK_FALSE(sql::facts_of(*database.connect(), soon()).galera);
+        CHECK_FALSE(sql::facts_of(*database.connect(), soon()).member_of == sql::cluster::galera);
     }
 }

@@ -864,8 +864,7 @@ TEST_CASE("MySQL, which can limit no single statement, takes groups in a transac
             CHECK(name != "retake");
             CHECK(name != "insert_all");
         });
-        sql::memory_of(self.db()).facts =
-            sql::server_facts{.mariadb = false, .galera = false, .server = {}};
+        sql::memory_of(self.db()).facts = sql::server_facts{.mariadb = false, .server = {}};
         CHECK_FALSE(self.retake("a", 9, 1));
         const row_lock somebody{database, "b"};
         CHECK(timed([&] {

@@ -628,6 +628,8 @@ public:
           number_{number},
           next_{number * 1'000'000} {
         reaping_.statement_deadline = 10s;
+        // Eight connections at three rows, and a disk that others may keep busy for seconds.
+        hand_.leases().set_up(hand_.db(), 19s, soon());
         renew();
     }
 

@@ -15,8 +15,9 @@ timestampdiff(microsecond, '1970-01-01', sysdate(6))
 -- Whether session m was opened on this server: its identity ends with the server's id, which differs
 -- between a primary and its replicas. What a replica knows may be older than what the primary before it
 -- has granted; so a session of that one is granted nothing here, and its heartbeat is refused. The nodes
--- of a Galera cluster are one server. '': opened by what tells none.
-(m.server_identity = '' or m.server_identity like 'galera:%'
+-- of a Galera cluster are one server, and so are the members of a MySQL group: what one of them has not
+-- applied yet is certified before what it writes itself. '': opened by what tells none.
+(m.server_identity = '' or m.server_identity like 'galera:%' or m.server_identity like 'group:%'
  or substring_index(m.server_identity, ':', -1) = cast(@@global.server_id as char))
 
 -- fragment live

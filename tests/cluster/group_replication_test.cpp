@@ -1,0 +1,395 @@
+// Groups of MySQL Group Replication: three members, with one primary and with three.
+
+#include "cli/tool.hpp"
+#include "sql/server_facts.hpp"
+#include "support/failure.hpp"
+#include "support/mysql_group.hpp"
+#include "support/waits.hpp"
+#include <rowlock/open.hpp>
+#include <rowlock/rowlock.hpp>
+
+#include <doctest/doctest.h>
+
+#include <array>
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+using namespace rowlock;
+using namespace std::chrono_literals;
+using support::eventually;
+using support::kind_of;
+using support::mysql_group;
+using support::soon;
+
+namespace {
+
+/// One group for the cases that leave it whole; where there is no MySQL each case says so.
+mysql_group* everywhere() {
+    static std::unique_ptr<mysql_group> made;
+    static const bool there = [] {
+        made = mysql_group::start(mysql_group::primaries::all);
+        if (!made) return false;
+        migrate(open(made->url(0)));
+        made->level(0);
+        return true;
+    }();
+    if (!there) return nullptr;
+    return made.get();
+}
+
+std::string message_of(const std::function<void()>& action) {
+    try {
+        action();
+    } catch (const error& failure) {
+        return failure.what();
+    }
+    return {};
+}
+
+bool contains(std::string_view text, std::string_view part) {
+    return text.find(part) != std::string_view::npos;
+}
+
+}  // namespace
+
+TEST_CASE("the members of a group are one server, whose floor no session raises") {
+    auto* const group = everywhere();
+    if (group == nullptr) return;
+    std::string identity;
+    for (int i = 0; i < mysql_group::size; ++i) {
+        const auto db = open(group->url(i)).connect(soon());
+        const auto& facts = sql::facts_of(*db, soon());
+        CHECK(facts.member_of == sql::cluster::group);
+        CHECK(facts.server.starts_with("group:"));
+        if (identity.empty()) identity = facts.server;
+        CHECK(facts.server == identity);
+    }
+    std::optional<fencing_token> last;
+    for (int round = 0; round < 3; ++round) {
+        for (int i = 0; i < mysql_group::size; ++i) {
+            client here{open(group->url(i)), {.ttl = 10s}};
+            const auto held = here.try_acquire_for("in turn", 20s);
+            REQUIRE(held);
+            if (last) {
+                CHECK(held->token() > *last);
+                CHECK(held->token().value() < last->value() + 100);
+            }
+            last = held->token();
+        }
+    }
+}
+
+TEST_CASE(
+    "a user needs the rights that `migrate --print-grants` prints, and is told which is missing") {
+    auto* const group = everywhere();
+    if (group == nullptr) return;
+    group->run(0, "create user app@'%' identified by 'one of the tests'");
+    group->run(0, "grant all on rowlock.* to app@'%'");
+    auto url = group->url(0);
+    url.replace(url.find("rowlock:"), url.find('@') - url.find("rowlock:"),
+                "app:one%20of%20the%20tests");
+    client without{open(url)};
+    CHECK(kind_of([&] { (void)without.try_acquire("by the application"); }) == errc::access_denied);
+    CHECK(contains(message_of([&] { (void)without.try_acquire("by the application"); }),
+                   "grant select on performance_schema.replication_group_members"));
+    const auto printed = tool::rowlock({"migrate", "--print-grants", "app"},
+                                       {.variables = {{"ROWLOCK_URL", group->url(0)}}});
+    for (std::size_t at = 0; at < printed.out.size();) {
+        const auto end = printed.out.find(";\n", at);
+        if (end == std::string::npos) break;
+        group->run(0, printed.out.substr(at, end - at));
+        at = end + 2;
+    }
+    client with{open(url)};
+    CHECK(with.try_acquire_for("by the application", 10s));
+}
+
+TEST_CASE(
+    "GET_LOCK and row locks are refused in a group; control: two members grant one GET_LOCK") {
+    auto* const group = everywhere();
+    if (group == nullptr) return;
+    const auto first = group->admin(0);
+    const auto second = group->admin(1);
+    CHECK(first->query("select get_lock('job', 0)", soon()).integer(0, 0) == 1);
+    CHECK(second->query("select get_lock('job', 0)", soon()).integer(0, 0) == 1);
+
+    const auto source = open(group->url(0));
+    advisory_locks locks{source};
+    CHECK(contains(message_of([&] { (void)locks.try_lock("job"); }), "member of a MySQL group"));
+    CHECK(kind_of([&] { (void)locks.try_lock("job"); }) == errc::unsupported);
+    CHECK(kind_of([&] { const row_session refused{source}; }) == errc::unsupported);
+    group->run(0, "create table if not exists rowlock.inventory (sku varchar(20) primary key)");
+    group->run(0, "insert ignore into rowlock.inventory values ('A1')");
+    const auto db = source.connect(soon());
+    db->query("begin", soon());
+    CHECK(contains(message_of([&] { (void)lock_row(*db, "inventory", {"sku"}, {"A1"}); }),
+                   "accept_double_grants_in_cluster"));
+    CHECK(lock_row(*db, "inventory", {"sku"}, {"A1"}, {.accept_double_grants_in_cluster = true}));
+    db->query("rollback", soon());
+}
+
+namespace {
+
+/// A holder's transaction on a member that has not applied the loss of its lease yet.
+class stale_transaction {
+public:
+    explicit stale_transaction(const mysql_group& group)
+        : group_{group},
+          holder_{open(group.url(1)), {.ttl = 60s}},
+          others_{open(group.url(2)), {.ttl = 60s}} {
+        group.run(1, "create table if not exists rowlock.blocked (id int primary key)");
+        group.run(1, "create table if not exists rowlock.stock (id int primary key, n int)");
+        group.run(1, "delete from rowlock.blocked");
+        group.run(1, "replace into rowlock.stock values (1, 10)");
+        lease_ = holder_.try_acquire_for("stock", 20s);
+        REQUIRE(lease_);
+        group.level(1);
+        // Keeps the applier of this member back, and all that comes after.
+        blocker_ = group.admin(1);
+        blocker_->query("lock tables rowlock.blocked write", soon());
+        group.run(2, "insert into rowlock.blocked values (1)");
+        REQUIRE(eventually([&] {
+            try {
+                return others_.force_release("stock");
+            } catch (const error& failure) {
+                if (!failure.retryable()) throw;
+                return false;
+            }
+        }));
+        taken_ = others_.try_acquire_for("stock", 20s);
+        REQUIRE(taken_);
+        CHECK(taken_->token() > lease_->token());
+        app_ = open(group.url(1)).connect(soon());
+        app_->query("set session transaction isolation level read committed", soon());
+        app_->query("begin", soon());
+    }
+
+    [[nodiscard]] sql::connection& app() { return *app_; }
+    [[nodiscard]] const lease& held() const { return *lease_; }
+    void take_from_stock_and_commit() {
+        app_->query("update stock set n = n - 1 where id = 1", soon());
+        app_->query("commit", soon());
+    }
+    /// Once the member has caught up.
+    [[nodiscard]] bool all_have_stock(int wanted) {
+        blocker_->query("unlock tables", soon());
+        return eventually([&] { return has_stock(1, wanted) && has_stock(2, wanted); }, 30s);
+    }
+
+private:
+    [[nodiscard]] bool has_stock(int member, int wanted) const {
+        const auto row = group_.run(member, "select n from rowlock.stock where id = 1");
+        return !row.empty() && row.integer(0, 0) == wanted;
+    }
+
+    const mysql_group& group_;
+    client holder_;
+    client others_;
+    std::optional<lease> lease_;
+    std::optional<lease> taken_;
+    std::unique_ptr<sql::connection> blocker_;
+    std::unique_ptr<sql::connection> app_;
+};
+
+}  // namespace
+
+TEST_CASE("a stale holder's fenced transaction is rolled back on a member that lags") {
+    auto* const group = everywhere();
+    if (group == nullptr) return;
+    stale_transaction stale{*group};
+    // The member cannot know yet, so the fence passes and the commit fails.
+    fence(stale.app(), stale.held());
+    CHECK(kind_of([&] { stale.take_from_stock_and_commit(); }) == errc::conflict);
+    CHECK(stale.all_have_stock(10));
+}
+
+TEST_CASE("control: behind a fence that only reads, a stale holder commits on a member that lags") {
+    auto* const group = everywhere();
+    if (group == nullptr) return;
+    stale_transaction stale{*group};
+    const auto row =
+        stale.app().query("select token from rowlock_lease where name = 'stock' for share", soon());
+    CHECK(row.integer(0, 0) == stale.held().token().value());
+    stale.take_from_stock_and_commit();
+    CHECK(stale.all_have_stock(9));
+}
+
+TEST_CASE("leases exclude across the members of a group, and no conflict reaches a waiter") {
+    auto* const group = everywhere();
+    if (group == nullptr) return;
+    std::atomic<int> inside{0};
+    std::atomic<int> overlaps{0};
+    std::atomic<int> grants{0};
+    std::mutex mutex;
+    std::vector<std::int64_t> tokens;
+    std::vector<std::string> failures;
+    std::atomic<bool> stop{false};
+    std::vector<std::thread> threads;
+    std::vector<std::unique_ptr<client>> clients;
+    for (int i = 0; i < mysql_group::size; ++i) {
+        clients.push_back(std::make_unique<client>(
+            open(group->url(i)), client_options{.ttl = 20s, .poll_interval = 100ms}));
+    }
+    for (int i = 0; i < 2 * mysql_group::size; ++i) {
+        threads.emplace_back([&, i] {
+            client& mine = *clients[static_cast<std::size_t>(i % mysql_group::size)];
+            while (!stop) {
+                try {
+                    const auto held = mine.try_acquire_for("contended", 60s);
+                    if (!held) continue;
+                    overlaps += inside++ == 0 ? 0 : 1;
+                    {
+                        const std::lock_guard lock{mutex};
+                        tokens.push_back(held->token().value());
+                    }
+                    --inside;
+                    ++grants;
+                } catch (const error& failure) {
+                    const std::lock_guard lock{mutex};
+                    failures.emplace_back(failure.what());
+                }
+            }
+        });
+    }
+    CHECK(eventually([&] { return grants >= 120; }, 120s));
+    stop = true;
+    for (auto& each : threads) each.join();
+    CHECK(overlaps == 0);
+    CHECK(std::is_sorted(tokens.begin(), tokens.end()));
+    CHECK(std::adjacent_find(tokens.begin(), tokens.end()) == tokens.end());
+    for (const auto& each : failures) FAIL_CHECK(each);
+    MESSAGE(grants.load(), " grants");
+}
+
+TEST_CASE("the doctor names the group, this member's role, and what follows") {
+    auto* const group = everywhere();
+    if (group == nullptr) return;
+    const auto got = tool::rowlock({"doctor"}, {.variables = {{"ROWLOCK_URL", group->url(0)}}});
+    CAPTURE(got.out);
+    CHECK(got.code == 0);
+    CHECK(contains(got.out,
+                   "a MySQL group with several primaries, 3 of 3 members online; this "
+                   "one is a PRIMARY"));
+    CHECK(contains(got.out, "ok    advisory locks  refused"));
+    CHECK(contains(got.out, "ok    row locks       refused"));
+    CHECK(contains(got.out, "write the lease's row"));
+}
+
+TEST_CASE(
+    "a holder whose member leaves the group learns of it in time, though the server writes on") {
+    auto* const group = everywhere();
+    if (group == nullptr) return;
+    client holder{open(group->url(1)), {.ttl = 6s}};
+    client others{open(group->url(0)), {.ttl = 6s}};
+    const auto held = holder.try_acquire_for("left", 20s);
+    REQUIRE(held);
+    group->run(1, "stop group_replication");
+    group->run(1, "set global super_read_only = off");
+    group->run(1, "set global read_only = off");
+    // Control: for itself this server would let the session live on.
+    const auto admin = group->admin(1);
+    admin->query("set session sql_log_bin = 0", soon());
+    const std::string session = std::to_string(held->session_id());
+    CHECK(admin
+              ->query("update rowlock.rowlock_session set beats = beats + 1 where ended = 0 and "
+                      "id = " +
+                          session,
+                      soon())
+              .affected() == 1);
+    std::optional<lease> next;
+    bool overlapped = false;
+    REQUIRE(eventually(
+        [&] {
+            next = others.try_acquire("left");
+            overlapped = next && held->held();
+            return next.has_value();
+        },
+        30s));
+    CHECK_FALSE(overlapped);
+    CHECK(next->token() > held->token());
+    client late{open(group->url(1))};
+    const auto refused = message_of([&] { (void)late.try_acquire("left"); });
+    CHECK_MESSAGE(contains(refused, "OFFLINE"), refused);
+    const auto examined =
+        tool::rowlock({"doctor"}, {.variables = {{"ROWLOCK_URL", group->url(1)}}});
+    CHECK_MESSAGE(contains(examined.out, "fail  cluster"), examined.out);
+    CHECK(examined.code == 1);
+    // Nothing was written there that the group does not know: it is taken back.
+    next.reset();
+    group->join(1);
+    client again{open(group->url(1))};
+    CHECK(again.try_acquire_for("left", 20s));
+}
+
+TEST_CASE("a lease outlives its primary, and no other is granted meanwhile") {
+    const auto group = mysql_group::start(mysql_group::primaries::one);
+    if (!group) return;
+    const int first = group->primary();
+    REQUIRE(first == 0);
+    // Of several hosts the one that accepts writes is taken.
+    migrate(open(group->url_from(1)));
+    client holder{open(group->url_from(0)), {.ttl = 30s, .statement_deadline = 3s}};
+    client others{open(group->url_from(2)), {.ttl = 30s, .statement_deadline = 3s}};
+    const auto held = holder.try_acquire_for("job", 20s);
+    REQUIRE(held);
+    const auto stays_ours = [&] {
+        // Two whole periods of heartbeats, so that one at least was answered by the new primary.
+        const auto beats = holder.stats().heartbeats;
+        return eventually(
+            [&] {
+                try {
+                    if (others.try_acquire("job")) FAIL_CHECK("granted beside its holder");
+                } catch (const error& failure) {
+                    CAPTURE(failure.what());
+                    CHECK((failure.retryable() || failure.kind() == errc::outcome_unknown ||
+                           failure.kind() == errc::read_only));
+                }
+                std::this_thread::sleep_for(50ms);
+                return !held->held() || holder.stats().heartbeats >= beats + 2;
+            },
+            90s);
+    };
+
+    group->make_primary(1);
+    CHECK(stays_ours());
+    CHECK(held->held());
+
+    group->kill(1);
+    CHECK(stays_ours());
+    CHECK(held->held());
+    const int now_primary = group->primary();
+    CHECK(now_primary != 1);
+
+    // Started again without its group it would accept writes.
+    group->start_alone(1);
+    const auto admin = group->admin(1);
+    admin->query("set session sql_log_bin = 0", soon());
+    CHECK(admin
+              ->query("update rowlock.rowlock_lease set note = 'by a server outside' where name = "
+                      "'job'",
+                      soon())
+              .affected() == 1);
+    client outside{open(group->url(1))};
+    const auto refused = message_of([&] { (void)outside.try_acquire("job"); });
+    CHECK_MESSAGE(contains(refused, "OFFLINE"), refused);
+    // Named first of several it is passed over.
+    client past{open(group->url_from(1))};
+    CHECK_FALSE(past.try_acquire("job"));
+    CHECK(held->held());
+    admin->query("update rowlock.rowlock_lease set note = null where name = 'job'", soon());
+    group->join(1);
+
+    // One that is left of three has no majority.
+    for (int i = 0; i < mysql_group::size; ++i) {
+        if (i != now_primary) group->kill(i);
+    }
+    REQUIRE(eventually([&] { return !held->held(); }, 60s));
+    client alone{open(group->url(now_primary))};
+    const auto why = message_of([&] { (void)alone.try_acquire("job"); });
+    CHECK_MESSAGE(contains(why, "majority"), why);
+}

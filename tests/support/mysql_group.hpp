@@ -1,0 +1,65 @@
+#pragma once
+
+#include "support/mariadb_home.hpp"
+#include "support/server_process.hpp"
+#include <rowlock/sql/connection.hpp>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace support {
+
+/// Three members of one group of MySQL Group Replication, on free ports of 127.0.0.1. A member that
+/// falls silent is expelled after some five seconds. Takes half a minute to make.
+class mysql_group {
+public:
+    enum class primaries : unsigned char { one, all };
+
+    /// Null if there is no MySQL (scripts/with-servers --with mysql): the case then counts as
+    /// skipped, or fails.
+    [[nodiscard]] static std::unique_ptr<mysql_group> start(primaries which);
+
+    static constexpr int size = 3;
+    /// Of one member; all have the same users.
+    [[nodiscard]] std::string url(int member) const;
+    /// Of all members, this one first.
+    [[nodiscard]] std::string url_from(int member) const;
+    /// To one member, whatever its state.
+    [[nodiscard]] std::unique_ptr<rowlock::sql::connection> admin(int member) const;
+    /// One statement of the administrator's, which may take a minute.
+    rowlock::sql::result run(int member, const std::string& statement) const;
+
+    /// Waits until all members have applied what this one has.
+    void level(int from) const;
+
+    void kill(int member);
+    /// After kill(): started again, and not in the group yet.
+    void start_alone(int member);
+    /// Waits until it is ONLINE.
+    void join(int member);
+    /// With primaries::one, once there is one that is alive.
+    [[nodiscard]] int primary() const;
+    void make_primary(int member);
+
+private:
+    struct node {
+        std::unique_ptr<mariadb_home> home;
+        std::unique_ptr<server_process> process;
+        std::uint16_t port = 0;
+        std::uint16_t group_port = 0;
+    };
+
+    mysql_group() = default;
+    [[nodiscard]] bool launch(int member);
+    [[nodiscard]] std::string url(int member, const std::string& database) const;
+    [[nodiscard]] std::string failure() const;
+
+    primaries primaries_ = primaries::one;
+    std::string password_ = random_password();
+    std::string name_;
+    std::vector<node> nodes_;
+};
+
+}  // namespace support
