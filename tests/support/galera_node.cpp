@@ -20,8 +20,13 @@ using namespace std::chrono_literals;
 namespace {
 
 std::string find_provider() {
-    for (const char* path : {"/usr/lib/galera/libgalera_smm.so", "/usr/lib/libgalera_smm.so",
-                             "/usr/lib64/galera-4/libgalera_smm.so"}) {
+    std::vector<std::string> places{"/usr/lib/galera/libgalera_smm.so", "/usr/lib/libgalera_smm.so",
+                                    "/usr/lib64/galera-4/libgalera_smm.so"};
+    // That of the server that is started: scripts/fetch-server unpacks both.
+    if (const char* folder = getenv("ROWLOCK_MARIADB_BIN")) {
+        places = {std::string{folder} + "/../usr/lib/galera/libgalera_smm.so"};
+    }
+    for (const auto& path : places) {
         if (std::filesystem::exists(path)) return path;
     }
     return {};

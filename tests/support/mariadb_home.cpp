@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <sstream>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -17,6 +16,8 @@ namespace {
 std::string find_program(std::string_view name) {
     std::string places = "/usr/sbin:/usr/libexec:/usr/bin:/usr/local/sbin:";
     if (const char* path = getenv("PATH")) places = std::string{path} + ":" + places;
+    if (const char* folder = getenv("ROWLOCK_MARIADB_BIN"))
+        places = std::string{folder} + ":" + places;
     for (std::size_t at = 0; at < places.size();) {
         const auto end = std::min(places.find(':', at), places.size());
         auto file = places.substr(at, end - at).append("/").append(name);
@@ -35,13 +36,6 @@ std::string users(const std::string& password) {
            " rowlock@'%' identified by '" + password +
            "';\ngrant all on *.* to rowlock@'%' with grant option;\n"
            "create database if not exists rowlock character set utf8mb4;\n";
-}
-
-std::vector<std::string> lines_of(const std::string& text) {
-    std::istringstream in{text};
-    std::vector<std::string> found;
-    for (std::string line; std::getline(in, line);) found.push_back(line);
-    return found;
 }
 
 void run(const std::vector<std::string>& command, const server_folder& folder) {
@@ -72,14 +66,13 @@ std::unique_ptr<mariadb_home> mariadb_home::install() {
 }
 
 std::unique_ptr<mariadb_home> mariadb_home::install_mysql() {
-    const char* const command = getenv("ROWLOCK_TEST_MYSQLD");
-    if (command == nullptr) {
+    const char* const program = getenv("ROWLOCK_TEST_MYSQLD");
+    if (program == nullptr) {
         miss_program("a MySQL server of the tests'", "none: scripts/with-servers --with mysql");
         return nullptr;
     }
     std::unique_ptr<mariadb_home> made{new mariadb_home};
-    made->program_ = lines_of(command);
-    made->program_.emplace_back("--innodb-redo-log-capacity=32M");
+    made->program_ = {program, "--no-defaults", "--innodb-redo-log-capacity=32M"};
     const server_folder& folder = made->folder_;
     auto installer = made->program_;
     installer.insert(installer.end(), {"--datadir=" + folder.path() + "/data",
