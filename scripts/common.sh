@@ -46,6 +46,7 @@ need_servers() {
         need_command postgres postgresql-15
     fi
     PATH=$PATH:/usr/sbin need_command pgbouncer pgbouncer
+    PATH=$PATH:/usr/sbin need_command haproxy haproxy
     if [[ -z ${ROWLOCK_TEST_MARIADB_URL:-} ]]; then
         need_command mariadb-install-db mariadb-server-core mariadb-client-core
     fi
