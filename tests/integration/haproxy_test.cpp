@@ -1,0 +1,95 @@
+// Behind HAProxy in TCP mode, which cuts idle connections and may lead to another server.
+
+#include "support/haproxy.hpp"
+
+#include "support/failure.hpp"
+#include "support/lock_database.hpp"
+#include "support/own_server.hpp"
+#include "support/queues.hpp"
+#include <rowlock/open.hpp>
+#include <rowlock/rowlock.hpp>
+
+#include <doctest/doctest.h>
+
+#include <atomic>
+#include <future>
+#include <memory>
+#include <optional>
+#include <thread>
+
+using namespace rowlock;
+using namespace std::chrono_literals;
+using support::eventually;
+using support::soon;
+
+TEST_CASE("connections that a proxy cuts while they idle cost neither a lease nor a place") {
+    ROWLOCK_FOR_EACH_BACKEND(database, support::backend::postgresql, support::backend::mariadb) {
+        const auto proxy = support::haproxy::start(database.url(), 700ms);
+        if (!proxy) return;
+        const auto source = open(proxy->url());
+        const auto options = database.options({.ttl = 9s});  // heartbeats every three seconds
+        client holder{source, options};
+        client second{source, options};
+        client third{source, options};
+        auto held = holder.acquire("behind a proxy");
+        auto first_waiter =
+            std::async(std::launch::async, [&] { return second.acquire("behind a proxy"); });
+        REQUIRE(eventually([&] { return holder.queue("behind a proxy").size() == 1; }));
+        auto second_waiter =
+            std::async(std::launch::async, [&] { return third.acquire("behind a proxy"); });
+        REQUIRE(eventually([&] { return holder.queue("behind a proxy").size() == 2; }));
+        // The proxy has cut what idled between two heartbeats.
+        REQUIRE(eventually([&] { return holder.stats().heartbeats >= 3; }, 60s));
+        CHECK(holder.stats().reconnects > 0);
+        CHECK(held.held());
+        CHECK(holder.queue("behind a proxy").size() == 2);
+        held.release();
+        auto next = first_waiter.get();
+        CHECK(next.held());
+        CHECK(second_waiter.wait_for(0s) == std::future_status::timeout);
+        next.release();
+        CHECK(second_waiter.get().held());
+        CHECK(second.stats().lost == 0);
+    }
+}
+
+TEST_CASE("a proxy that leads to another server costs the leases, and says why") {
+    for (const auto which : {support::server::postgresql, support::server::mariadb}) {
+        CAPTURE(which == support::server::postgresql);
+        auto first = support::own_server::start(which);
+        const auto second = support::own_server::start(
+            which, {.arguments = which == support::server::mariadb
+                                     ? std::vector<std::string>{"--server-id=2"}
+                                     : std::vector<std::string>{}});
+        if (!first || !second) continue;
+        migrate(open(first->url()));
+        migrate(open(second->url()));
+        // Other users: the proxy passes on what the client sends.
+        const auto user_of = [](const std::string& url) { return url.substr(0, url.rfind('@')); };
+        const auto proxy = support::haproxy::start(first->url(), 1min, second->url());
+        if (!proxy) return;
+        if (user_of(first->url()) != user_of(second->url())) {
+            const auto password =
+                user_of(first->url()).substr(user_of(first->url()).rfind(':') + 1);
+            open(second->url())
+                .connect(soon())
+                ->query(which == support::server::postgresql
+                            ? "alter role rowlock password '" + password + "'"
+                            : "alter user rowlock@'%' identified by '" + password + "'",
+                        soon());
+        }
+        std::atomic<bool> server_changed{false};
+        client holder{open(proxy->url()), {.ttl = 30s, .on_event = [&](const event& what) {
+                                               if (what.kind == event_kind::lease_lost &&
+                                                   what.reason == loss_reason::server_changed) {
+                                                   server_changed = true;
+                                               }
+                                           }}};
+        const auto held = holder.acquire("led astray");
+        first->stop();
+        REQUIRE(eventually([&] { return !held.held(); }, 60s));
+        CHECK(eventually([&] { return server_changed.load(); }));
+        // And goes on there.
+        CHECK(holder.try_acquire_for("led astray", 20s));
+    }
+}
