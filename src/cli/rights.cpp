@@ -97,8 +97,9 @@ std::string grants(sql::dialect speaks, const place& at, const migration_options
                             qualified("rowlock_history", at, names, mark), to);
     }
     if (at.in_group) {
-        text += fmt::format("grant select on performance_schema.replication_group_members to {};\n",
-                            to);
+        for (const char* table : {"replication_group_members", "replication_group_member_stats"}) {
+            text += fmt::format("grant select on performance_schema.{} to {};\n", table, to);
+        }
     }
     return text;
 }

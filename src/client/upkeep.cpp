@@ -240,6 +240,12 @@ sql::connection& engine::heartbeat_connection(sql::deadline until) {
 
 nanoseconds engine::after_failed_beat(session& ours, const std::exception& failure) noexcept {
     count(counter::heartbeat_failures);
+    if (heartbeat_db_ && heartbeat_db_->discarded()) {
+        // A server that has left its cluster or accepts no writes: our other connections lead
+        // there.
+        pool_.renew();
+        shared_.renew();
+    }
     try {
         events_.post({.kind = event_kind::heartbeat_failed,
                       .session = ours.id(),

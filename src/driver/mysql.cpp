@@ -74,6 +74,8 @@ constexpr int tls_failed = 2026;
 constexpr int plugin_not_allowed = 5010;  // of the client library
 constexpr int columns_changed = 2057;
 constexpr int last_client_error = 2999;
+constexpr int failed_in_group = 3100;
+constexpr int rolled_back_by_group = 3101;
 constexpr int idle_too_long = 4031;
 
 // --- errors --------------------------------------------------------------------------------------
@@ -86,7 +88,7 @@ error::server_report report_of(const ::sql::SQLException& e) {
 // An error during COMMIT, or about the server's socket to us: what it was executing may have been
 // committed.
 bool leaves_a_doubt(int number) {
-    return number == 1180 || (number >= 1158 && number <= 1161);
+    return number == 1180 || number == failed_in_group || (number >= 1158 && number <= 1161);
 }
 
 bool ends_session(int number) {
@@ -235,6 +237,11 @@ std::optional<packet> packed(std::span<const order> steps, std::string_view afte
     return made;
 }
 
+// Of a row of sql::group_membership.
+std::string outside_group(::sql::ResultSet& row) {
+    return sql::why_outside_group(row.getString(1).asStdString(), row.getInt64(2), row.getInt64(3));
+}
+
 // Talks over a handle that somebody else owns. Every call blocks as long as the library does.
 class conversation {
 public:
@@ -305,8 +312,26 @@ private:
             alive_ = false;
             return driver::broken(std::move(report));
         }
+        if (report.native_code == rolled_back_by_group && !is_member()) {
+            alive_ = false;
+            return driver::broken(std::move(report));
+        }
         const errc kind = sql::classify_mysql(report.native_code);
         return driver::refusal(kind, std::move(report));
+    }
+
+    // Another member was faster, or this one has left its group with the transaction under way to
+    // the others, who may commit it.
+    bool is_member() noexcept {
+        try {
+            const std::unique_ptr<::sql::Statement> statement{handle_.createStatement()};
+            ++round_trips_;
+            const std::unique_ptr<::sql::ResultSet> row{
+                statement->executeQuery(std::string{sql::group_membership})};
+            return row->next() && outside_group(*row).empty();
+        } catch (const std::exception&) {
+            return false;
+        }
     }
 
     sql::result send(const std::string& text) {
@@ -381,7 +406,8 @@ private:
         }
         error why = failure(e);
         const bool before_commit = at + 1 < what.proof;
-        const bool certain = why.kind() == errc::deadlock || why.kind() == errc::read_only;
+        const bool certain = why.kind() == errc::deadlock || why.kind() == errc::read_only ||
+                             why.kind() == errc::conflict;
         if (before_commit || certain || !alive_) throw error{std::move(why)};
         throw error{errc::outcome_unknown, std::string{"the commit failed: "} + why.what(),
                     report_of(e)};
@@ -723,12 +749,16 @@ void require_writer(::sql::Connection& made) {
     if (read_only) throw error{errc::database_unreachable, "one of the hosts is read-only"};
     if (!ready) throw error{errc::database_unreachable, "one of the hosts is not in its cluster"};
     if (!in_group) return;
-    const std::unique_ptr<::sql::ResultSet> row{
-        statement->executeQuery(std::string{sql::group_membership})};
-    row->next();
-    const std::string why =
-        sql::why_outside_group(row->getString(1).asStdString(), row->getInt64(2), row->getInt64(3));
-    if (!why.empty()) throw error{errc::database_unreachable, why};
+    try {
+        const std::unique_ptr<::sql::ResultSet> row{
+            statement->executeQuery(std::string{sql::group_membership})};
+        row->next();
+        const std::string why = outside_group(*row);
+        if (!why.empty()) throw error{errc::database_unreachable, why};
+    } catch (const ::sql::SQLException& e) {
+        if (sql::classify_mysql(e.getErrorCode()) != errc::access_denied) throw;
+        throw error{errc::access_denied, std::string{sql::no_right_to_membership}, report_of(e)};
+    }
 }
 
 std::unique_ptr<::sql::Connection> connect_to(const std::string& host, const target& to,

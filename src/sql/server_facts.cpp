@@ -29,19 +29,18 @@ result ask_membership(connection& db, deadline until) {
         return db.query(group_membership, until);
     } catch (const error& failure) {
         if (failure.kind() != errc::access_denied) throw;
-        throw error{errc::access_denied,
-                    "this server is meant for a MySQL group, and this user may not see whether it "
-                    "is in it: grant select on performance_schema.replication_group_members (as "
-                    "`rowlock migrate --print-grants` says)"};
+        throw error{errc::access_denied, std::string{no_right_to_membership}};
     }
 }
 
-void require_group(connection& db, deadline until) {
+/// What tells the group that this server is in from all others.
+std::string group_of(connection& db, const std::string& name, deadline until) {
     const auto row = ask_membership(db, until);
     if (const auto why = why_outside_group(row.text(0, 0), row.integer(0, 1), row.integer(0, 2));
         !why.empty()) {
         refuse(db, why);
     }
+    return "group:" + name + ":" + std::string{row.text(0, 3)};
 }
 
 server_facts ask(connection& db, deadline until) {
@@ -73,8 +72,7 @@ server_facts ask(connection& db, deadline until) {
         facts.server = cluster_of(db, until);
     } else if (!group.empty()) {
         facts.member_of = cluster::group;
-        facts.server = "group:" + group;
-        require_group(db, until);
+        facts.server = group_of(db, group, until);
     } else if (!id.empty()) {
         // The statements compare what is behind the last colon (fragment `here`).
         facts.server = (facts.mariadb ? "mariadb:" : "mysql:") + unique + ":" + id;
@@ -110,7 +108,11 @@ const server_facts& ask_facts_again(connection& db, deadline until) {
 
 void require_membership(connection& db, deadline until) {
     if (db.speaks() != dialect::mysql) return;
-    if (facts_of(db, until).member_of == cluster::group) require_group(db, until);
+    const auto& known = facts_of(db, until);
+    if (known.member_of != cluster::group) return;
+    const auto name = known.server.substr(0, known.server.rfind(':')).substr(sizeof "group:" - 1);
+    if (group_of(db, name, until) == known.server) return;
+    refuse(db, "this MySQL group was founded anew: all leases are lost; try again");
 }
 
 }  // namespace rowlock::sql

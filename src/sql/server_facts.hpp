@@ -35,9 +35,9 @@ struct server_facts {
 /// The same, whatever is known already.
 const server_facts& ask_facts_again(connection& db, deadline until);
 
-/// That a server which was in a MySQL group is in it still. One that has left it may accept writes
-/// of which the group never hears. One round trip there, none elsewhere: a Galera node without its
-/// cluster refuses every statement itself.
+/// That a server which was in a MySQL group when its facts were asked is in the same one still. One
+/// that has left it may accept writes of which the group never hears. One round trip there, none
+/// elsewhere: a Galera node without its cluster refuses every statement itself.
 /// @throws error as facts_of().
 void require_membership(connection& db, deadline until);
 

@@ -171,8 +171,25 @@ std::optional<std::string> lease_protocol::server_of_again(sql::connection& db,
     return sql::memory_of(db).server = std::move(answer);
 }
 
+/// Without its plugin a member of a MySQL group is a server like any other, and would grant what
+/// the group grants.
+void lease_protocol::refuse_former_member(sql::connection& db, std::string_view server,
+                                          sql::deadline until) const {
+    const auto row = run(db, sql_.read_floor, until);
+    if (row.empty() || !row.text(0, 1).starts_with("group:") || server.starts_with("group:")) {
+        return;
+    }
+    db.discard();
+    throw error{errc::database_unreachable,
+                "the tables were last used in a MySQL group, and this server is in none: connect "
+                "to a member. If it is to be alone from now on, say so once: update " +
+                    sql_.prefix + "token_floor set server_identity = 'alone' (docs/operations.md)"};
+}
+
 std::string lease_protocol::open_session(sql::connection& db, const session_row& row,
                                          sql::deadline until) const {
+    // A connection that a pool has kept may lead to a server that has left its group since.
+    sql::require_membership(db, until);
     auto told_by = server_of(db, until);
     // Not left to the insertion: a standby that is promoted before that would take the session as
     // one of no server in particular, and not raise the floor.
@@ -188,7 +205,10 @@ std::string lease_protocol::open_session(sql::connection& db, const session_row&
                    row.ttl.count(), row.wake.number, row.wake.secret, row.wake.mailbox, server);
     };
     if (changed_one(open())) return server;
-    if (sql_.meet_server) run(db, *sql_.meet_server, until, server);
+    if (sql_.meet_server) {
+        if (db.speaks() == sql::dialect::mysql) refuse_former_member(db, server, until);
+        run(db, *sql_.meet_server, until, server);
+    }
     if (!changed_one(open())) throw no_token_floor();
     return server;
 }

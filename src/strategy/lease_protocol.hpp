@@ -215,6 +215,8 @@ public:
     [[nodiscard]] const dialect::statements& sql() const noexcept { return sql_; }
 
 private:
+    void refuse_former_member(sql::connection& db, std::string_view server,
+                              sql::deadline until) const;
     attempt take_probed(sql::connection& db, const grant_request& request, const look& seen,
                         sql::deadline until) const;
     bool is_durable(sql::connection& db, std::string_view name, const look& seen,

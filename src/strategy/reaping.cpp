@@ -186,13 +186,17 @@ private:
         });
     }
 
-    /// Nothing, for a row that somebody keeps locked, or as a deadlock's victim.
+    /// Nothing, for a row that somebody keeps locked, as a deadlock's victim, or where another
+    /// member of a cluster was faster.
     template <typename Action>
     static auto unless_locked(const Action& action) -> decltype(action()) {
         try {
             return action();
         } catch (const error& failure) {
-            if (failure.kind() != errc::timed_out && failure.kind() != errc::deadlock) throw;
+            if (failure.kind() != errc::timed_out && failure.kind() != errc::deadlock &&
+                failure.kind() != errc::conflict) {
+                throw;
+            }
             return {};
         }
     }

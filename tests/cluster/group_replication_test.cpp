@@ -107,6 +107,16 @@ TEST_CASE(
     }
     client with{open(url)};
     CHECK(with.try_acquire_for("by the application", 10s));
+    // Offline mode, which a member that its group expels turns on, is for such users.
+    group->run(0, "set global offline_mode = on");
+    auto all = group->url_from(0);
+    all.replace(all.find("rowlock:"), all.find('@') - all.find("rowlock:"),
+                "app:one%20of%20the%20tests");
+    client past{open(all)};
+    CHECK(past.try_acquire_for("by the application", 10s));
+    CHECK(kind_of([&] { (void)client{open(url)}.try_acquire("by the application"); }) ==
+          errc::database_unreachable);
+    group->run(0, "set global offline_mode = off");
 }
 
 TEST_CASE(
@@ -312,6 +322,9 @@ TEST_CASE(
         30s));
     CHECK_FALSE(overlapped);
     CHECK(next->token() > held->token());
+    // Nor by a connection that the client has kept.
+    const auto again = message_of([&] { (void)holder.try_acquire("left"); });
+    CHECK_MESSAGE(contains(again, "OFFLINE"), again);
     client late{open(group->url(1))};
     const auto refused = message_of([&] { (void)late.try_acquire("left"); });
     CHECK_MESSAGE(contains(refused, "OFFLINE"), refused);
@@ -322,8 +335,8 @@ TEST_CASE(
     // Nothing was written there that the group does not know: it is taken back.
     next.reset();
     group->join(1);
-    client again{open(group->url(1))};
-    CHECK(again.try_acquire_for("left", 20s));
+    client back{open(group->url(1))};
+    CHECK(back.try_acquire_for("left", 20s));
 }
 
 TEST_CASE("a lease outlives its primary, and no other is granted meanwhile") {
@@ -340,10 +353,12 @@ TEST_CASE("a lease outlives its primary, and no other is granted meanwhile") {
     const auto stays_ours = [&] {
         // Two whole periods of heartbeats, so that one at least was answered by the new primary.
         const auto beats = holder.stats().heartbeats;
-        return eventually(
+        int refused = 0;
+        const bool stays = eventually(
             [&] {
                 try {
                     if (others.try_acquire("job")) FAIL_CHECK("granted beside its holder");
+                    ++refused;
                 } catch (const error& failure) {
                     CAPTURE(failure.what());
                     CHECK((failure.retryable() || failure.kind() == errc::outcome_unknown ||
@@ -353,6 +368,7 @@ TEST_CASE("a lease outlives its primary, and no other is granted meanwhile") {
                 return !held->held() || holder.stats().heartbeats >= beats + 2;
             },
             90s);
+        return stays && refused > 0;
     };
 
     group->make_primary(1);
@@ -392,4 +408,32 @@ TEST_CASE("a lease outlives its primary, and no other is granted meanwhile") {
     client alone{open(group->url(now_primary))};
     const auto why = message_of([&] { (void)alone.try_acquire("job"); });
     CHECK_MESSAGE(contains(why, "majority"), why);
+
+    // Founded anew, by members that need not know what the last ones had granted.
+    group->kill(now_primary);
+    for (int i = 0; i < mysql_group::size; ++i) group->start_alone(i);
+    group->found(now_primary);
+    client anew{open(group->url(now_primary))};
+    std::optional<lease> next;
+    REQUIRE(eventually(
+        [&] {
+            next = anew.try_acquire("job");
+            return next.has_value();
+        },
+        60s));
+    constexpr std::int64_t jump = std::int64_t{1} << 32;
+    CHECK(next->token().value() > held->token().value() + jump / 2);
+    const auto last = next->token().value();
+    next.reset();
+
+    // And without its plugin it is a server like any other, until it is said that it is to be.
+    group->kill(now_primary);
+    group->start_without_plugin(now_primary);
+    client single{open(group->url(now_primary))};
+    const auto left = message_of([&] { (void)single.try_acquire("job"); });
+    CHECK_MESSAGE(contains(left, "server_identity = 'alone'"), left);
+    group->run(now_primary, "update rowlock.rowlock_token_floor set server_identity = 'alone'");
+    const auto after = single.try_acquire_for("job", 60s);
+    REQUIRE(after);
+    CHECK(after->token().value() > last + jump / 2);
 }

@@ -47,9 +47,11 @@ std::unique_ptr<mysql_group> mysql_group::start(primaries which) {
         made->run(i, "change replication source to source_user = 'rowlock', source_password = '" +
                          made->password_ + "' for channel 'group_replication_recovery'");
         made->run(i, "reset binary logs and gtids");
-        if (i == 0) made->run(i, "set global group_replication_bootstrap_group = on");
-        made->join(i);
-        if (i == 0) made->run(i, "set global group_replication_bootstrap_group = off");
+        if (i == 0) {
+            made->found(i);
+        } else {
+            made->join(i);
+        }
     }
     made->run(0, "create database rowlock character set utf8mb4");
     made->level(0);
@@ -97,6 +99,18 @@ void mysql_group::start_alone(int member) {
     if (!eventually([&] { return launch(member); }, 60s)) throw std::runtime_error{failure()};
 }
 
+void mysql_group::start_without_plugin(int member) {
+    if (!eventually([&] { return launch(member, false); }, 60s)) {
+        throw std::runtime_error{failure()};
+    }
+}
+
+void mysql_group::found(int member) {
+    run(member, "set global group_replication_bootstrap_group = on");
+    join(member);
+    run(member, "set global group_replication_bootstrap_group = off");
+}
+
 void mysql_group::join(int member) {
     run(member, "start group_replication");
     const bool online = eventually(
@@ -127,7 +141,7 @@ void mysql_group::make_primary(int member) {
     run(member, "select group_replication_set_as_primary('" + std::string{uuid.text(0, 0)} + "')");
 }
 
-bool mysql_group::launch(int member) {
+bool mysql_group::launch(int member, bool with_plugin) {
     auto& each = nodes_.at(static_cast<std::size_t>(member));
     std::string seeds;
     for (const auto& other : nodes_) {
@@ -152,7 +166,7 @@ bool mysql_group::launch(int member) {
         "--loose-group_replication_single_primary_mode=" + std::string{several ? "OFF" : "ON"},
         "--loose-group_replication_enforce_update_everywhere_checks=" +
             std::string{several ? "ON" : "OFF"}};
-    words.insert(words.end(), group.begin(), group.end());
+    if (with_plugin) words.insert(words.end(), group.begin(), group.end());
     each.process =
         std::make_unique<server_process>(words, each.home->folder(), "server.log", SIGTERM);
     if (comes_up(*each.process, url(member, "mysql"), {}, 60s)) return true;

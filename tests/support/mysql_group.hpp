@@ -37,6 +37,10 @@ public:
     void kill(int member);
     /// After kill(): started again, and not in the group yet.
     void start_alone(int member);
+    /// Likewise, without the plugin and its settings: a server like any other.
+    void start_without_plugin(int member);
+    /// Founds (bootstraps) the group, of which there is no member yet.
+    void found(int member);
     /// Waits until it is ONLINE.
     void join(int member);
     /// With primaries::one, once there is one that is alive.
@@ -52,7 +56,7 @@ private:
     };
 
     mysql_group() = default;
-    [[nodiscard]] bool launch(int member);
+    [[nodiscard]] bool launch(int member, bool with_plugin = true);
     [[nodiscard]] std::string url(int member, const std::string& database) const;
     [[nodiscard]] std::string failure() const;
 

@@ -23,6 +23,8 @@ constexpr std::array table{
     row{1969, errc::timed_out},  // max_statement_time, MariaDB
     row{3024, errc::timed_out},  // max_execution_time, MySQL
     row{3572, errc::timed_out},  // NOWAIT, MySQL
+    row{3781, errc::timed_out},  // a new primary of a group has not caught up
+    row{3797, errc::timed_out},  // group_replication_consistency
 
     row{1020, errc::conflict},  // the row changed since it was read, MariaDB 11.6 and later
     row{1637, errc::conflict},  // too many transactions at once
@@ -77,6 +79,7 @@ constexpr std::array table{
 
     // Nobody knows whether the commit happened
     row{1180, errc::outcome_unknown},
+    row{3100, errc::outcome_unknown},  // Group Replication failed before or amid it
 
     // The server ends the session …
     row{1053, errc::database_unreachable},
@@ -100,12 +103,17 @@ constexpr std::array table{
     row{2055, errc::database_unreachable},
     // … the server is there and cannot serve
     row{1047, errc::database_unreachable},  // Galera: this node is not part of the cluster
+    row{3032, errc::database_unreachable},  // offline mode, as of a member that its group expelled
+    row{6400, errc::database_unreachable},  // the same, with a reason
+    row{3783, errc::database_unreachable},  // not ONLINE in its group
+    row{3796, errc::database_unreachable},
     row{1049, errc::database_unreachable},  // no such database
 
     row{1235, errc::unsupported},
     row{1251, errc::unsupported},  // the server's way to check passwords
     row{1286, errc::unsupported},  // storage engine
     row{1295, errc::unsupported},  // not as a prepared statement
+    row{3098, errc::unsupported},  // what a group cannot certify, such as SERIALIZABLE
     row{2058, errc::unsupported},
     row{2059, errc::unsupported},
 };

@@ -16,8 +16,11 @@ timestampdiff(microsecond, '1970-01-01', sysdate(6))
 -- between a primary and its replicas. What a replica knows may be older than what the primary before it
 -- has granted; so a session of that one is granted nothing here, and its heartbeat is refused. The nodes
 -- of a Galera cluster are one server, and so are the members of a MySQL group: what one of them has not
--- applied yet is certified before what it writes itself. '': opened by what tells none.
-(m.server_identity = '' or m.server_identity like 'galera:%' or m.server_identity like 'group:%'
+-- applied yet is certified before what it writes itself. A group that was founded anew is another, as is
+-- what its floor says. '': opened by what tells none.
+(m.server_identity = '' or m.server_identity like 'galera:%'
+ or m.server_identity like 'group:%'
+    and exists (select 1 from rowlock_token_floor f where f.id = 1 and f.server_identity = m.server_identity)
  or substring_index(m.server_identity, ':', -1) = cast(@@global.server_id as char))
 
 -- fragment live
