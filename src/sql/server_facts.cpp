@@ -49,7 +49,7 @@ server_facts ask(connection& db, deadline until) {
     const auto rows = db.query(
         "show global variables where variable_name in ('version', 'wsrep_on', 'wsrep_provider', "
         "'server_uuid', 'server_uid', 'server_id', 'innodb_rollback_on_timeout', "
-        "'group_replication_group_name')",
+        "'innodb_snapshot_isolation', 'group_replication_group_name')",
         until);
     bool on = false;
     bool provided = false;
@@ -61,6 +61,7 @@ server_facts ask(connection& db, deadline until) {
         const auto value = rows.text(row, 1);
         if (name == "version") facts.mariadb = value.find("MariaDB") != std::string_view::npos;
         if (name == "innodb_rollback_on_timeout") facts.rolls_back_on_timeout = value == "ON";
+        if (name == "innodb_snapshot_isolation") facts.isolates_snapshots = true;
         if (name == "wsrep_on") on = value == "ON";
         if (name == "wsrep_provider") provided = !value.empty() && value != "none";
         if (name == "server_uuid" || name == "server_uid") unique = value;

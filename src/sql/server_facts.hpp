@@ -23,6 +23,7 @@ struct server_facts {
     bool mariadb = false;  ///< and not MySQL
     cluster member_of = cluster::none;
     bool rolls_back_on_timeout = false;  ///< innodb_rollback_on_timeout
+    bool isolates_snapshots = false;     ///< has innodb_snapshot_isolation, on or off
     std::string server = {};  ///< MySQL and MariaDB: which one it is; see strategy::lease_protocol
 };
 

@@ -70,20 +70,23 @@ void set_up_mysql(sql::connection& db, milliseconds statement_deadline, sql::dea
         return std::to_string(
             std::max<std::int64_t>(1, std::chrono::ceil<std::chrono::seconds>(time).count()));
     };
-    const bool mariadb = sql::facts_of(db, until).mariadb;
+    const auto& facts = sql::facts_of(db, until);
     // Isolation as the protocol is proved; time zone for SYSDATE; strict mode so that nothing is
     // cut off in silence; no chained transactions, or what follows a COMMIT would never be
-    // committed. max_execution_time bounds only SELECT on MySQL, there lock waits are bounded. All
+    // committed. With innodb_snapshot_isolation (MariaDB's default from 11.6 on) a statement that
+    // waited for a row and finds it changed fails, at READ COMMITTED too, where ours look at the
+    // row anew. max_execution_time bounds only SELECT on MySQL, there lock waits are bounded. All
     // in one statement, one round trip.
     db.query(
         "set session time_zone = '+00:00', sql_mode = 'STRICT_ALL_TABLES', autocommit = 1, "
         "completion_type = 0, innodb_lock_wait_timeout = " +
             whole_seconds(statement_deadline) +
-            (mariadb ? ", tx_isolation = 'READ-COMMITTED', max_statement_time = " +
-                           whole_seconds(statement_deadline) +
-                           ", idle_transaction_timeout = " + whole_seconds(statement_deadline)
-                     : ", transaction_isolation = 'READ-COMMITTED', max_execution_time = " +
-                           std::to_string(statement_deadline.count())),
+            (facts.isolates_snapshots ? ", innodb_snapshot_isolation = off" : "") +
+            (facts.mariadb ? ", tx_isolation = 'READ-COMMITTED', max_statement_time = " +
+                                 whole_seconds(statement_deadline) +
+                                 ", idle_transaction_timeout = " + whole_seconds(statement_deadline)
+                           : ", transaction_isolation = 'READ-COMMITTED', max_execution_time = " +
+                                 std::to_string(statement_deadline.count())),
         until);
 }
 

@@ -2,6 +2,7 @@
 // names what would go wrong, and those that can have a control that does go wrong.
 
 #include "support/blocked.hpp"
+#include "support/failure.hpp"
 #include "support/interception.hpp"
 #include "support/lock_database.hpp"
 #include <rowlock/rowlock.hpp>
@@ -18,6 +19,7 @@ using namespace rowlock;
 using namespace std::chrono_literals;
 using strategy::attempt;
 using support::eventually;
+using support::kind_of;
 using support::somebody_waits_for_a_row;
 using support::soon;
 
@@ -89,6 +91,42 @@ TEST_CASE(
         CHECK(late.get().what == attempt::outcome::contested);
         CHECK(database.number("select session from rowlock_lease where name = 'job'") == 3);
         CHECK(waiter.acquire("job", 23).what == attempt::outcome::held);
+    }
+}
+
+TEST_CASE(
+    "a take-over that waited for the row looks at it anew where MariaDB isolates snapshots; "
+    "control: "
+    "without the client's settings it fails") {
+    if (support::lock_database database{support::backend::mariadb}; database.there()) {
+        const std::string lease = database.prefix() + "lease";
+        by_hand first{database, 1};
+        by_hand waiter{database, 2};
+        // As every new connection has it from MariaDB 11.6 on.
+        const std::string isolated = "set session innodb_snapshot_isolation = on";
+        if (kind_of([&] { waiter.db().query(isolated, soon()); }) != errc{}) {
+            MESSAGE("this server does not have innodb_snapshot_isolation");
+            return;
+        }
+        for (const bool set_up : {true, false}) {
+            CAPTURE(set_up);
+            REQUIRE(first.acquire("job", 11).what == attempt::outcome::granted);
+            database.run("update rowlock_lease set session = null, grant_id = null");
+            waiter.db().query(isolated, soon());
+            if (set_up) waiter.protocol().set_up(waiter.db(), 5s, soon());
+            const auto blocker = database.connect();
+            blocker->query("begin", soon());
+            blocker->query("update " + lease + " set changed_at = changed_at + 1", soon());
+            auto late = std::async(std::launch::async, [&] { return waiter.acquire("job", 22); });
+            REQUIRE(somebody_waits_for_a_row(database));
+            blocker->query("commit", soon());
+            if (set_up) {
+                CHECK(late.get().what == attempt::outcome::granted);
+            } else {
+                CHECK(kind_of([&] { (void)late.get(); }) == errc::conflict);
+            }
+            database.run("update rowlock_lease set session = null, grant_id = null");
+        }
     }
 }
 
