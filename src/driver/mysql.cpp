@@ -1,3 +1,4 @@
+#include "driver/mysql_greeting.hpp"
 #include "driver/own_socket.hpp"
 #include "driver/placeholders.hpp"
 #include "driver/refusal.hpp"
@@ -24,8 +25,10 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cctype>
 #include <cerrno>
+#include <charconv>
 #include <chrono>
 #include <condition_variable>
 #include <csignal>
@@ -70,6 +73,7 @@ constexpr int unknown_prepared_statement = 1243;
 constexpr int needs_repreparing = 1615;
 constexpr int connection_killed = 1927;
 constexpr int first_client_error = 2000;
+constexpr int no_connection = 2002;
 constexpr int tls_failed = 2026;
 constexpr int plugin_not_allowed = 5010;  // of the client library
 constexpr int columns_changed = 2057;
@@ -496,13 +500,11 @@ private:
 // A server may ask for the password itself (PAM), and so may an attacker in its place. The library
 // sends it, with or without TLS, unless an option file names the ways to authenticate that it may
 // take; there is no other way to say so through Connector/C++. The file is one in memory.
-class hashing_plugins_only {
+class plugins_allowed {
 public:
-    hashing_plugins_only() : file_{::memfd_create("rowlock", MFD_CLOEXEC)} {
-        constexpr std::string_view text =
-            "[client]\n"
-            "restricted-auth=mysql_native_password,caching_sha2_password,sha256_password,"
-            "client_ed25519,parsec,auth_gssapi_client\n";
+    explicit plugins_allowed(std::string_view names)
+        : file_{::memfd_create("rowlock", MFD_CLOEXEC)} {
+        const std::string text = "[client]\nrestricted-auth=" + std::string{names} + "\n";
         // The library passes over what others may write. Who reads it learns nothing.
         if (file_.number() < 0 || ::fchmod(file_.number(), S_IRUSR | S_IRGRP | S_IROTH) != 0 ||
             ::write(file_.number(), text.data(), text.size()) !=
@@ -514,18 +516,16 @@ public:
         }
     }
 
-    // The library connects without the file if it cannot read it.
     [[nodiscard]] std::string path() const {
-        std::string path = "/proc/self/fd/" + std::to_string(file_.number());
+        return "/proc/self/fd/" + std::to_string(file_.number());
+    }
+
+    // The library connects without the file if it cannot read it: /proc may be missing, and the
+    // program may have closed what it does not know.
+    [[nodiscard]] bool is_readable() const {
         struct stat found {};
-        if (::access(path.c_str(), R_OK) == 0 && ::stat(path.c_str(), &found) == 0 &&
-            found.st_dev == made_.st_dev && found.st_ino == made_.st_ino) {
-            return path;
-        }
-        throw error{errc::unsupported,
-                    "the client library cannot be kept from sending the password in clear text: "
-                    "/proc is missing, or the program has closed a descriptor of this client; set "
-                    "ssl-mode=VERIFY_IDENTITY, or name an option file"};
+        return ::access(path().c_str(), R_OK) == 0 && ::stat(path().c_str(), &found) == 0 &&
+               found.st_dev == made_.st_dev && found.st_ino == made_.st_ino;
     }
 
 private:
@@ -533,11 +533,30 @@ private:
     struct stat made_ {};
 };
 
+// Those that answer a challenge, and never send the password itself …
+constexpr std::string_view challenged =
+    "mysql_native_password,client_ed25519,parsec,auth_gssapi_client";
+// … and those that send it encrypted by the server's key if they were not asked for TLS.
+constexpr std::string_view hashing =
+    "mysql_native_password,client_ed25519,parsec,auth_gssapi_client,caching_sha2_password,"
+    "sha256_password";
+
+// As Connector/C++ wants it.
+std::string host_name(const std::string& host, std::uint16_t port) {
+    const bool numeric = host.find(':') != std::string::npos;
+    return "tcp://" + (numeric ? "[" + host + "]" : host) + ":" + std::to_string(port);
+}
+
 // Where and how to connect, worked out once by open().
 struct target {
     ::sql::ConnectOptionsMap settings;
-    std::vector<std::string> hosts;  ///< as hostName; of several the first that accepts writes
-    std::shared_ptr<const hashing_plugins_only> plugins{};  ///< where no others are to be used
+    std::string socket;                                ///< instead of hosts
+    std::vector<driver::url_host> hosts;               ///< of several the first that accepts writes
+    std::shared_ptr<const plugins_allowed> plugins{};  ///< where no others are to be used
+    /// To be tried first, if any: they can be used before it is known whether there is TLS.
+    std::shared_ptr<const plugins_allowed> safe_plugins{};
+    /// That they will not do was seen.
+    std::shared_ptr<std::atomic<bool>> asks_for_others = std::make_shared<std::atomic<bool>>(false);
     bool needs_tls = false;
     bool verifies = false;  ///< the server's certificate
     bool refuses_tls = false;
@@ -555,11 +574,11 @@ bool boolean(const driver::url_parameter& given) {
 void apply_ssl_mode(const driver::url_parameter& given, target& to) {
     const std::string mode = lower(given.value);
     const bool verify = mode == "verify_ca" || mode == "verify_identity";
-    if (!verify && mode != "required" && mode != "disabled") {
-        driver::refuse_value(given, "DISABLED, REQUIRED, VERIFY_CA or VERIFY_IDENTITY");
+    if (!verify && mode != "required" && mode != "preferred" && mode != "disabled") {
+        driver::refuse_value(given, "DISABLED, PREFERRED, REQUIRED, VERIFY_CA or VERIFY_IDENTITY");
     }
     to.refuses_tls = mode == "disabled";
-    if (to.refuses_tls) return;
+    if (to.refuses_tls || mode == "preferred") return;
     to.needs_tls = true;
     if (verify) to.settings["sslVerify"] = to.verifies = true;
 }
@@ -615,6 +634,8 @@ void require_parts(const driver::url& from, const std::string& socket) {
     }
 }
 
+constexpr std::uint16_t default_port = 3306;
+
 // Of this machine, so that nothing is sent over a network.
 bool is_local(std::string_view host) {
     return host == "localhost" || host == "127.0.0.1" || host == "::1";
@@ -622,12 +643,12 @@ bool is_local(std::string_view host) {
 
 target understand(const std::string& text) {
     const driver::url from = driver::parse_url(text);
-    std::string socket;
     target made;
     for (const driver::url_parameter& each : from.parameters) {
-        if (each.name == "socket") socket = each.value;
+        if (each.name == "socket") made.socket = each.value;
         apply(each, made);
     }
+    const std::string& socket = made.socket;
     require_parts(from, socket);
     if (made.needs_tls && made.refuses_tls) {
         throw error{errc::invalid_url,
@@ -640,11 +661,10 @@ target understand(const std::string& text) {
     for (const auto& each : hosts) {
         const std::string host =
             each.host.find(':') == std::string::npos ? each.host : "[" + each.host + "]";
-        const std::string port = std::to_string(each.port == 0 ? 3306 : each.port);
         local = local && (!socket.empty() || is_local(each.host));
-        made.hosts.push_back(socket.empty() ? "tcp://" + host + ":" + port : "unix://" + socket);
+        made.hosts.push_back({each.host, each.port == 0 ? default_port : each.port});
         if (!places.empty()) places += ",";
-        places += host + (each.port == 0 ? "" : ":" + port);
+        places += host + (each.port == 0 ? "" : ":" + std::to_string(each.port));
     }
     auto& settings = made.settings;
     settings["userName"] = from.user;
@@ -659,9 +679,10 @@ target understand(const std::string& text) {
     if (from.password.empty()) settings["readDefaultGroup"] = std::string{"client"};
     made.password = from.password;
     // An option file says itself what it allows.
-    if (!local && !made.verifies && !from.password.empty() &&
-        !settings.contains("readDefaultFile")) {
-        made.plugins = std::make_shared<const hashing_plugins_only>();
+    if (!made.verifies && !from.password.empty() && !settings.contains("readDefaultFile")) {
+        if (!local) made.plugins = std::make_shared<const plugins_allowed>(hashing);
+        const bool prefers_tls = !made.needs_tls && !made.refuses_tls && socket.empty();
+        if (prefers_tls) made.safe_plugins = std::make_shared<const plugins_allowed>(challenged);
     }
     made.description = from.scheme + "://" + (from.user.empty() ? "" : from.user + "@") + places +
                        "/" + from.database + (socket.empty() ? "" : "?socket=" + socket);
@@ -675,8 +696,26 @@ error refused(errc kind, std::string advice, error::server_report report) {
     return {kind, advice, std::move(report)};
 }
 
+// As the library wants TLS it does not believe a server that turns it away before there is any, and
+// reports that it could not connect. To us it is the server's answer: what an attacker gains by a
+// forged one, a broken connection gives as well.
+error::server_report believed(error::server_report report) {
+    constexpr std::string_view doubt = "error cannot be verified: ";
+    constexpr std::string_view separator = " - ";
+    const auto found = report.message.find(doubt);
+    if (report.native_code != no_connection || found == std::string::npos) return report;
+    const std::string_view said = std::string_view{report.message}.substr(found + doubt.size());
+    const auto [end, failed] =
+        std::from_chars(said.data(), said.data() + said.size(), report.native_code);
+    const std::string_view rest = said.substr(static_cast<std::size_t>(end - said.data()));
+    if (failed == std::errc{} && rest.starts_with(separator)) {
+        report.message = std::string{rest.substr(separator.size())};
+    }
+    return report;
+}
+
 error cannot_connect(const ::sql::SQLException& e, const target& to) {
-    error::server_report report = report_of(e);
+    error::server_report report = believed(report_of(e));
     if (!to.password.empty() && report.message.find(to.password) != std::string::npos) {
         report.message.clear();
     }
@@ -710,13 +749,17 @@ error cannot_connect(const ::sql::SQLException& e, const target& to) {
     return instance;
 }
 
-// Too late for the password, which the library has sent; in time for all else.
+error no_tls() {
+    return {errc::unsupported, "the URL asks for TLS and the server does not offer it"};
+}
+
+// Too late for a password, which the library may have sent; in time for all else.
 void require_tls(::sql::Connection& made) {
     const std::unique_ptr<::sql::Statement> statement{made.createStatement()};
     const std::unique_ptr<::sql::ResultSet> rows{
         statement->executeQuery("show session status like 'Ssl_cipher'")};
     if (rows->next() && rows->getString(2).length() > 0) return;
-    throw error{errc::unsupported, "the URL asks for TLS and the server does not offer it"};
+    throw no_tls();
 }
 
 // Of several hosts only one that accepts writes will do: no replica, no member of a cluster that is
@@ -761,24 +804,88 @@ void require_writer(::sql::Connection& made) {
     }
 }
 
-std::unique_ptr<::sql::Connection> connect_to(const std::string& host, const target& to,
-                                              sql::deadline until) {
+error cannot_restrict() {
+    return {errc::unsupported,
+            "the client library cannot be kept from sending the password in clear text: /proc is "
+            "missing, or the program has closed a descriptor of this client; set "
+            "ssl-mode=VERIFY_IDENTITY, or name an option file"};
+}
+
+// One try to log in.
+struct login {
+    std::string host_name;
+    bool tls = false;  ///< where the server offers it
+    bool requires_tls = false;
+    std::shared_ptr<const plugins_allowed> plugins;
+};
+
+std::unique_ptr<::sql::Connection> log_in(const login& how, const target& to, sql::deadline until) {
     ::sql::ConnectOptionsMap settings = to.settings;
-    settings["hostName"] = host;
+    settings["hostName"] = how.host_name;
     const auto left = std::chrono::ceil<std::chrono::seconds>(until - steady_clock::now()).count();
     settings["OPT_CONNECT_TIMEOUT"] = static_cast<int>(std::clamp<long>(left, 1, read_timeout_s));
-    // Not where the URL does not ask for it: if the server has no TLS the library goes on in the
-    // clear, and caching_sha2_password takes the mere wish for TLS and sends the password as it is.
-    if (to.needs_tls) settings["sslEnforce"] = true;
-    if (to.plugins) settings["readDefaultFile"] = to.plugins->path();
+    if (how.tls) settings["sslEnforce"] = true;
+    if (how.plugins) {
+        if (!how.plugins->is_readable()) throw cannot_restrict();
+        settings["readDefaultFile"] = how.plugins->path();
+    }
     try {
         std::unique_ptr<::sql::Connection> made{library().connect(settings)};
-        if (to.needs_tls) require_tls(*made);
+        if (how.requires_tls) require_tls(*made);
         if (to.hosts.size() > 1) require_writer(*made);
         return made;
     } catch (const ::sql::SQLException& e) {
         throw cannot_connect(e, to);
     }
+}
+
+// Without a look at the greeting, where none is needed or none is possible.
+std::unique_ptr<::sql::Connection> log_in_at_once(const driver::url_host& where, const target& to,
+                                                  sql::deadline until) {
+    return log_in(
+        {.host_name = to.socket.empty() ? host_name(where.host, where.port) : "unix://" + to.socket,
+         .tls = to.needs_tls,
+         .requires_tls = to.needs_tls,
+         .plugins = to.plugins},
+        to, until);
+}
+
+// With TLS if the server has it. Nothing if it asks for a way to authenticate that is not safe
+// before that is known.
+std::unique_ptr<::sql::Connection> log_in_safely(const driver::url_host& where, const target& to,
+                                                 sql::deadline until) {
+    try {
+        return log_in({.host_name = host_name(where.host, where.port),
+                       .tls = true,
+                       .requires_tls = false,
+                       .plugins = to.safe_plugins},
+                      to, until);
+    } catch (const error& failure) {
+        if (failure.native_code() != plugin_not_allowed) throw;
+        to.asks_for_others->store(true);
+        return nullptr;
+    }
+}
+
+// If the server has no TLS the library goes on in the clear, and caching_sha2_password takes the
+// mere wish for TLS for TLS and sends the password as it is: the wish is expressed only to a server
+// that offers it. MariaDB writes a line to its log for each look, so it is not looked where only a
+// challenge is answered.
+std::unique_ptr<::sql::Connection> connect_to(const driver::url_host& where, const target& to,
+                                              sql::deadline until) {
+    if (!to.socket.empty() || to.refuses_tls || to.verifies) {
+        return log_in_at_once(where, to, until);
+    }
+    if (to.safe_plugins && to.safe_plugins->is_readable() && !to.asks_for_others->load()) {
+        if (auto made = log_in_safely(where, to, until)) return made;
+    }
+    const auto found = driver::look_at_mysql(where.host, where.port, until);
+    if (to.needs_tls && !found.offers_tls) throw no_tls();
+    return log_in({.host_name = host_name(found.address, where.port),
+                   .tls = found.offers_tls,
+                   .requires_tls = found.offers_tls,
+                   .plugins = to.plugins},
+                  to, until);
 }
 
 // In the order of the URL, each with its share of the time.

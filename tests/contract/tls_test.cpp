@@ -1,14 +1,27 @@
-// What ssl-mode means, against a MariaDB with a certificate of its own and one without TLS.
+// What ssl-mode means, against a MariaDB with a certificate of its own and one without TLS, and
+// against what only pretends to be one.
 
 #include "support/own_server.hpp"
+#include "support/scripted_mysql.hpp"
 #include "support/server_process.hpp"
 #include "support/servers.hpp"
+#include "support/tcp_listener.hpp"
 #include "support/waits.hpp"
 #include <rowlock/driver/mysql.hpp>
 #include <rowlock/error.hpp>
 
+#include <cppconn/connection.h>
+#include <cppconn/driver.h>
+#include <cppconn/exception.h>
 #include <doctest/doctest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
+#include <array>
+#include <chrono>
+#include <cstdint>
+#include <memory>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -17,8 +30,10 @@
 namespace contract {
 namespace {
 
+using namespace std::chrono_literals;
 using rowlock::errc;
 using support::soon;
+using clock = std::chrono::steady_clock;
 
 /// A certificate authority, and a key whose certificate it has signed for one address or name.
 class certificates {
@@ -88,7 +103,8 @@ using expectations = std::vector<std::pair<std::string, outcome>>;
 
 /// What does not depend on whose name a server's certificate has.
 expectations unverified() {
-    return {{"", outcome::clear},
+    return {{"", outcome::encrypted},
+            {"?ssl-mode=PREFERRED", outcome::encrypted},
             {"?ssl-mode=DISABLED", outcome::clear},
             {"?ssl-mode=REQUIRED", outcome::encrypted}};
 }
@@ -98,6 +114,81 @@ void check(const std::string& url, const expectations& all) {
         const std::string& parameters = each.first;
         CAPTURE(parameters);
         CHECK(std::string{to_string(connect(url + parameters))} == to_string(each.second));
+    }
+}
+
+/// A server that offers no TLS.
+support::own_server_settings without_tls() {
+    return {.arguments = {support::mysql_alone() ? "--tls-version=" : "--skip-ssl"}};
+}
+
+std::string with_user(const std::string& url, const std::string& user) {
+    return "mysql://" + user + url.substr(url.find('@'));
+}
+
+std::string with_host(const std::string& url, const std::string& host) {
+    const auto at = url.find('@') + 1;
+    return url.substr(0, at) + host + url.substr(url.find(':', at));
+}
+
+bool has_ipv6_loopback() {
+    const int probe = ::socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    sockaddr_in6 here{};
+    here.sin6_family = AF_INET6;
+    here.sin6_addr = in6addr_loopback;
+    const bool bound =
+        probe >= 0 && ::bind(probe, reinterpret_cast<const sockaddr*>(&here), sizeof here) == 0;
+    if (probe >= 0) ::close(probe);
+    return bound;
+}
+
+constexpr std::array modes{"", "?ssl-mode=DISABLED", "?ssl-mode=REQUIRED",
+                           "?ssl-mode=VERIFY_IDENTITY"};
+
+struct failure {
+    errc kind{};
+    int number = 0;
+    std::string text;
+};
+
+failure failure_of(const std::string& url, std::chrono::milliseconds limit = 20s) {
+    try {
+        (void)rowlock::mysql::open(url).connect(clock::now() + limit);
+    } catch (const rowlock::error& e) {
+        return {e.kind(), e.native_code(), e.what()};
+    }
+    FAIL_CHECK("no error was thrown");
+    return {};
+}
+
+/// @param host 127.0.0.2 stands for another machine
+std::string url_of(std::uint16_t port, const std::string& host = "127.0.0.1") {
+    return "mysql://app:the%20secret@" + host + ":" + std::to_string(port) + "/shop";
+}
+
+/// Servers that have the client's user authenticate by caching_sha2_password and want to know the
+/// password itself: at once, and after another plugin.
+std::vector<std::vector<std::string>> asks_for_the_password() {
+    const std::string to_know_it{"\x01\x04"};
+    const std::string another =
+        std::string{"\xfe"} + "caching_sha2_password" + '\0' + "a scramble of twenty" + '\0';
+    return {{support::mysql_greeting("caching_sha2_password"), support::mysql_packet(2, to_know_it),
+             ""},
+            {support::mysql_greeting("mysql_native_password"), support::mysql_packet(2, another),
+             support::mysql_packet(4, to_know_it), ""}};
+}
+
+/// With TLS, which the library goes on without.
+void connect_by_the_library(std::uint16_t port, const std::string& password) {
+    ::sql::ConnectOptionsMap settings;
+    settings["hostName"] = "tcp://127.0.0.2:" + std::to_string(port);
+    settings["userName"] = std::string{"app"};
+    settings["password"] = password;
+    settings["sslEnforce"] = true;
+    try {
+        const std::unique_ptr<::sql::Connection> made{::get_driver_instance()->connect(settings)};
+    } catch (const ::sql::SQLException&) {
+        // it has closed
     }
 }
 
@@ -132,13 +223,195 @@ TEST_CASE("each ssl-mode means what it says: a server whose certificate names an
 }
 
 TEST_CASE("each ssl-mode means what it says: a server without TLS") {
-    const auto url = support::url_of(support::server::mariadb);
+    const auto server = support::own_server::start(support::server::mariadb, without_tls());
+    if (!server) return;
+    check(server->url(), {{"", outcome::clear},
+                          {"?ssl-mode=PREFERRED", outcome::clear},
+                          {"?ssl-mode=DISABLED", outcome::clear},
+                          {"?ssl-mode=REQUIRED", outcome::refused_unsupported},
+                          {"?ssl-mode=VERIFY_CA", outcome::refused},
+                          {"?ssl-mode=VERIFY_IDENTITY", outcome::refused}});
+}
+
+TEST_CASE("a unix socket is not encrypted unless asked for") {
+    const auto url = support::socket_url_of(support::server::mariadb);
     if (!url) return;
-    check(*url, {{"", outcome::clear},
-                 {"?ssl-mode=DISABLED", outcome::clear},
-                 {"?ssl-mode=REQUIRED", outcome::refused_unsupported},
-                 {"?ssl-mode=VERIFY_CA", outcome::refused},
-                 {"?ssl-mode=VERIFY_IDENTITY", outcome::refused}});
+    check(*url, {{"", outcome::clear}});
+}
+
+TEST_CASE("where a URL has no password, TLS is used all the same") {
+    const certificates its{"IP:127.0.0.1"};
+    const auto server = support::own_server::start(support::server::mariadb, its.settings());
+    if (!server) return;
+    const auto admin = rowlock::mysql::open(server->url()).connect(soon());
+    (void)admin->query("create user open@'%'", soon());
+    (void)admin->query("grant all on rowlock.* to open@'%'", soon());
+    check(with_user(server->url(), "open"), unverified());
+}
+
+TEST_CASE("each of a host's addresses is tried, and IPv6") {
+    const certificates its{"IP:127.0.0.1"};
+    auto settings = its.settings();
+    settings.arguments.emplace_back("--bind-address=*");
+    const auto server = support::own_server::start(support::server::mariadb, settings);
+    if (!server) return;
+    check(with_host(server->url(), "localhost"), unverified());
+    if (has_ipv6_loopback()) check(with_host(server->url(), "[::1]"), unverified());
+    const support::closed_port nobody;
+    check(with_host(server->url(), "127.0.0.1:" + std::to_string(nobody.port()) + ",127.0.0.1"),
+          unverified());
+}
+
+// --- passwords -----------------------------------------------------------------------------------
+
+TEST_CASE("a server without TLS that asks for it is not sent the password in clear text") {
+    for (const auto& script : asks_for_the_password()) {
+        const support::scripted_mysql there{script};
+        const std::string url = url_of(there.port(), "127.0.0.2");
+        for (const char* how : {"?ssl-mode=REQUIRED", "?ssl-ca=/nowhere/ca.pem",
+                                "?ssl-mode=VERIFY_CA", "?ssl-mode=VERIFY_IDENTITY"}) {
+            CAPTURE(how);
+            CHECK(connect(url + how) != outcome::encrypted);
+            CHECK(there.received().empty());  // no hash either
+        }
+        CHECK(connect(url + "?ssl-mode=REQUIRED") == outcome::refused_unsupported);
+        for (const char* how : {"", "?ssl-mode=PREFERRED", "?ssl-mode=DISABLED"}) {
+            CAPTURE(how);
+            (void)failure_of(url + how);
+            CHECK(there.received().ends_with('\x02'));  // the server's key was asked for instead
+            CHECK(there.received().find("the secret") == std::string::npos);
+        }
+        // Control: the library would send it.
+        connect_by_the_library(there.port(), "the secret");
+        CHECK(there.received().find("the secret") != std::string::npos);
+    }
+}
+
+// --- what a server says first --------------------------------------------------------------------
+
+TEST_CASE("a server that turns clients away is understood, whatever the URL says of TLS") {
+    struct refusal {
+        std::uint16_t number;
+        const char* text;
+        errc kind;
+    };
+    for (const refusal& each : {refusal{1040, "Too many connections", errc::out_of_resources},
+                                refusal{1040, "#08004Too many connections", errc::out_of_resources},
+                                refusal{1129, "Host is blocked", errc::access_denied},
+                                refusal{1130, "Host is not allowed", errc::access_denied}}) {
+        const support::scripted_mysql there{{support::mysql_refusal(each.number, each.text)}};
+        for (const char* how : modes) {
+            CAPTURE(how);
+            const failure told = failure_of(url_of(there.port()) + how);
+            CHECK(told.kind == each.kind);
+            CHECK(told.number == each.number);
+            CHECK(told.text.find(each.text + (each.text[0] == '#' ? 6 : 0)) != std::string::npos);
+        }
+    }
+}
+
+TEST_CASE("what is no MySQL server is told from one") {
+    const std::string whole = support::mysql_greeting("mysql_native_password", true);
+    const std::vector<std::string> others{
+        "",
+        "\x01",
+        std::string{"\0\0\0\0", 4},
+        support::mysql_packet(0, "\x0a"),
+        support::mysql_packet(0, "\x0a" + std::string(60, 'v')),
+        support::mysql_packet(0, "\x09" + whole.substr(5)),
+        support::mysql_packet(0, whole.substr(4, 20)),
+        support::mysql_packet(0, "\xff"),
+        support::mysql_packet(1, whole.substr(4)),
+        whole.substr(0, 30),
+        "SSH-2.0-OpenSSH_9.2\r\n",
+        "HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n",
+        std::string(70'000, 'x'),
+    };
+    for (const std::string& each : others) {
+        CAPTURE(each);
+        const support::scripted_mysql there{{each}};
+        const failure told = failure_of(url_of(there.port()) + "?ssl-mode=REQUIRED");
+        CHECK(told.kind == errc::database_unreachable);
+        CHECK(there.received().empty());
+    }
+}
+
+TEST_CASE("a server that says nothing is given up at the deadline") {
+    const support::silent_listener silent;
+    for (const char* how : modes) {
+        CAPTURE(how);
+        const auto begin = clock::now();
+        const failure told = failure_of(url_of(silent.port()) + how, 50ms);
+        CHECK(told.kind == errc::database_unreachable);
+        CHECK(clock::now() - begin < 900ms);
+    }
+    const support::closed_port nobody;
+    for (const char* how : modes) {
+        CAPTURE(how);
+        CHECK(failure_of(url_of(nobody.port()) + how).kind == errc::database_unreachable);
+    }
+}
+
+// --- what it costs the server --------------------------------------------------------------------
+
+TEST_CASE("a server's last free connection is enough, again and again") {
+    const certificates its{"IP:127.0.0.1"};
+    auto settings = its.settings();
+    settings.arguments.emplace_back("--max-connections=10");
+    const auto server = support::own_server::start(support::server::mariadb, settings);
+    if (!server) return;
+    const auto admin = rowlock::mysql::open(server->url()).connect(soon());
+    (void)admin->query("create user plain@'%' identified by 'plain'", soon());
+    (void)admin->query("grant all on rowlock.* to plain@'%'", soon());
+    const std::string url = with_user(server->url(), "plain:plain");
+    const auto is_free = [&] {
+        return admin->query("show global status like 'Threads_connected'", soon()).text(0, 1) ==
+               "9";
+    };
+    std::vector<std::unique_ptr<rowlock::sql::connection>> others;
+    while (others.size() < 8) {
+        others.push_back(rowlock::mysql::open(url).connect(soon()));
+    }
+    for (const char* how : {"?ssl-mode=DISABLED", "", "?ssl-mode=REQUIRED"}) {
+        CAPTURE(how);
+        const auto source = rowlock::mysql::open(url + how);
+        for (int i = 0; i < 200; ++i) {
+            REQUIRE(support::eventually(is_free));
+            CAPTURE(i);
+            CHECK_NOTHROW((void)source.connect(soon()));
+        }
+    }
+    // Control: that one was the last.
+    const auto last = rowlock::mysql::open(url).connect(soon());
+    for (const char* how : {"?ssl-mode=DISABLED", "", "?ssl-mode=REQUIRED"}) {
+        CAPTURE(how);
+        try {
+            (void)rowlock::mysql::open(url + how).connect(soon());
+            FAIL_CHECK("there was one more");
+        } catch (const rowlock::error& full) {
+            CHECK(full.kind() == errc::out_of_resources);
+            CHECK(full.native_code() == 1040);
+        }
+    }
+}
+
+TEST_CASE("connecting to MariaDB as the URL says by default leaves no handshake unfinished") {
+    if (support::mysql_alone()) return;  // it asks for caching_sha2_password
+    const certificates its{"IP:127.0.0.1"};
+    for (const auto& settings : {its.settings(), without_tls()}) {
+        const auto server = support::own_server::start(support::server::mariadb, settings);
+        if (!server) return;
+        const auto admin = rowlock::mysql::open(server->url()).connect(soon());
+        const auto aborted = [&] {
+            const auto row = admin->query("show global status like 'Aborted_connects'", soon());
+            return std::string{row.text(0, 1)};
+        };
+        const std::string before = aborted();
+        for (int i = 0; i < 10; ++i) {
+            (void)rowlock::mysql::open(server->url()).connect(soon());
+        }
+        CHECK(aborted() == before);
+    }
 }
 
 }  // namespace contract
