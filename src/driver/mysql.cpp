@@ -553,9 +553,9 @@ struct target {
     std::string socket;                                ///< instead of hosts
     std::vector<driver::url_host> hosts;               ///< of several the first that accepts writes
     std::shared_ptr<const plugins_allowed> plugins{};  ///< where no others are to be used
-    /// To be tried first, if any: they can be used before it is known whether there is TLS.
+    /// To be tried first, if any: safe before it is known whether there is TLS.
     std::shared_ptr<const plugins_allowed> safe_plugins{};
-    /// That they will not do was seen.
+    /// A server has asked for another.
     std::shared_ptr<std::atomic<bool>> asks_for_others = std::make_shared<std::atomic<bool>>(false);
     bool needs_tls = false;
     bool verifies = false;  ///< the server's certificate
@@ -750,7 +750,7 @@ error cannot_connect(const ::sql::SQLException& e, const target& to) {
 }
 
 error no_tls() {
-    return {errc::unsupported, "the URL asks for TLS and the server does not offer it"};
+    return {errc::unsupported, "TLS is required and the server does not offer it"};
 }
 
 // Too late for a password, which the library may have sent; in time for all else.
@@ -850,8 +850,8 @@ std::unique_ptr<::sql::Connection> log_in_at_once(const driver::url_host& where,
         to, until);
 }
 
-// With TLS if the server has it. Nothing if it asks for a way to authenticate that is not safe
-// before that is known.
+// With TLS if the server has it. Nothing if the server asks for another plugin: none of the others
+// is safe until it is known whether there is TLS.
 std::unique_ptr<::sql::Connection> log_in_safely(const driver::url_host& where, const target& to,
                                                  sql::deadline until) {
     try {
@@ -867,10 +867,10 @@ std::unique_ptr<::sql::Connection> log_in_safely(const driver::url_host& where, 
     }
 }
 
-// If the server has no TLS the library goes on in the clear, and caching_sha2_password takes the
-// mere wish for TLS for TLS and sends the password as it is: the wish is expressed only to a server
-// that offers it. MariaDB writes a line to its log for each look, so it is not looked where only a
-// challenge is answered.
+// If the server has no TLS the library goes on in the clear, and its caching_sha2_password takes
+// the option for TLS itself and sends the password as it is. So the option is set only for a server
+// whose greeting offers TLS. MariaDB logs a warning for each look: where the plugins that answer a
+// challenge will do, there is none.
 std::unique_ptr<::sql::Connection> connect_to(const driver::url_host& where, const target& to,
                                               sql::deadline until) {
     if (!to.socket.empty() || to.refuses_tls || to.verifies) {

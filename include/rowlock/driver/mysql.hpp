@@ -28,10 +28,15 @@ struct options {
 /// several hosts, `host:port,host:port`, each connection goes to the first that accepts writes (not
 /// read_only; on Galera, in its cluster), for up to its share of the deadline. With
 /// - `socket=/run/mysqld/mysqld.sock` in place of host and port;
-/// - `ssl-mode=DISABLED|REQUIRED|VERIFY_CA|VERIFY_IDENTITY` (the last two check chain and host name
-///   both), `ssl-verify=true|false`, `ssl-ca`, `ssl-capath`, `ssl-cert`, `ssl-key`, `ssl-cipher`,
-///   `ssl-crl`, `ssl-crlpath`: without TLS there is then no connection (save for DISABLED, false);
+/// - `ssl-mode=PREFERRED|DISABLED|REQUIRED|VERIFY_CA|VERIFY_IDENTITY`: TLS if the server offers it
+///   (over TCP the default), no TLS, no connection without TLS; the last two check chain and host
+///   name both;
+/// - `ssl-verify=true|false`, `ssl-ca`, `ssl-capath`, `ssl-cert`, `ssl-key`, `ssl-cipher`,
+///   `ssl-crl`, `ssl-crlpath`: each requires TLS, except for `ssl-verify=false`;
 /// - `read-default-file=/path`, an option file to read.
+///
+/// Before TLS is asked for that is not verified, the server's greeting is read over a connection of
+/// its own, which the server counts as interrupted. docs/operations.md says why, and when not.
 ///
 /// A server on another machine that asks for the password in clear text (PAM) is refused
 /// (errc::unsupported) unless its certificate is verified. Not if the URL has no password, or names
