@@ -64,6 +64,7 @@ constexpr std::size_t most_kept_statements = 512;
 constexpr int answers_rows = -1;
 
 // Error numbers that the code tells apart; classify_mysql() knows all of them.
+constexpr int too_many_connections = 1040;
 constexpr int not_in_cluster = 1047;
 constexpr int no_such_database = 1049;
 constexpr int server_shutdown = 1053;
@@ -867,6 +868,22 @@ std::unique_ptr<::sql::Connection> log_in_safely(const driver::url_host& where, 
     }
 }
 
+// A server hangs up before it counts the connection of the look off: for a moment that may be the
+// one that is missing.
+std::unique_ptr<::sql::Connection> log_in_after_look(const login& how, const target& to,
+                                                     sql::deadline until) {
+    for (const auto pause : {5ms, 50ms}) {
+        try {
+            return log_in(how, to, until);
+        } catch (const error& failure) {
+            const bool in_time = steady_clock::now() + pause < until;
+            if (failure.native_code() != too_many_connections || !in_time) throw;
+        }
+        std::this_thread::sleep_for(pause);
+    }
+    return log_in(how, to, until);
+}
+
 // If the server has no TLS the library goes on in the clear, and its caching_sha2_password takes
 // the option for TLS itself and sends the password as it is. So the option is set only for a server
 // whose greeting offers TLS. MariaDB logs a warning for each look: where the plugins that answer a
@@ -881,11 +898,11 @@ std::unique_ptr<::sql::Connection> connect_to(const driver::url_host& where, con
     }
     const auto found = driver::look_at_mysql(where.host, where.port, until);
     if (to.needs_tls && !found.offers_tls) throw no_tls();
-    return log_in({.host_name = host_name(found.address, where.port),
-                   .tls = found.offers_tls,
-                   .requires_tls = found.offers_tls,
-                   .plugins = to.plugins},
-                  to, until);
+    return log_in_after_look({.host_name = host_name(found.address, where.port),
+                              .tls = found.offers_tls,
+                              .requires_tls = found.offers_tls,
+                              .plugins = to.plugins},
+                             to, until);
 }
 
 // In the order of the URL, each with its share of the time.
