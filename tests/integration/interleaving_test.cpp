@@ -307,7 +307,7 @@ TEST_CASE(
 TEST_CASE("a client that was stopped while it was being granted never returns an expired success") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         support::interception network;
-        client locks{network.wrap(database.source()), database.options({.ttl = 600ms})};
+        client locks{network.wrap(database.source()), database.options({.ttl = 3s})};
         locks.acquire("warm up").release();
         const auto thread = std::this_thread::get_id();
         std::atomic<bool> once{true};

@@ -699,10 +699,16 @@ private:
     }
     void reclaim() {
         const auto before = session_;
-        session_ = number_ * 1'000'000 + ++next_;
+        const auto next = number_ * 1'000'000 + ++next_;
         const std::string owner = "owner " + std::to_string(number_);
-        hand_.leases().open_session(hand_.db(), {session_, owner, "h", "p", 1, 60s}, soon());
-        (void)hand_.leases().reclaim(hand_.db(), owner, session_, soon());
+        hand_.leases().open_session(hand_.db(), {next, owner, "h", "p", 1, 60s}, soon());
+        try {
+            (void)hand_.leases().reclaim(hand_.db(), owner, next, soon());
+        } catch (const error&) {  // a victim, that goes on with what it has
+            hand_.end(next);
+            throw;
+        }
+        session_ = next;
         held_.clear();
         waiting_.clear();
         for (const auto& lease : hand_.leases().leases_of(hand_.db(), session_, soon())) {
