@@ -18,9 +18,7 @@
 #include <cppconn/statement.h>
 #include <mysql_driver.h>
 #include <pthread.h>
-#include <sys/mman.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -498,66 +496,47 @@ private:
 
 // --- connecting ----------------------------------------------------------------------------------
 
-// A server may ask for the password itself (PAM), and so may an attacker in its place. The library
-// sends it, with or without TLS, unless an option file names the ways to authenticate that it may
-// take; there is no other way to say so through Connector/C++. The file is one in memory.
-class plugins_allowed {
-public:
-    explicit plugins_allowed(std::string_view names)
-        : file_{::memfd_create("rowlock", MFD_CLOEXEC)} {
-        const std::string text = "[client]\nrestricted-auth=" + std::string{names} + "\n";
-        // The library passes over what others may write. Who reads it learns nothing.
-        if (file_.number() < 0 || ::fchmod(file_.number(), S_IRUSR | S_IRGRP | S_IROTH) != 0 ||
-            ::write(file_.number(), text.data(), text.size()) !=
-                static_cast<ssize_t>(text.size()) ||
-            ::fstat(file_.number(), &made_) != 0) {
-            throw error{errc::out_of_resources,
-                        "an option file in memory could not be made: " +
-                            std::error_code{errno, std::generic_category()}.message()};
-        }
-    }
-
-    [[nodiscard]] std::string path() const {
-        return "/proc/self/fd/" + std::to_string(file_.number());
-    }
-
-    // The library connects without the file if it cannot read it: /proc may be missing, and the
-    // program may have closed what it does not know.
-    [[nodiscard]] bool is_readable() const {
-        struct stat found {};
-        return ::access(path().c_str(), R_OK) == 0 && ::stat(path().c_str(), &found) == 0 &&
-               found.st_dev == made_.st_dev && found.st_ino == made_.st_ino;
-    }
-
-private:
-    driver::descriptor file_;
-    struct stat made_ {};
-};
-
-// Those that answer a challenge, and never send the password itself …
+// A server may ask for the password itself (PAM), or for a line from the terminal (dialog), and so
+// may an attacker in its place. The library complies, with or without TLS, unless it has a list of
+// the plugins that it may take. These answer a challenge, and never send the password itself …
 constexpr std::string_view challenged =
     "mysql_native_password,client_ed25519,parsec,auth_gssapi_client";
-// … and those that send it encrypted by the server's key if they were not asked for TLS.
+// … these send it encrypted by the server's key if they were not asked for TLS …
 constexpr std::string_view hashing =
     "mysql_native_password,client_ed25519,parsec,auth_gssapi_client,caching_sha2_password,"
     "sha256_password";
+// … and one of these tells it to a server on the same machine.
+constexpr std::string_view of_this_machine =
+    "mysql_native_password,client_ed25519,parsec,auth_gssapi_client,caching_sha2_password,"
+    "sha256_password,mysql_clear_password";
 
-// As Connector/C++ wants it.
-std::string host_name(const std::string& host, std::uint16_t port) {
-    const bool numeric = host.find(':') != std::string::npos;
-    return "tcp://" + (numeric ? "[" + host + "]" : host) + ":" + std::to_string(port);
+// As Connector/C++ wants it, which passes on what stands in brackets. The library takes a host with
+// a semicolon in it for a connection string, in which alone the plugins can be named; one that does
+// not know such strings finds no host of that name. Hosts were checked by require_plain().
+std::string host_name(const std::string& host, std::uint16_t port, std::string_view plugins) {
+    std::string made = "tcp://[";
+    if (plugins.empty()) {
+        made += host;
+    } else {
+        made.append("restricted-auth=").append(plugins).append(";host=").append(host);
+    }
+    return made + "]:" + std::to_string(port);
 }
+
+struct place : driver::url_host {
+    /// Until when it is remembered that the server asked for a plugin that is not safe.
+    std::shared_ptr<std::atomic<steady_clock::time_point>> asks_for_others =
+        std::make_shared<std::atomic<steady_clock::time_point>>();
+};
 
 // Where and how to connect, worked out once by open().
 struct target {
     ::sql::ConnectOptionsMap settings;
-    std::string socket;                                ///< instead of hosts
-    std::vector<driver::url_host> hosts;               ///< of several the first that accepts writes
-    std::shared_ptr<const plugins_allowed> plugins{};  ///< where no others are to be used
+    std::string socket;        ///< instead of hosts
+    std::vector<place> hosts;  ///< of several the first that accepts writes
+    std::string_view plugins;  ///< no others, if not empty
     /// To be tried first, if any: safe before it is known whether there is TLS.
-    std::shared_ptr<const plugins_allowed> safe_plugins{};
-    /// A server has asked for another.
-    std::shared_ptr<std::atomic<bool>> asks_for_others = std::make_shared<std::atomic<bool>>(false);
+    std::string_view safe_plugins;
     bool needs_tls = false;
     bool verifies = false;  ///< the server's certificate
     bool refuses_tls = false;
@@ -611,6 +590,15 @@ void apply(const driver::url_parameter& given, target& to) {
     }
 }
 
+// What else stands in a host is a connection string to the library, or several hosts.
+void require_plain(const driver::url_host& given) {
+    constexpr std::string_view plain =
+        "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+        "0123456789.-_:%";
+    if (given.host.find_first_not_of(plain) == std::string::npos) return;
+    throw error{errc::invalid_url, "a host in a MySQL URL has letters, digits and . - _ : % only"};
+}
+
 void require_parts(const driver::url& from, const std::string& socket) {
     if (from.scheme != "mysql" && from.scheme != "mariadb") {
         throw error{errc::invalid_url, "a MySQL URL starts with mysql:// or mariadb://"};
@@ -660,10 +648,11 @@ target understand(const std::string& text) {
     std::vector<driver::url_host> hosts{static_cast<const driver::url_host&>(from)};
     hosts.insert(hosts.end(), from.more_hosts.begin(), from.more_hosts.end());
     for (const auto& each : hosts) {
+        require_plain(each);
         const std::string host =
             each.host.find(':') == std::string::npos ? each.host : "[" + each.host + "]";
         local = local && (!socket.empty() || is_local(each.host));
-        made.hosts.push_back({each.host, each.port == 0 ? default_port : each.port});
+        made.hosts.push_back({{each.host, each.port == 0 ? default_port : each.port}});
         if (!places.empty()) places += ",";
         places += host + (each.port == 0 ? "" : ":" + std::to_string(each.port));
     }
@@ -680,10 +669,10 @@ target understand(const std::string& text) {
     if (from.password.empty()) settings["readDefaultGroup"] = std::string{"client"};
     made.password = from.password;
     // An option file says itself what it allows.
-    if (!made.verifies && !from.password.empty() && !settings.contains("readDefaultFile")) {
-        if (!local) made.plugins = std::make_shared<const plugins_allowed>(hashing);
-        const bool prefers_tls = !made.needs_tls && !made.refuses_tls && socket.empty();
-        if (prefers_tls) made.safe_plugins = std::make_shared<const plugins_allowed>(challenged);
+    if (!made.verifies && !from.password.empty() && !settings.contains("readDefaultFile") &&
+        socket.empty()) {
+        made.plugins = local ? of_this_machine : hashing;
+        if (!made.needs_tls) made.safe_plugins = challenged;
     }
     made.description = from.scheme + "://" + (from.user.empty() ? "" : from.user + "@") + places +
                        "/" + from.database + (socket.empty() ? "" : "?socket=" + socket);
@@ -732,11 +721,12 @@ error cannot_connect(const ::sql::SQLException& e, const target& to) {
                        std::move(report));
     }
     if (report.native_code == plugin_not_allowed) {
-        return refused(errc::unsupported,
-                       "the server asks for a way to authenticate that may tell it the password in "
-                       "clear text, which another machine gets only over TLS that verifies it: set "
-                       "ssl-mode=VERIFY_IDENTITY",
-                       std::move(report));
+        report.message.clear();  // the library has formatted it from what it had freed
+        return {errc::unsupported,
+                "the server asks for a way to authenticate that may tell it the password in clear "
+                "text, or that asks at the terminal: only a server whose certificate is verified "
+                "may, so set ssl-mode=VERIFY_IDENTITY",
+                std::move(report)};
     }
     const errc kind = report.native_code == 0 ? errc::database_unreachable
                                               : sql::classify_mysql(report.native_code);
@@ -805,19 +795,11 @@ void require_writer(::sql::Connection& made) {
     }
 }
 
-error cannot_restrict() {
-    return {errc::unsupported,
-            "the client library cannot be kept from sending the password in clear text: /proc is "
-            "missing, or the program has closed a descriptor of this client; set "
-            "ssl-mode=VERIFY_IDENTITY, or name an option file"};
-}
-
 // One try to log in.
 struct login {
     std::string host_name;
     bool tls = false;  ///< where the server offers it
     bool requires_tls = false;
-    std::shared_ptr<const plugins_allowed> plugins;
 };
 
 std::unique_ptr<::sql::Connection> log_in(const login& how, const target& to, sql::deadline until) {
@@ -826,10 +808,6 @@ std::unique_ptr<::sql::Connection> log_in(const login& how, const target& to, sq
     const auto left = std::chrono::ceil<std::chrono::seconds>(until - steady_clock::now()).count();
     settings["OPT_CONNECT_TIMEOUT"] = static_cast<int>(std::clamp<long>(left, 1, read_timeout_s));
     if (how.tls) settings["sslEnforce"] = true;
-    if (how.plugins) {
-        if (!how.plugins->is_readable()) throw cannot_restrict();
-        settings["readDefaultFile"] = how.plugins->path();
-    }
     try {
         std::unique_ptr<::sql::Connection> made{library().connect(settings)};
         if (how.requires_tls) require_tls(*made);
@@ -843,66 +821,62 @@ std::unique_ptr<::sql::Connection> log_in(const login& how, const target& to, sq
 // Without a look at the greeting, where none is needed or none is possible.
 std::unique_ptr<::sql::Connection> log_in_at_once(const driver::url_host& where, const target& to,
                                                   sql::deadline until) {
-    return log_in(
-        {.host_name = to.socket.empty() ? host_name(where.host, where.port) : "unix://" + to.socket,
-         .tls = to.needs_tls,
-         .requires_tls = to.needs_tls,
-         .plugins = to.plugins},
-        to, until);
+    const std::string place =
+        to.socket.empty() ? host_name(where.host, where.port, to.plugins) : "unix://" + to.socket;
+    return log_in({.host_name = place, .tls = to.needs_tls, .requires_tls = to.needs_tls}, to,
+                  until);
 }
 
 // With TLS if the server has it. Nothing if the server asks for another plugin: none of the others
 // is safe until it is known whether there is TLS.
-std::unique_ptr<::sql::Connection> log_in_safely(const driver::url_host& where, const target& to,
+std::unique_ptr<::sql::Connection> log_in_safely(const place& where, const target& to,
                                                  sql::deadline until) {
     try {
-        return log_in({.host_name = host_name(where.host, where.port),
+        return log_in({.host_name = host_name(where.host, where.port, to.safe_plugins),
                        .tls = true,
-                       .requires_tls = false,
-                       .plugins = to.safe_plugins},
+                       .requires_tls = false},
                       to, until);
     } catch (const error& failure) {
         if (failure.native_code() != plugin_not_allowed) throw;
-        to.asks_for_others->store(true);
+        where.asks_for_others->store(steady_clock::now() + 1min);
         return nullptr;
     }
 }
 
-// A server hangs up before it counts the connection of the look off: for a moment that may be the
-// one that is missing.
-std::unique_ptr<::sql::Connection> log_in_after_look(const login& how, const target& to,
-                                                     sql::deadline until) {
+// If the server has no TLS the library goes on in the clear, and its caching_sha2_password takes
+// the option for TLS itself and sends the password as it is. So the option is set only for a server
+// whose greeting offers TLS, at the address that was looked at.
+std::unique_ptr<::sql::Connection> look_and_log_in(const driver::url_host& where, const target& to,
+                                                   sql::deadline until) {
+    const auto found = driver::look_at_mysql(where.host, where.port, until);
+    if (to.needs_tls && !found.offers_tls) throw no_tls();
+    return log_in({.host_name = host_name(found.address, where.port, to.plugins),
+                   .tls = found.offers_tls,
+                   .requires_tls = found.offers_tls},
+                  to, until);
+}
+
+// MariaDB logs a warning for each look: where the plugins that answer a challenge will do, there is
+// none. A server hangs up before it counts the connection of a look off: for a moment that may be
+// the one that is missing.
+std::unique_ptr<::sql::Connection> connect_to(const place& where, const target& to,
+                                              sql::deadline until) {
+    if (!to.socket.empty() || to.refuses_tls || to.verifies) {
+        return log_in_at_once(where, to, until);
+    }
+    if (!to.safe_plugins.empty() && where.asks_for_others->load() <= steady_clock::now()) {
+        if (auto made = log_in_safely(where, to, until)) return made;
+    }
     for (const auto pause : {5ms, 50ms}) {
         try {
-            return log_in(how, to, until);
+            return look_and_log_in(where, to, until);
         } catch (const error& failure) {
             const bool in_time = steady_clock::now() + pause < until;
             if (failure.native_code() != too_many_connections || !in_time) throw;
         }
         std::this_thread::sleep_for(pause);
     }
-    return log_in(how, to, until);
-}
-
-// If the server has no TLS the library goes on in the clear, and its caching_sha2_password takes
-// the option for TLS itself and sends the password as it is. So the option is set only for a server
-// whose greeting offers TLS. MariaDB logs a warning for each look: where the plugins that answer a
-// challenge will do, there is none.
-std::unique_ptr<::sql::Connection> connect_to(const driver::url_host& where, const target& to,
-                                              sql::deadline until) {
-    if (!to.socket.empty() || to.refuses_tls || to.verifies) {
-        return log_in_at_once(where, to, until);
-    }
-    if (to.safe_plugins && to.safe_plugins->is_readable() && !to.asks_for_others->load()) {
-        if (auto made = log_in_safely(where, to, until)) return made;
-    }
-    const auto found = driver::look_at_mysql(where.host, where.port, until);
-    if (to.needs_tls && !found.offers_tls) throw no_tls();
-    return log_in_after_look({.host_name = host_name(found.address, where.port),
-                              .tls = found.offers_tls,
-                              .requires_tls = found.offers_tls,
-                              .plugins = to.plugins},
-                             to, until);
+    return look_and_log_in(where, to, until);
 }
 
 // In the order of the URL, each with its share of the time.

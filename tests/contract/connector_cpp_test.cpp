@@ -478,11 +478,12 @@ TEST_CASE("a password is not sent in clear text to another machine that asks for
                more;
     };
     // 127.0.0.2 stands for another machine: only localhost, 127.0.0.1 and ::1 count as local.
-    for (const char* how : {"", "?ssl-mode=DISABLED"}) {
+    for (const char* how : {"", "?ssl-mode=PREFERRED", "?ssl-mode=DISABLED"}) {
         const auto refused = failure_of([&] { (void)connect(url("127.0.0.2", how)); });
         CHECK(refused.kind == errc::unsupported);
         CHECK(refused.text.find("ssl-mode=VERIFY_IDENTITY") != std::string::npos);
         CHECK(refused.text.find("secret") == std::string::npos);
+        CHECK(refused.text.ends_with(" | "));  // nothing of the library's
     }
     for (const char* how : {"?ssl-mode=REQUIRED", "?ssl-mode=VERIFY_IDENTITY"}) {
         (void)failure_of([&] { (void)connect(url("127.0.0.2", how)); });
@@ -490,6 +491,29 @@ TEST_CASE("a password is not sent in clear text to another machine that asks for
     CHECK(there.received().find("the secret") == std::string::npos);
     // Control: from machine to machine it would be read on the way.
     (void)failure_of([&] { (void)connect(url("127.0.0.1")); });
+    CHECK(there.received().find("the secret") != std::string::npos);
+}
+
+TEST_CASE("no server asks at the terminal, or for the password as an answer to its question") {
+    const std::string question{"\x04Password: "};  // the first of these is answered unasked
+    support::scripted_mysql there{
+        {support::mysql_greeting("mysql_native_password"),
+         support::mysql_packet(2, std::string{"\xfe"} + "dialog" + '\0' + question), ""}};
+    const auto url = [&](const std::string& host, const std::string& more) {
+        return "mysql://app:the%20secret@" + host + ":" + std::to_string(there.port()) + "/shop" +
+               more;
+    };
+    for (const char* host : {"127.0.0.1", "127.0.0.2", "localhost"}) {
+        for (const char* how : {"", "?ssl-mode=PREFERRED", "?ssl-mode=DISABLED"}) {
+            CAPTURE(host);
+            CAPTURE(how);
+            const auto refused = failure_of([&] { (void)connect(url(host, how)); });
+            CHECK(refused.kind == errc::unsupported);
+        }
+    }
+    CHECK(there.received().find("the secret") == std::string::npos);
+    // Control: an option file may allow it.
+    (void)failure_of([&] { (void)connect(url("127.0.0.2", "?read-default-file=/dev/null")); });
     CHECK(there.received().find("the secret") != std::string::npos);
 }
 

@@ -78,6 +78,7 @@ TEST_CASE("no refusal repeats what may be a password") {
         "mysql://ann:hunter2@h",
         "mysql://ann:hunter2@/x",
         "mysql://ann:a?b@hunter2=c/x",
+        "mysql://ann:pw@h;hunter2/x",
         "sqlite::memory:?hunter2=1",
     };
     for (const std::string& url : urls) {
@@ -154,5 +155,21 @@ TEST_CASE("MySQL URLs with a part missing or unknown are refused, naming it") {
     CHECK(told("mysql://h/shop?ssl-mode=disabled&ssl-ca=x").find("DISABLED") != std::string::npos);
     CHECK(told("mysql://h,i/shop?socket=/s").find("several hosts") != std::string::npos);
     CHECK(told("mysql://h,,i/shop").find("names a host") != std::string::npos);
+}
+
+TEST_CASE("a host of a MySQL URL cannot hold what the library takes for more than a host") {
+    for (const std::string host :
+         {"x;host=127.0.0.2;ssl-verify-server-cert=0", "x%3Bhost=i", "x=y", "%78%3dy", "x%2Ci",
+          "i,x%2Cy", "i,x;y", "[::1;host=x]", "[::1%5D", "x%5D", "%5Bx", "x%20y", "x%7By%7D",
+          "tcp%3A%2F%2Fx", "x%0Ay", "x%C3%A4"}) {
+        for (const std::string rest : {"", "?ssl-mode=DISABLED", "?ssl-mode=VERIFY_IDENTITY"}) {
+            const std::string url = "mysql://ann:pw@" + host + "/shop" + rest;
+            CAPTURE(url);
+            CHECK(kind_of(url) == errc::invalid_url);
+        }
+    }
+    for (const std::string host : {"db_1.shop-eu.example", "[fe80::1%25eth0]", "10.0.0.1"}) {
+        CHECK_NOTHROW((void)open("mysql://ann:pw@" + host + "/shop"));
+    }
 }
 #endif
