@@ -30,6 +30,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <csignal>
+#include <cstdlib>
 #include <exception>
 #include <functional>
 #include <map>
@@ -523,6 +524,65 @@ std::string host_name(const std::string& host, std::uint16_t port, std::string_v
     return made + "]:" + std::to_string(port);
 }
 
+// The connects of one source that were given up and are still under way: a server may let the
+// library wait for minutes, and each has a thread. Those that were begun before there were so many
+// come on top.
+class given_up_connects {
+public:
+    given_up_connects() = default;
+    given_up_connects(const given_up_connects&) = delete;
+    given_up_connects& operator=(const given_up_connects&) = delete;
+    ~given_up_connects() {
+        if (now_.load()->home == ::getpid()) delete now_.load();
+    }
+
+    /// @throws error errc::database_unreachable
+    void wait_for_room(sql::deadline until) {
+        state& here = of_this_process();
+        std::unique_lock lock{here.mutex};
+        if (here.fewer.wait_until(lock, until, [&] { return here.count < most; })) return;
+        throw error{errc::database_unreachable,
+                    "connections that were given up are still being opened"};
+    }
+
+    void add() {
+        state& here = of_this_process();
+        const std::lock_guard lock{here.mutex};
+        ++here.count;
+    }
+
+    void remove() noexcept {
+        state& here = of_this_process();
+        {
+            const std::lock_guard lock{here.mutex};
+            --here.count;
+        }
+        here.fewer.notify_all();
+    }
+
+private:
+    static constexpr int most = 16;
+
+    struct state {
+        pid_t home = ::getpid();
+        std::mutex mutex;
+        std::condition_variable fewer;
+        int count = 0;
+    };
+
+    // A forked child has none of these threads, and lets its parent's state be: its mutex may be
+    // locked for ever.
+    state& of_this_process() {
+        state* found = now_.load();
+        if (found->home == ::getpid()) return *found;
+        auto fresh = std::make_unique<state>();
+        if (now_.compare_exchange_strong(found, fresh.get())) return *fresh.release();
+        return *found;
+    }
+
+    std::atomic<state*> now_{new state};
+};
+
 struct place : driver::url_host {
     /// Until when it is remembered that the server asked for a plugin that is not safe.
     std::shared_ptr<std::atomic<steady_clock::time_point>> asks_for_others =
@@ -540,6 +600,8 @@ struct target {
     bool needs_tls = false;
     bool verifies = false;  ///< the server's certificate
     bool refuses_tls = false;
+    bool says_mode = false;  ///< of TLS
+    std::shared_ptr<given_up_connects> given_up = std::make_shared<given_up_connects>();
     std::string password;
     std::string description;
 };
@@ -557,6 +619,7 @@ void apply_ssl_mode(const driver::url_parameter& given, target& to) {
     if (!verify && mode != "required" && mode != "preferred" && mode != "disabled") {
         driver::refuse_value(given, "DISABLED, PREFERRED, REQUIRED, VERIFY_CA or VERIFY_IDENTITY");
     }
+    to.says_mode = true;
     to.refuses_tls = mode == "disabled";
     if (to.refuses_tls || mode == "preferred") return;
     to.needs_tls = true;
@@ -625,7 +688,8 @@ void require_parts(const driver::url& from, const std::string& socket) {
 
 constexpr std::uint16_t default_port = 3306;
 
-// Of this machine, so that nothing is sent over a network.
+// Of this machine, so that nothing is sent over a network. With TLS the library would read all
+// certificate authorities of the machine for each connection.
 bool is_local(std::string_view host) {
     return host == "localhost" || host == "127.0.0.1" || host == "::1";
 }
@@ -656,6 +720,7 @@ target understand(const std::string& text) {
         if (!places.empty()) places += ",";
         places += host + (each.port == 0 ? "" : ":" + std::to_string(each.port));
     }
+    if (local && !made.says_mode && !made.needs_tls) made.refuses_tls = true;
     auto& settings = made.settings;
     settings["userName"] = from.user;
     settings["schema"] = from.database;
@@ -664,13 +729,15 @@ target understand(const std::string& text) {
     settings["CLIENT_MULTI_STATEMENTS"] = true;  // packet
     settings["OPT_READ_TIMEOUT"] = read_timeout_s;
     settings["OPT_WRITE_TIMEOUT"] = read_timeout_s;
-    settings["password"] = from.password;
-    // Without a password the library looks into MYSQL_PWD and, given a group, the option files.
-    if (from.password.empty()) settings["readDefaultGroup"] = std::string{"client"};
     made.password = from.password;
-    // An option file says itself what it allows.
-    if (!made.verifies && !from.password.empty() && !settings.contains("readDefaultFile") &&
-        socket.empty()) {
+    const bool names_file = settings.contains("readDefaultFile");
+    const char* const known = std::getenv("MYSQL_PWD");
+    if (made.password.empty() && !names_file && known != nullptr) made.password = known;
+    settings["password"] = made.password;
+    // Given a group, the library asks the option files. Their host would go before the one of a
+    // connection string, so that they have to say themselves what they allow.
+    if (made.password.empty()) settings["readDefaultGroup"] = std::string{"client"};
+    if (!made.verifies && !made.password.empty() && !names_file && socket.empty()) {
         made.plugins = local ? of_this_machine : hashing;
         if (!made.needs_tls) made.safe_plugins = challenged;
     }
@@ -956,12 +1023,15 @@ class worker {
 public:
     using job = std::function<sql::result(conversation&)>;
 
-    worker(std::shared_ptr<const target> to, const options& how, sql::deadline until)
+    worker(const std::shared_ptr<const target>& to, const options& how, sql::deadline until)
         : desk_{std::make_shared<desk>()} {
         if (until <= steady_clock::now()) throw driver::not_connected();
-        start(std::move(to), how, until);
+        to->given_up->wait_for_room(until);
+        start(to, how, until);
         std::unique_lock lock{desk_->mutex};
         if (!desk_->answered.wait_until(lock, until, [&] { return desk_->done; })) {
+            to->given_up->add();
+            desk_->counted = true;
             give_up();
             throw driver::not_connected();
         }
@@ -1017,6 +1087,7 @@ private:
         std::condition_variable answered;
         job waiting;
         bool closing = false;
+        bool counted = false;  ///< among target::given_up
         bool done = false;
         bool alive = true;
         std::uint64_t round_trips = 0;
@@ -1051,6 +1122,8 @@ private:
         library().threadInit();
         converse(*shared, *to, how, until);
         library().threadEnd();
+        const std::lock_guard lock{shared->mutex};
+        if (shared->counted) to->given_up->remove();
     }
 
     static void converse(desk& shared, const target& to, const options& how, sql::deadline until) {
@@ -1106,8 +1179,8 @@ private:
 
 class own_connection final : public sql::connection {
 public:
-    own_connection(std::shared_ptr<const target> to, const options& how, sql::deadline until)
-        : worker_{std::make_unique<worker>(std::move(to), how, until)}, guarded_{worker_->take()} {
+    own_connection(const std::shared_ptr<const target>& to, const options& how, sql::deadline until)
+        : worker_{std::make_unique<worker>(to, how, until)}, guarded_{worker_->take()} {
         if (guarded_) worker_.reset();
     }
     own_connection(const own_connection&) = delete;

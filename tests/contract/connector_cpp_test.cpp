@@ -488,6 +488,14 @@ TEST_CASE("a password is not sent in clear text to another machine that asks for
     for (const char* how : {"?ssl-mode=REQUIRED", "?ssl-mode=VERIFY_IDENTITY"}) {
         (void)failure_of([&] { (void)connect(url("127.0.0.2", how)); });
     }
+    {
+        const environment password{"MYSQL_PWD", "the secret"};
+        for (const char* how : {"", "?ssl-mode=DISABLED"}) {
+            const std::string whole = url("127.0.0.2", how);
+            const std::string bare = "mysql://app" + whole.substr(whole.find('@'));
+            CHECK(failure_of([&] { (void)connect(bare); }).kind == errc::unsupported);
+        }
+    }
     CHECK(there.received().find("the secret") == std::string::npos);
     // Control: from machine to machine it would be read on the way.
     (void)failure_of([&] { (void)connect(url("127.0.0.1")); });

@@ -2,10 +2,12 @@
 // against what only pretends to be one.
 
 #include "support/own_server.hpp"
+#include "support/sanitized.hpp"
 #include "support/scripted_mysql.hpp"
 #include "support/server_process.hpp"
 #include "support/servers.hpp"
 #include "support/tcp_listener.hpp"
+#include "support/this_process.hpp"
 #include "support/waits.hpp"
 #include <rowlock/driver/mysql.hpp>
 #include <rowlock/error.hpp>
@@ -18,6 +20,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <cstdint>
@@ -101,9 +104,10 @@ outcome connect(const std::string& url) {
 
 using expectations = std::vector<std::pair<std::string, outcome>>;
 
-/// What does not depend on whose name a server's certificate has.
-expectations unverified() {
-    return {{"", outcome::encrypted},
+/// What does not depend on whose name a server's certificate has. By default there is no TLS to
+/// this machine.
+expectations unverified(outcome by_default = outcome::clear) {
+    return {{"", by_default},
             {"?ssl-mode=PREFERRED", outcome::encrypted},
             {"?ssl-mode=DISABLED", outcome::clear},
             {"?ssl-mode=REQUIRED", outcome::encrypted}};
@@ -142,7 +146,7 @@ bool has_ipv6_loopback() {
     return bound;
 }
 
-constexpr std::array modes{"", "?ssl-mode=DISABLED", "?ssl-mode=REQUIRED",
+constexpr std::array modes{"", "?ssl-mode=PREFERRED", "?ssl-mode=DISABLED", "?ssl-mode=REQUIRED",
                            "?ssl-mode=VERIFY_IDENTITY"};
 
 struct failure {
@@ -257,6 +261,10 @@ TEST_CASE("each of a host's addresses is tried, and IPv6") {
     if (!server) return;
     check(with_host(server->url(), "localhost"), unverified());
     if (has_ipv6_loopback()) check(with_host(server->url(), "[::1]"), unverified());
+    check(with_host(server->url(), "127.0.0.2"), unverified(outcome::encrypted));
+    const std::string port = server->url().substr(server->url().rfind(':'));
+    const std::string both = "127.0.0.2" + port.substr(0, port.find('/')) + ",127.0.0.1";
+    check(with_host(server->url(), both), unverified(outcome::encrypted));
     const support::closed_port nobody;
     check(with_host(server->url(), "127.0.0.1:" + std::to_string(nobody.port()) + ",127.0.0.1"),
           unverified());
@@ -352,6 +360,37 @@ TEST_CASE("a server that says nothing is given up at the deadline") {
     }
 }
 
+TEST_CASE("a source leaves no more than sixteen connects behind, and works again once they end") {
+    REQUIRE(support::eventually([] {
+        return support::threads_of_this_process() == 1 + support::threads_of_the_sanitizer;
+    }));
+    const int before = support::threads_of_this_process();
+    auto silent = std::make_unique<support::silent_listener>();
+    const auto source = rowlock::mysql::open(url_of(silent->port()) + "?ssl-mode=DISABLED");
+    const auto connect = [&] {
+        try {
+            (void)source.connect(clock::now() + 50ms);
+        } catch (const rowlock::error& e) {
+            CHECK(e.kind() == errc::database_unreachable);
+            return std::string{e.what()};
+        }
+        FAIL_CHECK("no error was thrown");
+        return std::string{};
+    };
+    const std::string crowded = "connections that were given up are still being opened";
+    int most = 0;
+    int crowds = 0;
+    for (int i = 0; i < 40; ++i) {
+        if (connect() == crowded) ++crowds;
+        most = std::max(most, support::threads_of_this_process() - before);
+    }
+    CHECK(most == 16);  // as many as there may be, and so the library does leave them behind
+    CHECK(crowds > 0);
+    silent.reset();
+    CHECK(support::eventually([&] { return support::threads_of_this_process() == before; }));
+    CHECK(connect() != crowded);
+}
+
 // --- what it costs the server --------------------------------------------------------------------
 
 TEST_CASE("a server's last free connection is enough, again and again") {
@@ -367,7 +406,8 @@ TEST_CASE("a server's last free connection is enough, again and again") {
                "9";
     };
     // Without a password in its URL, a client looks before each login.
-    const auto source = rowlock::mysql::open(with_user(server->url(), "plain"));
+    const auto source =
+        rowlock::mysql::open(with_user(server->url(), "plain") + "?ssl-mode=PREFERRED");
     std::vector<std::unique_ptr<rowlock::sql::connection>> others;
     while (others.size() < 8) others.push_back(source.connect(soon()));
     for (int i = 0; i < 200; ++i) {
@@ -383,7 +423,7 @@ TEST_CASE("a server's last free connection is enough, again and again") {
     CHECK(full.number == 1040);
 }
 
-TEST_CASE("connecting to MariaDB as the URL says by default leaves no handshake unfinished") {
+TEST_CASE("connecting to MariaDB with TLS preferred leaves no handshake unfinished") {
     if (support::mysql_alone()) return;  // it asks for caching_sha2_password
     const certificates its{"IP:127.0.0.1"};
     for (const auto& settings : {its.settings(), without_tls()}) {
@@ -396,7 +436,7 @@ TEST_CASE("connecting to MariaDB as the URL says by default leaves no handshake 
         };
         const std::string before = aborted();
         for (int i = 0; i < 10; ++i) {
-            (void)rowlock::mysql::open(server->url()).connect(soon());
+            (void)rowlock::mysql::open(server->url() + "?ssl-mode=PREFERRED").connect(soon());
         }
         CHECK(aborted() == before);
     }
