@@ -29,8 +29,8 @@ struct options {
 /// read_only; on Galera, in its cluster), for up to its share of the deadline. With
 /// - `socket=/run/mysqld/mysqld.sock` in place of host and port;
 /// - `ssl-mode=PREFERRED|DISABLED|REQUIRED|VERIFY_CA|VERIFY_IDENTITY`: TLS if the server offers it
-///   (over TCP the default), no TLS, no connection without TLS; the last two check chain and host
-///   name both;
+///   (the default, unless all hosts are localhost, 127.0.0.1 or ::1), no TLS (there the default),
+///   no connection without TLS; the last two check chain and host name both;
 /// - `ssl-verify=true|false`, `ssl-ca`, `ssl-capath`, `ssl-cert`, `ssl-key`, `ssl-cipher`,
 ///   `ssl-crl`, `ssl-crlpath`: each requires TLS, except for `ssl-verify=false`;
 /// - `read-default-file=/path`, an option file to read.
@@ -39,11 +39,16 @@ struct options {
 /// its own, which the server counts as interrupted. docs/operations.md says why, and when not.
 ///
 /// A server on another machine that asks for the password in clear text (PAM) is refused
-/// (errc::unsupported) unless its certificate is verified. Not if the URL has no password, or names
-/// an option file: that may say `restricted-auth` itself.
+/// (errc::unsupported) unless its certificate is verified, and so is any that asks at the terminal.
+/// Not where an option file is read, which may say `restricted-auth` itself, nor on a unix socket.
 ///
-/// Without a password in the URL, MYSQL_PWD and the `[client]` group of the usual option files
-/// (~/.my.cnf) are asked. What else stands in an option file gives way to the URL.
+/// Without a password in the URL, MYSQL_PWD is used as it is at the time of this call, and without
+/// that the usual option files (~/.my.cnf), group `[client]`. User, host, port, socket and database
+/// of the URL go before those of an option file; all else in it goes before the URL, TLS included.
+///
+/// A connect that passes its deadline leaves its thread behind, too. Of one source 16 may be so
+/// under way, and those that were begun before there were as many; a further connect waits until
+/// one has ended, and fails at its deadline (errc::database_unreachable).
 /// @throws error errc::invalid_url. Connects to nothing.
 [[nodiscard]] ::rowlock::sql::connection_source open(const std::string& url, options options = {});
 
