@@ -295,6 +295,55 @@ TEST_CASE("a server without TLS that asks for it is not sent the password in cle
     }
 }
 
+/// A server without TLS that lets the client in and says, when asked, that there is no cipher.
+std::vector<std::string> lets_in_without_tls() {
+    const std::string done = std::string{"\0\0\0\x02\0\0\0", 7};
+    const std::string end_of_rows = std::string{"\xfe\0\0\x02\0", 5};
+    const auto column = [](const std::string& name) {
+        const std::string length(1, static_cast<char>(name.size()));
+        return "\x03"
+               "def" +
+               std::string(3, '\0') + length + name + length + name +
+               std::string{"\x0c\x21\0\0\x01\0\0\xfd\0\0\0\0\0", 13};
+    };
+    const std::string cipher =
+        support::mysql_packet(1, "\x02") + support::mysql_packet(2, column("Variable_name")) +
+        support::mysql_packet(3, column("Value")) + support::mysql_packet(4, end_of_rows) +
+        support::mysql_packet(5, std::string{"\x0aSsl_cipher\0", 12}) +
+        support::mysql_packet(6, end_of_rows);
+    // Connector/C++ has two settings first, and a question, whose answer matters as little.
+    return {support::mysql_greeting("mysql_native_password"),
+            support::mysql_packet(2, done),
+            support::mysql_packet(1, done),
+            support::mysql_packet(1, done),
+            cipher,
+            cipher,
+            ""};
+}
+
+TEST_CASE("behind a balancer, a login without the TLS that the look has seen is refused") {
+    const std::vector<std::string> looked_at{
+        support::mysql_greeting("mysql_native_password", true)};
+    {
+        const support::scripted_mysql there{looked_at, {lets_in_without_tls()}};
+        const auto source =
+            rowlock::mysql::open(url_of(there.port(), "127.0.0.2") + "?ssl-mode=REQUIRED");
+        for (int i = 1; i <= 2; ++i) {  // no look is remembered
+            CHECK_THROWS_WITH((void)source.connect(soon()),
+                              "TLS is required and the server does not offer it");
+            CHECK(there.clients() == 2 * i);
+        }
+        CHECK(there.received().find("Ssl_cipher") != std::string::npos);  // by then it is let in
+    }
+    // By default, where the server asks for a plugin for which there has to be a look.
+    const std::vector<std::string> asks{support::mysql_greeting("caching_sha2_password", true), ""};
+    const support::scripted_mysql there{asks, {looked_at, lets_in_without_tls()}};
+    CHECK_THROWS_WITH((void)rowlock::mysql::open(url_of(there.port(), "127.0.0.2")).connect(soon()),
+                      "TLS is required and the server does not offer it");
+    CHECK(there.clients() == 3);
+    CHECK(there.received().find("Ssl_cipher") != std::string::npos);
+}
+
 // --- what a server says first --------------------------------------------------------------------
 
 TEST_CASE("a server that turns clients away is understood, whatever the URL says of TLS") {

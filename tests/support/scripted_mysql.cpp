@@ -23,6 +23,13 @@ int listening_everywhere() {
     return made;
 }
 
+using scripts = std::vector<std::vector<std::string>>;
+
+scripts joined(std::vector<std::string> first, scripts more) {
+    more.insert(more.begin(), std::move(first));
+    return more;
+}
+
 }  // namespace
 
 std::string mysql_packet(char number, std::string_view payload) {
@@ -47,8 +54,9 @@ std::string mysql_refusal(std::uint16_t number, std::string_view text) {
     return mysql_packet(0, payload.append(text));
 }
 
-scripted_mysql::scripted_mysql(std::vector<std::string> script)
-    : script_{std::move(script)},
+scripted_mysql::scripted_mysql(std::vector<std::string> script,
+                               std::vector<std::vector<std::string>> more)
+    : scripts_{joined(std::move(script), std::move(more))},
       socket_{listening_everywhere()},
       port_{port_of(socket_)},
       thread_{[this] { serve(); }} {}
@@ -68,9 +76,10 @@ void scripted_mysql::serve() {
     for (;;) {
         const int client = ::accept4(socket_, nullptr, nullptr, SOCK_CLOEXEC);
         if (client < 0) return;
-        for (std::size_t line = 0; line < script_.size(); ++line) {
+        const auto& script = scripts_[static_cast<std::size_t>(clients_++) % scripts_.size()];
+        for (std::size_t line = 0; line < script.size(); ++line) {
             if (line > 0 && !hear(client)) break;
-            (void)::send(client, script_[line].data(), script_[line].size(), MSG_NOSIGNAL);
+            (void)::send(client, script[line].data(), script[line].size(), MSG_NOSIGNAL);
         }
         ::close(client);
     }

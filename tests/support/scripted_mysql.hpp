@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <mutex>
 #include <string>
@@ -24,7 +25,9 @@ namespace support {
 /// after the last.
 class scripted_mysql {
 public:
-    explicit scripted_mysql(std::vector<std::string> script);
+    /// @param more scripts for the connections after the first; then it is the first one's turn
+    explicit scripted_mysql(std::vector<std::string> script,
+                            std::vector<std::vector<std::string>> more = {});
     scripted_mysql(const scripted_mysql&) = delete;
     scripted_mysql& operator=(const scripted_mysql&) = delete;
     ~scripted_mysql();
@@ -32,12 +35,15 @@ public:
     [[nodiscard]] std::uint16_t port() const noexcept { return port_; }
     /// What all clients have sent so far.
     [[nodiscard]] std::string received() const;
+    /// So many clients have come so far.
+    [[nodiscard]] int clients() const noexcept { return clients_; }
 
 private:
     void serve();
     bool hear(int client);
 
-    std::vector<std::string> script_;
+    std::vector<std::vector<std::string>> scripts_;
+    std::atomic<int> clients_{0};
     int socket_;
     std::uint16_t port_;
     mutable std::mutex mutex_;
