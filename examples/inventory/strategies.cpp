@@ -111,13 +111,16 @@ void optimistically(clerk& me) {
         const auto left = static_cast<int>(row->integer("items"));
         if (left <= 0) return rowlock::update_result::gone();
         me.think();
-        auto sold = stock.update(me.db, 1, row->version(), {{"items", left - 1}});
-        if (sold) {
+        try {
+            const auto sold = stock.update(me.db, 1, row->version(), {{"items", left - 1}});
+            sold.or_throw();
             me.goods.record(me.db, left, me.next_sale++);
-        } else {
-            me.met_conflict();
+            return sold;
+        } catch (const rowlock::error& failure) {
+            // Ours, or the server's: MariaDB 11.6 and later end the transaction at once.
+            if (failure.kind() == rowlock::errc::conflict) me.met_conflict();
+            throw;
         }
-        return sold;
     };
     for (bool more = true; more;) {
         // A transaction for each attempt, committed if the row had not moved on.

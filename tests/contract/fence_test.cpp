@@ -563,6 +563,7 @@ TEST_CASE_TEMPLATE_DEFINE("a snapshot that is older than the grant is a conflict
             CAPTURE(isolation);
             const bool mysql = F::speaks == sql::dialect::mysql;
             const bool locking = mysql && std::string_view{isolation} == "serializable";
+            const bool isolates = support::isolates_snapshots(*db);
             const auto begin = [&] {
                 if (mysql)
                     it.handle->run(std::string{"set transaction isolation level "} + isolation);
@@ -573,20 +574,29 @@ TEST_CASE_TEMPLATE_DEFINE("a snapshot that is older than the grant is a conflict
             begin();
             it.handle->run("select pieces from " + it.stock());
             const auto lease = locks.acquire("stock");
-            // InnoDB's SERIALIZABLE reads the latest rows: never stale.
-            CHECK(kind_of([&] { fence(*db, lease); }) == (locking ? errc{} : errc::conflict));
+            // InnoDB's SERIALIZABLE reads the latest rows: never stale. MariaDB 11.6 and later
+            // refuse them, and a fence that a heartbeat passes just then.
+            CHECK(kind_of([&] { fence(*db, lease); }) ==
+                  (locking && !isolates ? errc{} : errc::conflict));
             it.handle->run("rollback");
             CHECK(lease.held());
-            begin();
-            fence(*db, lease);
+            const auto fence_first = [&] {
+                for (int attempt = 1;; ++attempt) {
+                    begin();
+                    const errc kind = kind_of([&] { fence(*db, lease); });
+                    const bool passed = locking && isolates && kind == errc::conflict;
+                    if (!passed || attempt == 10) return kind;
+                    it.handle->run("rollback");
+                }
+            };
+            CHECK(fence_first() == errc{});
             it.handle->run("select pieces from " + it.stock());
             it.sell();
             it.handle->run("commit");
             CHECK(lease.held());
             // Lost before the transaction began: that is no conflict.
             REQUIRE(locks.force_release("stock"));
-            begin();
-            CHECK(kind_of([&] { fence(*db, lease); }) == errc::lock_lost);
+            CHECK(fence_first() == errc::lock_lost);
             it.handle->run("rollback");
         }
         CHECK(it.pieces() == 8);

@@ -36,4 +36,12 @@ inline bool somebody_waits_for_a_row(lock_database& database) {
     return waiting_for_rows(database, 1);
 }
 
+/// Whether a statement that reads, then waits for a row and finds it changed, fails with 1020, and
+/// its transaction with it: innodb_snapshot_isolation, on by default from MariaDB 11.6 on.
+inline bool isolates_snapshots(rowlock::sql::connection& db) {
+    if (db.speaks() != rowlock::sql::dialect::mysql) return false;
+    const auto row = db.query("show variables like 'innodb_snapshot_isolation'", soon());
+    return !row.empty() && row.text(0, 1) == "ON";
+}
+
 }  // namespace support
