@@ -152,7 +152,7 @@ void lose_what_was_shown(trial& in) {
 void lose_kept_promises(trial& in) {
     const auto server = support::own_server::start(
         support::server::postgresql,
-        {.arguments = {"-c", "wal_writer_delay=10s", "-c", "wal_writer_flush_after=0"}});
+        {.arguments = {"-c", "wal_writer_delay=10s", "-c", "wal_writer_flush_after=1GB"}});
     if (!server) return in.skip("the server's programs are missing");
     const auto source = rowlock::open(server->url());
     rowlock::migrate(source);
