@@ -318,7 +318,9 @@ void wait_by_the_thousand(support::lock_database& database) {
     std::atomic<int> failed{0};
     const int sockets_before = support::connections_of_this_process();
     const int tasks_before = support::threads_of_this_process();
-    rowlock::client locks{database.source(), database.options()};
+    // On a busy machine the first statements of a thousand threads take longer than five seconds.
+    rowlock::client locks{database.source(),
+                          database.options({.ttl = 60s, .statement_deadline = 20s})};
     std::vector<std::thread> line;
     for (int i = 0; i < waiters; ++i) {
         line.emplace_back([&] {
