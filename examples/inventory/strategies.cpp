@@ -112,7 +112,7 @@ void optimistically(clerk& me) {
         if (left <= 0) return rowlock::update_result::gone();
         me.think();
         try {
-            const auto sold = stock.update(me.db, 1, row->version(), {{"items", left - 1}});
+            auto sold = stock.update(me.db, 1, row->version(), {{"items", left - 1}});
             sold.or_throw();
             me.goods.record(me.db, left, me.next_sale++);
             return sold;

@@ -71,12 +71,13 @@ struct fence_options {
 /// nothing.
 /// @throws error errc::lock_lost if the lease is over, here (no round trip) or in the database
 /// (then lost() fires, too); errc::conflict (retryable: run the whole transaction again) if the
-/// transaction's snapshot is older than the grant; errc::not_owner for a released or empty lease;
-/// errc::invalid_options outside a transaction and on a connection to another database;
-/// errc::schema_outdated if it does not find the tables; errc::timed_out; errc::deadlock.
-/// One round trip. MySQL and MariaDB: three more once per connection, and one (MySQL: two) where
-/// the driver does not tell whether a transaction is open (Connector/C++). The lease may be used by
-/// other threads meanwhile, the connection not.
+/// transaction's snapshot is older than the grant, and on MariaDB from 11.6 on if the lease's row
+/// changed meanwhile (the server has then rolled the transaction back); errc::not_owner for a
+/// released or empty lease; errc::invalid_options outside a transaction and on a connection to
+/// another database; errc::schema_outdated if it does not find the tables; errc::timed_out;
+/// errc::deadlock. One round trip. MySQL and MariaDB: three more once per connection, and one
+/// (MySQL: two) where the driver does not tell whether a transaction is open (Connector/C++). The
+/// lease may be used by other threads meanwhile, the connection not.
 void fence(sql::connection& db, const lease& held, const fence_options& options = {});
 
 /// The same with a mutex that the calling thread has locked.
