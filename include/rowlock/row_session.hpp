@@ -78,8 +78,8 @@ struct row_session_options {
     /// On a Galera cluster or a MySQL group, row locks hold on one server alone: two servers grant
     /// the same row to two transactions, and one of them fails at its commit (errc::deadlock on
     /// Galera, errc::conflict in a group). So row sessions are refused there (errc::unsupported),
-    /// unless this is set because all writers use one node, or
-    /// because every effect of the transaction is in its commit.
+    /// unless this is set because all writers use one server, or because every effect of the
+    /// transaction is in its commit.
     bool accept_double_grants_in_cluster = false;
     /// Told once when the session has ended and its connection is back, on the thread that ended
     /// it. What it throws is dropped.

@@ -85,7 +85,7 @@ TEST_CASE("the members of a group are one server, whose floor no session raises"
 }
 
 TEST_CASE(
-    "a user needs the rights that `migrate --print-grants` prints, and is told which is missing") {
+    "a user needs the rights that `migrate --print-grants` prints, and the error names them") {
     auto* const group = everywhere();
     if (group == nullptr) return;
     group->run(0, "create user app@'%' identified by 'one of the tests'");

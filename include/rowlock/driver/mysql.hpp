@@ -26,7 +26,8 @@ struct options {
 /// max_statement_time), as rowlock::client does.
 /// @param url `mysql://user:password@host:port/database`, percent-encoded, or `mariadb://…`; of
 /// several hosts, `host:port,host:port`, each connection goes to the first that accepts writes (not
-/// read_only; on Galera, in its cluster), for up to its share of the deadline. With
+/// read_only; of a Galera cluster or a MySQL group, in it), for up to its share of the deadline.
+/// With
 /// - `socket=/run/mysqld/mysqld.sock` in place of host and port;
 /// - `ssl-mode=PREFERRED|DISABLED|REQUIRED|VERIFY_CA|VERIFY_IDENTITY`: TLS if the server offers it
 ///   (the default, unless all hosts are localhost, 127.0.0.1 or ::1), no TLS (there the default),
