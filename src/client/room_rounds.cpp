@@ -73,6 +73,13 @@ nanoseconds waiting_room::step() noexcept {
 }
 
 void waiting_room::make_rounds() {
+    if (db_ && !db_->alive()) {
+        // Another call found the connection for all broken, or replaced it. Nothing is heard on it
+        // any more: a waiter needs one that listens, and a poll behind that.
+        disconnect();
+        const guard lock{mutex_};
+        poll_wanted_ = true;
+    }
     hear();
     if (sleeper_ && is_idle()) sleeper_->pause();
     if (next_moment() > now()) return;

@@ -188,7 +188,7 @@ private:
         });
     }
     [[nodiscard]] int descriptor() const noexcept override {
-        return wire_->broken ? -1 : wire_->descriptor.load();
+        return alive() ? wire_->descriptor.load() : -1;
     }
     std::vector<notification> take() override {
         if (wire_->broken) throw broke_meanwhile();
@@ -237,9 +237,13 @@ std::unique_ptr<connection> shared_connection::join(rank who, deadline until) {
 }
 
 void shared_connection::renew() noexcept {
-    const std::lock_guard lock{mutex_};
-    if (const auto existing = current_.lock()) existing->replaced = true;
-    current_.reset();
+    std::shared_ptr<wire> before;
+    {
+        const std::lock_guard lock{mutex_};
+        before = std::exchange(current_, {}).lock();
+        if (before) before->replaced = true;
+    }
+    if (before && before->heard && how_.on_used) how_.on_used();
 }
 
 bool shared_connection::connected() const {

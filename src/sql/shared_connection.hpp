@@ -28,7 +28,8 @@ public:
         /// Connects and sets up, for all users.
         std::function<std::unique_ptr<connection>(deadline)> connect;
         /// Called after another user's turn on a connection with a listener: that turn may have
-        /// read what the listener's descriptor was to show. It must not use the connection.
+        /// read what the listener's descriptor was to show, or found the connection broken. Also
+        /// called when renew() replaced such a connection. It must not use the connection.
         std::function<void()> on_used = {};
     };
 

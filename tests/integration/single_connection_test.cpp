@@ -180,6 +180,100 @@ TEST_CASE("a single connection that stalls costs no lease: the heartbeat opens a
     }
 }
 
+namespace {
+
+/// A client of a single connection, behind a relay, that waits in line: only a notification of
+/// PostgreSQL wakes it within the minute.
+class distant_waiter {
+public:
+    explicit distant_waiter(support::lock_database& database)
+        : address_{contract::address_of(support::server::postgresql)},
+          link{address_.port},
+          locks{open(through_link()), database.options({.ttl = 60s,
+                                                        .heartbeat = 1s,
+                                                        .poll_interval = 60s,
+                                                        .wake_ups = wake_ups::by_database,
+                                                        .statement_deadline = 30s,
+                                                        .single_connection = true})},
+          arrival_{std::async(std::launch::async, [this] {
+              const auto got = acquire_soon(locks, "job");
+              return steady::now();
+          })} {
+        REQUIRE(places(database, 1));
+        // Its room listens before it polls.
+        REQUIRE(eventually([&] { return locks.stats().polls >= 1; }));
+    }
+    ~distant_waiter() { link.cut(); }
+    distant_waiter(const distant_waiter&) = delete;
+    distant_waiter& operator=(const distant_waiter&) = delete;
+
+    /// The connection that all of it uses.
+    int connection() {
+        const auto open_now = link.connections();
+        REQUIRE(open_now.size() == 1);
+        return open_now.front();
+    }
+    /// When it was granted.
+    steady::time_point arrival() { return arrival_.get(); }
+    void beats(std::uint64_t more) {
+        const auto before = locks.stats().heartbeats;
+        REQUIRE(eventually([&] { return locks.stats().heartbeats >= before + more; }));
+    }
+
+private:
+    std::string through_link() {
+        address_.host = "127.0.0.1";
+        address_.port = link.port();
+        return address_.url();
+    }
+
+    contract::server_address address_;
+
+public:
+    support::tcp_relay link;
+    client locks;
+
+private:
+    std::future<steady::time_point> arrival_;
+};
+
+}  // namespace
+
+TEST_CASE("a waiter listens on the connection that takes the place of one that stalls") {
+    ROWLOCK_FOR_EACH_BACKEND(database, support::backend::postgresql) {
+        client holder{database.source(), database.options({.wake_ups = wake_ups::by_database})};
+        auto held = holder.acquire("job");
+        distant_waiter waiter{database};
+        waiter.link.hold(waiter.connection(), support::tcp_relay::direction::answers);
+        waiter.beats(2);
+        const auto from = steady::now();
+        held.release();
+        CHECK(waiter.arrival() - from < at_once);
+    }
+}
+
+TEST_CASE("a waiter listens again after another call found the single connection broken") {
+    ROWLOCK_FOR_EACH_BACKEND(database, support::backend::postgresql) {
+        client holder{database.source(), database.options({.wake_ups = wake_ups::by_database})};
+        auto held = holder.acquire("job");
+        distant_waiter waiter{database};
+        const auto connection = waiter.connection();
+        // It has the turn while the connection breaks.
+        waiter.link.hold_answer(1);
+        auto asking = std::async(std::launch::async, [&] {
+            return support::kind_of([&] { static_cast<void>(waiter.locks.inspect("job")); });
+        });
+        REQUIRE(waiter.link.holds_answer());
+        waiter.link.hold_answer(0);
+        waiter.link.cut(connection);
+        static_cast<void>(asking.get());
+        waiter.beats(2);
+        const auto from = steady::now();
+        held.release();
+        CHECK(waiter.arrival() - from < at_once);
+    }
+}
+
 TEST_CASE("many threads share a single connection, and each has its lease") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
         const auto count = std::make_shared<counted>();
