@@ -33,14 +33,14 @@ result ask_membership(connection& db, deadline until) {
     }
 }
 
-/// What tells the group that this server is in from all others.
-std::string group_of(connection& db, const std::string& name, deadline until) {
+/// What tells the group that this server is in from others of its name.
+std::string foundation_of(connection& db, deadline until) {
     const auto row = ask_membership(db, until);
     if (const auto why = why_outside_group(row.text(0, 0), row.integer(0, 1), row.integer(0, 2));
         !why.empty()) {
         refuse(db, why);
     }
-    return "group:" + name + ":" + std::string{row.text(0, 3)};
+    return std::string{row.text(0, 3)};
 }
 
 server_facts ask(connection& db, deadline until) {
@@ -73,7 +73,7 @@ server_facts ask(connection& db, deadline until) {
         facts.server = cluster_of(db, until);
     } else if (!group.empty()) {
         facts.member_of = cluster::group;
-        facts.server = group_of(db, group, until);
+        facts.server = "group:" + group + ":" + foundation_of(db, until);
     } else if (!id.empty()) {
         // The statements compare what is behind the last colon (fragment `here`).
         facts.server = (facts.mariadb ? "mariadb:" : "mysql:") + unique + ":" + id;
@@ -111,8 +111,7 @@ void require_membership(connection& db, deadline until) {
     if (db.speaks() != dialect::mysql) return;
     const auto& known = facts_of(db, until);
     if (known.member_of != cluster::group) return;
-    const auto name = known.server.substr(0, known.server.rfind(':')).substr(sizeof "group:" - 1);
-    if (group_of(db, name, until) == known.server) return;
+    if (known.server.ends_with(":" + foundation_of(db, until))) return;
     refuse(db, "this MySQL group was founded anew: all leases are lost; try again");
 }
 
