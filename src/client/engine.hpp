@@ -330,6 +330,7 @@ private:
     [[nodiscard]] loss_reason why_over(const session& ours, sql::connection& db,
                                        sql::deadline until) const noexcept;
     void connection_broke() noexcept;
+    void renew_connections() noexcept;
     bool end_own_session(session& ours, const std::vector<std::int64_t>& places,
                          std::vector<std::string>& names, sql::deadline until);
 
@@ -403,6 +404,7 @@ private:
     nanoseconds no_idle_since_{0};                 ///< of the second heartbeat alone
     // Of the heartbeat thread alone, for what is said to a holder.
     nanoseconds deaf_until_{0};                ///< after words without use
+    std::atomic<bool> unheard_{false};         ///< another turn may have read what was said
     std::int64_t heartbeat_listens_for_ = 0;   ///< the session, on heartbeat_db_
     bool heartbeat_may_listen_ = true;         ///< heartbeat_db_ hears what is said to us
     std::optional<bool> heartbeat_is_direct_;  ///< no pooler is in between

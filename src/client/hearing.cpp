@@ -40,6 +40,7 @@ service::worker::ears engine::heartbeat_ears() {
 /// On the heartbeat's thread. Returns when to open them again.
 nanoseconds engine::open_ears(const session& ours, std::span<pollfd> on) noexcept {
     if (clock_.now() < deaf_until_) return deaf_until_;
+    if (unheard_.exchange(false)) return clock_.now();
     if (heartbeat_db_ && hears_notifications()) {
         on[0].fd = heartbeat_db_->notifications()->descriptor();
     }
@@ -115,7 +116,11 @@ void engine::listen_with_heartbeat(const session& ours, sql::connection& db, sql
             heartbeat_may_listen_ = false;
             return;
         }
-        if (std::exchange(heartbeat_listens_for_, 0) != 0) db.query("unlisten *", until);
+        // On a connection for all a room that was opened meanwhile may listen. What else is said
+        // there, to a session that is over, nobody believes.
+        if (std::exchange(heartbeat_listens_for_, 0) != 0 && !shares()) {
+            db.query("unlisten *", until);
+        }
         if (!wanted) return;
         // A pooler that nobody has declared: others would hear what is said to us.
         if (!heartbeat_is_direct_) heartbeat_is_direct_ = sql::is_direct(db, until);

@@ -55,7 +55,7 @@ void waiting_room::run() noexcept {
 nanoseconds waiting_room::step() noexcept {
     try {
         if (now() < retry_at_) {
-            read_mail();
+            hear();
             return retry_at_;
         }
         make_rounds();
@@ -73,16 +73,17 @@ nanoseconds waiting_room::step() noexcept {
 }
 
 void waiting_room::make_rounds() {
-    if (db_ && !db_->alive()) {
-        // Another call found the connection for all broken, or replaced it. Nothing is heard on it
-        // any more: a waiter needs one that listens, and a poll behind that.
+    // Another call found the connection for all broken, or replaced it, and nothing is heard there
+    // any more: the next one listens at once, for waiters and for holders, and a poll comes behind.
+    const bool moved = db_ && !db_->alive();
+    if (moved) {
         disconnect();
         const guard lock{mutex_};
         poll_wanted_ = true;
     }
     hear();
     if (sleeper_ && is_idle()) sleeper_->pause();
-    if (next_moment() > now()) return;
+    if (!moved && next_moment() > now()) return;
     connect();
     // What makes somebody run comes first. What the poll finds is done in the same round.
     for (const auto task :
@@ -156,7 +157,12 @@ void waiting_room::connect() {
     if (!db_) {
         db_ = engine_.pool_.make(until);
         connected_ = true;
-        set_up(until);
+        try {
+            set_up(until);
+        } catch (...) {
+            disconnect();  // what it is good for is not known
+            throw;
+        }
     }
     if (const auto ours = engine_.current()) {
         hear_for(ours);

@@ -110,7 +110,7 @@ engine::beaten engine::beat_elsewhere(session& ours) {
         // one as soon as theirs has failed.
         if (shared_.busy()) {
             if (10 * round_trip() > left) return beaten::again;
-            shared_.renew();
+            renew_connections();
         }
         const auto db = make_connection(end, rank::first);
         return send_beat(ours, *db, end);

@@ -243,8 +243,7 @@ nanoseconds engine::after_failed_beat(session& ours, const std::exception& failu
     if (heartbeat_db_ && heartbeat_db_->discarded()) {
         // A server that has left its cluster or accepts no writes: our other connections lead
         // there.
-        pool_.renew();
-        shared_.renew();
+        renew_connections();
     }
     try {
         events_.post({.kind = event_kind::heartbeat_failed,
@@ -582,8 +581,7 @@ void engine::lose_session(session& ours, loss_reason why) noexcept {
     if (why == loss_reason::server_changed) {
         // What we learnt was true elsewhere; and connections to there are of no more use.
         names_.forget_all();
-        pool_.renew();
-        shared_.renew();
+        renew_connections();
     }
     events_.post({.kind = event_kind::session_ended, .reason = why, .session = ours.id()});
     ours.for_each_held([&](grant& each) { lose(each, why); });
@@ -662,6 +660,12 @@ loss_reason engine::why_over(const session& ours) noexcept {
     } catch (const std::exception&) {
         return loss_reason::session_ended;
     }
+}
+
+/// What runs on those that there are goes on to its end; no call begins there.
+void engine::renew_connections() noexcept {
+    pool_.renew();
+    shared_.renew();
 }
 
 void engine::connection_broke() noexcept {

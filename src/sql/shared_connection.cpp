@@ -22,7 +22,11 @@ error broke_meanwhile() {
 class shared_connection::wire {
 public:
     wire(std::unique_ptr<connection> made, const settings& how)
-        : db{std::move(made)}, on_used{how.on_used}, keeps_state{db->keeps_session_state()} {}
+        : db{std::move(made)},
+          known{memory_of(*db)},
+          keeps_state{db->keeps_session_state()},
+          announced_process{db->announced_process()},
+          on_used_{how.on_used} {}
 
     /// @throws error errc::timed_out, database_unreachable if the connection is broken
     void take_turn(rank who, deadline until) {
@@ -31,23 +35,20 @@ public:
         if (first) ++first_waiting_;
         ++waiting_;
         const bool mine = freed_.wait_until(
-            lock, until, [&] { return !taken_ && (first || first_waiting_ == 0); });
+            lock, until, [&] { return over() || (!taken_ && (first || first_waiting_ == 0)); });
         --waiting_;
         if (first && --first_waiting_ == 0) freed_.notify_all();
         if (!mine) {
             throw error{errc::timed_out,
                         "the one connection of this client was busy until the deadline"};
         }
-        if (broken) {
-            freed_.notify_all();
-            throw broke_meanwhile();
-        }
+        if (over()) throw broke_meanwhile();
         taken_ = true;
     }
 
     [[nodiscard]] bool try_turn() noexcept {
         const std::lock_guard lock{mutex_};
-        if (taken_ || broken) return false;
+        if (taken_ || over()) return false;
         return taken_ = true;
     }
 
@@ -66,15 +67,35 @@ public:
         return waiting_;
     }
 
+    /// Nobody gets a turn any more.
+    [[nodiscard]] bool over() const noexcept { return broken_ || replaced_; }
+    void note_broken() noexcept { end(broken_); }
+    /// By renew(): good for what runs, and no more.
+    void replace() noexcept { end(replaced_); }
+    [[nodiscard]] bool broken() const noexcept { return broken_; }
+
+    /// What a turn has read, or found out, may be somebody else's.
+    void tell_listeners(rank by) const noexcept {
+        if ((heard || over()) && on_used_) on_used_(by);
+    }
+
     const std::unique_ptr<connection> db;
-    const std::function<void()> on_used;
+    const connection_memory known;  ///< learnt when it was made, before it was shared
     const bool keeps_state;
-    std::atomic<bool> broken{false};
-    std::atomic<bool> replaced{false};  ///< by renew(): good for what runs, and no more
-    std::atomic<bool> heard{false};     ///< a user listens
+    const std::int64_t announced_process;
+    std::atomic<bool> heard{false};  ///< a user listens
     std::atomic<int> descriptor{-1};
 
 private:
+    void end(std::atomic<bool>& by) noexcept {
+        const std::lock_guard lock{mutex_};
+        by = true;
+        freed_.notify_all();
+    }
+
+    const std::function<void(rank)> on_used_;
+    std::atomic<bool> broken_{false};
+    std::atomic<bool> replaced_{false};
     mutable std::mutex mutex_;
     std::condition_variable freed_;
     bool taken_ = false;
@@ -86,8 +107,7 @@ private:
 class shared_connection::user final : public connection, private sql::notifications {
 public:
     user(std::shared_ptr<wire> on, rank who) : wire_{std::move(on)}, rank_{who} {
-        // Learnt when it was made, before it was shared.
-        const auto& known = memory_of(*wire_->db);
+        const auto& known = wire_->known;
         auto& mine = memory_of(*this);
         mine.facts = known.facts;
         mine.server = known.server;
@@ -97,8 +117,10 @@ public:
 
     ~user() override {
         // In a transaction that could not be ended nobody else may go on.
-        if (discarded() || in_transaction_) wire_->broken = true;
+        if (!discarded() && !in_transaction_) return;
+        wire_->note_broken();
         if (in_transaction_) wire_->end_turn();
+        wire_->tell_listeners(rank_);
     }
 
     [[nodiscard]] dialect speaks() const noexcept override { return wire_->db->speaks(); }
@@ -125,7 +147,7 @@ public:
     }
 
     [[nodiscard]] bool alive() const noexcept override {
-        return !wire_->broken && !wire_->replaced;
+        return in_transaction_ ? !wire_->broken() : !wire_->over();
     }
     [[nodiscard]] bool keeps_session_state() const noexcept override { return wire_->keeps_state; }
     [[nodiscard]] transaction_state transaction() const noexcept override {
@@ -135,7 +157,7 @@ public:
         return wire_->db->notifications() == nullptr ? nullptr : this;
     }
     [[nodiscard]] std::int64_t announced_process() const noexcept override {
-        return wire_->db->announced_process();
+        return wire_->announced_process;
     }
     [[nodiscard]] std::uint64_t round_trips() const noexcept override { return round_trips_; }
 
@@ -166,18 +188,17 @@ private:
         auto& db = *wire_->db;
         round_trips_ += db.round_trips() - trips_before;
         if (!db.alive() || db.discarded()) {
-            wire_->broken = true;
+            wire_->note_broken();
             in_transaction_ = false;
         }
         if (auto* const ears = db.notifications(); ears != nullptr && wire_->heard) {
-            wire_->descriptor = wire_->broken ? -1 : ears->descriptor();
+            wire_->descriptor = wire_->broken() ? -1 : ears->descriptor();
         }
         if (in_transaction_) return;
         wire_->end_turn();
-        // One that listens hears what its own turns have read; not so the heartbeat, whose place
-        // another listener may have taken.
-        const bool heard = quietly || (listens_ && rank_ == rank::usual);
-        if (!heard && wire_->heard && wire_->on_used) wire_->on_used();
+        // A waiter hears what its own turns have read; not so the heartbeat, whose place another
+        // listener may have taken.
+        if (!quietly && !(listens_ && rank_ == rank::usual)) wire_->tell_listeners(rank_);
     }
 
     // --- notifications
@@ -191,7 +212,7 @@ private:
         return alive() ? wire_->descriptor.load() : -1;
     }
     std::vector<notification> take() override {
-        if (wire_->broken) throw broke_meanwhile();
+        if (!alive()) throw broke_meanwhile();
         // Not ours just now: on_used comes after that turn.
         if (!in_transaction_ && !wire_->try_turn()) return {};
         const turn mine{*this, true};
@@ -214,7 +235,7 @@ std::unique_ptr<connection> shared_connection::join(rank who, deadline until) {
     if (!made_.wait_until(lock, until, [this] { return !connecting_; })) {
         throw error{errc::timed_out, "another call of this client is still connecting"};
     }
-    if (auto existing = current_.lock(); existing && !existing->broken) {
+    if (auto existing = current_.lock(); existing && !existing->broken()) {
         return std::make_unique<user>(std::move(existing), who);
     }
     connecting_ = true;
@@ -241,15 +262,16 @@ void shared_connection::renew() noexcept {
     {
         const std::lock_guard lock{mutex_};
         before = std::exchange(current_, {}).lock();
-        if (before) before->replaced = true;
     }
-    if (before && before->heard && how_.on_used) how_.on_used();
+    if (!before) return;
+    before->replace();
+    before->tell_listeners(rank::usual);
 }
 
 bool shared_connection::connected() const {
     const std::lock_guard lock{mutex_};
     const auto existing = current_.lock();
-    return existing && !existing->broken;
+    return existing && !existing->broken();
 }
 
 bool shared_connection::busy() const {

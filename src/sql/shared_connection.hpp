@@ -27,10 +27,11 @@ public:
     struct settings {
         /// Connects and sets up, for all users.
         std::function<std::unique_ptr<connection>(deadline)> connect;
-        /// Called after another user's turn on a connection with a listener: that turn may have
-        /// read what the listener's descriptor was to show, or found the connection broken. Also
-        /// called when renew() replaced such a connection. It must not use the connection.
-        std::function<void()> on_used = {};
+        /// Called after a turn on a connection with a listener, unless the listener is of usual
+        /// rank and the turn was its own: it may have read what the listener's descriptor was to
+        /// show. Also called when the connection turned out to be broken, or renew() replaced it.
+        /// It must not use the connection.
+        std::function<void(rank by)> on_used = {};
     };
 
     explicit shared_connection(settings how);
@@ -42,8 +43,9 @@ public:
     /// the last of its users. No round trip but for connecting.
     /// @throws error errc::timed_out if another thread is still connecting; those of connecting
     [[nodiscard]] std::unique_ptr<connection> join(rank who, deadline until);
-    /// The next that joins gets a new connection. For all users alive() of the one before is false:
-    /// a statement or transaction that runs goes on to its end, and then each joins again.
+    /// The next that joins gets a new connection. A statement or transaction that runs on the one
+    /// before goes on to its end; then, and for all other users at once, alive() is false and each
+    /// joins again.
     void renew() noexcept;
     [[nodiscard]] bool connected() const;
     /// Whether a user has its turn.

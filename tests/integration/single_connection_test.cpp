@@ -29,7 +29,8 @@ using steady = std::chrono::steady_clock;
 
 namespace {
 
-constexpr auto at_once = 1s;
+/// Less than any poll, heartbeat or deadline here.
+constexpr auto at_once = 3s;
 
 /// How many connections are open, and at most were at one moment.
 struct counted {
@@ -249,6 +250,8 @@ TEST_CASE("a waiter listens on the connection that takes the place of one that s
         const auto from = steady::now();
         held.release();
         CHECK(waiter.arrival() - from < at_once);
+        // It has released its lease, and on no connection that stalls.
+        CHECK(steady::now() - from < 5 * at_once);
     }
 }
 
@@ -271,6 +274,60 @@ TEST_CASE("a waiter listens again after another call found the single connection
         const auto from = steady::now();
         held.release();
         CHECK(waiter.arrival() - from < at_once);
+    }
+}
+
+TEST_CASE("a waiter hears of its turn while its client pauses after a failure") {
+    ROWLOCK_FOR_EACH_BACKEND(database, support::backend::postgresql) {
+        for (const bool single : {true, false}) {
+            CAPTURE(single);
+            client holder{database.source(), database.options({.wake_ups = wake_ups::by_database})};
+            support::interception network;
+            client waiter{network.wrap(database.source()),
+                          database.options({.ttl = 60s,
+                                            .poll_interval = 60s,
+                                            .wake_ups = wake_ups::by_database,
+                                            .single_connection = single,
+                                            .retry = {.backoff = 30s, .max_backoff = 30s}})};
+            auto held = holder.acquire("job");
+            std::atomic<int> failed{0};
+            network.before([&](std::string_view what) {
+                if (what != "places" && what != "places_at") return;
+                ++failed;
+                throw error{errc::conflict, "for this test"};
+            });
+            auto waiting = std::async(std::launch::async, [&] {
+                const auto got = acquire_soon(waiter, "job");
+                return steady::now();
+            });
+            REQUIRE(places(database, 1));
+            REQUIRE(eventually([&] { return failed > 0; }));
+            const auto from = steady::now();
+            held.release();
+            CHECK(waiting.get() - from < at_once);
+        }
+    }
+}
+
+TEST_CASE("a heartbeat that listens on a single connection is not woken by its own turns") {
+    ROWLOCK_FOR_EACH_BACKEND(database, support::backend::postgresql) {
+        support::interception network;
+        client locks{
+            network.wrap(database.source()),
+            database.options(
+                {.ttl = 60s, .wake_ups = wake_ups::by_database, .single_connection = true})};
+        const auto held = locks.acquire("job");
+        // Looked for with each heartbeat until no late statement can bring its lease any more.
+        network.before([caller = std::this_thread::get_id()](std::string_view) {
+            if (std::this_thread::get_id() == caller) support::interception::lose_reply();
+        });
+        CHECK(support::kind_of([&] { static_cast<void>(locks.try_acquire("other")); }) ==
+              errc::outcome_unknown);
+        network.before({});
+        CHECK(locks.stats().unresolved == 1);
+        const auto beats = locks.stats().heartbeats;
+        std::this_thread::sleep_for(2s);
+        CHECK(locks.stats().heartbeats < beats + 20);
     }
 }
 

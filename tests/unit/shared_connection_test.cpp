@@ -90,7 +90,7 @@ struct shared_by_some {
     std::atomic<int> pokes{0};
     sql::shared_connection shared{
         {.connect = [this](sql::deadline) { return std::make_unique<fake_connection>(at); },
-         .on_used = [this] { ++pokes; }}};
+         .on_used = [this](rank) { ++pokes; }}};
 
     std::unique_ptr<sql::connection> join(rank who = rank::usual) {
         return shared.join(who, soon());
@@ -264,4 +264,53 @@ TEST_CASE("a listener is poked after the heartbeat's turns, though that has list
     CHECK(in.pokes == before + 1);
     static_cast<void>(heartbeat->notifications()->take());
     CHECK(in.pokes == before + 1);
+}
+
+TEST_CASE(
+    "no turn begins on a renewed connection, and a user that waits for one is sent on at once") {
+    shared_by_some in;
+    blocked_statement busy{in};
+    const auto idle = in.join();
+    const auto waits = in.join();
+    auto waiting = std::async(std::launch::async, [&] { return kind_of_query(*waits, soon()); });
+    while (in.shared.waiting() == 0) std::this_thread::yield();
+    in.shared.renew();
+    CHECK(waiting.get() == errc::database_unreachable);  // while the statement still runs
+    CHECK(kind_of_query(*idle, soon()) == errc::database_unreachable);
+    busy.end();
+    CHECK(kind_of_query(*idle, soon()) == errc::database_unreachable);
+    CHECK(in.at.said == std::vector<std::string>{"block"});
+}
+
+TEST_CASE("a transaction goes on to its end on a connection that was renewed meanwhile") {
+    for (const char* const end : {"commit", "rollback"}) {
+        shared_by_some in;
+        auto one = in.join();
+        one->query("begin", soon());
+        in.shared.renew();
+        CHECK(one->alive());
+        CHECK(kind_of_query(*one, soon()) == errc{});
+        one->query(end, soon());
+        CHECK_FALSE(one->alive());
+        CHECK(kind_of_query(*one, soon()) == errc::database_unreachable);
+        CHECK(in.at.said == std::vector<std::string>{"begin", "select", end});
+        one.reset();
+        CHECK(in.at.open == 0);
+    }
+}
+
+TEST_CASE("whether one listens or not, it is poked when the connection is renewed or breaks") {
+    shared_by_some in;
+    const auto one = in.join();
+    in.shared.renew();
+    CHECK(in.pokes == 1);
+    CHECK(one->notifications()->descriptor() == -1);
+    const auto two = in.join();
+    in.at.hang_up = true;
+    CHECK(kind_of_query(*two, soon()) == errc::outcome_unknown);
+    CHECK(in.pokes == 2);
+    auto three = in.join();
+    three->discard();
+    three.reset();
+    CHECK(in.pokes == 3);
 }
