@@ -165,7 +165,7 @@ TEST_CASE("`rowlock run` waits for a connection where the server has none left, 
             });
         }));
         // One that does not want to wait so long says why, and that it is not the lock.
-        const auto hasty = tool::rowlock({"run", "--wait", "2s", "lock-0", "--", "true"},
+        const auto hasty = tool::rowlock({"run", "--wait", "5s", "lock-0", "--", "true"},
                                          app.environment(folder.path()));
         CHECK(hasty.code == 69);
         CHECK(hasty.err.find("no connection left") != std::string::npos);

@@ -152,7 +152,7 @@ private:
         const bool sqlite = source_.speaks() == rowlock::sql::dialect::sqlite;
         std::string fenced = "ok";
         try {
-            db_->query(sqlite ? "begin immediate" : "begin", soon());
+            begin(sqlite ? "begin immediate" : "begin");
             rowlock::fence(*db_, lease);
             insert('f', lease);
             db_->query("commit", soon());
@@ -163,6 +163,17 @@ private:
         line("# wrote f " + fenced);
         insert('u', lease);
         line("# wrote u ok");
+    }
+
+    /// MySQL closes a connection that has fenced and is idle for long.
+    void begin(std::string_view text) {
+        try {
+            db_->query(text, soon());
+        } catch (const rowlock::error& failure) {
+            if (failure.kind() != rowlock::errc::database_unreachable) throw;
+            db_ = source_.connect(soon());
+            db_->query(text, soon());
+        }
     }
 
     void insert(char kind, const rowlock::lease& lease) {
