@@ -60,11 +60,9 @@ engine::engine(sql::connection_source source, client_options options)
       budget_{connection_budget(options_, source_.speaks())},
       shared_{{.connect = [this](sql::deadline until) { return connect(until); },
                .on_used =
-                   [this](sql::shared_connection::rank by) {
+                   [this] {
                        if (const auto room = open_room()) return room->listen_again();
-                       unheard_ = true;
-                       // The heartbeat's own turn is followed by its look at what was said.
-                       if (by == sql::shared_connection::rank::usual) poke_heartbeat();
+                       let_heartbeat_hear();
                    }}},
       pool_{{.connect = [this](sql::deadline until) { return make_connection(until); },
              .when_full = "all connections of this client are busy: raise max_connections",

@@ -331,6 +331,7 @@ private:
                                        sql::deadline until) const noexcept;
     void connection_broke() noexcept;
     void renew_connections() noexcept;
+    void let_heartbeat_hear() noexcept;
     bool end_own_session(session& ours, const std::vector<std::int64_t>& places,
                          std::vector<std::string>& names, sql::deadline until);
 

@@ -70,6 +70,13 @@ bool engine::hear(session& ours) noexcept {
     }
 }
 
+/// A turn on the connection for all is over, and may have read what was said.
+void engine::let_heartbeat_hear() noexcept {
+    unheard_ = true;
+    const std::lock_guard lock{state_mutex_};
+    if (heartbeat_) heartbeat_->poke_ears();
+}
+
 /// With the room's mutex held: from its first moment on, mail is the room's, and on a connection
 /// for all so is what the database says. Nothing that was said to a waiter is taken by another.
 /// Neither waits.

@@ -54,6 +54,7 @@ void waiting_room::run() noexcept {
 /// Returns when the next is due.
 nanoseconds waiting_room::step() noexcept {
     try {
+        leave_dead_connection();
         if (now() < retry_at_) {
             hear();
             return retry_at_;
@@ -73,17 +74,9 @@ nanoseconds waiting_room::step() noexcept {
 }
 
 void waiting_room::make_rounds() {
-    // Another call found the connection for all broken, or replaced it, and nothing is heard there
-    // any more: the next one listens at once, for waiters and for holders, and a poll comes behind.
-    const bool moved = db_ && !db_->alive();
-    if (moved) {
-        disconnect();
-        const guard lock{mutex_};
-        poll_wanted_ = true;
-    }
     hear();
     if (sleeper_ && is_idle()) sleeper_->pause();
-    if (!moved && next_moment() > now()) return;
+    if (next_moment() > now() && !is_deaf()) return;
     connect();
     // What makes somebody run comes first. What the poll finds is done in the same round.
     for (const auto task :
@@ -95,6 +88,24 @@ void waiting_room::make_rounds() {
         (this->*task)();
         hear();
     }
+}
+
+/// Another call found the connection for all broken, or replaced it: nothing is heard there any
+/// more, and behind the LISTEN on the next one a poll is needed.
+void waiting_room::leave_dead_connection() {
+    if (!db_ || db_->alive()) return;
+    disconnect();
+    const guard lock{mutex_};
+    poll_wanted_ = true;
+}
+
+/// PostgreSQL: on a connection for all the room listens for holders, too, whether or not a thread
+/// waits.
+bool waiting_room::is_deaf() const {
+    if (!engine_.shares() || !may_listen_) return false;
+    if (engine_.source_.speaks() != sql::dialect::postgresql) return false;
+    const auto ours = engine_.current();
+    return ours && (!db_ || listening_for_ != ours->id());
 }
 
 nanoseconds waiting_room::next_moment() {

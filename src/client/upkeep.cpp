@@ -215,6 +215,7 @@ sql::connection& engine::heartbeat_connection(sql::deadline until) {
                           leads_elsewhere(*heartbeat_db_))) {
         heartbeat_db_.reset();
         heartbeat_connected_ = false;
+        if (shares()) pool_.renew();  // an idle user would keep the old one open
     }
     if (!heartbeat_db_) {
         heartbeat_listens_for_ = 0;
@@ -664,12 +665,13 @@ loss_reason engine::why_over(const session& ours) noexcept {
 
 /// What runs on those that there are goes on to its end; no call begins there.
 void engine::renew_connections() noexcept {
+    shared_.renew();  // first: what joins from now on joins the next
     pool_.renew();
-    shared_.renew();
 }
 
 void engine::connection_broke() noexcept {
     count(counter::reconnects);
+    if (shares()) pool_.renew();  // an idle user would keep the broken one open
     compare_wanted_ = true;
     poke_heartbeat();
 }

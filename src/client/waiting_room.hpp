@@ -140,6 +140,8 @@ private:
     void run() noexcept;
     nanoseconds step() noexcept;
     void make_rounds();
+    void leave_dead_connection();
+    [[nodiscard]] bool is_deaf() const;
     [[nodiscard]] nanoseconds next_moment();
     nanoseconds after_failure(const error& failure) noexcept;
     void connect();

@@ -23,6 +23,11 @@ void worker::stop() noexcept {
     alarm_.poke();
 }
 
+void worker::poke() const noexcept {
+    poked_ = true;
+    alarm_.poke();
+}
+
 void worker::run() {
     while (!stopping_) {
         const nanoseconds next = step_();
@@ -40,7 +45,8 @@ bool worker::sleep(nanoseconds until) {
     std::array<pollfd, ears::most> on{};
     for (auto& each : on) each = {-1, POLLIN, 0};
     const nanoseconds again = ears_.open(on);
-    const bool poked = alarm_.wait_until(std::min(until, again), on);
+    alarm_.wait_until(std::min(until, again), on);
+    const bool poked = poked_.exchange(false);
     const bool spoken_to =
         std::ranges::any_of(on, [](const auto& each) { return each.revents != 0; });
     const bool called = (spoken_to || clock_.now() >= again) && ears_.hear();

@@ -36,7 +36,10 @@ public:
     worker(const worker&) = delete;
     worker& operator=(const worker&) = delete;
 
-    void poke() const noexcept { alarm_.poke(); }
+    /// The next step is taken now.
+    void poke() const noexcept;
+    /// Something was said that no descriptor of its ears shows: it hears now. No step by itself.
+    void poke_ears() const noexcept { alarm_.poke(); }
     /// No further step; the destructor waits for the one that is running.
     void stop() noexcept;
 
@@ -49,6 +52,7 @@ private:
     std::function<nanoseconds()> step_;
     const ears ears_;
     std::atomic<bool> stopping_{false};
+    mutable std::atomic<bool> poked_{false};
     std::thread thread_;
 };
 

@@ -75,8 +75,8 @@ public:
     [[nodiscard]] bool broken() const noexcept { return broken_; }
 
     /// What a turn has read, or found out, may be somebody else's.
-    void tell_listeners(rank by) const noexcept {
-        if ((heard || over()) && on_used_) on_used_(by);
+    void tell_listeners() const noexcept {
+        if ((heard || over()) && on_used_) on_used_();
     }
 
     const std::unique_ptr<connection> db;
@@ -93,7 +93,7 @@ private:
         freed_.notify_all();
     }
 
-    const std::function<void(rank)> on_used_;
+    const std::function<void()> on_used_;
     std::atomic<bool> broken_{false};
     std::atomic<bool> replaced_{false};
     mutable std::mutex mutex_;
@@ -120,7 +120,7 @@ public:
         if (!discarded() && !in_transaction_) return;
         wire_->note_broken();
         if (in_transaction_) wire_->end_turn();
-        wire_->tell_listeners(rank_);
+        wire_->tell_listeners();
     }
 
     [[nodiscard]] dialect speaks() const noexcept override { return wire_->db->speaks(); }
@@ -198,7 +198,7 @@ private:
         wire_->end_turn();
         // A waiter hears what its own turns have read; not so the heartbeat, whose place another
         // listener may have taken.
-        if (!quietly && !(listens_ && rank_ == rank::usual)) wire_->tell_listeners(rank_);
+        if (!quietly && !(listens_ && rank_ == rank::usual)) wire_->tell_listeners();
     }
 
     // --- notifications
@@ -265,7 +265,7 @@ void shared_connection::renew() noexcept {
     }
     if (!before) return;
     before->replace();
-    before->tell_listeners(rank::usual);
+    before->tell_listeners();
 }
 
 bool shared_connection::connected() const {

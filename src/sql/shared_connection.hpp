@@ -31,7 +31,7 @@ public:
         /// rank and the turn was its own: it may have read what the listener's descriptor was to
         /// show. Also called when the connection turned out to be broken, or renew() replaced it.
         /// It must not use the connection.
-        std::function<void(rank by)> on_used = {};
+        std::function<void()> on_used = {};
     };
 
     explicit shared_connection(settings how);

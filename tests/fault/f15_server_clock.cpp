@@ -4,6 +4,7 @@
 #include "fault/users.hpp"
 #include "support/own_server.hpp"
 #include "support/queues.hpp"
+#include "support/servers.hpp"
 #include <rowlock/error.hpp>
 #include <rowlock/migrations.hpp>
 #include <rowlock/open.hpp>
@@ -53,9 +54,7 @@ public:
                         "FAKETIME_NO_CACHE=1", "DONT_FAKE_MONOTONIC=1", "FAKETIME_DONT_RESET=1"}});
         if (!made->server_) return nullptr;
         // The frame's tables are made on it.
-        setenv(which == server::postgresql ? "ROWLOCK_TEST_POSTGRESQL_URL"
-                                           : "ROWLOCK_TEST_MARIADB_URL",
-               made->server_->url().c_str(), 1);
+        setenv(support::url_variable(which), made->server_->url().c_str(), 1);
         return made;
     }
 

@@ -169,8 +169,8 @@ private:
     void begin(std::string_view text) {
         try {
             db_->query(text, soon());
-        } catch (const rowlock::error& failure) {
-            if (failure.kind() != rowlock::errc::database_unreachable) throw;
+        } catch (const rowlock::error&) {
+            if (db_->alive()) throw;
             db_ = source_.connect(soon());
             db_->query(text, soon());
         }

@@ -1,8 +1,10 @@
 // client_options::single_connection: calls, waiting and heartbeats on one connection.
 
 #include "contract/server_address.hpp"
+#include "strategy/hint.hpp"
 #include "support/failure.hpp"
 #include "support/forwarding_connection.hpp"
+#include "support/hints.hpp"
 #include "support/interception.hpp"
 #include "support/lock_database.hpp"
 #include "support/queues.hpp"
@@ -183,6 +185,17 @@ TEST_CASE("a single connection that stalls costs no lease: the heartbeat opens a
 
 namespace {
 
+/// Until one connection to PostgreSQL listens for the session that holds "job", and has said
+/// nothing since.
+void await_listener(support::lock_database& database) {
+    const auto session = database.number("select session from rowlock_lease where name = 'job'");
+    const auto channel = strategy::notification_channel(support::address_of(database, session));
+    REQUIRE(eventually([&] {
+        return database.number("select count(*) from pg_stat_activity where query like 'listen %" +
+                               channel + "%'") == 1;
+    }));
+}
+
 /// A client of a single connection, behind a relay, that waits in line: only a notification of
 /// PostgreSQL wakes it within the minute.
 class distant_waiter {
@@ -282,6 +295,7 @@ TEST_CASE("a waiter hears of its turn while its client pauses after a failure") 
         for (const bool single : {true, false}) {
             CAPTURE(single);
             client holder{database.source(), database.options({.wake_ups = wake_ups::by_database})};
+            std::atomic<int> failed{0};
             support::interception network;
             client waiter{network.wrap(database.source()),
                           database.options({.ttl = 60s,
@@ -290,7 +304,6 @@ TEST_CASE("a waiter hears of its turn while its client pauses after a failure") 
                                             .single_connection = single,
                                             .retry = {.backoff = 30s, .max_backoff = 30s}})};
             auto held = holder.acquire("job");
-            std::atomic<int> failed{0};
             network.before([&](std::string_view what) {
                 if (what != "places" && what != "places_at") return;
                 ++failed;
@@ -309,7 +322,36 @@ TEST_CASE("a waiter hears of its turn while its client pauses after a failure") 
     }
 }
 
-TEST_CASE("a heartbeat that listens on a single connection is not woken by its own turns") {
+TEST_CASE("a holder that has waited hears of a request after its single connection was cut") {
+    ROWLOCK_FOR_EACH_BACKEND(database, support::backend::postgresql) {
+        client other{database.source(), database.options({.wake_ups = wake_ups::by_database})};
+        std::optional<lease> theirs{other.acquire("job")};
+        auto address = contract::address_of(support::server::postgresql);
+        support::tcp_relay link{address.port};
+        address.host = "127.0.0.1";
+        address.port = link.port();
+        client locks{open(address.url()), database.options({.ttl = 60s,
+                                                            .poll_interval = 60s,
+                                                            .wake_ups = wake_ups::by_database,
+                                                            .single_connection = true})};
+        auto waiting = std::async(std::launch::async, [&] { return acquire_soon(locks, "job"); });
+        REQUIRE(places(database, 1));
+        REQUIRE(eventually([&] { return locks.stats().polls >= 1; }));
+        theirs.reset();
+        const auto held = waiting.get();
+        // The first that connects again is refused.
+        link.refuse(true);
+        link.cut();
+        REQUIRE(eventually([&] { return link.counted().refused > 0; }));
+        link.refuse(false);
+        await_listener(database);
+        CHECK(held.held());
+        REQUIRE(other.request_release("job", held.token()));
+        CHECK(eventually([&] { return held.lost().stop_requested(); }, at_once));
+    }
+}
+
+TEST_CASE("turns on a single connection cost no heartbeats where the heartbeat listens") {
     ROWLOCK_FOR_EACH_BACKEND(database, support::backend::postgresql) {
         support::interception network;
         client locks{
@@ -317,6 +359,7 @@ TEST_CASE("a heartbeat that listens on a single connection is not woken by its o
             database.options(
                 {.ttl = 60s, .wake_ups = wake_ups::by_database, .single_connection = true})};
         const auto held = locks.acquire("job");
+        await_listener(database);
         // Looked for with each heartbeat until no late statement can bring its lease any more.
         network.before([caller = std::this_thread::get_id()](std::string_view) {
             if (std::this_thread::get_id() == caller) support::interception::lose_reply();
@@ -326,7 +369,11 @@ TEST_CASE("a heartbeat that listens on a single connection is not woken by its o
         network.before({});
         CHECK(locks.stats().unresolved == 1);
         const auto beats = locks.stats().heartbeats;
-        std::this_thread::sleep_for(2s);
+        const auto until = steady::now() + 2s;
+        while (steady::now() < until) {
+            CHECK(locks.inspect("job"));  // a turn of another
+            std::this_thread::sleep_for(1ms);
+        }
         CHECK(locks.stats().heartbeats < beats + 20);
     }
 }

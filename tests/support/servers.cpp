@@ -42,11 +42,14 @@ bool mysql_alone() {
     return true;
 }
 
+const char* url_variable(server which) {
+    if (which == server::postgresql) return "ROWLOCK_TEST_POSTGRESQL_URL";
+    return mysql_alone() ? "ROWLOCK_TEST_MYSQL_URL" : "ROWLOCK_TEST_MARIADB_URL";
+}
+
 std::optional<std::string> url_of(server which) {
-    if (which == server::postgresql) {
-        return mysql_alone() ? std::nullopt : url_in("ROWLOCK_TEST_POSTGRESQL_URL");
-    }
-    return url_in(mysql_alone() ? "ROWLOCK_TEST_MYSQL_URL" : "ROWLOCK_TEST_MARIADB_URL");
+    if (which == server::postgresql && mysql_alone()) return std::nullopt;
+    return url_in(url_variable(which));
 }
 
 std::optional<std::string> socket_url_of(server which) {

@@ -21,6 +21,9 @@ enum class server : unsigned char { postgresql, mariadb };
 ///     if (!url) return;
 [[nodiscard]] std::optional<std::string> url_of(server which);
 
+/// The variable from which url_of() takes it.
+[[nodiscard]] const char* url_variable(server which);
+
 /// The same for the server's unix socket.
 [[nodiscard]] std::optional<std::string> socket_url_of(server which);
 

@@ -320,6 +320,7 @@ private:
         const sockaddr_in address = loopback(target_);
         if (refuses_ ||
             ::connect(server, reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) {
+            ++counts_.refused;
             ::close(client);
             ::close(server);
             return;

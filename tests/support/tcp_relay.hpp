@@ -71,6 +71,7 @@ public:
 
     struct counts {
         std::uint64_t connections = 0;  ///< accepted
+        std::uint64_t refused = 0;      ///< closed at once
         std::uint64_t exchanges = 0;    ///< see hold_answer()
         std::uint64_t request_bytes = 0;
         std::uint64_t answer_bytes = 0;

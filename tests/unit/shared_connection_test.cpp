@@ -90,7 +90,7 @@ struct shared_by_some {
     std::atomic<int> pokes{0};
     sql::shared_connection shared{
         {.connect = [this](sql::deadline) { return std::make_unique<fake_connection>(at); },
-         .on_used = [this](rank) { ++pokes; }}};
+         .on_used = [this] { ++pokes; }}};
 
     std::unique_ptr<sql::connection> join(rank who = rank::usual) {
         return shared.join(who, soon());
@@ -304,7 +304,6 @@ TEST_CASE("whether one listens or not, it is poked when the connection is renewe
     const auto one = in.join();
     in.shared.renew();
     CHECK(in.pokes == 1);
-    CHECK(one->notifications()->descriptor() == -1);
     const auto two = in.join();
     in.at.hang_up = true;
     CHECK(kind_of_query(*two, soon()) == errc::outcome_unknown);
@@ -313,4 +312,14 @@ TEST_CASE("whether one listens or not, it is poked when the connection is renewe
     three->discard();
     three.reset();
     CHECK(in.pokes == 3);
+}
+
+TEST_CASE("a renewed connection has no descriptor any more, though it is open and heard") {
+    shared_by_some in;
+    const auto one = in.join();
+    one->notifications()->listen("channel", soon());
+    REQUIRE(one->notifications()->descriptor() == 7);
+    in.shared.renew();
+    CHECK(one->notifications()->descriptor() == -1);
+    CHECK_THROWS_AS(static_cast<void>(one->notifications()->take()), rowlock::error);
 }
