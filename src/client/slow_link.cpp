@@ -106,12 +106,18 @@ engine::beaten engine::beat_elsewhere(session& ours) {
     const auto end =
         now + std::min<nanoseconds>(std::max<nanoseconds>(left, 50ms), options_.statement_deadline);
     if (shares()) {
-        // A statement that stalls keeps the one connection busy. Calls and heartbeats use the new
-        // one as soon as theirs has failed.
-        if (shared_.busy()) {
+        // A statement that stalls keeps the one connection busy. One that passes does not; behind
+        // many of them this heartbeat has the next turn.
+        const nanoseconds stalls = std::max<nanoseconds>(8 * round_trip(), 50ms);
+        const nanoseconds busy = shared_.busy_for();
+        if (busy > 0ns && busy >= std::min(stalls, left / 8)) {
             if (10 * round_trip() > left) return beaten::again;
             renew_connections();
+        } else if (busy > 0ns) {
+            if (no_idle_since_ == 0ns) no_idle_since_ = clock_.now();
+            if (clock_.now() - no_idle_since_ < options_.heartbeat / 8) return beaten::again;
         }
+        no_idle_since_ = 0ns;
         const auto db = make_connection(end, rank::first);
         return send_beat(ours, *db, end);
     }

@@ -4,12 +4,17 @@
 #include <rowlock/error.hpp>
 #include <rowlock/sql/notifications.hpp>
 
+#include <algorithm>
 #include <atomic>
+#include <chrono>
+#include <optional>
 #include <type_traits>
 #include <utility>
 
 namespace rowlock::sql {
 namespace {
+
+using std::chrono::steady_clock;
 
 error broke_meanwhile() {
     return error{errc::database_unreachable,
@@ -35,7 +40,7 @@ public:
         if (first) ++first_waiting_;
         ++waiting_;
         const bool mine = freed_.wait_until(
-            lock, until, [&] { return over() || (!taken_ && (first || first_waiting_ == 0)); });
+            lock, until, [&] { return over() || (!taken_at_ && (first || first_waiting_ == 0)); });
         --waiting_;
         if (first && --first_waiting_ == 0) freed_.notify_all();
         if (!mine) {
@@ -43,24 +48,27 @@ public:
                         "the one connection of this client was busy until the deadline"};
         }
         if (over()) throw broke_meanwhile();
-        taken_ = true;
+        taken_at_ = steady_clock::now();
     }
 
     [[nodiscard]] bool try_turn() noexcept {
         const std::lock_guard lock{mutex_};
-        if (taken_ || over()) return false;
-        return taken_ = true;
+        if (taken_at_ || over()) return false;
+        taken_at_ = steady_clock::now();
+        return true;
     }
 
     void end_turn() noexcept {
         const std::lock_guard lock{mutex_};
-        taken_ = false;
+        taken_at_.reset();
         freed_.notify_all();
     }
 
-    [[nodiscard]] bool busy() const {
+    [[nodiscard]] std::chrono::nanoseconds busy_for() const {
         const std::lock_guard lock{mutex_};
-        return taken_;
+        if (!taken_at_) return std::chrono::nanoseconds{0};
+        return std::max<std::chrono::nanoseconds>(steady_clock::now() - *taken_at_,
+                                                  std::chrono::nanoseconds{1});
     }
     [[nodiscard]] std::size_t waiting() const {
         const std::lock_guard lock{mutex_};
@@ -98,7 +106,7 @@ private:
     std::atomic<bool> replaced_{false};
     mutable std::mutex mutex_;
     std::condition_variable freed_;
-    bool taken_ = false;
+    std::optional<steady_clock::time_point> taken_at_;
     std::size_t waiting_ = 0;
     int first_waiting_ = 0;
 };
@@ -274,10 +282,10 @@ bool shared_connection::connected() const {
     return existing && !existing->broken();
 }
 
-bool shared_connection::busy() const {
+std::chrono::nanoseconds shared_connection::busy_for() const {
     const std::lock_guard lock{mutex_};
     const auto existing = current_.lock();
-    return existing && existing->busy();
+    return existing ? existing->busy_for() : std::chrono::nanoseconds{0};
 }
 
 std::size_t shared_connection::waiting() const {

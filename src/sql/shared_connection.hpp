@@ -2,6 +2,7 @@
 
 #include <rowlock/sql/connection.hpp>
 
+#include <chrono>
 #include <condition_variable>
 #include <cstddef>
 #include <functional>
@@ -48,8 +49,8 @@ public:
     /// joins again.
     void renew() noexcept;
     [[nodiscard]] bool connected() const;
-    /// Whether a user has its turn.
-    [[nodiscard]] bool busy() const;
+    /// How long the turn that runs has lasted; 0 if none does.
+    [[nodiscard]] std::chrono::nanoseconds busy_for() const;
     /// How many users wait for their turns.
     [[nodiscard]] std::size_t waiting() const;
 
