@@ -308,6 +308,7 @@ private:
     [[nodiscard]] nanoseconds end_at(const lost_session& lost, nanoseconds now) const;
     [[nodiscard]] nanoseconds next_end() const;
     void begin_margin(std::int64_t lost) noexcept;
+    void drop_heartbeat_connection() noexcept;
     sql::connection& heartbeat_connection(sql::deadline until);
     [[nodiscard]] sql::deadline heartbeat_deadline(const session& ours) const;
     nanoseconds watch() noexcept;

@@ -135,9 +135,10 @@ void engine::listen_with_heartbeat(const session& ours, sql::connection& db, sql
         if (!heartbeat_may_listen_) return;
         capability->listen(strategy::notification_channel(ours.address()), until);
         heartbeat_listens_for_ = ours.id();
-    } catch (const error&) {
+    } catch (const error& failure) {
         if (!db.alive()) throw;
-        heartbeat_may_listen_ = false;  // its heartbeats hear of all changes, later
+        if (failure.retryable()) return;  // with the next heartbeat
+        heartbeat_may_listen_ = false;    // its heartbeats hear of all changes, later
     }
 }
 

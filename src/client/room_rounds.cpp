@@ -55,6 +55,7 @@ void waiting_room::run() noexcept {
 nanoseconds waiting_room::step() noexcept {
     try {
         leave_dead_connection();
+        if (pauses_idly_ && !is_idle()) retry_at_ = {};
         if (now() < retry_at_) {
             hear();
             return retry_at_;
@@ -132,6 +133,11 @@ nanoseconds waiting_room::poll_due() const {
 /// session lives.
 nanoseconds waiting_room::after_failure(const error& failure) noexcept {
     if (failures_++ == 0) failing_since_ = now();
+    try {
+        hear();  // what the statement that failed has read
+    } catch (...) {
+        // The connection turns out to be closed below; without memory it is heard later.
+    }
     // It is no primary (any more): the next connection may be to one.
     if (db_ && failure.kind() == errc::read_only) db_->discard();
     if (db_ && (!db_->alive() || db_->discarded())) {
@@ -151,11 +157,14 @@ nanoseconds waiting_room::after_failure(const error& failure) noexcept {
             fail(failure);
         }
         const auto elapsed = std::chrono::duration_cast<milliseconds>(now() - failing_since_);
-        const auto pause =
-            options_.retry.next(failure, failures_, elapsed).value_or(options_.retry.max_backoff);
         // Those who wait were promised a look in each poll_interval.
-        retry_at_ = now() + std::clamp<nanoseconds>(
-                                pause, 5ms, std::max<nanoseconds>(options_.poll_interval, 5ms));
+        pauses_idly_ = is_idle();
+        const nanoseconds longest =
+            std::max<nanoseconds>(pauses_idly_ ? options_.heartbeat : options_.poll_interval, 5ms);
+        const auto after_all = pauses_idly_ ? longest : nanoseconds{options_.retry.max_backoff};
+        const auto pause = options_.retry.next(failure, failures_, elapsed);
+        retry_at_ =
+            now() + std::clamp<nanoseconds>(pause ? nanoseconds{*pause} : after_all, 5ms, longest);
     } catch (...) {
         retry_at_ = now() + 1s;
     }
@@ -168,12 +177,10 @@ void waiting_room::connect() {
     if (!db_) {
         db_ = engine_.pool_.make(until);
         connected_ = true;
-        try {
-            set_up(until);
-        } catch (...) {
-            disconnect();  // what it is good for is not known
-            throw;
-        }
+    }
+    if (!is_set_up_) {
+        set_up(until);
+        is_set_up_ = true;
     }
     if (const auto ours = engine_.current()) {
         hear_for(ours);
@@ -188,7 +195,7 @@ void waiting_room::disconnect() noexcept {
     hears_ = false;
     db_.reset();  // opens the gate
     gate_ = 0;
-    connected_ = false;
+    connected_ = is_set_up_ = false;
 }
 
 void waiting_room::set_up(sql::deadline until) {
@@ -225,8 +232,13 @@ void waiting_room::listen(const session& ours) {
     notifications_ = capability;
     listening_for_ = ours.id();
     hears_ = db_->speaks() == sql::dialect::postgresql;
+    // What was said before we listened: to those who wait, and to those who hold.
+    if (engine_.shares() && ours.leases() > 0) {
+        engine_.compare_wanted_ = true;
+        engine_.poke_heartbeat();
+    }
     const guard lock{mutex_};
-    poll_wanted_ = true;  // what was said before we listened
+    poll_wanted_ = true;
 }
 
 void waiting_room::hear_for(std::shared_ptr<session> ours) {

@@ -105,12 +105,15 @@ engine::beaten engine::beat_elsewhere(session& ours) {
     const auto now = steady::now();
     const auto end =
         now + std::min<nanoseconds>(std::max<nanoseconds>(left, 50ms), options_.statement_deadline);
+    // One that has stood may have died meanwhile: a new one should still be in time.
+    const auto patient = now + std::max(left / 2, 8 * round_trip());
     if (shares()) {
         // A statement that stalls keeps the one connection busy. One that passes does not; behind
         // many of them this heartbeat has the next turn.
         const nanoseconds stalls = std::max<nanoseconds>(8 * round_trip(), 50ms);
         const nanoseconds busy = shared_.busy_for();
-        if (busy > 0ns && busy >= std::min(stalls, left / 8)) {
+        const bool stalled = busy > 0ns && busy >= std::min(stalls, left / 8);
+        if (stalled) {
             if (10 * round_trip() > left) return beaten::again;
             renew_connections();
         } else if (busy > 0ns) {
@@ -119,7 +122,7 @@ engine::beaten engine::beat_elsewhere(session& ours) {
         }
         no_idle_since_ = 0ns;
         const auto db = make_connection(end, rank::first);
-        return send_beat(ours, *db, end);
+        return send_beat(ours, *db, stalled ? end : std::min<sql::deadline>(end, patient));
     }
     if (const auto idle = pool_.take_idle()) {
         no_idle_since_ = 0ns;
@@ -127,9 +130,7 @@ engine::beaten engine::beat_elsewhere(session& ours) {
             (*idle)->discard();
             return beaten::again;
         }
-        // It may have died while it was idle: a new one should still be in time.
-        const nanoseconds patience = std::max(left / 2, 8 * round_trip());
-        return send_beat(ours, **idle, std::min<sql::deadline>(end, now + patience));
+        return send_beat(ours, **idle, std::min<sql::deadline>(end, patient));
     }
     if (no_idle_since_ == 0ns) no_idle_since_ = clock_.now();
     if (clock_.now() - no_idle_since_ < options_.heartbeat / 8) return beaten::again;

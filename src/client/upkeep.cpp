@@ -39,10 +39,12 @@ bool is_there(const std::unordered_map<std::int64_t, std::int64_t>& tokens, cons
 /// One step of the heartbeat thread; returns when the next is due.
 nanoseconds engine::beat() noexcept {
     const auto ours = current();
+    if (shares() && heartbeat_db_ && !heartbeat_db_->alive()) drop_heartbeat_connection();
     try {
         if (ours) {
             const nanoseconds next = std::min(beat(*ours), next_end());
             hear(*ours);  // a statement may have read what was said
+            if (heartbeat_db_ && !heartbeat_db_->alive()) return clock_.now();
             return std::min(next, ours->news_at());
         }
         for (const auto id : end_lost_sessions(steady::now() + options_.statement_deadline)) {
@@ -210,12 +212,17 @@ sql::deadline engine::heartbeat_deadline(const session& ours) const {
            std::min<nanoseconds>(std::max<nanoseconds>(left, 50ms), options_.statement_deadline);
 }
 
+/// One for all stays open as long as a user of it is left.
+void engine::drop_heartbeat_connection() noexcept {
+    heartbeat_db_.reset();
+    heartbeat_connected_ = false;
+    if (shares()) pool_.renew();
+}
+
 sql::connection& engine::heartbeat_connection(sql::deadline until) {
     if (heartbeat_db_ && (!heartbeat_db_->alive() || heartbeat_db_->discarded() ||
                           leads_elsewhere(*heartbeat_db_))) {
-        heartbeat_db_.reset();
-        heartbeat_connected_ = false;
-        if (shares()) pool_.renew();  // an idle user would keep the old one open
+        drop_heartbeat_connection();
     }
     if (!heartbeat_db_) {
         heartbeat_listens_for_ = 0;

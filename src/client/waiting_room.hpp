@@ -226,6 +226,7 @@ private:
     sql::notifications* notifications_ = nullptr;
     std::shared_ptr<session> mail_for_;  ///< whose mailbox is read
     nanoseconds deaf_until_{0};          ///< its mailbox is left alone, after a flood
+    bool is_set_up_ = false;             ///< db_
     bool in_cluster_ = false;            ///< other nodes than ours may know more
     bool may_listen_;
     bool may_sleep_;
@@ -252,6 +253,7 @@ private:
     int failures_ = 0;
     nanoseconds failing_since_{0};
     nanoseconds retry_at_{0};
+    bool pauses_idly_ = false;  ///< a pause that ends with the first turn
 
     std::thread thread_;
 };
