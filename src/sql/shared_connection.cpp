@@ -75,14 +75,14 @@ public:
         return waiting_;
     }
 
-    /// Nobody gets a turn any more.
+    /// No user gets a turn any more.
     [[nodiscard]] bool over() const noexcept { return broken_ || replaced_; }
     void note_broken() noexcept { end(broken_); }
     /// By renew(): good for what runs, and no more.
     void replace() noexcept { end(replaced_); }
     [[nodiscard]] bool broken() const noexcept { return broken_; }
 
-    /// What a turn has read, or found out, may be somebody else's.
+    /// A turn may have read, or found out, what a listener must know.
     void tell_listeners() const noexcept {
         if ((heard || over()) && on_used_) on_used_();
     }
@@ -124,7 +124,7 @@ public:
     }
 
     ~user() override {
-        // In a transaction that could not be ended nobody else may go on.
+        // No other user may go on in a transaction that could not be ended.
         if (!discarded() && !in_transaction_) return;
         wire_->note_broken();
         if (in_transaction_) wire_->end_turn();
