@@ -23,10 +23,11 @@ std::int64_t in_microseconds(std::chrono::milliseconds time) {
     return std::chrono::microseconds{time}.count();
 }
 
-/// For one statement. The server gives up at the deadline, and says so; without an answer a second
-/// later the connection is of no more use.
+/// For one statement. The server gives up at the deadline, and says so; without an answer two
+/// seconds later the connection is of no more use. MySQL looks once a second for waits that are
+/// over.
 std::chrono::milliseconds patience(const reaper_options& options) {
-    return options.statement_deadline + std::chrono::seconds{1};
+    return options.statement_deadline + std::chrono::seconds{2};
 }
 
 /// The statements of one round, each with its own deadline.
