@@ -123,8 +123,8 @@ void engine::listen_with_heartbeat(const session& ours, sql::connection& db, sql
             heartbeat_may_listen_ = false;
             return;
         }
-        // On a connection for all a room that was opened meanwhile may listen. What else is said
-        // there, to a session that is over, nobody believes.
+        // On a connection for all, a room that was opened meanwhile may listen. A notification to
+        // a session that is over has no proof for this one, and is dropped.
         if (std::exchange(heartbeat_listens_for_, 0) != 0 && !shares()) {
             db.query("unlisten *", until);
         }

@@ -312,12 +312,11 @@ void soak_on(support::backend which) {
     std::unique_ptr<support::own_server> server;
     const bool sqlite = which == support::backend::sqlite;
     if (!sqlite && (plan.has(trouble::restart) || plan.has(trouble::crash))) {
-        const bool postgresql = which == support::backend::postgresql;
-        server = support::own_server::start(postgresql ? support::server::postgresql
-                                                       : support::server::mariadb);
+        const auto its = which == support::backend::postgresql ? support::server::postgresql
+                                                               : support::server::mariadb;
+        server = support::own_server::start(its);
         if (!server) return;
-        setenv(postgresql ? "ROWLOCK_TEST_POSTGRESQL_URL" : "ROWLOCK_TEST_MARIADB_URL",
-               server->url().c_str(), 1);
+        setenv(support::url_variable(its), server->url().c_str(), 1);
     }
     support::lock_database database{which};
     if (!database.there()) return;
