@@ -339,6 +339,59 @@ TEST_CASE(
     CHECK(back.try_acquire_for("left", 20s));
 }
 
+TEST_CASE(
+    "a holder whose member the group expels learns of it in time, and is granted nothing there") {
+    auto* const group = everywhere();
+    if (group == nullptr) return;
+    client holder{open(group->url(1)), {.ttl = 6s, .statement_deadline = 1s}};
+    client others{open(group->url(0)), {.ttl = 6s}};
+    const auto held = holder.try_acquire_for("expelled", 20s);
+    REQUIRE(held);
+    std::optional<lease> next;
+    bool overlapped = false;
+    {
+        group->freeze(1);
+        const std::shared_ptr<void> thaw{nullptr, [&](void*) { group->thaw(1); }};
+        REQUIRE(eventually(
+            [&] {
+                try {
+                    next = others.try_acquire("expelled");
+                } catch (const error& failure) {
+                    // A commit amid the change of the group.
+                    if (!failure.retryable() && failure.kind() != errc::outcome_unknown) throw;
+                }
+                overlapped = next && held->held();
+                return next.has_value();
+            },
+            60s));
+    }
+    CHECK_FALSE(overlapped);
+    CHECK(next->token() > held->token());
+    // It answers again, what it was asked before among it, and is told of its fate by the others.
+    REQUIRE(eventually(
+        [&] {
+            return group
+                       ->run(1,
+                             "select 1 from performance_schema.replication_group_members where "
+                             "member_id = @@server_uuid and member_state = 'ERROR'")
+                       .rows() == 1;
+        },
+        60s));
+    CHECK_FALSE(held->held());
+    CHECK(next->held());
+    const auto refused = message_of([&] { (void)holder.try_acquire("expelled"); });
+    CHECK_MESSAGE(contains(refused, "ERROR"), refused);
+    client late{open(group->url(1))};
+    const auto again = message_of([&] { (void)late.try_acquire("expelled"); });
+    CHECK_MESSAGE(contains(again, "ERROR"), again);
+    next.reset();
+    group->run(1, "stop group_replication");
+    group->run(1, "set global offline_mode = off");
+    group->join(1);
+    client back{open(group->url(1))};
+    CHECK(back.try_acquire_for("expelled", 20s));
+}
+
 TEST_CASE("a lease outlives its primary, and no other is granted meanwhile") {
     const auto group = mysql_group::start(mysql_group::primaries::one);
     if (!group) return;
@@ -409,6 +462,23 @@ TEST_CASE("a lease outlives its primary, and no other is granted meanwhile") {
     const auto why = message_of([&] { (void)alone.try_acquire("job"); });
     CHECK_MESSAGE(contains(why, "majority"), why);
 
+    // Made the majority by force: it had applied everything.
+    group->force(now_primary);
+    std::optional<lease> forced;
+    REQUIRE(eventually(
+        [&] {
+            try {
+                forced = alone.try_acquire("job");
+            } catch (const error& failure) {
+                if (!failure.retryable() && failure.kind() != errc::outcome_unknown) throw;
+            }
+            return forced.has_value();
+        },
+        60s));
+    CHECK(forced->token() > held->token());
+    const auto forced_token = forced->token();
+    forced.reset();
+
     // Founded anew, by members that need not know what the last ones had granted.
     group->kill(now_primary);
     for (int i = 0; i < mysql_group::size; ++i) group->start_alone(i);
@@ -422,7 +492,7 @@ TEST_CASE("a lease outlives its primary, and no other is granted meanwhile") {
         },
         60s));
     constexpr std::int64_t jump = std::int64_t{1} << 32;
-    CHECK(next->token().value() > held->token().value() + jump / 2);
+    CHECK(next->token().value() > forced_token.value() + jump / 2);
     const auto last = next->token().value();
     next.reset();
 

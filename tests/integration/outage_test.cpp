@@ -207,7 +207,7 @@ TEST_CASE("a stop and a time limit end a wait that an outage has cut off") {
     }
 }
 
-TEST_CASE("no attempt of a timed call starts after its limit") {
+TEST_CASE("no attempt of a timed call starts after its limit; control: within it another does") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         constexpr auto limit = 300ms;
         interception network;
@@ -231,6 +231,10 @@ TEST_CASE("no attempt of a timed call starts after its limit") {
         CHECK(kind_of([&] { static_cast<void>(locks.try_acquire_for("job", limit)); }) ==
               errc::outcome_unknown);
         CHECK(late == 0);
+        stalled = false;
+        until = steady::now() + 50ms;
+        CHECK(locks.try_acquire_for("another job", 20s));
+        CHECK(late > 0);
         network.before({});
         network.after({});
         // What may have been granted is given back.

@@ -1,5 +1,5 @@
-// Loaded into a MariaDB: as long as the file ROWLOCK_LATE_LOG exists nothing is written to InnoDB's
-// log. Commits are shown to others all the same, and are lost if the server is killed.
+// Loaded into a MariaDB or MySQL: as long as the file ROWLOCK_LATE_LOG exists nothing is written to
+// InnoDB's log. Commits are shown to others all the same, and are lost if the server is killed.
 
 #include <dlfcn.h>
 #include <unistd.h>
@@ -21,8 +21,10 @@ bool is_log(int file) {
     std::array<char, 4096> path{};
     const std::string link = "/proc/self/fd/" + std::to_string(file);
     const auto length = readlink(link.c_str(), path.data(), path.size());
-    return length > 0 && std::string_view{path.data(), static_cast<std::size_t>(length)}.ends_with(
-                             "/ib_logfile0");
+    if (length <= 0) return false;
+    const std::string_view name{path.data(), static_cast<std::size_t>(length)};
+    // MySQL has numbered files in a folder of their own.
+    return name.ends_with("/ib_logfile0") || name.find("/#innodb_redo/#ib_redo") != name.npos;
 }
 
 void wait_for_leave(int file) {

@@ -10,12 +10,19 @@ namespace {
 
 constexpr const char* flag = "held";
 
+// Statistics of tables are written by the server itself, which keeps the table while it waits. With
+// a binary log MySQL shows a commit when that log has it: there is nothing to hold back.
+std::vector<std::string> arguments() {
+    std::vector<std::string> words{"--innodb-stats-persistent=0"};
+    if (mysql_alone()) words.emplace_back("--skip-log-bin");
+    return words;
+}
+
 }  // namespace
 
-// Statistics of tables are written by the server itself, which keeps the table while it waits.
 late_server::late_server()
     : server_{own_server::start(server::mariadb,
-                                {.arguments = {"--innodb-stats-persistent=0"},
+                                {.arguments = arguments(),
                                  .before = {"env", "LD_PRELOAD=" ROWLOCK_LATE_LOG_LIBRARY,
                                             "ROWLOCK_LATE_LOG=" + folder_.path() + "/" + flag}})} {
     if (server_) rowlock::migrate(source());

@@ -9,8 +9,9 @@
 
 namespace support {
 
-/// A MariaDB of a test's own, with our tables, whose log can be held back: what is committed then
-/// is shown to others, its commit does not return, and a crash takes it back.
+/// A MariaDB (MySQL in a run for that) of a test's own, with our tables, whose log can be held
+/// back: what is committed then is shown to others, its commit does not return, and a crash takes
+/// it back.
 class late_server {
 public:
     late_server();

@@ -95,6 +95,14 @@ void mysql_group::kill(int member) {
     each.process.reset();
 }
 
+void mysql_group::freeze(int member) const {
+    nodes_.at(static_cast<std::size_t>(member)).process->freeze();
+}
+
+void mysql_group::thaw(int member) const {
+    nodes_.at(static_cast<std::size_t>(member)).process->thaw();
+}
+
 void mysql_group::start_alone(int member) {
     if (!eventually([&] { return launch(member); }, 60s)) throw std::runtime_error{failure()};
 }
@@ -122,6 +130,13 @@ void mysql_group::join(int member) {
         },
         90s);
     if (!online) throw std::runtime_error{failure()};
+}
+
+void mysql_group::force(int member) const {
+    const auto port = nodes_.at(static_cast<std::size_t>(member)).group_port;
+    run(member,
+        "set global group_replication_force_members = '127.0.0.1:" + std::to_string(port) + "'");
+    run(member, "set global group_replication_force_members = ''");
 }
 
 int mysql_group::primary() const {
@@ -163,6 +178,7 @@ bool mysql_group::launch(int member, bool with_plugin) {
         "--loose-group_replication_group_seeds=" + seeds,
         "--loose-group_replication_recovery_get_public_key=ON",
         "--loose-group_replication_member_expel_timeout=0",
+        "--loose-group_replication_autorejoin_tries=0",
         "--loose-group_replication_single_primary_mode=" + std::string{several ? "OFF" : "ON"},
         "--loose-group_replication_enforce_update_everywhere_checks=" +
             std::string{several ? "ON" : "OFF"}};

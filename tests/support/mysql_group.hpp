@@ -35,6 +35,9 @@ public:
     void level(int from) const;
 
     void kill(int member);
+    /// It answers neither its clients nor the group until thaw().
+    void freeze(int member) const;
+    void thaw(int member) const;
     /// After kill(): started again, and not in the group yet.
     void start_alone(int member);
     /// Likewise, without the plugin and its settings: a server like any other.
@@ -43,6 +46,8 @@ public:
     void found(int member);
     /// Waits until it is ONLINE.
     void join(int member);
+    /// As an operator does with the one that is left and has no majority: it is the group now.
+    void force(int member) const;
     /// With primaries::one, once there is one that is alive.
     [[nodiscard]] int primary() const;
     void make_primary(int member);

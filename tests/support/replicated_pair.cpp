@@ -119,6 +119,65 @@ private:
     std::string standby_url_;
 };
 
+/// What MariaDB and MySQL say in words of their own.
+struct replication_words {
+    std::vector<std::string> arguments;    ///< of both servers
+    std::vector<std::string> acknowledge;  ///< by the standby, before it follows
+    std::string change_primary;            ///< with @port, @user and @password
+    std::string start, stop_receiving, stop, forget;
+    std::string applied;                        ///< 1 if all that was received is applied
+    std::vector<std::string> wait_for_standby;  ///< by the primary
+    std::string standbys;                       ///< how many acknowledge, in the second column
+};
+
+const replication_words& words() {
+    static const replication_words mariadb{
+        .arguments = {"--log-bin"},
+        .acknowledge = {"set global rpl_semi_sync_slave_enabled = on"},
+        .change_primary =
+            "change master to master_host = '127.0.0.1', master_port = @port, "
+            "master_user = '@user', master_password = '@password', "
+            "master_use_gtid = slave_pos, master_connect_retry = 1",
+        .start = "start slave",
+        .stop_receiving = "stop slave io_thread",
+        .stop = "stop slave",
+        .forget = "reset slave all",
+        // The SQL thread has nothing more to read and says so.
+        .applied =
+            "select count(*) > 0 from information_schema.processlist where user = "
+            "'system user' and state like 'Slave has read all relay log%'",
+        .wait_for_standby = {"set global rpl_semi_sync_master_timeout = 3600000",
+                             "set global rpl_semi_sync_master_wait_point = 'AFTER_SYNC'",
+                             "set global rpl_semi_sync_master_enabled = on"},
+        .standbys = "show global status where variable_name = 'Rpl_semi_sync_master_clients'"};
+    static const replication_words mysql{
+        .arguments = {"--log-bin", "--gtid-mode=on", "--enforce-gtid-consistency=on"},
+        .acknowledge = {"install plugin rpl_semi_sync_replica soname 'semisync_replica.so'",
+                        "set global rpl_semi_sync_replica_enabled = on"},
+        .change_primary =
+            "change replication source to source_host = '127.0.0.1', source_port = "
+            "@port, source_user = '@user', source_password = '@password', "
+            "source_auto_position = 1, source_connect_retry = 1, "
+            "get_source_public_key = 1",
+        .start = "start replica",
+        .stop_receiving = "stop replica io_thread",
+        .stop = "stop replica",
+        .forget = "reset replica all",
+        .applied =
+            "select gtid_subset(received_transaction_set, @@global.gtid_executed) from "
+            "performance_schema.replication_connection_status where channel_name = ''",
+        .wait_for_standby = {"install plugin rpl_semi_sync_source soname 'semisync_source.so'",
+                             "set global rpl_semi_sync_source_timeout = 3600000",
+                             "set global rpl_semi_sync_source_wait_point = 'AFTER_SYNC'",
+                             "set global rpl_semi_sync_source_enabled = on"},
+        .standbys = "show global status where variable_name = 'Rpl_semi_sync_source_clients'"};
+    return mysql_alone() ? mysql : mariadb;
+}
+
+void replace(std::string& text, std::string_view what, const std::string& by) {
+    text.replace(text.find(what), what.size(), by);
+}
+
 class mariadb_pair final : public replicated_pair {
 public:
     mariadb_pair(std::unique_ptr<own_server> primary, std::unique_ptr<own_server> standby)
@@ -130,18 +189,27 @@ public:
         return with_two_hosts(primary_url(), standby_url_);
     }
 
-    /// The standby was installed empty and reads all of the primary's log, and with it the user's
-    /// password.
+    /// The standby was installed empty and reads all of the primary's log.
     void follow(commits how) {
         const auto at = address_in(primary_url());
-        const bool synchronous = how == commits::synchronous;
+        const auto first = rowlock::open(primary_url()).connect(soon());
         auto db = rowlock::open(standby_->url()).connect(soon());
-        if (synchronous) db->query("set global rpl_semi_sync_slave_enabled = on", soon());
-        db->query("change master to master_host = '127.0.0.1', master_port = " + at.port +
-                      ", master_user = '" + at.user + "', master_password = '" + at.password +
-                      "', master_use_gtid = slave_pos, master_connect_retry = 1",
-                  soon());
-        db->query("start slave", soon());
+        if (how == commits::synchronous) {
+            // The primary first: MySQL's asks a standby when it comes.
+            for (const auto& each : words().wait_for_standby) first->query(each, soon());
+            for (const auto& each : words().acknowledge) db->query(each, soon());
+        }
+        auto change_primary = words().change_primary;
+        replace(change_primary, "@port", at.port);
+        replace(change_primary, "@user", at.user);
+        replace(change_primary, "@password", at.password);
+        if (mysql_alone()) {
+            // MariaDB's log brings the password of the primary's user.
+            db->query("set sql_log_bin = 0", soon());
+            db->query("alter user " + at.user + "@'%' identified by '" + at.password + "'", soon());
+        }
+        db->query(change_primary, soon());
+        db->query(words().start, soon());
         standby_url_ = std::regex_replace(standby_->url(), std::regex{"rowlock:[^@]*@"},
                                           "rowlock:" + at.password + "@");
         const bool followed = eventually([&] {
@@ -153,36 +221,23 @@ public:
             }
         });
         if (!followed) throw std::runtime_error{"the standby does not follow"};
-        if (!synchronous) return;
-        const auto first = rowlock::open(primary_url()).connect(soon());
-        first->query("set global rpl_semi_sync_master_timeout = 3600000", soon());
-        first->query("set global rpl_semi_sync_master_wait_point = 'AFTER_SYNC'", soon());
-        first->query("set global rpl_semi_sync_master_enabled = on", soon());
-        const bool acknowledges = eventually([&] {
-            const auto row = first->query(
-                "show global status where variable_name = 'Rpl_semi_sync_master_clients'", soon());
-            return row.integer(0, 1) == 1;
-        });
+        if (how == commits::asynchronous) return;
+        const bool acknowledges =
+            eventually([&] { return first->query(words().standbys, soon()).integer(0, 1) == 1; });
         if (!acknowledges) throw std::runtime_error{"the standby acknowledges nothing"};
     }
 
-    void hold_back() override { admin_->query("stop slave io_thread", soon()); }
+    void hold_back() override { admin_->query(words().stop_receiving, soon()); }
     void kill_primary() override { primary_->kill(); }
 
     /// As a fail-over tool does: what was received is applied first.
     void promote() override {
-        admin_->query("stop slave io_thread", soon());
-        // Applied: the SQL thread has nothing more to read and says so.
-        const bool applied = eventually([&] {
-            const auto row = admin_->query(
-                "select count(*) from information_schema.processlist where user = 'system user' "
-                "and state like 'Slave has read all relay log%'",
-                soon());
-            return row.integer(0, 0) > 0;
-        });
+        admin_->query(words().stop_receiving, soon());
+        const bool applied =
+            eventually([&] { return admin_->query(words().applied, soon()).integer(0, 0) == 1; });
         if (!applied) throw std::runtime_error{"the standby does not apply what it has"};
-        admin_->query("stop slave", soon());
-        admin_->query("reset slave all", soon());
+        admin_->query(words().stop, soon());
+        admin_->query(words().forget, soon());
         admin_->query("set global read_only = 0", soon());
     }
 
@@ -203,9 +258,13 @@ std::unique_ptr<replicated_pair> replicated_pair::start(server which, commits ho
         made->follow(how);
         return made;
     }
-    auto primary = own_server::start(which, {.arguments = {"--log-bin", "--server-id=1"}});
-    auto standby =
-        own_server::start(which, {.arguments = {"--log-bin", "--server-id=2", "--read-only=1"}});
+    const auto server = [&](std::initializer_list<std::string> more) {
+        auto arguments = words().arguments;
+        arguments.insert(arguments.end(), more);
+        return own_server::start(which, {.arguments = std::move(arguments)});
+    };
+    auto primary = server({"--server-id=1"});
+    auto standby = server({"--server-id=2", "--read-only=1"});
     if (!primary || !standby) return nullptr;
     auto made = std::make_unique<mariadb_pair>(std::move(primary), std::move(standby));
     made->follow(how);

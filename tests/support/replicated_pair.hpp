@@ -15,8 +15,8 @@ public:
     enum class commits : unsigned char { asynchronous, synchronous };
 
     /// Synchronous: a commit is answered when the standby has it, too (PostgreSQL: has applied it;
-    /// MariaDB: has it on disk, semi-synchronous). Null if the server's programs are missing: the
-    /// case then counts as skipped, or fails.
+    /// MariaDB, MySQL: has it on disk, semi-synchronous). Null if the server's programs are
+    /// missing: the case then counts as skipped, or fails.
     [[nodiscard]] static std::unique_ptr<replicated_pair> start(server which, commits how);
     virtual ~replicated_pair() = default;
     replicated_pair(const replicated_pair&) = delete;

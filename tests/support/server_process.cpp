@@ -127,6 +127,14 @@ void server_process::stop(int signal) {
     over_ = true;
 }
 
+void server_process::freeze() const {
+    kill(id_, SIGSTOP);
+}
+
+void server_process::thaw() const {
+    kill(id_, SIGCONT);
+}
+
 bool comes_up(server_process& server, const std::string& url, const sign_of_life& sign,
               std::chrono::milliseconds limit) {
     const auto source = rowlock::open(url);

@@ -44,6 +44,9 @@ public:
     [[nodiscard]] bool is_running();
     /// With another signal; insists after ten seconds, too.
     void stop(int signal);
+    /// SIGSTOP: it keeps its connections, and answers nothing until thaw().
+    void freeze() const;
+    void thaw() const;
 
 private:
     pid_t id_;
