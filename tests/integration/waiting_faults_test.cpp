@@ -40,7 +40,8 @@ using steady = std::chrono::steady_clock;
 namespace {
 
 /// A generous bound for "at once", where the next poll would be seconds away.
-constexpr auto at_once = 1s;
+/// Far below the ten seconds until the next poll, on a busy machine, too.
+constexpr auto at_once = 3s;
 
 }  // namespace
 
@@ -160,7 +161,7 @@ TEST_CASE("a server that stays away beyond the ttl: a waiter that asked for it i
         REQUIRE(eventually([&] { return waiter.stats().queued == 1; }));
         server->stop();
         // While the server is away, by our own clock.
-        CHECK(waiting.wait_for(2s + at_once) == std::future_status::ready);
+        CHECK(waiting.wait_for(3s) == std::future_status::ready);
         server->start_again();
         CHECK(waiting.get() == errc::lock_lost);
         held.release();
