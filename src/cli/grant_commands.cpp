@@ -162,8 +162,9 @@ private:
         try {
             return place.look();
         } catch (const error& failed) {
-            const bool passes = failed.retryable() || failed.kind() == errc::outcome_unknown ||
-                                failed.kind() == errc::read_only;
+            const bool passes = !place.comes_too_late() &&
+                                (failed.retryable() || failed.kind() == errc::outcome_unknown ||
+                                 failed.kind() == errc::read_only);
             if (!passes || place.perhaps_granted() != 0 || !wait_on(failed)) throw;
             return {};
         }

@@ -77,6 +77,9 @@ public:
 
     /// Whether there is a place, or may be.
     [[nodiscard]] bool stands() const noexcept { return session_ != 0; }
+    /// Whether turns came after the lease's own deadline so often that look() has failed for it:
+    /// more time does not help.
+    [[nodiscard]] bool comes_too_late() const noexcept { return too_late_.often(); }
     /// After a failure: the grant id if the lease may be ours all the same, for as long as was
     /// asked; 0 if the place goes with its session, soon.
     [[nodiscard]] std::int64_t perhaps_granted() const noexcept { return keeping_ ? grant_id_ : 0; }

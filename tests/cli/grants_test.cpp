@@ -138,7 +138,7 @@ TEST_CASE(
     slow.delay(support::tcp_relay::direction::answers, 50ms);
     url.replace(port, digits, std::to_string(slow.port()));
     const tool::environment far{{"ROWLOCK_URL", url}};
-    const auto acquire_briefly = (*in)({"acquire", "--for", "20ms", "--wait", "20s", "a"});
+    const auto acquire_briefly = (*in)({"acquire", "--for", "20ms", "--wait", "2m", "a"});
     const auto got = tool::rowlock(acquire_briefly, {.variables = far});
     CHECK(got.code == 69);
     CHECK(got.out == "");
@@ -155,6 +155,7 @@ TEST_CASE(
     for (tool::process* each : {&waiter, &other}) {
         CHECK(each->wait() == got.code);
         CHECK(each->err().find("own deadline") != std::string::npos);
+        CHECK(each->err().find("waiting on") == std::string::npos);
         CHECK(each->err().find("place") == std::string::npos);
     }
     CHECK(nlohmann::json::parse(in->run({"show", "--json", "a"}).out)["waiting"] == 0);

@@ -234,8 +234,9 @@ TEST_CASE("--reclaim takes over from a predecessor without waiting for its ttl")
         const auto helpers = tool::children_of(old.main().id());
         REQUIRE(helpers.size() == 1);
         const auto commands = tool::children_of(helpers.front());
-        // A supervisor that outlives its main frees the lock, also one that was stopped: the kernel
-        // lets a stopped process group go on that its parent's death has orphaned.
+        // A supervisor that outlives its main frees the lock, even a stopped one: the kernel
+        // continues a stopped process group that is orphaned. So main is stopped first and killed
+        // last.
         old.main().send(SIGSTOP);
         kill(helpers.front(), SIGKILL);
         old.main().send(SIGKILL);

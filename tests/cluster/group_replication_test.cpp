@@ -357,17 +357,23 @@ TEST_CASE(
                 try {
                     next = others.try_acquire("expelled");
                 } catch (const error& failure) {
-                    // A commit amid the change of the group.
+                    // A commit that met the change of membership.
                     if (!failure.retryable() && failure.kind() != errc::outcome_unknown) throw;
                 }
                 overlapped = next && held->held();
                 return next.has_value();
             },
             60s));
+        REQUIRE(eventually(
+            [&] {
+                return group->run(0, "select 1 from performance_schema.replication_group_members")
+                           .rows() == mysql_group::size - 1;
+            },
+            60s));
     }
     CHECK_FALSE(overlapped);
     CHECK(next->token() > held->token());
-    // It answers again, what it was asked before among it, and is told of its fate by the others.
+    // Once thawed it first runs what it was sent meanwhile, then learns that it was expelled.
     REQUIRE(eventually(
         [&] {
             return group
@@ -462,7 +468,7 @@ TEST_CASE("a lease outlives its primary, and no other is granted meanwhile") {
     const auto why = message_of([&] { (void)alone.try_acquire("job"); });
     CHECK_MESSAGE(contains(why, "majority"), why);
 
-    // Made the majority by force: it had applied everything.
+    // The operator forces it to be the majority; it had applied everything.
     group->force(now_primary);
     std::optional<lease> forced;
     REQUIRE(eventually(
@@ -475,7 +481,9 @@ TEST_CASE("a lease outlives its primary, and no other is granted meanwhile") {
             return forced.has_value();
         },
         60s));
+    constexpr std::int64_t jump = std::int64_t{1} << 32;
     CHECK(forced->token() > held->token());
+    CHECK(forced->token().value() < held->token().value() + jump / 2);
     const auto forced_token = forced->token();
     forced.reset();
 
@@ -491,7 +499,6 @@ TEST_CASE("a lease outlives its primary, and no other is granted meanwhile") {
             return next.has_value();
         },
         60s));
-    constexpr std::int64_t jump = std::int64_t{1} << 32;
     CHECK(next->token().value() > forced_token.value() + jump / 2);
     const auto last = next->token().value();
     next.reset();

@@ -133,7 +133,7 @@ void sort_rows() {
                      [&](const row& a, const row& b) { return key(a) < key(b); });
 }
 
-/// Of the rows of MariaDB, which run on MySQL in its place: all but Galera's.
+/// Whether a row of MariaDB also runs on MySQL: all do but Galera's.
 bool is_for_mysql(const row& one) {
     return one.id.ends_with("/mariadb") && one.id != "F14/mariadb";
 }

@@ -24,7 +24,8 @@ bool is_log(int file) {
     if (length <= 0) return false;
     const std::string_view name{path.data(), static_cast<std::size_t>(length)};
     // MySQL has numbered files in a folder of their own.
-    return name.ends_with("/ib_logfile0") || name.find("/#innodb_redo/#ib_redo") != name.npos;
+    return name.ends_with("/ib_logfile0") ||
+           name.find("/#innodb_redo/#ib_redo") != std::string_view::npos;
 }
 
 void wait_for_leave(int file) {

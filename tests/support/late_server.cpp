@@ -11,7 +11,8 @@ namespace {
 constexpr const char* flag = "held";
 
 // Statistics of tables are written by the server itself, which keeps the table while it waits. With
-// a binary log MySQL shows a commit when that log has it: there is nothing to hold back.
+// a binary log, and sync_binlog at 1, MySQL shows a commit when that log is on the disk: there is
+// nothing to hold back.
 std::vector<std::string> arguments() {
     std::vector<std::string> words{"--innodb-stats-persistent=0"};
     if (mysql_alone()) words.emplace_back("--skip-log-bin");

@@ -46,7 +46,7 @@ public:
     void found(int member);
     /// Waits until it is ONLINE.
     void join(int member);
-    /// As an operator does with the one that is left and has no majority: it is the group now.
+    /// Makes the last member, which has no majority, the whole group, as an operator would.
     void force(int member) const;
     /// With primaries::one, once there is one that is alive.
     [[nodiscard]] int primary() const;

@@ -125,6 +125,7 @@ struct replication_words {
     std::vector<std::string> acknowledge;  ///< by the standby, before it follows
     std::string change_primary;            ///< with @port, @user and @password
     std::string start, stop_receiving, stop, forget;
+    std::string follows;                        ///< a row, where a connection does not prove it
     std::string applied;                        ///< 1 if all that was received is applied
     std::vector<std::string> wait_for_standby;  ///< by the primary
     std::string standbys;                       ///< how many acknowledge, in the second column
@@ -142,6 +143,7 @@ const replication_words& words() {
         .stop_receiving = "stop slave io_thread",
         .stop = "stop slave",
         .forget = "reset slave all",
+        .follows = "",
         // The SQL thread has nothing more to read and says so.
         .applied =
             "select count(*) > 0 from information_schema.processlist where user = "
@@ -163,6 +165,9 @@ const replication_words& words() {
         .stop_receiving = "stop replica io_thread",
         .stop = "stop replica",
         .forget = "reset replica all",
+        .follows =
+            "select 1 from performance_schema.replication_connection_status where "
+            "service_state = 'ON'",
         .applied =
             "select gtid_subset(received_transaction_set, @@global.gtid_executed) from "
             "performance_schema.replication_connection_status where channel_name = ''",
@@ -195,7 +200,7 @@ public:
         const auto first = rowlock::open(primary_url()).connect(soon());
         auto db = rowlock::open(standby_->url()).connect(soon());
         if (how == commits::synchronous) {
-            // The primary first: MySQL's asks a standby when it comes.
+            // The primary first: a MySQL standby asks it when it connects.
             for (const auto& each : words().wait_for_standby) first->query(each, soon());
             for (const auto& each : words().acknowledge) db->query(each, soon());
         }
@@ -204,7 +209,8 @@ public:
         replace(change_primary, "@user", at.user);
         replace(change_primary, "@password", at.password);
         if (mysql_alone()) {
-            // MariaDB's log brings the password of the primary's user.
+            // Its own password would stay: the users are made if they are not there. On MariaDB the
+            // primary's log replaces the user.
             db->query("set sql_log_bin = 0", soon());
             db->query("alter user " + at.user + "@'%' identified by '" + at.password + "'", soon());
         }
@@ -215,7 +221,7 @@ public:
         const bool followed = eventually([&] {
             try {
                 admin_ = rowlock::open(standby_url_).connect(soon());
-                return true;
+                return !mysql_alone() || admin_->query(words().follows, soon()).rows() == 1;
             } catch (const rowlock::error&) {
                 return false;
             }
