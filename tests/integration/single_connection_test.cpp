@@ -223,14 +223,14 @@ public:
     distant_waiter& operator=(const distant_waiter&) = delete;
 
     /// The connection that all of it uses.
-    int connection() {
+    int connection() const {
         const auto open_now = link.connections();
         REQUIRE(open_now.size() == 1);
         return open_now.front();
     }
     /// When it was granted.
     steady::time_point arrival() { return arrival_.get(); }
-    void beats(std::uint64_t more) {
+    void beats(std::uint64_t more) const {
         const auto before = locks.stats().heartbeats;
         REQUIRE(eventually([&] { return locks.stats().heartbeats >= before + more; }));
     }

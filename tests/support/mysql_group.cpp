@@ -151,7 +151,7 @@ int mysql_group::primary() const {
     return -1;
 }
 
-void mysql_group::make_primary(int member) {
+void mysql_group::make_primary(int member) const {
     const auto uuid = run(member, "select @@server_uuid");
     run(member, "select group_replication_set_as_primary('" + std::string{uuid.text(0, 0)} + "')");
 }

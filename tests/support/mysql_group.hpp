@@ -50,7 +50,7 @@ public:
     void force(int member) const;
     /// With primaries::one, once there is one that is alive.
     [[nodiscard]] int primary() const;
-    void make_primary(int member);
+    void make_primary(int member) const;
 
 private:
     struct node {
