@@ -387,8 +387,9 @@ TEST_CASE("a comparison that meets a release between its answer and its end is r
 TEST_CASE("a forced release raises the token, and the old holder learns with its next heartbeat") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
         event_log events;
-        client holder{database.source(),
-                      database.options({.ttl = 900ms, .on_event = events.callback()})};
+        client holder{
+            database.source(),
+            database.options({.ttl = 6s, .heartbeat = 300ms, .on_event = events.callback()})};
         client breaker{database.source(), database.options()};
         auto lease = holder.acquire("job");
         auto bystander = holder.acquire("other");
