@@ -112,7 +112,7 @@ bool member::says(const std::string& word, milliseconds limit) {
 }
 
 void member::begin() {
-    if (!says("ready", 20s)) FAIL("a process did not connect");
+    if (!says("ready", 60s)) FAIL("a process did not connect");
     if (write(input_, "g", 1) != 1) FAIL("a process died early");
 }
 
