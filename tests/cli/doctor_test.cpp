@@ -1,6 +1,8 @@
 #include "cli/tool.hpp"
+#include "support/own_server.hpp"
 #include "support/pgbouncer.hpp"
 #include "support/tcp_listener.hpp"
+#include <rowlock/migrations.hpp>
 #include <rowlock/open.hpp>
 
 #include <doctest/doctest.h>
@@ -236,6 +238,37 @@ TEST_CASE("the doctor finds all rights where transactions are read-only by defau
     CHECK(verdict(report, "rights") == "ok");
     CHECK(verdict(report, "role") == "warn");
     CHECK(report["ok"] == true);
+}
+
+TEST_CASE(
+    "the doctor says of a server that accepts no writes that it does not, and of no right that it "
+    "is missing") {
+    const auto server = support::own_server::start(support::server::mariadb);
+    if (!server) return;
+    rowlock::migrate(rowlock::open(server->url()));
+    execute(server->url(), "create user plain@'%' identified by 'one of the tests'");
+    execute(server->url(), "grant all on rowlock.* to plain@'%'");
+    auto url = server->url();
+    const auto user = url.find("//") + 2;
+    url.replace(user, url.find('@') - user, "plain:one%20of%20the%20tests");
+    const auto run = [&](const tool::arguments& words) {
+        return tool::rowlock(words, {.variables = {{"ROWLOCK_URL", url}}});
+    };
+    CHECK(run({"doctor"}).code == 0);
+    execute(server->url(), "set global read_only = 1");
+    const auto got = run({"doctor", "--json"});
+    CHECK(got.code == 1);
+    REQUIRE(json::accept(got.out));
+    const auto report = json::parse(got.out);
+    CHECK(report["ok"] == false);
+    CHECK(verdict(report, "role") == "fail");
+    CHECK(verdict(report, "leases") == "ok");
+    CHECK(got.out.find("read-only, as a replica is") != std::string::npos);
+    CHECK(got.out.find("not tried: this connection accepts no writes") != std::string::npos);
+    CHECK(got.out.find("missing") == std::string::npos);
+    const auto refused = run({"run", "--wait", "0", "a", "--", "true"});
+    CHECK(refused.code == 77);
+    CHECK(refused.err.find("connect to the primary") != std::string::npos);
 }
 
 TEST_CASE("the doctor warns of a SQLite file that others may write or that a power cut may undo") {
