@@ -138,10 +138,11 @@ TEST_CASE("of a line on an SQLite file only the first ones look at what others c
     const auto looks = [&](const auto& which) { return which->stats().polls; };
     const auto first_before = looks(clients.front());
     const auto last_before = looks(clients.back());
-    REQUIRE(eventually([&] {
+    const auto looks_often = [&] {
         database.run("insert into noise values (1)");
         return looks(clients.front()) > first_before + 100;
-    }));
+    };
+    REQUIRE(eventually(looks_often, 5s));
     const auto first = looks(clients.front()) - first_before;
     const auto last = looks(clients.back()) - last_before;
     MESSAGE("looks: ", first, " of the first, ", last, " of the last");
