@@ -119,6 +119,10 @@ error leads_to_standby() {
             "first that accepts writes is taken)"};
 }
 
+bool another_inserts(const error& failure) noexcept {
+    return failure.kind() == errc::unique_violation || failure.kind() == errc::deadlock;
+}
+
 error no_token_floor() {
     return {errc::schema_outdated,
             "the token floor's row is missing, and nothing can be granted without it: "
@@ -282,7 +286,7 @@ attempt lease_protocol::take_probed(sql::connection& db, const grant_request& re
                       request.grant_id, thread, note, request.deadline_us, seen.next_token);
         if (changed_one(done)) return {attempt::outcome::granted, seen.next_token, {}};
     } catch (const error& failure) {
-        if (failure.kind() != errc::unique_violation) throw;
+        if (!another_inserts(failure)) throw;
     }
     return {attempt::outcome::contested, 0, seen};
 }

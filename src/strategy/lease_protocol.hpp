@@ -63,6 +63,13 @@ struct look {
 
 /// Nothing can be granted.
 [[nodiscard]] error no_token_floor();
+
+/// Whether a statement that inserts one row, and commits by itself, failed because another client
+/// inserts the same row: it is there (errc::unique_violation), or both waited for a third that
+/// deletes it or takes its own insertion back. InnoDB then gives both a lock that they share, each
+/// waits for the other to let go of it, and one is ended (errc::deadlock). Nothing was done: look
+/// again. The other is through by then.
+[[nodiscard]] bool another_inserts(const error& failure) noexcept;
 /// Nothing can be written, and what it knows may be old.
 [[nodiscard]] error leads_to_standby();
 

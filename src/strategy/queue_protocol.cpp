@@ -252,7 +252,7 @@ void restore_lease(sql::connection& db, const dialect::statements& sql, std::str
     try {
         run(db, sql.restore_lease, until, name);
     } catch (const error& failure) {
-        if (failure.kind() != errc::unique_violation) throw;  // somebody else did it
+        if (!another_inserts(failure)) throw;
     }
 }
 

@@ -412,6 +412,65 @@ TEST_CASE("control: without a row to compare nobody is served, however often one
     }
 }
 
+/// Two that insert the row of "job" wait for a third, which has done so and takes it back: InnoDB
+/// gives both a lock that they share, and each then waits for the other to let go of it.
+template <typename Insert>
+auto behind_an_insertion_that_fails(const two_waiters& at, Insert insert) {
+    at.database.run("delete from rowlock_lease where name = 'job'");
+    at.blocker.run("begin");
+    at.blocker.run("insert into " + at.lease + " (name, token, changed_at) values ('job', 1, 0)");
+    auto one = in_background([&] { return insert(at.hand); });
+    auto two = in_background([&] { return insert(at.other); });
+    REQUIRE(support::waiting_for_rows(at.database, 2));
+    at.blocker.run("rollback");
+    return std::pair{one.get(), two.get()};
+}
+
+TEST_CASE(
+    "two clients that make a row again at once are no deadlock: one of them serves the waiter") {
+    if (support::lock_database database{support::backend::mariadb}; database.there()) {
+        const two_waiters at{database};
+        at.free();
+        const auto next = behind_an_insertion_that_fails(
+            at, [](const by_hand& hand) { return hand.grant_next("job").has_value(); });
+        CHECK(next.first != next.second);
+        CHECK(at.holder() == 22);
+    }
+}
+
+TEST_CASE("two acquirers that insert a row at once are no deadlock: one of them has the lease") {
+    if (support::lock_database database{support::backend::mariadb}; database.there()) {
+        const two_waiters at{database};
+        at.free();
+        at.database.run("delete from rowlock_waiter");
+        const auto seen = behind_an_insertion_that_fails(at, [&](const by_hand& hand) {
+            const std::int64_t session = &hand == &at.hand ? 2 : 3;
+            return hand.leases()
+                .acquire(hand.db(), {"job", session, 44 + session, "", "", std::nullopt, false},
+                         soon())
+                .what;
+        });
+        const bool first = seen.first == attempt::outcome::granted;
+        const bool second = seen.second == attempt::outcome::granted;
+        CHECK(first != second);
+        CHECK((first ? seen.second : seen.first) == attempt::outcome::contested);
+    }
+}
+
+TEST_CASE(
+    "control: one of two that insert a row behind a third is a deadlock's victim on MariaDB") {
+    if (support::lock_database database{support::backend::mariadb}; database.there()) {
+        const two_waiters at{database};
+        const auto kinds = behind_an_insertion_that_fails(at, [&](const by_hand& hand) {
+            return kind_of([&] {
+                hand.run("insert into " + at.lease +
+                         " (name, token, changed_at) values ('job', 1, 0)");
+            });
+        });
+        CHECK((kinds.first == errc::deadlock) != (kinds.second == errc::deadlock));
+    }
+}
+
 /// Before the ticket of 22, drawn long before it committed, 1000 was served; 44 stands behind that.
 std::int64_t overtake(const two_waiters& at) {
     const auto ticket = at.database.number("select ticket from rowlock_waiter where grant_id = 22");
