@@ -301,7 +301,7 @@ TEST_CASE("a notification arrives with its transaction's commit and not before")
     (void)other->query("commit", soon());
     const auto start = clock::now();
     const auto arrived = await(woken);
-    CHECK(clock::now() - start < 1s);
+    CHECK(clock::now() - start < 5s);
     REQUIRE(arrived.size() == 1);
     CHECK(arrived[0].channel == channel("a"));
     CHECK(arrived[0].payload == "7 42");

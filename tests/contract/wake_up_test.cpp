@@ -121,7 +121,7 @@ TEST_CASE_TEMPLATE("a session that sleeps in the server is woken at once", F, co
         const auto start = clock::now();
         CHECK(wake_up::wake(*by, session(), 7, soon()));
         CHECK(ended.get().how == ending::woken);
-        CHECK(clock::now() - start < 1s);
+        CHECK(clock::now() - start < 5s);
     }
     CHECK(hint->alive());
     CHECK(hint->query("select 42", soon()).integer(0, 0) == 42);

@@ -488,7 +488,7 @@ TEST_CASE("a stop ends a wait, in the server's queue and in the process'") {
         stop.request_stop();
         CHECK_FALSE(first.get());
         CHECK_FALSE(second.get());
-        CHECK(clock_type::now() - start < 1s);
+        CHECK(clock_type::now() - start < 5s);
         CHECK(held.held());
     }
 }
@@ -659,7 +659,7 @@ TEST_CASE("a slice of waiting may be longer than the belief in a lock") {
         const auto start = clock_type::now();
         const auto got = waiter.get();
         REQUIRE(got);
-        CHECK(clock_type::now() - start < 500ms);  // the first grant was kept
+        CHECK(clock_type::now() - start < 2s);  // the first grant was kept
         CHECK(got->held());
         std::this_thread::sleep_for(600ms);
         CHECK(got->held());
