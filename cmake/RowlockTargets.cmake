@@ -6,6 +6,10 @@ if(ROWLOCK_SANITIZE)
     add_link_options(-fsanitize=${ROWLOCK_SANITIZE})
 endif()
 
+if(ROWLOCK_ABLATION)
+    add_compile_definitions(ROWLOCK_ABLATION)
+endif()
+
 # rowlock_require(<package> OPTION <option> DEBIAN <packages> [ARGUMENTS <for find_package>…])
 #
 # A macro, because find_package sets variables for its caller. An option that is ON and cannot be

@@ -1,5 +1,6 @@
 #include "client/acquisition.hpp"
 #include "client/engine.hpp"
+#include "service/ablation.hpp"
 #include <rowlock/error.hpp>
 
 #include <algorithm>
@@ -9,6 +10,7 @@ namespace rowlock::detail {
 namespace {
 
 using namespace std::chrono_literals;
+using service::fast_path;
 
 /// Longer than this nobody waits for a call of others to begin: he makes his own.
 constexpr auto patience = 20ms;
@@ -22,13 +24,16 @@ std::optional<strategy::attempt> engine::acquire_together(acquisition& call, sql
     if (call.barging()) return std::nullopt;
     auto ours = current();
     if (!ours || !ours->trust()->open(clock_.now())) return std::nullopt;
-    if (call.until <= steady::now() && names_.was_held(call.name.str())) {
+    if (uses(fast_path::probe_held) && call.until <= steady::now() &&
+        names_.was_held(call.name.str())) {
         if (still_held(call.name.str(), until)) return strategy::attempt{outcome::held, 0, {}};
         names_.forget(call.name.str());
     }
     call.use(std::move(ours));
+    auto known = names_.take_free(call.name.str());
+    if (!uses(fast_path::reacquire)) known.reset();
     const auto answer = call.send_as_new([&] {
-        return acquires_.ask({call.request(), names_.take_free(call.name.str()), until}, patience);
+        return acquires_.ask({call.request(), known, until}, patience);
     });
     if (answer && answer->seen.holder_expired) return std::nullopt;  // it has to be ended first
     return answer;

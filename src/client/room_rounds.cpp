@@ -3,6 +3,7 @@
 
 #include "client/engine.hpp"
 #include "client/waiting_room.hpp"
+#include "service/ablation.hpp"
 #include "sql/pooler.hpp"
 #include "sql/server_facts.hpp"
 #include "strategy/brief_wait.hpp"
@@ -710,7 +711,7 @@ void waiting_room::verify(const told& one) {
         return;
     }
     if (!found || found->granted.token != one.token) return engine_.refuted(*one.granted);
-    if (!found->next) return;
+    if (!found->next || !uses(service::fast_path::prefetched_next)) return;
     const std::lock_guard lock{one.granted->mutex};
     one.granted->next = found->next;
     one.granted->next_until = sent + found->next->alive;

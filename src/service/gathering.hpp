@@ -1,5 +1,7 @@
 #pragma once
 
+#include "service/ablation.hpp"
+
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -46,6 +48,11 @@ public:
     /// has been under way for longer: calls that hang hold up nobody else.
     std::optional<Answer> ask(Ask what, steady::duration patience) {
         seat mine{{std::move(what)}};
+        if (!uses(fast_path::batches)) {
+            item* const alone = &mine;
+            make_({&alone, 1});
+            return result_of(mine);
+        }
         switch (come(mine, patience)) {
             case stage::gathered:
                 return std::nullopt;

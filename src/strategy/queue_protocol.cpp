@@ -1,5 +1,6 @@
 #include "strategy/queue_protocol.hpp"
 
+#include "service/ablation.hpp"
 #include "service/mailbox.hpp"
 #include "sql/connection_memory.hpp"
 #include "sql/server_facts.hpp"
@@ -21,6 +22,7 @@
 namespace rowlock::strategy {
 namespace {
 
+using service::fast_path;
 using sql::value;
 using std::chrono::microseconds;
 
@@ -232,11 +234,13 @@ std::optional<handed_over> give(sql::connection& db, const dialect::statements& 
     const bool wakes = db.speaks() == sql::dialect::mysql && next.session != how.giver &&
                        !(how.by_mail && is_near(next.to));
     const auto wake = wakes ? wake_up::as_text(db, next.session, next.grant_id) : std::string{};
-    if (const auto committed = db.transact(steps, wake, until)) {
-        if (!*committed) return std::nullopt;
-        if (wakes) wake_up::note_told(db, next.grant_id);
-        done.woken = wakes;
-        return done;
+    if (uses(fast_path::single_text)) {
+        if (const auto committed = db.transact(steps, wake, until)) {
+            if (!*committed) return std::nullopt;
+            if (wakes) wake_up::note_told(db, next.grant_id);
+            done.woken = wakes;
+            return done;
+        }
     }
     transaction_scope transaction{db, until};
     for (const auto& each : steps) {
@@ -477,13 +481,15 @@ std::optional<handed_over> queue_protocol::pass_on(sql::connection& db, std::str
                                                    sql::deadline until) const {
     if (!leases_.sql().pass_on)
         return give(db, leases_.sql(), name, next, {by_mail_, session}, until);
-    const bool asynchronous = next.promised && how.may_be_asynchronous && db.keeps_session_state();
+    const bool reserves = uses(fast_path::reserved_token);
+    const bool asynchronous =
+        reserves && next.promised && how.may_be_asynchronous && db.keeps_session_state();
     try {
         const auto row =
             run(db, *leases_.sql().pass_on, until, name, session, grant_id, next.ticket,
                 next.session, next.grant_id, text_or_null(next.thread), text_or_null(next.note),
-                next.deadline_us, asynchronous ? 1 : 0, next.after, next.looks_from,
-                how.notify ? 1 : 0, next.to.number, next.to.secret);
+                next.deadline_us, asynchronous ? 1 : 0, reserves ? next.after : std::nullopt,
+                next.looks_from, how.notify ? 1 : 0, next.to.number, next.to.secret);
         if (row.empty()) return std::nullopt;
         return handed_over{next.session, next.grant_id, row.integer(0, 0),
                            how.notify,   asynchronous,  next.to};

@@ -1,0 +1,322 @@
+// What each shortcut is worth: the client as it is by the client without that one, in turns.
+#include "common/measure.hpp"
+#include "common/ours.hpp"
+#include "common/program.hpp"
+#include "common/tables.hpp"
+#include "contract/server_address.hpp"
+#include "handoff/contests.hpp"
+#include "handoff/report.hpp"
+#include "service/ablation.hpp"
+#include "support/tcp_relay.hpp"
+#include <rowlock/open.hpp>
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <array>
+#include <stdexcept>
+#include <utility>
+
+namespace ablation {
+namespace {
+
+using rowlock::service::fast_path;
+using namespace std::chrono_literals;
+
+/// What a path has to be worth on the row that it exists for, or it goes.
+constexpr double worth_keeping = 1.15;
+
+struct options {
+    double seconds = 0;  ///< of a round of hand-overs
+    int rounds = 0;
+    std::vector<std::string> only{};
+};
+
+bool is_wanted(const options& how, const std::string& id) {
+    if (how.only.empty()) return true;
+    for (const auto& each : how.only) {
+        if (id.starts_with(each)) return true;
+    }
+    return false;
+}
+
+void switch_off(unsigned paths) {
+    rowlock::service::switched_off.store(paths, std::memory_order_relaxed);
+}
+
+std::string url_of(const std::string& database, const bench::temporary_folder& folder) {
+    if (database == "postgresql") return bench::need(bench::postgresql_url(), "PostgreSQL");
+    if (database == "mariadb") return bench::need(bench::mariadb_url(), "MariaDB");
+    return "sqlite:" + (folder.path() / "locks.db").string();
+}
+
+// --- hand-overs, from process to process
+// -----------------------------------------------------------
+
+struct side {
+    std::string title;
+    handoff::contest contest;
+};
+
+/// Each process of this contest does without these paths.
+handoff::contest without(unsigned paths, handoff::contest what) {
+    return {what.title, [paths, join = what.join](const handoff::entrant& who) {
+                switch_off(paths);
+                return join(who);
+            }};
+}
+
+/// The medians of `with` and `without`, and a row: how much longer a hand-over takes without.
+void race(bench::findings& found, const std::string& id, int clients, const options& how,
+          const std::array<handoff::contest, 2>& sides) {
+    handoff::race_options race{.clients = clients};
+    race.duration = std::chrono::milliseconds{static_cast<long>(how.seconds * 1000)};
+    std::array<std::vector<handoff::race_result>, 2> rounds;
+    for (int round = 0; round < how.rounds; ++round) {
+        for (std::size_t i = 0; i < sides.size(); ++i) {
+            rounds[i].push_back(handoff::run_race(sides[i], race));
+        }
+    }
+    std::array<handoff::race_result, 2> medians;
+    for (std::size_t i = 0; i < sides.size(); ++i) {
+        medians[i] = handoff::median_of(rounds[i]);
+        handoff::print_row(id, clients, i == 0 ? "as it is" : "without", medians[i]);
+        if (medians[i].overlaps != 0) {
+            throw std::runtime_error{id + ": two processes held the lock at once"};
+        }
+    }
+    found.add({.id = fmt::format("{}/{}", id, clients),
+               .ours = medians[1].handoff_p50_us,
+               .theirs = medians[0].handoff_p50_us,
+               .unit = "µs without it",
+               .target = worth_keeping});
+}
+
+struct hand_over_row {
+    std::string id;
+    std::string database;
+    unsigned without = 0;
+    rowlock::wake_ups wake_ups = rowlock::wake_ups::automatic;
+    rowlock::wake_ups other_wake_ups = rowlock::wake_ups::automatic;  ///< of the side without
+    std::vector<int> clients;
+    std::chrono::milliseconds round_trip{0};
+};
+
+void measure(bench::findings& found, const hand_over_row& row, const options& how) {
+    if (!is_wanted(how, row.id)) return;
+    const bench::temporary_folder folder;
+    std::string url = url_of(row.database, folder);
+    std::optional<support::tcp_relay> relay;
+    if (row.round_trip > 0ms) {
+        auto address = contract::address_of(
+            row.database == "postgresql" ? support::server::postgresql : support::server::mariadb);
+        relay.emplace(address.port);
+        relay->become({.round_trip = row.round_trip});
+        address.host = "127.0.0.1";
+        address.port = relay->port();
+        url = address.url();
+    }
+    const handoff::lease_options as_it_is{.url = url,
+                                          .prefix = fmt::format("rowlock_bench_{}_", ::getpid()),
+                                          .wake_ups = row.wake_ups};
+    auto other = as_it_is;
+    if (row.other_wake_ups != rowlock::wake_ups::automatic) other.wake_ups = row.other_wake_ups;
+    handoff::in_child([&] { handoff::prepare_leases(as_it_is); });
+    for (const int clients : row.clients) {
+        race(found, row.id, clients, how,
+             {without(0, handoff::leases(as_it_is)), without(row.without, handoff::leases(other))});
+    }
+    handoff::in_child([&] { handoff::clear_leases(as_it_is); });
+}
+
+void measure_hand_overs(bench::findings& found, const options& how) {
+    const auto off = rowlock::service::bit_of;
+    using enum rowlock::wake_ups;
+    const std::vector<hand_over_row> rows{
+        {.id = "reserved-token/postgresql",
+         .database = "postgresql",
+         .without = off(fast_path::reserved_token),
+         .clients = {3, 4, 16}},
+        {.id = "prefetched-next/postgresql",
+         .database = "postgresql",
+         .without = off(fast_path::prefetched_next),
+         .clients = {2, 4, 16}},
+        {.id = "prefetched-next/mariadb",
+         .database = "mariadb",
+         .without = off(fast_path::prefetched_next),
+         .clients = {2, 4, 16}},
+        {.id = "single-text/mariadb",
+         .database = "mariadb",
+         .without = off(fast_path::single_text),
+         .clients = {2, 4, 16}},
+        {.id = "datagrams/postgresql",
+         .database = "postgresql",
+         .other_wake_ups = by_database,
+         .clients = {2, 4, 8, 16, 32}},
+        {.id = "datagrams/mariadb",
+         .database = "mariadb",
+         .other_wake_ups = by_database,
+         .clients = {2, 4, 16}},
+        {.id = "datagrams/sqlite",
+         .database = "sqlite",
+         .other_wake_ups = by_database,
+         .clients = {2, 4, 16}},
+        // The relay's thread lives in this process from here on.
+        {.id = "single-text/mariadb-20-ms-away",
+         .database = "mariadb",
+         .without = off(fast_path::single_text),
+         .wake_ups = by_database,
+         .other_wake_ups = by_database,
+         .clients = {2},
+         .round_trip = 20ms},
+        {.id = "prefetched-next/postgresql-20-ms-away",
+         .database = "postgresql",
+         .without = off(fast_path::prefetched_next),
+         .wake_ups = by_database,
+         .other_wake_ups = by_database,
+         .clients = {2, 4},
+         .round_trip = 20ms},
+    };
+    for (const auto& row : rows) measure(found, row, how);
+}
+
+// --- calls of one process
+// --------------------------------------------------------------------------
+
+/// Switches these paths off before each turn. All workers of a round want the same.
+class switched final : public bench::worker {
+public:
+    switched(unsigned paths, std::unique_ptr<bench::worker> inner)
+        : paths_{paths}, inner_{std::move(inner)} {}
+    void turn() override {
+        switch_off(paths_);
+        inner_->turn();
+    }
+
+private:
+    unsigned paths_;
+    std::unique_ptr<bench::worker> inner_;
+};
+
+enum class call : unsigned char { pair, scoped_pair, failed_try };
+
+class failed_try final : public bench::worker {
+public:
+    failed_try(std::shared_ptr<rowlock::client> locks, std::string name)
+        : locks_{std::move(locks)}, name_{std::move(name)} {}
+    void turn() override {
+        if (locks_->try_acquire(name_)) throw std::runtime_error{"granted what is held"};
+    }
+
+private:
+    std::shared_ptr<rowlock::client> locks_;
+    rowlock::lock_name name_;
+};
+
+struct call_row {
+    std::string id;
+    std::string database;
+    call what = call::pair;
+    unsigned without = 0;
+    rowlock::releasing releasing = rowlock::releasing::confirmed;
+    std::vector<int> threads{1};
+    bool connection_each = false;  ///< the side without has a connection for each thread
+};
+
+bench::contestant line_up(const bench::tables& where, const call_row& row, int threads,
+                          bool as_it_is) {
+    auto own = where.options();
+    if (as_it_is) own.releasing = row.releasing;
+    if (!as_it_is && row.connection_each) own.max_connections = threads;
+    const auto locks = std::make_shared<rowlock::client>(rowlock::open(where.url()), own);
+    const unsigned paths = as_it_is ? 0 : row.without;
+    return bench::line_up(as_it_is ? "as it is" : "without", threads, [&](int i) {
+        const auto name = fmt::format("bench-{}-{}", as_it_is ? "with" : "without", i);
+        auto inner = [&]() -> std::unique_ptr<bench::worker> {
+            if (row.what == call::pair) return bench::our_lease(locks, name);
+            if (row.what == call::scoped_pair) return bench::our_scoped_lease(locks, name);
+            return std::make_unique<failed_try>(locks, "held");
+        }();
+        return std::make_unique<switched>(paths, std::move(inner));
+    });
+}
+
+void measure(bench::findings& found, const call_row& row, const bench::round_options& rounds,
+             const options& how) {
+    if (!is_wanted(how, row.id)) return;
+    const bench::temporary_folder folder;
+    const bench::tables where{url_of(row.database, folder)};
+    rowlock::client holder{rowlock::open(where.url()), where.options()};
+    auto held = holder.acquire("held");
+    for (const int threads : row.threads) {
+        std::vector<bench::contestant> both;
+        both.push_back(line_up(where, row, threads, true));
+        both.push_back(line_up(where, row, threads, false));
+        const auto seen = bench::take_turns(both, rounds);
+        found.add({.id = fmt::format("{}/{}", row.id, threads),
+                   .ours = seen[0].per_second,
+                   .theirs = seen[1].per_second,
+                   .unit = row.what == call::failed_try ? "tries/s" : "pairs/s",
+                   .target = worth_keeping});
+    }
+    held.release();
+}
+
+void measure_calls(bench::findings& found, const bench::round_options& rounds, const options& how) {
+    const auto off = rowlock::service::bit_of;
+    std::vector<call_row> rows;
+    for (const std::string database : {"postgresql", "mariadb", "sqlite"}) {
+        rows.push_back({.id = "reacquire/" + database,
+                        .database = database,
+                        .without = off(fast_path::reacquire),
+                        .threads = {1, 16}});
+        rows.push_back({.id = "batches/" + database,
+                        .database = database,
+                        .without = off(fast_path::batches),
+                        .threads = {2, 4, 16, 64}});
+        rows.push_back({.id = "batches-by-connections/" + database,
+                        .database = database,
+                        .without = off(fast_path::batches),
+                        .threads = {16, 64},
+                        .connection_each = true});
+        rows.push_back({.id = "probe-held/" + database,
+                        .database = database,
+                        .what = call::failed_try,
+                        .without = off(fast_path::probe_held),
+                        .threads = {1, 16}});
+    }
+    rows.push_back({.id = "pipelined-releases/postgresql",
+                    .database = "postgresql",
+                    .what = call::scoped_pair,
+                    .releasing = rowlock::releasing::pipelined,
+                    .threads = {1, 16}});
+    for (const auto& row : rows) measure(found, row, rounds, how);
+}
+
+}  // namespace
+}  // namespace ablation
+
+int main(int argc, char** argv) {
+    ablation::options how;
+    return bench::run_program(
+        argc, argv,
+        "Measures what each shortcut is worth: the client without it by the client as it is.",
+        [&](const bench::program_options& common, bench::findings& found) {
+            auto chosen = how;
+            if (chosen.rounds == 0) chosen.rounds = common.quick ? 5 : 11;
+            if (chosen.seconds == 0) chosen.seconds = common.quick ? 0.7 : 2;
+            bench::round_options rounds{.rounds = chosen.rounds};
+            rounds.each = common.quick ? 200ms : 500ms;
+            rounds.warm_up = 1s;
+            // Processes first: they are copies of this one, which has no thread yet.
+            ablation::measure_hand_overs(found, chosen);
+            ablation::measure_calls(found, rounds, chosen);
+        },
+        [&](CLI::App& app) {
+            app.add_option("--only", how.only, "Rows whose names begin so")->delimiter(',');
+            app.add_option("--rounds", how.rounds, "How many")->check(CLI::Range(1, 1000));
+            app.add_option("--seconds", how.seconds, "How long a round of hand-overs lasts")
+                ->check(CLI::Range(0.05, 60.0));
+        });
+}
