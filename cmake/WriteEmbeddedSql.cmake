@@ -6,7 +6,7 @@ foreach(path IN LISTS files)
     string(APPEND body "    {\"${path}\", R\"~sql~(${text})~sql~\"},\n")
 endforeach()
 file(WRITE ${OUTPUT} "// Made from the .sql files by cmake/WriteEmbeddedSql.cmake.
-#include \"embedded.hpp\"
+#include \"base/embedded.hpp\"
 
 namespace rowlock::embedded {
 namespace {

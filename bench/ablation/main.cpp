@@ -1,4 +1,5 @@
 // What each shortcut is worth: the client as it is by the client without that one, in turns.
+#include "base/ablation.hpp"
 #include "common/measure.hpp"
 #include "common/ours.hpp"
 #include "common/program.hpp"
@@ -6,7 +7,6 @@
 #include "contract/server_address.hpp"
 #include "handoff/contests.hpp"
 #include "handoff/report.hpp"
-#include "service/ablation.hpp"
 #include "support/tcp_relay.hpp"
 #include <rowlock/open.hpp>
 
@@ -21,7 +21,7 @@
 namespace ablation {
 namespace {
 
-using rowlock::service::fast_path;
+using rowlock::base::fast_path;
 using namespace std::chrono_literals;
 
 /// What a path has to be worth on the row that it exists for, or it goes.
@@ -42,7 +42,7 @@ bool is_wanted(const options& how, const std::string& id) {
 }
 
 void switch_off(unsigned paths) {
-    rowlock::service::switched_off.store(paths, std::memory_order_relaxed);
+    rowlock::base::switched_off.store(paths, std::memory_order_relaxed);
 }
 
 std::string url_of(const std::string& database, const bench::temporary_folder& folder) {
@@ -53,11 +53,6 @@ std::string url_of(const std::string& database, const bench::temporary_folder& f
 
 // --- hand-overs, from process to process
 // -----------------------------------------------------------
-
-struct side {
-    std::string title;
-    handoff::contest contest;
-};
 
 /// Each process of this contest does without these paths.
 handoff::contest without(unsigned paths, handoff::contest what) {
@@ -131,7 +126,7 @@ void measure(bench::findings& found, const hand_over_row& row, const options& ho
 }
 
 void measure_hand_overs(bench::findings& found, const options& how) {
-    const auto off = rowlock::service::bit_of;
+    const auto off = rowlock::base::bit_of;
     using enum rowlock::wake_ups;
     const std::vector<hand_over_row> rows{
         {.id = "reserved-token/postgresql",
@@ -264,7 +259,7 @@ void measure(bench::findings& found, const call_row& row, const bench::round_opt
 }
 
 void measure_calls(bench::findings& found, const bench::round_options& rounds, const options& how) {
-    const auto off = rowlock::service::bit_of;
+    const auto off = rowlock::base::bit_of;
     std::vector<call_row> rows;
     for (const std::string database : {"postgresql", "mariadb", "sqlite"}) {
         rows.push_back({.id = "reacquire/" + database,
@@ -307,6 +302,7 @@ int main(int argc, char** argv) {
             if (chosen.rounds == 0) chosen.rounds = common.quick ? 5 : 11;
             if (chosen.seconds == 0) chosen.seconds = common.quick ? 0.7 : 2;
             bench::round_options rounds{.rounds = chosen.rounds};
+            using namespace std::chrono_literals;
             rounds.each = common.quick ? 200ms : 500ms;
             rounds.warm_up = 1s;
             // Processes first: they are copies of this one, which has no thread yet.

@@ -4,10 +4,10 @@
 #include "cli/duration.hpp"
 #include "cli/json.hpp"
 #include "cli/rights.hpp"
-#include "dialect/statements.hpp"
-#include "schema/table_names.hpp"
+#include "coordination/lease/lease_protocol.hpp"
 #include "sql/listening.hpp"
-#include "strategy/lease_protocol.hpp"
+#include "sql/statements.hpp"
+#include "sql/table_names.hpp"
 
 #include <fmt/format.h>
 #include <poll.h>
@@ -62,8 +62,8 @@ void check_round_trip(examination& patient) {
 void check_least_ttl(examination& patient) {
     const auto& names = patient.where().tables;
     const auto speaks = patient.connection().speaks();
-    const strategy::lease_protocol protocol{dialect::statements{
-        speaks, dialect::statement_options{.schema = names.schema, .prefix = names.prefix}}};
+    const strategy::lease_protocol protocol{sql::statements{
+        speaks, sql::statement_options{.schema = names.schema, .prefix = names.prefix}}};
     const auto start = steady_clock::now();
     const auto another = patient.another_connection();
     protocol.set_up(*another, 5s, soon());
@@ -75,7 +75,7 @@ void check_least_ttl(examination& patient) {
         std::max(2 * (opened - start + 2 * round_trip), 10 * round_trip));
     const std::string seen = fmt::format("{}; opening a connection takes {}", to_text(least),
                                          milliseconds_text(opened - start));
-    const auto table = schema::qualify("rowlock_session", speaks, names.schema, names.prefix);
+    const auto table = sql::qualify("rowlock_session", speaks, names.schema, names.prefix);
     const auto shorter =
         patient.value(fmt::format("select count(*) from {} where {} and ttl_us < {}", table,
                                   speaks == sql::dialect::postgresql ? "not ended" : "ended = 0",
@@ -136,8 +136,8 @@ bool check_schema(examination& patient) {
 void check_identity(examination& patient) {
     const auto& names = patient.where().tables;
     const auto speaks = patient.connection().speaks();
-    const strategy::lease_protocol protocol{dialect::statements{
-        speaks, dialect::statement_options{.schema = names.schema, .prefix = names.prefix}}};
+    const strategy::lease_protocol protocol{sql::statements{
+        speaks, sql::statement_options{.schema = names.schema, .prefix = names.prefix}}};
     const auto server = protocol.server_of_again(patient.connection(), soon());
     if (!server) return patient.ok("identity", "a standby");
     if (server->empty()) {
@@ -147,7 +147,7 @@ void check_identity(examination& patient) {
     }
     const auto known =
         patient.value("select server_identity from " +
-                      schema::qualify("rowlock_token_floor", speaks, names.schema, names.prefix));
+                      sql::qualify("rowlock_token_floor", speaks, names.schema, names.prefix));
     if (!known.empty() && known != *server) {
         return patient.warn("identity", *server + ", the tables were last used on " + known,
                             "nothing is to be done: the next session raises the tokens past all "
@@ -164,8 +164,8 @@ void check_identity(examination& patient) {
 /// Without that row nothing is granted: every token is counted from it.
 void check_token_floor(examination& patient) {
     const auto& names = patient.where().tables;
-    const auto table = schema::qualify("rowlock_token_floor", patient.connection().speaks(),
-                                       names.schema, names.prefix);
+    const auto table = sql::qualify("rowlock_token_floor", patient.connection().speaks(),
+                                    names.schema, names.prefix);
     const auto rows = patient.query("select floor from " + table);
     if (!rows.empty()) return patient.ok("token floor", std::string{rows.text(0, 0)});
     patient.fail("token floor", "the row of " + table + " is missing",
@@ -225,7 +225,7 @@ std::string missing_rights(examination& patient) {
     std::string missing;
     for (const auto& each : rights_of_a_client(speaks)) {
         const std::string name =
-            schema::qualify(std::string{each.table}, speaks, names.schema, names.prefix);
+            sql::qualify(std::string{each.table}, speaks, names.schema, names.prefix);
         for (const auto right : each.rights) {
             const auto statement = trial_of(right, name, each.column, speaks);
             if (try_in_vain(patient, begin, statement) == trial::passed) continue;
@@ -252,8 +252,8 @@ void check_rights(examination& patient) {
 void check_queues(examination& patient) {
     const auto& names = patient.where().tables;
     auto& db = patient.connection();
-    const auto look =
-        dialect::load(db.speaks(), "dead_places", {.schema = names.schema, .prefix = names.prefix});
+    const auto look = sql::load_statement(db.speaks(), "dead_places",
+                                          {.schema = names.schema, .prefix = names.prefix});
     const auto row = db.execute(look, {}, soon());
     const auto places = row.integer(0, 0);
     const auto dead = row.integer(0, 1);
@@ -277,8 +277,8 @@ void check_history(examination& patient) {
             break;
     }
     if (patient.connection().speaks() == sql::dialect::postgresql) {
-        const auto table = schema::qualify("rowlock_history", sql::dialect::postgresql,
-                                           in.tables.schema, in.tables.prefix);
+        const auto table = sql::qualify("rowlock_history", sql::dialect::postgresql,
+                                        in.tables.schema, in.tables.prefix);
         if (patient.value("select pg_catalog.has_table_privilege('" + table +
                           "', 'insert')::int") != "1") {
             return patient.fail("history",

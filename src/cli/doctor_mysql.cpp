@@ -1,6 +1,6 @@
 #include "cli/doctor.hpp"
-#include "schema/table_names.hpp"
 #include "sql/server_facts.hpp"
+#include "sql/table_names.hpp"
 
 #include <fmt/format.h>
 
@@ -179,7 +179,7 @@ void check_replication(examination& patient) {
 void check_engine(examination& patient) {
     const auto& names = patient.where().tables;
     const std::string lease =
-        schema::qualify("rowlock_lease", sql::dialect::mysql, names.schema, names.prefix);
+        sql::qualify("rowlock_lease", sql::dialect::mysql, names.schema, names.prefix);
     const std::string engine = patient.value(
         "select engine from information_schema.tables where table_schema = database() and "
         "table_name = '" +

@@ -1,6 +1,6 @@
 #include "cli/doctor.hpp"
-#include "schema/table_names.hpp"
 #include "sql/pooler.hpp"
+#include "sql/table_names.hpp"
 
 #include <fmt/format.h>
 
@@ -152,7 +152,7 @@ select pg_catalog.quote_ident(n.nspname),
 void check_search_path(examination& patient) {
     const auto& names = patient.where().tables;
     const std::string table =
-        schema::qualify("rowlock_lease", sql::dialect::postgresql, names.schema, names.prefix);
+        sql::qualify("rowlock_lease", sql::dialect::postgresql, names.schema, names.prefix);
     static const sql::statement ask{std::string{writable_schemas}};
     const auto rows = patient.connection().execute(ask, std::array{sql::value{table}},
                                                    std::chrono::steady_clock::now() + 5s);

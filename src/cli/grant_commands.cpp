@@ -2,6 +2,8 @@
 // deadline ends it. It hangs on a session of its own, which lives a little longer than the
 // deadline.
 
+#include "base/clock.hpp"
+#include "base/jitter.hpp"
 #include "cli/commands.hpp"
 #include "cli/duration.hpp"
 #include "cli/json.hpp"
@@ -9,12 +11,10 @@
 #include "cli/nesting.hpp"
 #include "cli/queue_place.hpp"
 #include "cli/signals.hpp"
-#include "client/futility.hpp"
-#include "client/validation.hpp"
-#include "service/clock.hpp"
-#include "service/jitter.hpp"
+#include "coordination/lease/futility.hpp"
+#include "coordination/lease/lease_protocol.hpp"
+#include "coordination/lease/validation.hpp"
 #include "sql/too_many_connections.hpp"
-#include "strategy/lease_protocol.hpp"
 #include <rowlock/lock_name.hpp>
 
 #include <fmt/format.h>
@@ -103,7 +103,7 @@ private:
                     return true;
                 });
             }
-            return service::shortened(in_vain.count());
+            return base::shortened(in_vain.count());
         } catch (...) {
             drop_session();
             throw;
@@ -291,7 +291,7 @@ private:
     bool sent_ = false;
     bool unsure_ = false;  ///< about an earlier attempt, whose reply was lost
     std::chrono::nanoseconds sent_at_{};
-    service::clock clock_;
+    base::clock clock_;
 };
 
 void report(const acquire_options& options, const grant_of_script& got) {

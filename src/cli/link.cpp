@@ -1,8 +1,8 @@
 #include "cli/link.hpp"
 
+#include "coordination/wakeup/hint.hpp"
+#include "sql/brief_wait.hpp"
 #include "sql/listening.hpp"
-#include "strategy/brief_wait.hpp"
-#include "strategy/hint.hpp"
 #include <rowlock/error.hpp>
 
 #include <algorithm>
@@ -12,8 +12,8 @@ namespace rowlock::cli {
 link::link(const database& in, blocked_signals& signals)
     : in_{in},
       signals_{signals},
-      protocol_{dialect::statements{in.source.speaks(),
-                                    {.schema = in.tables.schema, .prefix = in.tables.prefix}}} {}
+      protocol_{sql::statements{in.source.speaks(),
+                                {.schema = in.tables.schema, .prefix = in.tables.prefix}}} {}
 
 void link::listen(sql::connection& db, std::string_view channel, sql::deadline until) {
     if (silent_) return;

@@ -2,7 +2,7 @@
 
 #include "cli/database.hpp"
 #include "cli/signals.hpp"
-#include "strategy/lease_protocol.hpp"
+#include "coordination/lease/lease_protocol.hpp"
 #include <rowlock/sql/connection.hpp>
 #include <rowlock/sql/notifications.hpp>
 

@@ -2,7 +2,7 @@
 #include "cli/duration.hpp"
 #include "cli/json.hpp"
 #include "cli/queue_place.hpp"
-#include "client/validation.hpp"
+#include "coordination/lease/validation.hpp"
 #include <rowlock/client.hpp>
 
 #include <fmt/format.h>

@@ -1,7 +1,7 @@
 #include "cli/nesting.hpp"
 
+#include "base/identity.hpp"
 #include "cli/exit_code.hpp"
-#include "service/identity.hpp"
 
 #include <fmt/format.h>
 
@@ -34,7 +34,7 @@ std::string holds_of_a_command(pid_t holder, std::int64_t token) {
 }
 
 bool is_above_us(const std::string& host, std::int64_t process, std::int64_t token) {
-    if (!runs_under_a_hold() || host != service::host_name()) return false;
+    if (!runs_under_a_hold() || host != base::host_name()) return false;
     std::istringstream above{inherited()};
     for (std::string each; above >> each;) {
         if (each == entry(process, token)) return true;

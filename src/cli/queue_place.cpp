@@ -1,8 +1,8 @@
 #include "cli/queue_place.hpp"
 
-#include "service/identity.hpp"
-#include "service/jitter.hpp"
-#include "strategy/brief_wait.hpp"
+#include "base/identity.hpp"
+#include "base/jitter.hpp"
+#include "sql/brief_wait.hpp"
 #include <rowlock/error.hpp>
 
 #include <unistd.h>
@@ -33,7 +33,7 @@ std::int64_t open_session_for(sql::connection& db, const strategy::lease_protoco
                               milliseconds ttl, sql::deadline until) {
     const strategy::session_row row{.id = random_id(),
                                     .owner = owner_of(grant_id),
-                                    .host = service::host_name(),
+                                    .host = base::host_name(),
                                     .program = "rowlock acquire",
                                     .pid = getpid(),
                                     .ttl = ttl,
@@ -207,7 +207,7 @@ std::optional<grant_of_script> queue_place::step(sql::connection& db, sql::deadl
     if (seen.session_live && position_ > 0) late_ = true;
     start_anew(db, until);
     serve_others(db, until);
-    wait_ = late_ ? 0ms : service::shortened(in_vain_.count());
+    wait_ = late_ ? 0ms : base::shortened(in_vain_.count());
     again = !late_ && wait_ == 0ms;
     return {};
 }
@@ -237,7 +237,7 @@ void queue_place::next_pause(const strategy::place& seen) {
     pause_ = moved || pause_ == 0ms
                  ? first_pause
                  : std::min(told ? longest_pause : longest_blind_pause, pause_ * 3 / 2);
-    wait_ = service::shortened(pause_);
+    wait_ = base::shortened(pause_);
     if (seen.remaining > 0us) {
         wait_ = std::min(wait_, std::chrono::ceil<milliseconds>(seen.remaining) + 1ms);
     }

@@ -1,10 +1,10 @@
 #pragma once
 
+#include "base/clock.hpp"
+#include "base/identity.hpp"
 #include "cli/link.hpp"
-#include "client/futility.hpp"
-#include "service/clock.hpp"
-#include "service/identity.hpp"
-#include "strategy/queue_protocol.hpp"
+#include "coordination/lease/futility.hpp"
+#include "coordination/queue/queue_protocol.hpp"
 
 #include <chrono>
 #include <cstdint>
@@ -34,7 +34,7 @@ constexpr std::chrono::milliseconds session_slack = std::chrono::minutes{2};
 
 /// 53 random bits, above 0: what reads our JSON may keep numbers as doubles, as jq does.
 [[nodiscard]] inline std::int64_t random_id() {
-    return service::random_id(53);
+    return base::random_id(53);
 }
 /// Opens a session for one grant; the owner's name tells that no process stands behind the lease.
 std::int64_t open_session_for(sql::connection& db, const strategy::lease_protocol& protocol,
@@ -110,7 +110,7 @@ private:
     bool late_ = false;     ///< we were served, and the deadline was over when we saw it
     detail::attempts_in_vain in_vain_;
     detail::grants_too_late too_late_;
-    service::clock clock_;
+    base::clock clock_;
     std::chrono::steady_clock::time_point beaten_{};
     std::chrono::milliseconds pause_{0};  ///< grows while nothing moves
     std::chrono::milliseconds wait_{0};

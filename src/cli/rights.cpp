@@ -4,7 +4,7 @@
 
 #include "cli/commands.hpp"
 #include "cli/text.hpp"
-#include "schema/table_names.hpp"
+#include "sql/table_names.hpp"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -126,11 +126,11 @@ int print_grants(const migrate_options& options) {
     auto speaks = sql::dialect::sqlite;
     if (options.dialect) {
         speaks = dialect_named(*options.dialect);
-        schema::validate_names(speaks, names.schema, names.prefix);
+        sql::validate_names(speaks, names.schema, names.prefix);
     } else {
         const database in = find_database(options.database);
         speaks = in.source.speaks();
-        schema::validate_names(speaks, names.schema, names.prefix);
+        sql::validate_names(speaks, names.schema, names.prefix);
         at = ask(in);
     }
     if (speaks != sql::dialect::sqlite) {

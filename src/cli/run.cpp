@@ -1,3 +1,4 @@
+#include "base/utf8.hpp"
 #include "cli/commands.hpp"
 #include "cli/duration.hpp"
 #include "cli/link.hpp"
@@ -7,7 +8,6 @@
 #include "cli/signals.hpp"
 #include "cli/supervisor.hpp"
 #include "cli/text.hpp"
-#include "utf8.hpp"
 #include <rowlock/client.hpp>
 
 #include <fmt/format.h>

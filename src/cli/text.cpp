@@ -1,8 +1,8 @@
 #include "cli/text.hpp"
 
+#include "base/utf8.hpp"
 #include "cli/exit_code.hpp"
 #include "cli/json.hpp"
-#include "utf8.hpp"
 
 #include <fmt/format.h>
 #include <unistd.h>

@@ -1,10 +1,10 @@
+#include "base/utf8.hpp"
 #include "driver/mysql_greeting.hpp"
 #include "driver/own_socket.hpp"
 #include "driver/placeholders.hpp"
 #include "driver/refusal.hpp"
 #include "driver/url.hpp"
 #include "sql/group_membership.hpp"
-#include "utf8.hpp"
 #include <rowlock/driver/mysql.hpp>
 #include <rowlock/error.hpp>
 #include <rowlock/sql/classify.hpp>

@@ -1,9 +1,9 @@
+#include "base/utf8.hpp"
 #include "driver/lock_pause.hpp"
 #include "driver/own_socket.hpp"
 #include "driver/placeholders.hpp"
 #include "driver/refusal.hpp"
 #include "driver/soci_backend.hpp"
-#include "utf8.hpp"
 #include <rowlock/driver/soci.hpp>
 #include <rowlock/error.hpp>
 

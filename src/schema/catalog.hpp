@@ -1,6 +1,6 @@
 #pragma once
 
-#include "embedded.hpp"
+#include "base/embedded.hpp"
 #include <rowlock/sql/connection.hpp>
 
 #include <span>

@@ -1,7 +1,7 @@
 #include "schema/catalog.hpp"
 #include "schema/migrator.hpp"
 #include "schema/script.hpp"
-#include "schema/table_names.hpp"
+#include "sql/table_names.hpp"
 #include <rowlock/error.hpp>
 #include <rowlock/migrations.hpp>
 
@@ -130,8 +130,8 @@ history_recording history_status(const sql::connection_source& source,
 
 std::string history_script(sql::dialect dialect, const migration_options& options) {
     schema::validate(options, dialect);
-    const std::string script = schema::qualify(schema::history_file(dialect, "on"), dialect,
-                                               options.schema, options.prefix);
+    const std::string script =
+        sql::qualify(schema::history_file(dialect, "on"), dialect, options.schema, options.prefix);
     if (dialect == sql::dialect::mysql) return with_delimiters(script);
     return std::string{dialect == sql::dialect::postgresql ? "begin;\n" : "begin immediate;\n"} +
            script + "commit;\n";
@@ -151,7 +151,7 @@ std::string migration_script(sql::dialect dialect, const migration_options& opti
             options.schema + "\";\n";
     }
     const auto append = [&](std::string_view text) {
-        script.append("\n").append(schema::qualify(text, dialect, options.schema, options.prefix));
+        script.append("\n").append(sql::qualify(text, dialect, options.schema, options.prefix));
     };
     append(known.record.up);
     for (const auto& step : known.numbered) {

@@ -1,8 +1,8 @@
 #include "schema/migrator.hpp"
 
-#include "embedded.hpp"
+#include "base/embedded.hpp"
 #include "schema/script.hpp"
-#include "schema/table_names.hpp"
+#include "sql/table_names.hpp"
 
 #include <algorithm>
 #include <array>

@@ -1,6 +1,6 @@
 #include "schema/script.hpp"
 
-#include "schema/table_names.hpp"
+#include "sql/table_names.hpp"
 
 namespace rowlock::schema {
 namespace {

@@ -2,7 +2,7 @@
 // every driver that can borrow one.
 
 #include "contract/driver_fixtures.hpp"
-#include "schema/table_names.hpp"
+#include "sql/table_names.hpp"
 #include "support/blocked.hpp"
 #include "support/failure.hpp"
 #include "support/interception.hpp"
@@ -67,7 +67,7 @@ public:
     }
     void sell() const { handle->run("update " + stock() + " set pieces = pieces - 1"); }
     sql::result run(const std::string& text) const {
-        return admin->query(schema::qualify(text, F::speaks, "", prefix), soon());
+        return admin->query(sql::qualify(text, F::speaks, "", prefix), soon());
     }
     /// In the dialects' own words.
     [[nodiscard]] static const char* begin() {

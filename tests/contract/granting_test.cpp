@@ -1,10 +1,9 @@
 // No statement grants anything to a session that does not live on this server. The statements are
-// found in src/dialect by what they write: one that is not in the table below, which says how to
+// found by what they write: one that is not in the table below, which says how to
 // run it, fails the test.
 
-#include "dialect/statements.hpp"
-#include "embedded.hpp"
-#include "strategy/queue_protocol.hpp"
+#include "coordination/queue/queue_protocol.hpp"
+#include "sql/statements.hpp"
 #include "support/lock_database.hpp"
 #include "support/servers.hpp"
 
@@ -106,13 +105,9 @@ bool grants(std::string_view statement) {
 }
 
 std::set<std::string> granting_statements(sql::dialect speaks) {
-    const std::string folder = std::string{to_string(speaks)} + "/";
     std::set<std::string> found;
-    for (const auto& file : embedded::dialect_files()) {
-        if (!file.path.starts_with(folder) || !file.path.ends_with(".sql")) continue;
-        const auto name = file.path.substr(folder.size(), file.path.size() - folder.size() - 4);
-        if (name == "fragments") continue;
-        if (grants(dialect::load(speaks, name).text())) found.emplace(name);
+    for (const auto& each : sql::written_statements(speaks)) {
+        if (grants(sql::load_statement(speaks, each.name).text())) found.emplace(each.name);
     }
     return found;
 }
@@ -237,7 +232,7 @@ public:
     }
 
     void run(const std::string& name, const way& how) {
-        const auto what = dialect::load(in_.speaks(), name, {.prefix = in_.prefix()});
+        const auto what = sql::load_statement(in_.speaks(), name, {.prefix = in_.prefix()});
         db_->execute(what, how.with(ticket_), soon());
     }
 

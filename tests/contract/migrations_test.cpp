@@ -1,11 +1,11 @@
 #include "contract/scratch_database.hpp"
+#include "coordination/lease/lease_protocol.hpp"
+#include "coordination/queue/queue_protocol.hpp"
+#include "housekeeping/reaping.hpp"
 #include "schema/catalog.hpp"
 #include "schema/migrator.hpp"
 #include "schema/script.hpp"
-#include "schema/table_names.hpp"
-#include "strategy/lease_protocol.hpp"
-#include "strategy/queue_protocol.hpp"
-#include "strategy/reaping.hpp"
+#include "sql/table_names.hpp"
 #include "support/waits.hpp"
 #include <rowlock/error.hpp>
 #include <rowlock/migrations.hpp>
@@ -203,7 +203,7 @@ std::vector<std::string> accesses(dialect speaks, const migration_options& optio
         "select floor from rowlock_token_floor for update",
         "update rowlock_token_floor set floor = floor + 1, settled = floor"};
     for (auto& sql : made) {
-        sql = rowlock::schema::qualify(sql, speaks, options.schema, options.prefix);
+        sql = rowlock::sql::qualify(sql, speaks, options.schema, options.prefix);
     }
     return made;
 }
@@ -218,7 +218,7 @@ void need(bool holds, int line = __builtin_LINE()) {
 /// @throws error what the database denied
 void use_everything(const connection_source& source, const migration_options& options) {
     namespace strategy = rowlock::strategy;
-    const strategy::lease_protocol leases{rowlock::dialect::statements{
+    const strategy::lease_protocol leases{rowlock::sql::statements{
         source.speaks(), {.schema = options.schema, .prefix = options.prefix}}};
     const strategy::queue_protocol queue{leases};
     const auto db = source.connect(soon());
@@ -643,7 +643,7 @@ TEST_CASE_TEMPLATE("the documented rights are enough for the library and for no 
                             "create table rowlock_more (a integer)"}) {
         CAPTURE(sql);
         const auto refused =
-            rowlock::schema::qualify(sql, Database::speaks, options.schema, options.prefix);
+            rowlock::sql::qualify(sql, Database::speaks, options.schema, options.prefix);
         CHECK(kind_of([&] { connection->query(refused, soon()); }) == errc::access_denied);
     }
     const auto advised = failure_of([&] { migrate(app.source(), options, 0); });

@@ -1,6 +1,6 @@
 // The queue before a lease, transition by transition, on every database through every driver.
 
-#include "strategy/queue_protocol.hpp"
+#include "coordination/queue/queue_protocol.hpp"
 #include "support/failure.hpp"
 #include "support/lock_database.hpp"
 #include "support/sanitized.hpp"

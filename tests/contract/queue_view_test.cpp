@@ -1,6 +1,6 @@
 // What people and programs can see of queues: client::queue, inspect and list.
 
-#include "strategy/queue_protocol.hpp"
+#include "coordination/queue/queue_protocol.hpp"
 #include "support/lock_database.hpp"
 #include <rowlock/rowlock.hpp>
 

@@ -1,7 +1,7 @@
 // What others write, and what others may do: on every database through every driver.
 
 #include "contract/server_address.hpp"
-#include "strategy/queue_protocol.hpp"
+#include "coordination/queue/queue_protocol.hpp"
 #include "support/failure.hpp"
 #include "support/lock_database.hpp"
 #include "support/tcp_relay.hpp"

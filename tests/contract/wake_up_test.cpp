@@ -1,5 +1,5 @@
 // Being woken by a server that cannot notify: MariaDB, through each driver that speaks to it.
-#include "strategy/wake_up.hpp"
+#include "coordination/wakeup/wake_up.hpp"
 
 #include "contract/driver_fixtures.hpp"
 #include "contract/server_address.hpp"

@@ -3,8 +3,8 @@
 
 #include "cli/tool.hpp"
 #include "contract/server_address.hpp"
+#include "coordination/queue/queue_protocol.hpp"
 #include "fault/frame.hpp"
-#include "strategy/queue_protocol.hpp"
 #include "support/tcp_relay.hpp"
 #include "support/waits.hpp"
 #include <rowlock/open.hpp>
@@ -172,7 +172,7 @@ public:
     explicit hasty_client(const tool::tables& in)
         : prefix_{in.prefix()},
           source_{rowlock::open(in.url())},
-          protocol_{rowlock::dialect::statements{
+          protocol_{rowlock::sql::statements{
               source_.speaks(), {.schema = {}, .prefix = prefix_, .testing_clock = false}}},
           db_{source_.connect(support::soon())} {
         protocol_.set_up(*db_, 5s, support::soon());

@@ -1,8 +1,8 @@
 // F38: what the database has shown and a crash takes back.
 
+#include "coordination/queue/queue_protocol.hpp"
 #include "fault/frame.hpp"
 #include "fault/users.hpp"
-#include "strategy/queue_protocol.hpp"
 #include "support/late_server.hpp"
 #include "support/own_server.hpp"
 #include <rowlock/migrations.hpp>
@@ -46,7 +46,7 @@ public:
 
 private:
     strategy::lease_protocol leases_{
-        rowlock::dialect::statements{sql::dialect::mysql, rowlock::dialect::statement_options{}}};
+        rowlock::sql::statements{sql::dialect::mysql, rowlock::sql::statement_options{}}};
     strategy::queue_protocol queue_{leases_};
     std::unique_ptr<sql::connection> db_;
 };

@@ -1,7 +1,7 @@
 // Lists go to PostgreSQL as one text: what it reads there is what was put in, whatever it holds.
 // Source of the reader: PostgreSQL documentation, section 8.15.6.
 
-#include "strategy/array_text.hpp"
+#include "sql/array_text.hpp"
 
 #include "fuzz/target.hpp"
 

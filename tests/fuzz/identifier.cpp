@@ -1,7 +1,7 @@
 // The name of a caller's table or column becomes one quoted identifier, of that very name, or is
 // refused: nothing in it reaches the SQL around it. SQLite is asked for its opinion.
 
-#include "dialect/identifier.hpp"
+#include "sql/identifier.hpp"
 
 #include "fuzz/reference.hpp"
 #include "fuzz/target.hpp"
@@ -47,7 +47,7 @@ void ask_sqlite(const std::string& name, const std::string& quoted) {
 
 void quote(dialect which, const std::string& name) {
     try {
-        const std::string quoted = rowlock::dialect::quoted(which, name);
+        const std::string quoted = rowlock::sql::quoted(which, name);
         fuzz::require(unquoted(quoted) == name, "quoting keeps the name", name);
         fuzz::require(fuzz::is_utf8(name) && !fuzz::has_control(name), "a clean name", name);
         if (which == dialect::sqlite) ask_sqlite(name, quoted);
@@ -58,14 +58,13 @@ void quote(dialect which, const std::string& name) {
         fuzz::require(!clean, "a clean name is taken", name);
     }
     try {
-        const std::string table = rowlock::dialect::quoted_table(which, name);
+        const std::string table = rowlock::sql::quoted_table(which, name);
         const std::size_t dot = name.find('.');
         if (dot == std::string::npos) {
             fuzz::require(unquoted(table) == name, "a table keeps its name", name);
         } else {
-            const std::string expected = rowlock::dialect::quoted(which, name.substr(0, dot)) +
-                                         "." +
-                                         rowlock::dialect::quoted(which, name.substr(dot + 1));
+            const std::string expected = rowlock::sql::quoted(which, name.substr(0, dot)) + "." +
+                                         rowlock::sql::quoted(which, name.substr(dot + 1));
             fuzz::require(table == expected, "schema and table are quoted apart", name);
         }
     } catch (const rowlock::error& refused) {

@@ -1,8 +1,8 @@
 // What is said to a session, by mail or by NOTIFY, is understood as it was meant and proved by its
 // secret alone; everybody on the machine, and every role of the database, may say something else.
 
+#include "coordination/wakeup/hint.hpp"
 #include "fuzz/target.hpp"
-#include "strategy/hint.hpp"
 
 #include <algorithm>
 

@@ -5,16 +5,16 @@
 
 #include "fuzz/sql_text.hpp"
 #include "fuzz/target.hpp"
-#include "schema/table_names.hpp"
+#include "sql/table_names.hpp"
 #include <rowlock/error.hpp>
 
 namespace {
 
 using fuzz::piece;
 using fuzz::require;
-using rowlock::schema::qualify;
 using rowlock::schema::split_statements;
 using rowlock::sql::dialect;
+using rowlock::sql::qualify;
 
 /// E'', dollar quotes, brackets and comments within comments are not for our files.
 bool for_our_files(const piece& each) {

@@ -3,7 +3,7 @@
 // statement is always seen. Any text: if SQLite runs it in a transaction and the transaction is
 // over, or a setting of the connection has changed, it was not called plain.
 
-#include "client/statement_effect.hpp"
+#include "transaction/rows/statement_effect.hpp"
 
 #include "fuzz/sql_text.hpp"
 #include "fuzz/target.hpp"

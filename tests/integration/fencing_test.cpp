@@ -1,10 +1,10 @@
 // Fenced transactions in the way of take-overs, forced releases, heartbeats, reclaims and the
 // reaper, the order forced by open transactions. Each protection has a control without it.
 
-#include "strategy/fencing.hpp"
+#include "transaction/fencing/fencing.hpp"
 
+#include "housekeeping/reaping.hpp"
 #include "sql/server_facts.hpp"
-#include "strategy/reaping.hpp"
 #include "support/blocked.hpp"
 #include "support/failure.hpp"
 #include "support/interception.hpp"

@@ -1,7 +1,7 @@
 // Hints carry no authority: one who cannot read our tables makes nobody believe anything, and makes
 // nobody ask the database more often, though it knows all names and ids and may listen.
 
-#include "strategy/queue_protocol.hpp"
+#include "coordination/queue/queue_protocol.hpp"
 #include "support/hints.hpp"
 #include "support/interception.hpp"
 #include "support/lock_database.hpp"
@@ -207,7 +207,7 @@ TEST_CASE("a session without a mailbox is told by the database, and nobody looks
         const auto to = address_of(database, database.number("select session from rowlock_waiter"));
         CHECK_FALSE(to.mailbox.has_value());
         // A stranger has opened one under its name, and reads what is sent there.
-        const service::mailbox trap{to.number};
+        const base::mailbox trap{to.number};
         REQUIRE(eventually([&] {
             return database.speaks() == sql::dialect::postgresql
                        ? waiter.stats().polls > 0

@@ -1,6 +1,6 @@
-#include "service/mailbox.hpp"
+#include "coordination/wakeup/hint.hpp"
+#include "coordination/wakeup/mailbox.hpp"
 #include "sql/server_facts.hpp"
-#include "strategy/hint.hpp"
 #include "support/blocked.hpp"
 #include "support/failure.hpp"
 #include "support/galera_node.hpp"
@@ -133,7 +133,7 @@ TEST_CASE("on a Galera node a letter that comes before the row costs nobody his 
         "select w.grant_id, m.wake_address, m.wake_secret from rowlock_waiter w "
         "join rowlock_session m on m.id = w.session",
         soon());
-    const service::mail_to box{place.integer(0, 1), service::network_namespace()};
+    const base::mail_to box{place.integer(0, 1), base::network_namespace()};
     REQUIRE(box.post(
         strategy::said_of({place.integer(0, 0), held.token().value() + 1}, place.text(0, 2))));
     CHECK(waiting.wait_for(300ms) == std::future_status::timeout);

@@ -1,8 +1,8 @@
 // What threads that call at the same moment share, and the short ways of those who are alone: each
 // "no" of theirs is forced, and beside it stands what they do when nothing is in the way.
 
-#include "strategy/fast_protocol.hpp"
-#include "strategy/queue_protocol.hpp"
+#include "coordination/batch/fast_protocol.hpp"
+#include "coordination/queue/queue_protocol.hpp"
 #include "support/failure.hpp"
 #include "support/interception.hpp"
 #include "support/lock_database.hpp"

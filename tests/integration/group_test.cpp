@@ -1,10 +1,10 @@
 // Leases taken again and several at once, on MySQL and SQLite: strategy/fast_dialects.hpp. What
 // comes between is forced by open transactions and hooks.
 
+#include "coordination/batch/fast_dialects.hpp"
+#include "coordination/queue/queue_protocol.hpp"
 #include "sql/connection_memory.hpp"
 #include "sql/in_transaction.hpp"
-#include "strategy/fast_dialects.hpp"
-#include "strategy/queue_protocol.hpp"
 #include "support/blocked.hpp"
 #include "support/failure.hpp"
 #include "support/interception.hpp"

@@ -2,9 +2,9 @@
 // cut off at every place, and compared with the same transaction sent statement by statement.
 
 #include "contract/server_address.hpp"
+#include "coordination/queue/queue_protocol.hpp"
+#include "coordination/wakeup/wake_up.hpp"
 #include "sql/in_transaction.hpp"
-#include "strategy/queue_protocol.hpp"
-#include "strategy/wake_up.hpp"
 #include "support/blocked.hpp"
 #include "support/failure.hpp"
 #include "support/interception.hpp"

@@ -1,7 +1,7 @@
 // The history: what the database records of leases, places and sessions, and what that must not do.
 
-#include "schema/table_names.hpp"
-#include "strategy/queue_protocol.hpp"
+#include "coordination/queue/queue_protocol.hpp"
+#include "sql/table_names.hpp"
 #include "support/blocked.hpp"
 #include "support/failure.hpp"
 #include "support/lock_database.hpp"

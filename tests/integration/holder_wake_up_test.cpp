@@ -1,7 +1,7 @@
 // A holder whose rows another client has changed is woken: it knows at once, and not with its next
 // heartbeat. What wakes it is a hint, and makes it ask the database.
 
-#include "strategy/hint.hpp"
+#include "coordination/wakeup/hint.hpp"
 #include "support/hints.hpp"
 #include "support/interception.hpp"
 #include "support/lock_database.hpp"

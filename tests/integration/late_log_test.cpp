@@ -2,8 +2,8 @@
 // nobody before it is. The server is one of our own whose log can be held back, and which is killed
 // then: what had been read is gone. MariaDB and MySQL only.
 
-#include "strategy/queue_protocol.hpp"
-#include "strategy/wake_up.hpp"
+#include "coordination/queue/queue_protocol.hpp"
+#include "coordination/wakeup/wake_up.hpp"
 #include "support/interception.hpp"
 #include "support/late_server.hpp"
 #include "support/lock_database.hpp"
@@ -87,7 +87,7 @@ public:
 
 private:
     strategy::lease_protocol leases_{
-        dialect::statements{sql::dialect::mysql, dialect::statement_options{}}};
+        sql::statements{sql::dialect::mysql, sql::statement_options{}}};
     strategy::queue_protocol queue_{leases_};
     std::unique_ptr<sql::connection> db_;
 };

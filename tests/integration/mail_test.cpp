@@ -1,8 +1,8 @@
 // Who waits on the same machine is told past the database. The database tells all others, and is
 // what is believed in the end.
 
-#include "service/mailbox.hpp"
-#include "strategy/queue_protocol.hpp"
+#include "coordination/queue/queue_protocol.hpp"
+#include "coordination/wakeup/mailbox.hpp"
 #include "support/failure.hpp"
 #include "support/hints.hpp"
 #include "support/interception.hpp"
@@ -203,8 +203,8 @@ TEST_CASE("where the mail does not arrive the database tells") {
     eavesdropper ear{database, next.to};
     queue.tell_served(*db, next, soon());
     CHECK(ear.heard() == 1);  // it has no mailbox
-    const service::mailbox box{next.to.number};
-    next.to.mailbox = service::network_namespace();
+    const base::mailbox box{next.to.number};
+    next.to.mailbox = base::network_namespace();
     queue.tell_served(*db, next, soon());
     CHECK(ear.heard() == 1);
     CHECK(box.take() == std::vector{strategy::said_of({5, 9}, next.to.secret)});
@@ -216,7 +216,7 @@ TEST_CASE("where the mail does not arrive the database tells") {
     queue.tell_served(*db, next, soon());
     CHECK(ear.heard() == 3);  // the box is full
     CHECK(box.take().size() > 1);
-    next.to.mailbox = *service::network_namespace() + 1;
+    next.to.mailbox = *base::network_namespace() + 1;
     queue.tell_served(*db, next, soon());
     CHECK(ear.heard() == 4);  // it has that name elsewhere: what has it here is a stranger's
 }

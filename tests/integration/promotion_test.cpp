@@ -1,9 +1,9 @@
 // Another server answers than before: a standby was promoted, which may not know all that its
 // primary granted.
 
+#include "coordination/lease/lease_protocol.hpp"
+#include "coordination/queue/queue_protocol.hpp"
 #include "sql/connection_memory.hpp"
-#include "strategy/lease_protocol.hpp"
-#include "strategy/queue_protocol.hpp"
 #include "support/blocked.hpp"
 #include "support/failure.hpp"
 #include "support/lock_database.hpp"
@@ -42,8 +42,7 @@ const char* to_string(support::server which) {
 }
 
 strategy::lease_protocol plain_protocol(const sql::connection_source& source) {
-    return strategy::lease_protocol{
-        dialect::statements{source.speaks(), dialect::statement_options{}}};
+    return strategy::lease_protocol{sql::statements{source.speaks(), sql::statement_options{}}};
 }
 
 strategy::grant_request request(std::string_view name, std::int64_t session,

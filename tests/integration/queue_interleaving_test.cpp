@@ -1,8 +1,8 @@
 // Waiters, releasers and cancellers in each other's way, the order forced by open transactions.
 // Each case has a control beside it: the statement that looks as good and goes wrong.
 
-#include "strategy/queue_protocol.hpp"
-#include "strategy/reaping.hpp"
+#include "coordination/queue/queue_protocol.hpp"
+#include "housekeeping/reaping.hpp"
 #include "support/blocked.hpp"
 #include "support/failure.hpp"
 #include "support/lock_database.hpp"

@@ -1,6 +1,6 @@
 // Housekeeping: what it removes, what it must leave, and that no token ever comes again.
 
-#include "strategy/reaping.hpp"
+#include "housekeeping/reaping.hpp"
 #include "support/blocked.hpp"
 #include "support/failure.hpp"
 #include "support/interception.hpp"

@@ -1,13 +1,12 @@
 // PostgreSQL: another role may create operators, functions and types in a schema of the search
 // path. None of our statements may choose one.
 
-#include "dialect/statements.hpp"
-#include "embedded.hpp"
-#include "optimistic/version_sql.hpp"
-#include "strategy/lease_protocol.hpp"
+#include "coordination/lease/lease_protocol.hpp"
+#include "sql/statements.hpp"
 #include "support/failure.hpp"
 #include "support/servers.hpp"
 #include "support/waits.hpp"
+#include "transaction/optimistic/version_sql.hpp"
 #include <rowlock/driver/postgresql.hpp>
 #include <rowlock/driver/soci.hpp>
 #include <rowlock/fenced_table.hpp>
@@ -48,14 +47,11 @@ constexpr std::string_view not_planned = "advisory_wait";
 /// Every PostgreSQL statement of the tree, by name.
 std::vector<std::pair<std::string, std::string>> all_statements(const std::string& prefix) {
     std::vector<std::pair<std::string, std::string>> found;
-    constexpr std::string_view folder = "postgresql/";
-    for (const auto& file : embedded::dialect_files()) {
-        if (!file.path.starts_with(folder)) continue;
-        auto name = file.path.substr(folder.size());
-        name.remove_suffix(std::string_view{".sql"}.size());
-        if (name == "fragments" || name == not_planned) continue;
+    for (const auto& each : sql::written_statements(sql::dialect::postgresql)) {
+        if (each.name == not_planned) continue;
         found.emplace_back(
-            name, dialect::load(sql::dialect::postgresql, name, {.prefix = prefix}).text());
+            each.name,
+            sql::load_statement(sql::dialect::postgresql, each.name, {.prefix = prefix}).text());
     }
     return found;
 }
@@ -471,7 +467,7 @@ TEST_CASE("a connection of a client searches pg_catalog and the schema of the ta
         const auto source = by_soci ? rowlock::soci::open("postgresql", planted().url())
                                     : rowlock::postgresql::open(planted().url());
         const strategy::lease_protocol protocol{
-            dialect::statements{sql::dialect::postgresql, dialect::statement_options{}}};
+            sql::statements{sql::dialect::postgresql, sql::statement_options{}}};
         const auto db = source.connect(soon());
         CHECK(db->query("show search_path", soon()).text(0, 0) == "hostile, pg_catalog, app");
         protocol.set_up(*db, 5s, soon());

@@ -1,7 +1,7 @@
 // client_options::single_connection: calls, waiting and heartbeats on one connection.
 
 #include "contract/server_address.hpp"
-#include "strategy/hint.hpp"
+#include "coordination/wakeup/hint.hpp"
 #include "support/failure.hpp"
 #include "support/forwarding_connection.hpp"
 #include "support/hints.hpp"

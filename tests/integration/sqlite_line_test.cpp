@@ -2,7 +2,7 @@
 // name. Whether somebody is told is what the tests decide; where a wake-up is the point, the poll
 // interval is 10 s.
 
-#include "strategy/queue_protocol.hpp"
+#include "coordination/queue/queue_protocol.hpp"
 #include "support/hints.hpp"
 #include "support/lock_database.hpp"
 #include <rowlock/rowlock.hpp>

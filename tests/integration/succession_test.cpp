@@ -2,8 +2,8 @@
 // leaves of it. PostgreSQL only. Orders are forced by open transactions and by hooks, crashes are
 // real ones of a server of our own that writes its log late.
 
-#include "strategy/queue_protocol.hpp"
-#include "strategy/reaping.hpp"
+#include "coordination/queue/queue_protocol.hpp"
+#include "housekeeping/reaping.hpp"
 #include "support/blocked.hpp"
 #include "support/failure.hpp"
 #include "support/interception.hpp"
@@ -49,7 +49,7 @@ class by_hand {
 public:
     by_hand(const sql::connection_source& source, const std::string& prefix)
         : prefix_{prefix},
-          leases_{dialect::statements{source.speaks(), {.prefix = prefix}}},
+          leases_{sql::statements{source.speaks(), {.prefix = prefix}}},
           db_{source.connect(soon())} {
         leases_.set_up(*db_, 5s, soon());
     }

@@ -1,7 +1,7 @@
 // Standing in line while something goes wrong: servers that restart, processes that fork or stop,
 // poolers that nobody declared, owners that come back, strangers who shout.
 
-#include "strategy/queue_protocol.hpp"
+#include "coordination/queue/queue_protocol.hpp"
 #include "support/failure.hpp"
 #include "support/hints.hpp"
 #include "support/interception.hpp"

@@ -1,7 +1,7 @@
 // Standing in line: order, wake-ups, giving up, circles. Races are forced by hooks and locks; where
 // a wake-up is the point, the poll interval is 10 s.
 
-#include "strategy/queue_protocol.hpp"
+#include "coordination/queue/queue_protocol.hpp"
 #include "support/blocked.hpp"
 #include "support/failure.hpp"
 #include "support/interception.hpp"

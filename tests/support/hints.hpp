@@ -1,7 +1,7 @@
 #pragma once
 
-#include "service/mailbox.hpp"
-#include "strategy/hint.hpp"
+#include "coordination/wakeup/hint.hpp"
+#include "coordination/wakeup/mailbox.hpp"
 #include "support/lock_database.hpp"
 
 #include <cstdint>
@@ -19,8 +19,8 @@ inline rowlock::strategy::wake_address address_of(lock_database& database, std::
             .mailbox = row.maybe_integer(0, 2)};
 }
 
-inline rowlock::service::mail_to mail_to(const rowlock::strategy::wake_address& to) {
-    return rowlock::service::mail_to{to.number, to.mailbox};
+inline rowlock::base::mail_to mail_to(const rowlock::strategy::wake_address& to) {
+    return rowlock::base::mail_to{to.number, to.mailbox};
 }
 
 }  // namespace support

@@ -19,7 +19,7 @@ namespace support {
 /// replies lost at the very place, with every driver alike.
 class interception {
 public:
-    /// `name` is the statement's file name in src/dialect ("acquire"), or the text of a query.
+    /// `name` is the statement's name ("acquire"), or the text of a query.
     using hook = std::function<void(std::string_view name)>;
 
     /// Sent by the thread that made this object; a client's heartbeat does not count.

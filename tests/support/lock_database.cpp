@@ -1,7 +1,7 @@
 #include "support/lock_database.hpp"
 
 #include "contract/server_address.hpp"
-#include "schema/table_names.hpp"
+#include "sql/table_names.hpp"
 #include "support/servers.hpp"
 #include <rowlock/driver/soci.hpp>
 #include <rowlock/open.hpp>
@@ -124,7 +124,7 @@ client_options lock_database::options(client_options options) const {
 }
 
 strategy::lease_protocol lock_database::protocol() const {
-    return strategy::lease_protocol{dialect::statements{speaks(), {.prefix = prefix_}}};
+    return strategy::lease_protocol{sql::statements{speaks(), {.prefix = prefix_}}};
 }
 
 reaper_options lock_database::reaping(milliseconds retention, milliseconds grace) const {
@@ -141,7 +141,7 @@ std::unique_ptr<sql::connection> lock_database::connect() const {
 }
 
 sql::result lock_database::run(const std::string& sql) {
-    return admin_->query(schema::qualify(sql, speaks(), "", prefix_), soon());
+    return admin_->query(sql::qualify(sql, speaks(), "", prefix_), soon());
 }
 
 std::int64_t lock_database::number(const std::string& sql) {

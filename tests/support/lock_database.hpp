@@ -1,7 +1,7 @@
 #pragma once
 
-#include "dialect/statements.hpp"
-#include "strategy/lease_protocol.hpp"
+#include "coordination/lease/lease_protocol.hpp"
+#include "sql/statements.hpp"
 #include "support/waits.hpp"
 #include <rowlock/client.hpp>
 #include <rowlock/migrations.hpp>

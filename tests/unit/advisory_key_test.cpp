@@ -1,6 +1,6 @@
-#include "sha256.hpp"
-#include "strategy/advisory_protocol.hpp"
+#include "base/sha256.hpp"
 #include "support/failure.hpp"
+#include "transaction/advisory/advisory_protocol.hpp"
 #include <rowlock/advisory_lock.hpp>
 
 #include <doctest/doctest.h>

@@ -1,6 +1,6 @@
-#include "strategy/hint.hpp"
+#include "coordination/wakeup/hint.hpp"
 
-#include "service/identity.hpp"
+#include "base/identity.hpp"
 
 #include <doctest/doctest.h>
 #include <sys/wait.h>
@@ -86,7 +86,7 @@ TEST_CASE("that rows were changed is understood, proved by its secret alone, and
 }
 
 TEST_CASE("no id is that of another, and none tells the next") {
-    service::random_ids ids;
+    base::random_ids ids;
     std::set<std::int64_t> drawn;
     std::int64_t before = 0;
     int higher = 0;
@@ -103,7 +103,7 @@ TEST_CASE("no id is that of another, and none tells the next") {
 }
 
 TEST_CASE("a forked child draws other ids than its parent, also from what was drawn before") {
-    service::random_ids ids;
+    base::random_ids ids;
     static_cast<void>(ids.next());
     int pipe_ends[2];
     REQUIRE(::pipe(pipe_ends) == 0);

@@ -1,4 +1,4 @@
-#include "dialect/identifier.hpp"
+#include "sql/identifier.hpp"
 
 #include "support/failure.hpp"
 
@@ -7,9 +7,9 @@
 #include <string>
 
 using rowlock::errc;
-using rowlock::dialect::quoted;
-using rowlock::dialect::quoted_table;
 using rowlock::sql::dialect;
+using rowlock::sql::quoted;
+using rowlock::sql::quoted_table;
 using support::kind_of;
 
 TEST_CASE("a name is quoted as its database wants, and its own quotes cannot end it") {

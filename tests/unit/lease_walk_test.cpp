@@ -1,4 +1,4 @@
-#include "strategy/lease_walk.hpp"
+#include "housekeeping/lease_walk.hpp"
 
 #include <doctest/doctest.h>
 
@@ -63,9 +63,9 @@ private:
 
 struct walker {
     explicit walker(table_of_leases& of)
-        : sql{of.speaks(), dialect::statement_options{}}, walk{of, sql, {3, 5s}, token} {}
+        : sql{of.speaks(), sql::statement_options{}}, walk{of, sql, {3, 5s}, token} {}
 
-    dialect::statements sql;
+    sql::statements sql;
     std::stop_source stop{};
     std::stop_token token{stop.get_token()};
     lease_walk walk;

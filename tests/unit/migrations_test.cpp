@@ -1,7 +1,7 @@
 #include "schema/catalog.hpp"
 #include "schema/migrator.hpp"
 #include "schema/script.hpp"
-#include "schema/table_names.hpp"
+#include "sql/table_names.hpp"
 #include <rowlock/error.hpp>
 #include <rowlock/migrations.hpp>
 
@@ -22,9 +22,9 @@ using rowlock::errc;
 using rowlock::error;
 using rowlock::migration_options;
 using rowlock::schema::catalog;
-using rowlock::schema::qualify;
 using rowlock::schema::split_statements;
 using rowlock::sql::dialect;
+using rowlock::sql::qualify;
 
 namespace {
 
@@ -148,7 +148,7 @@ TEST_CASE("literals, quoted identifiers and comments keep their words") {
 }
 
 TEST_CASE("names that would need escaping are refused") {
-    using rowlock::schema::validate_names;
+    using rowlock::sql::validate_names;
     for (const auto* name : {"", "1st", "Shop", "a b", "a-b", "a\"b", "a;b", "a.b", "\xC3\xA9",
                              "abcdefghijklmnopqrstuvwxyz_12345"}) {
         CAPTURE(name);

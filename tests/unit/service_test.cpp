@@ -1,5 +1,5 @@
-#include "service/event_queue.hpp"
-#include "service/loss_signals.hpp"
+#include "base/event_queue.hpp"
+#include "base/loss_signals.hpp"
 
 #include <doctest/doctest.h>
 
@@ -12,8 +12,8 @@
 
 using rowlock::event;
 using rowlock::event_kind;
-using rowlock::service::event_queue;
-using rowlock::service::loss_signals;
+using rowlock::base::event_queue;
+using rowlock::base::loss_signals;
 
 TEST_CASE("events arrive in order, also after a callback that threw") {
     std::vector<std::int64_t> sessions;

@@ -1,4 +1,4 @@
-#include "client/statement_effect.hpp"
+#include "transaction/rows/statement_effect.hpp"
 
 #include <doctest/doctest.h>
 

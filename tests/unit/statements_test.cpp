@@ -1,14 +1,14 @@
-#include "dialect/statements.hpp"
+#include "sql/statements.hpp"
 
-#include "embedded.hpp"
+#include "base/embedded.hpp"
 #include <rowlock/error.hpp>
 
 #include <doctest/doctest.h>
 
 #include <string>
 
-using rowlock::dialect::statements;
 using rowlock::sql::dialect;
+using rowlock::sql::statements;
 
 TEST_CASE("every dialect has its statements, with nothing left to be replaced") {
     for (const dialect which : {dialect::postgresql, dialect::mysql, dialect::sqlite}) {
@@ -39,7 +39,7 @@ TEST_CASE("a schema qualifies every table on PostgreSQL and is refused elsewhere
 }
 
 TEST_CASE("the testing clock stands in for SQLite's") {
-    const statements real{dialect::sqlite, rowlock::dialect::statement_options{}};
+    const statements real{dialect::sqlite, rowlock::sql::statement_options{}};
     const statements moved{dialect::sqlite, {.testing_clock = true}};
     CHECK(real.heartbeat.text().find("julianday") != std::string::npos);
     CHECK(moved.heartbeat.text().find("julianday") == std::string::npos);
@@ -47,10 +47,10 @@ TEST_CASE("the testing clock stands in for SQLite's") {
 }
 
 TEST_CASE("no statement reads a clock that stands still while it waits") {
-    for (const auto& file : rowlock::embedded::dialect_files()) {
+    for (const auto& file : rowlock::embedded::statement_files()) {
         // Times of rowlock_version are for people, on connections whose time zone is not ours;
         // utc_now waits for nobody.
-        if (file.path.find("mysql/version_") == 0 || file.path == "mysql/utc_now.sql") continue;
+        if (file.path == "transaction/optimistic/sql/mysql.sql") continue;
         const std::string text{file.text};
         std::string code;
         for (std::size_t at = 0; at < text.size();) {  // without the comment lines
@@ -63,7 +63,7 @@ TEST_CASE("no statement reads a clock that stands still while it waits") {
         CHECK(code.find("current_timestamp") == std::string::npos);
         // But for the fragment that says why it may: on a connection whose time zone is the
         // caller's.
-        const bool excepted = file.path == "mysql/fragments.sql";
+        const bool excepted = file.path == "sql/fragments/mysql.sql";
         const auto at = code.find("utc_timestamp");
         CHECK((at != std::string::npos) == excepted);
         if (excepted) CHECK(code.find("utc_timestamp", at + 1) == std::string::npos);

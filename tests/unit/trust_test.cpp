@@ -1,9 +1,9 @@
 // How long a client believes, by a clock that is moved by hand.
 
-#include "client/grant.hpp"
-#include "client/session.hpp"
-#include "service/clock.hpp"
-#include "service/worker.hpp"
+#include "base/clock.hpp"
+#include "base/worker.hpp"
+#include "coordination/session/grant.hpp"
+#include "coordination/session/session.hpp"
 #include <rowlock/client.hpp>
 #include <rowlock/options.hpp>
 #include <rowlock/testing.hpp>
@@ -99,13 +99,13 @@ TEST_CASE("another client takes over when the database's clock has passed the tt
 
 TEST_CASE("a worker's step runs when its clock gets there, and when poked") {
     const auto time = std::make_shared<rowlock::testing::manual_clock>();
-    const rowlock::service::clock clock{time};
+    const rowlock::base::clock clock{time};
     std::atomic<int> steps{0};
     const auto start = clock.now();
-    rowlock::service::worker worker{clock, [&] {
-                                        ++steps;
-                                        return start + steps.load() * 10s;
-                                    }};
+    rowlock::base::worker worker{clock, [&] {
+                                     ++steps;
+                                     return start + steps.load() * 10s;
+                                 }};
     while (steps < 1) std::this_thread::yield();
     time->advance(10s);
     while (steps < 2) std::this_thread::yield();
@@ -116,29 +116,29 @@ TEST_CASE("a worker's step runs when its clock gets there, and when poked") {
 
 TEST_CASE("what a worker hears without use wakes it and causes no step") {
     const auto time = std::make_shared<rowlock::testing::manual_clock>();
-    const rowlock::service::clock clock{time};
+    const rowlock::base::clock clock{time};
     int ends[2];
     REQUIRE(::pipe(ends) == 0);
     std::atomic<int> steps{0};
     std::atomic<int> heard{0};
     {
-        rowlock::service::worker worker{clock,
-                                        [&] {
-                                            ++steps;
-                                            return rowlock::service::alarm::never;
-                                        },
-                                        {.open =
-                                             [&](std::span<pollfd> on) {
-                                                 on[0].fd = ends[0];
-                                                 return rowlock::service::alarm::never;
-                                             },
-                                         .hear =
-                                             [&] {
-                                                 char said = 0;
-                                                 const bool read = ::read(ends[0], &said, 1) == 1;
-                                                 ++heard;
-                                                 return read && said == '!';
-                                             }}};
+        rowlock::base::worker worker{clock,
+                                     [&] {
+                                         ++steps;
+                                         return rowlock::base::alarm::never;
+                                     },
+                                     {.open =
+                                          [&](std::span<pollfd> on) {
+                                              on[0].fd = ends[0];
+                                              return rowlock::base::alarm::never;
+                                          },
+                                      .hear =
+                                          [&] {
+                                              char said = 0;
+                                              const bool read = ::read(ends[0], &said, 1) == 1;
+                                              ++heard;
+                                              return read && said == '!';
+                                          }}};
         while (steps < 1) std::this_thread::yield();
         REQUIRE(::write(ends[1], "...", 3) == 3);
         while (heard < 3) std::this_thread::yield();
@@ -154,7 +154,7 @@ TEST_CASE("what a worker hears without use wakes it and causes no step") {
 
 TEST_CASE("a session that is told of changes is to ask once for each, and once a second at most") {
     using rowlock::detail::session;
-    constexpr auto never = rowlock::service::alarm::never;
+    constexpr auto never = rowlock::base::alarm::never;
     session ours{1, "", {}, 60s, 0s};
     CHECK(ours.news_at() == never);
     CHECK(ours.is_news(1));

@@ -1,4 +1,4 @@
-#include "optimistic/version_sql.hpp"
+#include "transaction/optimistic/version_sql.hpp"
 
 #include "support/failure.hpp"
 

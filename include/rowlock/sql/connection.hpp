@@ -18,7 +18,7 @@ class error;
 /// The port between the strategies, which know SQL and no database library, and the drivers, which
 /// know a database library and no SQL.
 namespace rowlock::detail {
-class row_sessions;  // src/client/row_sessions.hpp
+class row_sessions;  // src/transaction/rows/row_sessions.hpp
 }
 
 namespace rowlock::sql {

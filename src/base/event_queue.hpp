@@ -1,0 +1,29 @@
+#pragma once
+
+#include <rowlock/events.hpp>
+
+#include <memory>
+
+namespace rowlock::base {
+
+/// Calls the user's callback on a thread of its own, in order. Whoever posts never waits.
+class event_queue {
+public:
+    explicit event_queue(event_callback callback);
+    /// Delivers what is queued, for up to a second; a callback that blocks longer is left behind.
+    ~event_queue();
+    event_queue(const event_queue&) = delete;
+    event_queue& operator=(const event_queue&) = delete;
+
+    void post(event what) noexcept;
+
+    static constexpr std::size_t capacity = 1024;
+
+private:
+    struct shared;
+    static void deliver(std::shared_ptr<shared> state);
+
+    std::shared_ptr<shared> state_;  ///< null without a callback
+};
+
+}  // namespace rowlock::base

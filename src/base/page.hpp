@@ -1,0 +1,13 @@
+#pragma once
+
+#include <rowlock/client.hpp>
+
+#include <string_view>
+
+namespace rowlock::detail {
+
+/// What a listing is asked for.
+/// @throws error errc::invalid_options for a prefix that is no text, or a limit out of range
+void validate(std::string_view prefix, const page& page);
+
+}  // namespace rowlock::detail

@@ -1,0 +1,56 @@
+#include "base/worker.hpp"
+
+#include "base/quiet_thread.hpp"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+namespace rowlock::base {
+
+worker::worker(const clock& clock, std::function<nanoseconds()> step, ears with)
+    : clock_{clock}, alarm_{clock}, step_{std::move(step)}, ears_{std::move(with)} {
+    thread_ = quiet_thread([this] { run(); });
+}
+
+worker::~worker() {
+    stop();
+    thread_.join();
+}
+
+void worker::stop() noexcept {
+    stopping_ = true;
+    alarm_.poke();
+}
+
+void worker::poke() const noexcept {
+    poked_ = true;
+    alarm_.poke();
+}
+
+void worker::run() {
+    while (!stopping_) {
+        const nanoseconds next = step_();
+        while (!stopping_ && !sleep(next)) {
+        }
+    }
+}
+
+/// True if a step is to be taken. What a stranger says wakes the thread and causes none.
+bool worker::sleep(nanoseconds until) {
+    if (!ears_.open) {
+        alarm_.wait_until(until);
+        return true;
+    }
+    std::array<pollfd, ears::most> on{};
+    for (auto& each : on) each = {-1, POLLIN, 0};
+    const nanoseconds again = ears_.open(on);
+    alarm_.wait_until(std::min(until, again), on);
+    const bool poked = poked_.exchange(false);
+    const bool spoken_to =
+        std::ranges::any_of(on, [](const auto& each) { return each.revents != 0; });
+    const bool called = (spoken_to || clock_.now() >= again) && ears_.hear();
+    return poked || called || clock_.now() >= until;
+}
+
+}  // namespace rowlock::base

@@ -1,0 +1,425 @@
+#include "coordination/batch/fast_dialects.hpp"
+#include "sql/connection_memory.hpp"
+#include "sql/run_statement.hpp"
+#include "sql/server_facts.hpp"
+#include "sql/transaction_scope.hpp"
+#include <rowlock/error.hpp>
+
+#include <algorithm>
+#include <array>
+#include <set>
+#include <unordered_map>
+#include <utility>
+
+namespace rowlock::strategy::on_mysql {
+namespace {
+
+using sql::value;
+
+/// How many names a statement takes.
+constexpr std::size_t list_size = 16;
+
+/// Writes a list of `items`' parts to the parameters from `at` on; a short one repeats its first.
+template <typename Item, typename Part>
+void put_list(std::span<value> parameters, std::size_t at, std::span<const Item> items, Part part) {
+    for (std::size_t i = 0; i < list_size; ++i) {
+        parameters[at + i] = value{part(items[i < items.size() ? i : 0])};
+    }
+}
+
+/// Calls use(part, index of its first) for every 16 of `items`.
+template <typename Item, typename Use>
+void for_each_part(std::span<Item> items, Use use) {
+    for (std::size_t from = 0; from < items.size(); from += list_size) {
+        use(items.subspan(from, std::min(list_size, items.size() - from)), from);
+    }
+}
+
+/// Somebody has a row that we wanted, and we did not wait for it. The statement is undone.
+bool found_a_lock(const error& failure) {
+    constexpr int lock_wait_timeout = 1205;
+    return failure.native_code() == lock_wait_timeout;
+}
+
+/// MariaDB before 10.6 and MySQL before 8.
+bool knows_no_skip_locked(const error& failure) {
+    constexpr int syntax_error = 1064;
+    return failure.native_code() == syntax_error;
+}
+
+/// The statement before has committed, and what it did cannot be read: the same as a lost reply.
+[[noreturn]] void throw_unknown(const error& failure) {
+    throw error{errc::outcome_unknown,
+                std::string{"what a group of leases came to could not be read: "} + failure.what()};
+}
+
+// --- looking -------------------------------------------------------------------------------------
+
+using names_view = std::span<const std::string_view>;
+
+struct group_look {
+    std::int64_t floor = 0;
+    std::vector<look> looks;
+};
+
+/// Names without a row are free; somebody may wait for one all the same.
+void look_for_waiters(sql::connection& db, const sql::statements& sql, names_view names,
+                      std::span<look> looks, sql::deadline until) {
+    std::vector<std::string_view> absent;
+    for (std::size_t i = 0; i < names.size(); ++i) {
+        if (!looks[i].present) absent.push_back(names[i]);
+    }
+    if (absent.empty()) return;
+    std::array<value, list_size> parameters{};
+    put_list(std::span<value>{parameters}, 0, std::span<const std::string_view>{absent},
+             [](std::string_view name) { return name; });
+    const auto rows = db.execute(sql.waited_for, parameters, until);
+    for (std::size_t row = 0; row < rows.rows(); ++row) {
+        const auto found = std::ranges::find(names, rows.text(row, 0));
+        if (found != names.end()) {
+            looks[static_cast<std::size_t>(found - names.begin())].waited = true;
+        }
+    }
+}
+
+/// Up to 16 names.
+void look_at(sql::connection& db, const sql::statements& sql, std::int64_t session,
+             names_view names, group_look& seen, sql::deadline until) {
+    std::array<value, 1 + list_size> parameters{value{session}};
+    put_list(std::span<value>{parameters}, 1, names, [](std::string_view name) { return name; });
+    const auto rows = db.execute(*sql.probe_all, parameters, until);
+    if (rows.empty()) throw no_token_floor();
+    std::unordered_map<std::string_view, std::size_t> by_name;
+    for (std::size_t row = 0; row < rows.rows(); ++row) {
+        if (!rows.is_null(row, 2)) by_name.emplace(rows.text(row, 2), row);
+    }
+    // Of two looks the later one's floor: it is what a grant must go beyond.
+    seen.floor = std::max(seen.floor, rows.integer(0, 0));
+    const std::size_t first = seen.looks.size();
+    for (const auto name : names) {
+        const auto found = by_name.find(name);
+        look& each = seen.looks.emplace_back();
+        if (found == by_name.end()) {
+            each.free = true;
+        } else {
+            each = read_lease(rows, found->second);
+        }
+        each.session_live = rows.integer(0, 1) != 0;
+    }
+    look_for_waiters(db, sql, names, std::span{seen.looks}.subspan(first), until);
+}
+
+group_look look_at_all(sql::connection& db, const sql::statements& sql, std::int64_t session,
+                       names_view names, sql::deadline until) {
+    group_look seen;
+    seen.looks.reserve(names.size());
+    for_each_part(
+        names, [&](names_view part, std::size_t) { look_at(db, sql, session, part, seen, until); });
+    for (auto& each : seen.looks) each.next_token = std::max(each.token, seen.floor) + 1;
+    return seen;
+}
+
+// --- taking --------------------------------------------------------------------------------------
+
+/// A lease that a look found free, and for whom.
+struct taking {
+    const grant_request* request;
+    std::int64_t token;  ///< probed
+    bool granted = false;
+};
+
+using takings_view = std::span<taking>;
+
+std::int64_t write_takings(sql::connection& db, const sql::statement& what,
+                           std::span<const taking> some, std::int64_t floor, sql::deadline until) {
+    std::array<value, 2 + 6 * list_size> parameters{value{some.front().request->session},
+                                                    value{floor}};
+    const std::span<value> all{parameters};
+    const auto put = [&](std::size_t list, auto part) {
+        put_list(all, 2 + list * list_size, some, part);
+    };
+    put(0, [](const taking& each) { return each.request->name; });
+    put(1, [](const taking& each) { return each.token; });
+    put(2, [](const taking& each) { return each.request->grant_id; });
+    put(3, [](const taking& each) { return text_or_null(each.request->thread); });
+    put(4, [](const taking& each) { return text_or_null(each.request->note); });
+    put(5, [](const taking& each) { return each.request->deadline_us; });
+    return db.execute(what, parameters, until).affected();
+}
+
+/// The grant ids that a session has of these names.
+template <typename Item, typename Name>
+std::set<std::int64_t> grants_of(sql::connection& db, const sql::statements& sql,
+                                 std::int64_t session, std::span<const Item> items, Name name,
+                                 sql::deadline until) {
+    std::array<value, 1 + list_size> parameters{value{session}};
+    put_list(std::span<value>{parameters}, 1, items, name);
+    const auto rows = db.execute(*sql.served_of, parameters, until);
+    std::set<std::int64_t> found;
+    for (std::size_t row = 0; row < rows.rows(); ++row) found.insert(rows.integer(row, 0));
+    return found;
+}
+
+/// Up to 16, by one statement that waits for nobody. False: a row is locked, nothing was done.
+bool take_at_once(sql::connection& db, const sql::statements& sql, takings_view some,
+                  std::int64_t floor, sql::deadline until) {
+    std::int64_t changed = 0;
+    try {
+        changed = write_takings(db, *sql.take_all, some, floor, until);
+    } catch (const error& failure) {
+        if (!found_a_lock(failure)) throw;
+        return false;
+    }
+    if (std::cmp_equal(changed, some.size())) {
+        for (auto& each : some) each.granted = true;
+    } else if (changed > 0) {
+        try {
+            const auto found = grants_of(
+                db, sql, some.front().request->session, std::span<const taking>{some},
+                [](const taking& each) { return each.request->name; }, until);
+            for (auto& each : some) each.granted = found.contains(each.request->grant_id);
+        } catch (const error& failure) {
+            throw_unknown(failure);
+        }
+    }
+    return true;
+}
+
+/// The row of a lease that lock_all has locked.
+struct locked_row {
+    std::int64_t token;
+    std::optional<std::int64_t> session, grant_id;
+};
+
+/// Of up to 16 names.
+template <typename Item, typename Name>
+std::unordered_map<std::string, locked_row> lock_rows(sql::connection& db,
+                                                      const sql::statements& sql,
+                                                      std::span<const Item> items, Name name,
+                                                      sql::deadline until) {
+    std::array<value, list_size> parameters{};
+    put_list(std::span<value>{parameters}, 0, items, name);
+    const auto rows = db.execute(*sql.lock_all, parameters, until);
+    std::unordered_map<std::string, locked_row> locked;
+    for (std::size_t row = 0; row < rows.rows(); ++row) {
+        locked.emplace(rows.text(row, 0),
+                       locked_row{rows.integer(row, 1), rows.maybe_integer(row, 2),
+                                  rows.maybe_integer(row, 3)});
+    }
+    return locked;
+}
+
+/// Runs `action` in a transaction that locks rows without waiting. False: the server cannot, or it
+/// took back what it did.
+template <typename Action>
+bool with_locked_rows(sql::connection& db, sql::deadline until, Action action) {
+    auto& known = sql::memory_of(db);
+    if (known.refuses_skip_locked) return false;
+    try {
+        transaction_scope transaction{db, until};
+        if (!action()) return false;
+        transaction.commit(until);
+        return true;
+    } catch (const error& failure) {
+        if (!db.alive() || !knows_no_skip_locked(failure)) throw;
+        known.refuses_skip_locked = true;
+        return false;
+    }
+}
+
+/// Any number, those whose rows nobody has locked. One commit.
+void take_unlocked(sql::connection& db, const sql::statements& sql, takings_view some,
+                   std::int64_t floor, sql::deadline until) {
+    std::vector<taking*> taken;
+    const auto take_part = [&](takings_view part) {
+        const auto locked = lock_rows(
+            db, sql, std::span<const taking>{part},
+            [](const taking& each) { return each.request->name; }, until);
+        std::vector<taking> ours;
+        for (auto& each : part) {
+            const auto found = locked.find(std::string{each.request->name});
+            if (found == locked.end() || found->second.token != each.token) continue;
+            ours.push_back(each);
+            taken.push_back(&each);
+        }
+        if (ours.empty()) return true;
+        return std::cmp_equal(write_takings(db, *sql.take_locked, ours, floor, until), ours.size());
+    };
+    const bool committed = with_locked_rows(db, until, [&] {
+        bool well = true;
+        for_each_part(some,
+                      [&](takings_view part, std::size_t) { well = well && take_part(part); });
+        return well;
+    });
+    if (!committed) return;
+    for (auto* const each : taken) each->granted = true;
+}
+
+/// Up to 16 names that have no row: all or none.
+void insert_at_once(sql::connection& db, const sql::statements& sql, takings_view some,
+                    std::int64_t floor, sql::deadline until) {
+    std::array<value, 3 + 5 * list_size> parameters{value{some.front().request->session},
+                                                    value{floor}, value{some.size()}};
+    const std::span<value> all{parameters};
+    const auto put = [&](std::size_t list, auto part) {
+        put_list(all, 3 + list * list_size, std::span<const taking>{some}, part);
+    };
+    put(0, [](const taking& each) { return each.request->name; });
+    put(1, [](const taking& each) { return each.request->grant_id; });
+    put(2, [](const taking& each) { return text_or_null(each.request->thread); });
+    put(3, [](const taking& each) { return text_or_null(each.request->note); });
+    put(4, [](const taking& each) { return each.request->deadline_us; });
+    try {
+        if (db.execute(*sql.insert_all, parameters, until).affected() == 0) return;
+    } catch (const error& failure) {
+        // Nothing was done; what was granted before this must be told, or nobody would know of it.
+        if (failure.kind() == errc::outcome_unknown) throw;
+        return;
+    }
+    for (auto& each : some) each.granted = true;
+}
+
+// --- giving back ---------------------------------------------------------------------------------
+
+using grants_view = std::span<const granted_name>;
+
+std::string_view name_of(const granted_name& each) {
+    return each.name;
+}
+
+std::int64_t write_releases(sql::connection& db, const sql::statement& what, std::int64_t session,
+                            grants_view some, sql::deadline until) {
+    std::array<value, 1 + 2 * list_size> parameters{value{session}};
+    put_list(std::span<value>{parameters}, 1, some, name_of);
+    put_list(std::span<value>{parameters}, 1 + list_size, some,
+             [](const granted_name& each) { return each.grant_id; });
+    return db.execute(what, parameters, until).affected();
+}
+
+/// Up to 16, by one statement that waits for nobody. Nothing: a row is locked, nothing was done.
+std::optional<std::vector<bool>> release_at_once(sql::connection& db, const sql::statements& sql,
+                                                 std::int64_t session, grants_view some,
+                                                 sql::deadline until) {
+    std::int64_t changed = 0;
+    try {
+        changed = write_releases(db, *sql.release_all, session, some, until);
+    } catch (const error& failure) {
+        if (!found_a_lock(failure)) throw;
+        return std::nullopt;
+    }
+    std::vector<bool> freed(some.size(), changed > 0);
+    if (changed == 0 || std::cmp_equal(changed, some.size())) return freed;
+    try {
+        const auto kept = grants_of(db, sql, session, some, name_of, until);
+        std::int64_t gone = 0;
+        for (std::size_t i = 0; i < some.size(); ++i) {
+            freed[i] = !kept.contains(some[i].grant_id);
+            gone += freed[i] ? 1 : 0;
+        }
+        if (gone == changed) return freed;
+    } catch (const error& failure) {
+        throw_unknown(failure);
+    }
+    // One of them was lost before. Which of those that are not ours any more it was cannot be told.
+    throw error{errc::outcome_unknown,
+                "of several leases that were given back together one had been lost"};
+}
+
+/// Up to 16 of a transaction, where what is locked does not change any more.
+void release_part(sql::connection& db, const sql::statements& sql, std::int64_t session,
+                  grants_view part, std::vector<bool>& freed, std::size_t from,
+                  sql::deadline until) {
+    const auto locked = lock_rows(db, sql, part, name_of, until);
+    std::vector<granted_name> ours;
+    for (std::size_t i = 0; i < part.size(); ++i) {
+        const auto found = locked.find(std::string{part[i].name});
+        freed[from + i] = found != locked.end() && found->second.session == session &&
+                          found->second.grant_id == part[i].grant_id;
+        if (freed[from + i]) ours.push_back(part[i]);
+    }
+    if (ours.empty()) return;
+    const auto changed = write_releases(db, *sql.release_locked, session, ours, until);
+    if (std::cmp_equal(changed, ours.size())) return;
+    const auto kept = grants_of(db, sql, session, grants_view{ours}, name_of, until);
+    for (std::size_t i = 0; i < part.size(); ++i) {
+        if (kept.contains(part[i].grant_id)) freed[from + i] = false;  // waited for
+    }
+}
+
+/// Any number, those whose rows nobody has locked. One commit.
+std::vector<bool> release_unlocked(sql::connection& db, const sql::statements& sql,
+                                   std::int64_t session, grants_view grants, sql::deadline until) {
+    std::vector<bool> freed(grants.size(), false);
+    const bool committed = with_locked_rows(db, until, [&] {
+        for_each_part(grants, [&](grants_view part, std::size_t from) {
+            release_part(db, sql, session, part, freed, from, until);
+        });
+        return std::ranges::find(freed, true) != freed.end();
+    });
+    if (!committed) freed.assign(grants.size(), false);
+    return freed;
+}
+
+}  // namespace
+
+bool retake(sql::connection& db, const sql::statements& sql, const grant_request& request,
+            std::int64_t known, sql::deadline until) {
+    if (!sql::facts_of(db, until).mariadb) return false;
+    try {
+        return run_retake(db, sql, request, known, until);
+    } catch (const error& failure) {
+        if (!found_a_lock(failure)) throw;
+        return false;
+    }
+}
+
+std::vector<look> probe_all(sql::connection& db, const sql::statements& sql, std::int64_t session,
+                            names_view names, sql::deadline until) {
+    return look_at_all(db, sql, session, names, until).looks;
+}
+
+std::vector<std::optional<std::int64_t>> acquire_all(sql::connection& db,
+                                                     const sql::statements& sql,
+                                                     std::span<const grant_request> requests,
+                                                     sql::deadline until) {
+    std::vector<std::optional<std::int64_t>> tokens(requests.size());
+    if (requests.empty()) return tokens;
+    const bool mariadb = sql::facts_of(db, until).mariadb;
+    std::vector<std::string_view> names;
+    for (const auto& each : requests) names.push_back(each.name);
+    const auto seen = look_at_all(db, sql, requests.front().session, names, until);
+
+    std::vector<taking> present, absent;
+    for (std::size_t i = 0; i < requests.size(); ++i) {
+        const look& each = seen.looks[i];
+        if (!each.session_live || !each.takeable(requests[i].barging)) continue;
+        (each.present ? present : absent).push_back({&requests[i], each.token});
+    }
+    const bool at_once = mariadb && !present.empty() && present.size() <= list_size;
+    if (!at_once || !take_at_once(db, sql, present, seen.floor, until)) {
+        if (!present.empty()) take_unlocked(db, sql, present, seen.floor, until);
+    }
+    if (mariadb) {
+        for_each_part(takings_view{absent}, [&](takings_view part, std::size_t) {
+            insert_at_once(db, sql, part, seen.floor, until);
+        });
+    }
+    for (const auto* const list : {&present, &absent}) {
+        for (const auto& each : *list) {
+            const auto index = static_cast<std::size_t>(each.request - requests.data());
+            if (each.granted) tokens[index] = seen.looks[index].next_token;
+        }
+    }
+    return tokens;
+}
+
+std::vector<bool> release_all(sql::connection& db, const sql::statements& sql, std::int64_t session,
+                              grants_view grants, sql::deadline until) {
+    if (grants.empty()) return {};
+    if (grants.size() <= list_size && sql::facts_of(db, until).mariadb) {
+        if (auto freed = release_at_once(db, sql, session, grants, until)) return *freed;
+    }
+    return release_unlocked(db, sql, session, grants, until);
+}
+
+}  // namespace rowlock::strategy::on_mysql

@@ -1,0 +1,110 @@
+#include "coordination/batch/fast_dialects.hpp"
+#include "sql/array_text.hpp"
+#include "sql/run_statement.hpp"
+
+#include <algorithm>
+#include <string>
+
+namespace rowlock::strategy::on_postgresql {
+
+namespace {
+
+/// The parameters that several grants have in common with one.
+struct request_arrays {
+    explicit request_arrays(std::span<const grant_request> requests) {
+        for (const auto& each : requests) {
+            names.add(each.name);
+            ids.add(each.grant_id);
+            threads.add_or_null(each.thread);
+            notes.add_or_null(each.note);
+            deadlines.add(each.deadline_us);
+        }
+    }
+    array_text names{}, ids{}, threads{}, notes{}, deadlines{};
+};
+
+std::optional<std::size_t> place_of(std::span<const grant_request> requests,
+                                    std::int64_t grant_id) {
+    const auto found = std::ranges::find(requests, grant_id, &grant_request::grant_id);
+    if (found == requests.end()) return std::nullopt;
+    return static_cast<std::size_t>(found - requests.begin());
+}
+
+}  // namespace
+
+std::vector<std::optional<std::int64_t>> acquire_all(sql::connection& db,
+                                                     const sql::statements& sql,
+                                                     std::span<const grant_request> requests,
+                                                     sql::deadline until) {
+    std::vector<std::optional<std::int64_t>> tokens(requests.size());
+    if (requests.empty()) return tokens;
+    request_arrays all{requests};
+    const auto rows =
+        run(db, *sql.acquire_all, until, requests.front().session, all.names.close(),
+            all.ids.close(), all.threads.close(), all.notes.close(), all.deadlines.close());
+    for (std::size_t row = 0; row < rows.rows(); ++row) {
+        if (const auto at = place_of(requests, rows.integer(row, 0))) {
+            tokens[*at] = rows.integer(row, 1);
+        }
+    }
+    return tokens;
+}
+
+std::vector<std::optional<std::int64_t>> retake_all(sql::connection& db, const sql::statements& sql,
+                                                    std::span<const grant_request> requests,
+                                                    std::span<const std::int64_t> known,
+                                                    sql::deadline until) {
+    std::vector<std::optional<std::int64_t>> tokens(requests.size());
+    if (requests.empty()) return tokens;
+    request_arrays all{requests};
+    array_text freed_with;
+    for (const auto token : known) freed_with.add(token);
+    const auto rows = run(db, *sql.retake_all, until, requests.front().session, all.names.close(),
+                          freed_with.close(), all.ids.close(), all.threads.close(),
+                          all.notes.close(), all.deadlines.close());
+    for (std::size_t row = 0; row < rows.rows(); ++row) {
+        if (const auto at = place_of(requests, rows.integer(row, 0))) {
+            tokens[*at] = known[*at] + 1;
+        }
+    }
+    return tokens;
+}
+
+std::vector<bool> release_all(sql::connection& db, const sql::statements& sql, std::int64_t session,
+                              std::span<const granted_name> grants, sql::deadline until) {
+    std::vector<bool> freed(grants.size());
+    if (grants.empty()) return freed;
+    array_text names;
+    array_text ids;
+    for (const auto& each : grants) {
+        names.add(each.name);
+        ids.add(each.grant_id);
+    }
+    const auto rows = run(db, *sql.release_all, until, session, names.close(), ids.close(),
+                          db.keeps_session_state() ? 1 : 0);
+    for (std::size_t row = 0; row < rows.rows(); ++row) {
+        const auto found = std::ranges::find(grants, rows.integer(row, 0), &granted_name::grant_id);
+        if (found != grants.end()) freed[static_cast<std::size_t>(found - grants.begin())] = true;
+    }
+    return freed;
+}
+
+std::vector<bool> held(sql::connection& db, const sql::statements& sql,
+                       std::span<const std::string_view> names, sql::deadline until) {
+    std::vector<bool> found(names.size());
+    if (names.empty()) return found;
+    if (names.size() == 1) {
+        found[0] = !run(db, *sql.probe_held, until, names[0]).empty();
+        return found;
+    }
+    array_text all;
+    for (const auto& each : names) all.add(each);
+    const auto rows = run(db, *sql.probe_all, until, all.close());
+    for (std::size_t row = 0; row < rows.rows(); ++row) {
+        const auto name = std::ranges::find(names, rows.text(row, 0));
+        if (name != names.end()) found[static_cast<std::size_t>(name - names.begin())] = true;
+    }
+    return found;
+}
+
+}  // namespace rowlock::strategy::on_postgresql

@@ -1,0 +1,159 @@
+#pragma once
+
+#include "coordination/lease/engine.hpp"
+#include "coordination/lease/futility.hpp"
+#include <rowlock/error.hpp>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+namespace rowlock::detail {
+
+/// One call of acquire: what it wants and what it does not know.
+struct engine::acquisition {
+    engine& self;
+    const lock_name& name;
+    const acquire_options& options;
+    const std::stop_token& stop;
+    steady::time_point until;
+    nanoseconds statement_bound;
+    base::clock clock;
+    std::string thread;
+    steady::time_point began = steady::now();
+
+    std::shared_ptr<session> ours{};
+    /// Attempts whose reply was lost. Each further attempt looks for them first and uses a new id:
+    /// a late statement with an old id can then be told from the hold we know.
+    struct lost_attempt {
+        std::int64_t grant_id;
+        nanoseconds sent;
+    };
+    std::vector<lost_attempt> unknown{};
+    std::int64_t grant_id = 0;
+    nanoseconds sent{0};
+    bool look_first = false;
+    bool straight_to_line = false;
+    bool alone = false;         ///< no (further) attempt together with those of other threads
+    bool had_place = false;     ///< in a queue; not reported as lost yet
+    bool seen_held = false;     ///< the database has told that another holds it: this is a waiter
+    bool holds_others = false;  ///< its thread, when it stood in line
+    bool contended = false;     ///< as far as we know from our last release of it
+    attempts_in_vain in_vain{};
+    grants_too_late too_late{};
+    std::chrono::milliseconds poll{20};  ///< the next pause of a barging caller
+
+    /// Whether the caller has set a moment: neither for ever nor one attempt.
+    [[nodiscard]] bool limited() const {
+        return until > began && until != steady::time_point::max();
+    }
+    [[nodiscard]] bool has_time() const { return steady::now() < until; }
+    [[nodiscard]] bool barging() const { return options.queueing == queueing::barging; }
+    [[nodiscard]] std::chrono::microseconds waited() const {
+        return std::chrono::duration_cast<std::chrono::microseconds>(steady::now() - began);
+    }
+    [[nodiscard]] strategy::grant_request request() const {
+        std::optional<std::int64_t> deadline_us;
+        if (options.deadline) deadline_us = std::chrono::microseconds{*options.deadline}.count();
+        return {.name = name.str(),
+                .session = ours->id(),
+                .grant_id = grant_id,
+                .thread = thread,
+                .note = options.note,
+                .deadline_us = deadline_us,
+                .barging = barging()};
+    }
+
+    /// Whether the holder is a lost attempt of ours that has arrived meanwhile.
+    [[nodiscard]] bool is_ours(const strategy::look& seen) const {
+        return std::ranges::any_of(
+            unknown, [&](const auto& lost) { return lost.grant_id == seen.grant_id; });
+    }
+
+    /// Calls `send` for an attempt with an id of its own, which the session knows as long as it may
+    /// have been granted. Nothing if `send` answers nothing.
+    template <typename Send>
+    std::optional<strategy::attempt> send_as_new(Send send) {
+        grant_id = self.next_id();
+        ours->expect(grant_id);
+        std::optional<strategy::attempt> answer;
+        try {
+            sent = clock.now();
+            answer = send();
+        } catch (const error& failure) {
+            if (failure.kind() == errc::outcome_unknown) {
+                lose_sight();
+            } else {
+                ours->forget(grant_id);
+            }
+            throw;
+        } catch (...) {
+            lose_sight();  // no memory: who knows how far it came
+            throw;
+        }
+        if (!answer || answer->what != strategy::attempt::outcome::granted) ours->forget(grant_id);
+        return answer;
+    }
+
+    /// Nobody knows what became of the last attempt.
+    void lose_sight() noexcept {
+        try {
+            unknown.push_back({grant_id, sent});
+        } catch (...) {
+            give_up(grant_id);
+        }
+    }
+
+    void use(std::shared_ptr<session> next) {
+        if (ours == next) return;
+        hand_over();
+        ours = std::move(next);
+    }
+    /// The background goes on looking for what this call did not find.
+    void hand_over() noexcept {
+        if (unknown.empty()) return;
+        for (const auto& lost : unknown) give_up(lost.grant_id);
+        unknown.clear();
+    }
+    void give_up(std::int64_t lost) noexcept {
+        self.leave_unresolved(*ours, name.str(),
+                              {.grant_id = lost, .not_after = clock.now() + statement_bound});
+    }
+    ~acquisition() { hand_over(); }
+};
+
+/// Runs `action`, and again after failures that allow it, within `limits`. Empty if a stop was
+/// requested during a pause. An unknown outcome is repeated as well: every action given here finds
+/// out first what became of its earlier attempt, or is idempotent.
+template <typename Action>
+auto engine::repeat(const time_limits& limits, const std::stop_token& stop, Action action) {
+    using answer = decltype(action(sql::deadline{}));
+    const auto start = steady::now();
+    for (int made = 1;; ++made) {
+        try {
+            return std::optional<answer>{
+                action(std::min(limits.give_up, steady::now() + options_.statement_deadline))};
+        } catch (const error& failure) {
+            const bool unknown = failure.kind() == errc::outcome_unknown;
+            if (unknown) count(counter::unknown_outcomes);
+            if (!failure.retryable() && !unknown) throw;
+            const auto elapsed =
+                std::chrono::duration_cast<std::chrono::milliseconds>(steady::now() - start);
+            const auto wait = options_.retry.next(failure, made, elapsed);
+            if (!wait || steady::now() + *wait >= limits.last_start) throw;
+            count(counter::retries);
+            if (!pause(*wait, stop)) return std::optional<answer>{};
+        }
+    }
+}
+
+/// The same with a connection.
+template <typename Action>
+auto engine::with_retries(const time_limits& limits, const std::stop_token& stop, Action action) {
+    return repeat(limits, stop, [&](sql::deadline until) {
+        const auto db = take_connection(until);
+        return action(*db, until);
+    });
+}
+
+}  // namespace rowlock::detail

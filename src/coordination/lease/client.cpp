@@ -1,0 +1,78 @@
+#include "coordination/lease/engine.hpp"
+#include <rowlock/client.hpp>
+
+namespace rowlock {
+
+client::client(sql::connection_source source, client_options options)
+    : engine_{std::make_shared<detail::engine>(std::move(source), std::move(options))} {}
+
+client::~client() {
+    if (engine_->fork().in_child()) {
+        detail::engine::abandon(std::move(engine_));
+    } else {
+        engine_->close();
+    }
+}
+
+lease client::acquire(const lock_name& name, const acquire_options& options) {
+    return *acquire_until(name, time_point::max(), {}, options);
+}
+
+std::optional<lease> client::acquire(const lock_name& name, std::stop_token stop,
+                                     const acquire_options& options) {
+    return acquire_until(name, time_point::max(), std::move(stop), options);
+}
+
+std::optional<lease> client::try_acquire(const lock_name& name, const acquire_options& options) {
+    return acquire_until(name, time_point::min(), {}, options);
+}
+
+std::vector<lease> client::reclaim() {
+    auto taken = engine_->reclaim();
+    std::vector<lease> leases;
+    leases.reserve(taken.size());
+    for (auto& granted : taken) leases.push_back(lease{std::move(granted)});
+    return leases;
+}
+
+std::optional<lease_info> client::inspect(const lock_name& name) {
+    return engine_->inspect(name);
+}
+
+std::vector<lease_info> client::list(std::string_view prefix, const page& page) {
+    return engine_->list(prefix, page);
+}
+
+std::vector<waiter_info> client::queue(const lock_name& name) {
+    return engine_->queue(name);
+}
+
+std::optional<std::chrono::milliseconds> client::request_release(const lock_name& name,
+                                                                 fencing_token holder) {
+    return engine_->request_release(name, holder);
+}
+
+bool client::force_release(const lock_name& name) {
+    return engine_->force_release(name, std::nullopt);
+}
+
+bool client::force_release(const lock_name& name, fencing_token holder) {
+    return engine_->force_release(name, holder);
+}
+
+client_stats client::stats() const {
+    return engine_->stats();
+}
+
+const std::string& client::owner() const noexcept {
+    return engine_->options().owner;
+}
+
+std::optional<lease> client::acquire_until(const lock_name& name, time_point until,
+                                           std::stop_token stop, const acquire_options& options) {
+    auto granted = engine_->acquire(name, until, stop, options);
+    if (!granted) return std::nullopt;
+    return lease{std::move(granted)};
+}
+
+}  // namespace rowlock

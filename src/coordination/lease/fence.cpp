@@ -1,0 +1,244 @@
+// Leases in a transaction of the caller's: the engine's part, and the functions of transaction.hpp.
+
+#include "base/require.hpp"
+#include "coordination/lease/engine.hpp"
+#include "coordination/lease/hold.hpp"
+#include "coordination/queue/waiting_room.hpp"
+#include "sql/in_transaction.hpp"
+#include <rowlock/error.hpp>
+#include <rowlock/mutex.hpp>
+#include <rowlock/transaction.hpp>
+
+#include <string>
+
+namespace rowlock {
+namespace detail {
+namespace {
+
+using namespace std::chrono_literals;
+using steady = std::chrono::steady_clock;
+using strategy::verdict;
+
+void validate(const fence_options& options) {
+    require(options.statement_deadline > 0ms && options.statement_deadline <= 1min,
+            "a fence's statement_deadline must be positive and at most one minute");
+    require(options.max_idle >= 0ms && options.max_idle <= 24h,
+            "a fence's max_idle must be from 0 (the ttl) to 1 day");
+}
+
+/// The same error with advice for what is special about a connection that is not ours.
+error with_advice(const error& failure) {
+    const char* advice = nullptr;
+    if (failure.kind() == errc::schema_outdated) {
+        advice =
+            "; the transaction's connection must see the client's tables: the same database and "
+            "schema (or search_path)";
+    } else if (failure.kind() == errc::access_denied) {
+        advice =
+            "; the transaction's user needs SELECT on the session table, SELECT and UPDATE on the "
+            "lease table (SQLite: on both)";
+    } else if (failure.kind() == errc::read_only) {
+        advice =
+            "; it locks or writes a row: the transaction must not be read-only, nor on a standby";
+    }
+    if (advice == nullptr) return failure;
+    return error{failure.kind(),
+                 failure.what() + std::string{advice},
+                 {failure.sqlstate(), failure.native_code(), failure.server_message()}};
+}
+
+}  // namespace
+
+void engine::fence(sql::connection& db, grant& held, const fence_options& options) {
+    const unsigned releases_before = [&] {
+        const std::lock_guard lock{held.mutex};
+        return held.releases_in;
+    }();
+    in_transaction(db, held, options, &strategy::fencing::fence);
+    hold_again(held, releases_before);
+}
+
+void engine::release_in(sql::connection& db, grant& held, const fence_options& options) {
+    in_transaction(db, held, options, &strategy::fencing::release_in);
+    const std::lock_guard lock{held.mutex};
+    ++held.releases_in;
+    // Unless it was declared lost meanwhile: the transaction frees the row all the same.
+    auto expected = grant::state::held;
+    held.now.compare_exchange_strong(expected, grant::state::released_in);
+    look_for_waiters_soon(held.name);
+}
+
+void engine::in_transaction(sql::connection& db, grant& held, const fence_options& options,
+                            fence_step step) {
+    fork_.require_same_process();
+    validate(options);
+    require(db.speaks() == source_.speaks(),
+            "this connection is to another kind of database than the lease's client: lock and data "
+            "must live in one database");
+    require_fenceable(held);
+    held.fenced = true;
+    // The server is to give up first, and may be busy: its refusal leaves the connection whole,
+    // ours does not.
+    constexpr auto grace = 1s;
+    const auto until = steady::now() + options.statement_deadline + grace;
+    const strategy::claim lease{held.name, held.session_id, held.token.value(), held.grant_id};
+    const strategy::fence_limits limits{
+        .statement = options.statement_deadline,
+        .idle = options.max_idle > 0ms ? options.max_idle : options_.ttl};
+    auto seen = verdict::current;
+    try {
+        sql::require_transaction(db, "a fence", until);
+        seen = (fencing_.*step)(db, lease, limits, until);
+    } catch (const error& failure) {
+        throw with_advice(failure);
+    }
+    if (seen != verdict::current) refuse(db, held, seen, until);
+}
+
+/// What is known without a round trip.
+void engine::require_fenceable(grant& held) {
+    declare_if_over(held);
+    const auto now = held.now.load();
+    if (now == grant::state::held) return;
+    if (now == grant::state::lost) throw lost_error(held);
+    const auto time = clock_.now();
+    const bool in_time = held.session_trust->open(time) && time < held.deadline;
+    if (now == grant::state::released_in && in_time) return;
+    if (now == grant::state::released_in) {
+        throw error{errc::lock_lost, "the lease was released in a transaction, and is over by now"};
+    }
+    throw error{errc::not_owner, "this lease has been released: acquire it anew"};
+}
+
+/// Asked on a connection of our own, whose view is not the transaction's.
+engine::standing engine::look_up(const grant& held, sql::deadline until) noexcept {
+    try {
+        const auto db = take_spare_connection(until);
+        const auto seen = protocol_.probe(*db, held.name, held.session_id, until);
+        if (!seen.session_live) return standing::session_over;
+        const bool ours = seen.present && !seen.free && seen.session == held.session_id &&
+                          seen.grant_id == held.grant_id;
+        return ours ? standing::ours : standing::over;
+    } catch (const std::exception&) {
+        return standing::unknown;
+    }
+}
+
+/// Whether a transaction on MySQL, whose view does not show the grant, looks at tables of the same
+/// names in another database; PostgreSQL and SQLite tell by themselves.
+bool engine::is_elsewhere(sql::connection& db, sql::deadline until) noexcept {
+    if (db.speaks() != sql::dialect::mysql || !options_.schema.empty()) return false;
+    try {
+        constexpr auto question = "select coalesce(lower(database()), '')";
+        const std::string theirs{db.query(question, until).text(0, 0)};
+        const auto ours = take_spare_connection(until);
+        return (*ours).query(question, until).text(0, 0) != theirs;
+    } catch (const std::exception&) {
+        return false;
+    }
+}
+
+/// The transaction did not find the grant: it is over, or the transaction does not see it.
+void engine::refuse(sql::connection& db, grant& held, verdict seen, sql::deadline until) {
+    const auto now = look_up(held, until);
+    const bool released_in = held.now == grant::state::released_in;
+    if (now == standing::ours && released_in) {
+        throw error{errc::lock_lost, "this transaction has released the lease already"};
+    }
+    if (now == standing::ours && (seen == verdict::not_current || is_elsewhere(db, until))) {
+        throw error{errc::invalid_options,
+                    "the lease is held, but not in the tables that this connection sees: it must "
+                    "be to the client's database, and find its schema (or search_path)"};
+    }
+    if (now == standing::ours || (now == standing::unknown && seen == verdict::not_in_view)) {
+        throw error{errc::conflict,
+                    "the transaction's snapshot is older than the lease, and what it reads is "
+                    "stale: roll back and run the whole transaction again, the fence first"};
+    }
+    if (released_in) {
+        throw error{errc::lock_lost, "the lease was released with an earlier transaction"};
+    }
+    // Told to whoever watches lost(), too, and to the session's other leases.
+    if (now == standing::session_over) {
+        const auto session = current();
+        if (session && session->id() == held.session_id) {
+            lose_session(*session, why_over(*session));
+        }
+    }
+    if (now == standing::over) {
+        const auto session = current();
+        if (lose(held, loss_reason::forced_release) && session &&
+            session->id() == held.session_id) {
+            give_up(*session, held);
+        }
+    }
+    compare_wanted_ = true;
+    poke_heartbeat();
+    if (held.now == grant::state::lost) throw lost_error(held);
+    throw error{errc::lock_lost,
+                "the database says that the lease is not held any more: roll the transaction back"};
+}
+
+/// A fence that finds the grant proves that the transactions which had released it by then were
+/// rolled back. One that releases it later waits for the fenced transaction, but not for us to read
+/// its answer: the transaction may have died meanwhile.
+void engine::hold_again(grant& fenced, unsigned releases_before) {
+    {
+        const std::lock_guard lock{fenced.mutex};
+        if (fenced.releases_in != releases_before) return;
+        auto expected = grant::state::released_in;
+        if (!fenced.now.compare_exchange_strong(expected, grant::state::held)) return;
+    }
+    // Whoever declared its session or its deadline over meanwhile passed it by.
+    if (fenced.held()) return;
+    const bool session_lives = fenced.session_trust->open(clock_.now());
+    lose(fenced, session_lives ? loss_reason::deadline_passed : loss_reason::trust_window_passed);
+}
+
+/// The grant behind the objects that users hold; null if there is none.
+struct grant_of {
+    static std::shared_ptr<grant> object(const lease& held) { return held.grant_; }
+
+    template <typename Mutex>
+    static std::shared_ptr<grant> object(const Mutex& locked) {
+        const std::lock_guard lock{locked.hold_->guard};
+        return locked.hold_->is_mine() ? locked.hold_->current->grant_ : nullptr;
+    }
+};
+
+namespace {
+
+template <typename Lock>
+void in_transaction_of(sql::connection& db, const Lock& lock, const fence_options& options,
+                       void (engine::*what)(sql::connection&, grant&, const fence_options&),
+                       const char* without) {
+    const auto held = grant_of::object(lock);
+    if (!held) throw error{errc::not_owner, without};
+    held->fork.require_same_process();
+    if (const auto owner = held->owner.lock()) return ((*owner).*what)(db, *held, options);
+    throw error{errc::lock_lost, "the client of this lease was destroyed, which released it"};
+}
+
+constexpr auto no_lease = "this lease holds nothing: acquire one first";
+constexpr auto no_lock = "this thread has not locked this mutex";
+
+}  // namespace
+}  // namespace detail
+
+void fence(sql::connection& db, const lease& held, const fence_options& options) {
+    detail::in_transaction_of(db, held, options, &detail::engine::fence, detail::no_lease);
+}
+
+void fence(sql::connection& db, const mutex& locked, const fence_options& options) {
+    detail::in_transaction_of(db, locked, options, &detail::engine::fence, detail::no_lock);
+}
+
+void fence(sql::connection& db, const recursive_mutex& locked, const fence_options& options) {
+    detail::in_transaction_of(db, locked, options, &detail::engine::fence, detail::no_lock);
+}
+
+void release_in(sql::connection& db, lease& held, const fence_options& options) {
+    detail::in_transaction_of(db, held, options, &detail::engine::release_in, detail::no_lease);
+}
+
+}  // namespace rowlock

@@ -1,0 +1,72 @@
+#include "coordination/lease/engine.hpp"
+#include "coordination/session/grant.hpp"
+#include <rowlock/lease.hpp>
+
+namespace rowlock {
+namespace {
+
+const std::string no_name;
+
+}  // namespace
+
+lease::lease(std::shared_ptr<detail::grant> grant) noexcept : grant_{std::move(grant)} {}
+
+lease::lease(lease&&) noexcept = default;
+
+lease& lease::operator=(lease&& other) noexcept {
+    // The old grant is released as the temporary goes out of scope.
+    lease moved{std::move(other)};
+    grant_.swap(moved.grant_);
+    return *this;
+}
+
+lease::~lease() {
+    if (!grant_ || grant_->fork.in_child()) return;
+    if (const auto engine = grant_->owner.lock()) engine->release_quietly(grant_);
+}
+
+const std::string& lease::name() const noexcept {
+    return grant_ ? grant_->name : no_name;
+}
+
+fencing_token lease::token() const noexcept {
+    return grant_ ? grant_->token : fencing_token{};
+}
+
+bool lease::held() const noexcept {
+    return grant_ && grant_->held();
+}
+
+std::chrono::milliseconds lease::remaining() const noexcept {
+    if (!grant_) return std::chrono::milliseconds{0};
+    return std::chrono::floor<std::chrono::milliseconds>(grant_->remaining());
+}
+
+std::stop_token lease::lost() const {
+    if (!grant_) return {};
+    auto token = grant_->lost_signal.get_token();
+    const bool first = !grant_->watched.exchange(true);
+    // Lost before anybody watched: no signal was sent, and none of our callbacks exists yet.
+    if (first && grant_->now == detail::grant::state::lost) grant_->lost_signal.request_stop();
+    return token;
+}
+
+void lease::release() {
+    if (!grant_) return;
+    if (grant_->fork.in_child()) grant_->fork.require_same_process();
+    if (const auto engine = grant_->owner.lock()) {
+        engine->release(*grant_);
+    } else if (grant_->now == detail::grant::state::lost) {
+        throw error{errc::lock_lost, "the client of this lease was destroyed, which released it"};
+    }
+}
+
+std::int64_t lease::session_id() const noexcept {
+    return grant_ ? grant_->session_id : 0;
+}
+
+std::int64_t lease::grant_id() const noexcept {
+    return grant_ ? grant_->grant_id : 0;
+}
+
+}  // namespace rowlock

@@ -1,0 +1,239 @@
+#pragma once
+
+#include "coordination/wakeup/hint.hpp"
+#include "sql/statements.hpp"
+#include <rowlock/client.hpp>
+#include <rowlock/error.hpp>
+#include <rowlock/sql/connection.hpp>
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+/// The transitions of sessions and leases, each one conditional statement or one short transaction
+/// on a connection given by the caller. No state, no retries, no clocks: those are the client's.
+namespace rowlock::strategy {
+
+struct session_row {
+    std::int64_t id;
+    std::string owner, host, program;
+    std::int64_t pid;
+    std::chrono::microseconds ttl;
+    wake_address wake{};
+};
+
+struct grant_request {
+    std::string_view name;
+    std::int64_t session;
+    std::int64_t grant_id;
+    std::string_view thread;
+    std::string_view note;
+    std::optional<std::int64_t> deadline_us;
+    bool barging = false;  ///< also past those who wait in the queue
+};
+
+/// What one snapshot showed of a lease.
+struct look {
+    std::int64_t next_token = 0;  ///< MySQL only: the token a grant would carry
+    bool session_live = false;    ///< the asking session
+    bool present = false;
+    std::int64_t token = 0;
+    bool free = false;
+    std::int64_t grant_id = 0;               ///< of the holder
+    std::int64_t session = 0;                ///< of the holder
+    bool holder_expired = false;             ///< but not ended: end it, then take the lease
+    std::chrono::microseconds remaining{0};  ///< until the holder expires
+    bool waited = false;                     ///< free, but somebody live stands in its queue
+    bool promised = false;                   ///< to whom the next token is promised: nobody passes
+    /// Whether an acquire would have a chance.
+    [[nodiscard]] bool takeable(bool barging) const {
+        return free && !promised && (barging || !waited);
+    }
+};
+
+/// The columns of `acquire` and `probe` from the second on.
+[[nodiscard]] look read_look(const sql::result& row);
+/// Those of them that tell of the lease, from the fourth on: `row` has one.
+[[nodiscard]] look read_lease(const sql::result& rows, std::size_t row);
+
+/// Nothing can be granted.
+[[nodiscard]] error no_token_floor();
+
+/// Whether a statement that inserts one row, and commits by itself, failed because another client
+/// inserts the same row: it is there (errc::unique_violation), or both waited for a third that
+/// deletes it or takes its own insertion back. InnoDB then gives both a lock that they share, each
+/// waits for the other to let go of it, and one is ended (errc::deadlock). Nothing was done: look
+/// again. The other is through by then.
+[[nodiscard]] bool another_inserts(const error& failure) noexcept;
+/// Nothing can be written, and what it knows may be old.
+[[nodiscard]] error leads_to_standby();
+
+struct attempt {
+    enum class outcome {
+        granted,
+        held,          ///< by another, `seen` tells whom; or free and waited for
+        contested,     ///< somebody was faster between probe and write: look again
+        session_dead,  ///< ours
+    };
+    outcome what = outcome::contested;
+    std::int64_t token = 0;  ///< if granted
+    look seen{};
+};
+
+/// A grant, as the client that asked for it names it.
+struct granted_name {
+    std::string_view name;
+    std::int64_t grant_id;
+};
+
+struct session_lease {
+    std::string name;
+    std::int64_t grant_id;
+    std::int64_t token;
+    std::optional<std::int64_t> deadline_us;  ///< what is left of it
+};
+
+struct session_state {
+    bool live;
+    std::int64_t revision;
+};
+
+/// The holder that a forced release means, kept between its attempts.
+struct victim {
+    std::optional<std::int64_t> token{};  ///< filled in by the first
+    std::int64_t session = 0;             ///< of the latest that was put out, or may have been
+};
+
+struct release_request {
+    std::int64_t session;            ///< the holder's
+    std::chrono::microseconds left;  ///< until the lease ends at the latest
+};
+
+/// What a session is told once its rows were changed.
+struct change_to_tell {
+    wake_address to{};
+    std::int64_t revision = 0;
+};
+
+class lease_protocol {
+public:
+    explicit lease_protocol(sql::statements statements) : sql_{std::move(statements)} {}
+
+    /// Prepares a connection of our own, and learns which server it leads to. Up to five round
+    /// trips, once per connection.
+    void set_up(sql::connection& db, std::chrono::milliseconds statement_deadline,
+                sql::deadline until) const;
+
+    /// Which server the connection leads to: another after a promotion, the same after a restart.
+    /// PostgreSQL: the cluster's number and its timeline. MySQL: server_uuid and server_id.
+    /// MariaDB: server_uid, where it has one, and server_id. Galera: of the cluster. Empty if it
+    /// does not tell, as SQLite; nothing on a standby of PostgreSQL. No round trip after set_up(),
+    /// but behind a transaction pooler and on a standby.
+    [[nodiscard]] std::optional<std::string> server_of(sql::connection& db,
+                                                       sql::deadline until) const;
+    /// Asks again, should the connection have been led elsewhere behind our back.
+    [[nodiscard]] std::optional<std::string> server_of_again(sql::connection& db,
+                                                             sql::deadline until) const;
+
+    /// The session lives on this server alone: server_of(), which it returns. Raises the token
+    /// floor if the floor was that of another server.
+    std::string open_session(sql::connection& db, const session_row& row,
+                             sql::deadline until) const;
+    /// False: look at session_state to learn whether it is dead or its revision moved.
+    bool heartbeat(sql::connection& db, std::int64_t session, std::int64_t revision,
+                   sql::deadline until) const;
+    session_state state_of(sql::connection& db, std::int64_t session, sql::deadline until) const;
+    bool end_expired_session(sql::connection& db, std::int64_t session, sql::deadline until) const;
+    void end_session(sql::connection& db, std::int64_t session, sql::deadline until) const;
+    void delete_session(sql::connection& db, std::int64_t session, sql::deadline until) const;
+    /// Gives a session another time to live, counted from now. False if it is dead.
+    bool extend_session(sql::connection& db, std::int64_t session, std::chrono::microseconds ttl,
+                        sql::deadline until) const;
+
+    /// One round trip where the dialect has `acquire` (and one more look on SQLite if it is held),
+    /// else a probe and, if that finds it free, a compare-and-set.
+    attempt acquire(sql::connection& db, const grant_request& request, sql::deadline until) const;
+    look probe(sql::connection& db, std::string_view name, std::int64_t session,
+               sql::deadline until) const;
+    /// False if the row is not this grant (any more).
+    bool release(sql::connection& db, std::string_view name, std::int64_t session,
+                 std::int64_t grant_id, sql::deadline until) const;
+    /// The same, posted where the connection can and has prepared it, else executed: `told` hears
+    /// of it, now or with a later call of the connection.
+    void post_release(sql::connection& db, std::string_view name, std::int64_t session,
+                      std::int64_t grant_id, sql::deadline until,
+                      const sql::posted_answer& told) const;
+    /// The token of a grant whose reply was lost, made durable; two round trips.
+    std::optional<std::int64_t> find_grant(sql::connection& db, std::string_view name,
+                                           std::int64_t session, std::int64_t grant_id,
+                                           sql::deadline until) const;
+    /// No token up to this one is granted again: for a holder that finds its row deleted, or its
+    /// token lowered. One round trip.
+    void lift_floor(sql::connection& db, std::int64_t token, sql::deadline until) const;
+    /// For a lease that nobody holds and that cannot be taken all the same. One round trip.
+    /// @throws error no_token_floor()
+    void require_token_floor(sql::connection& db, sql::deadline until) const;
+    /// For grants of one session that were read, and may be on their way to the disk: a durable
+    /// commit behind them, one for all. Tells of each whether it is still this grant. One round
+    /// trip for a grant, n + 2 for n.
+    std::vector<bool> make_durable(sql::connection& db, std::int64_t session,
+                                   std::span<const granted_name> grants, sql::deadline until) const;
+    /// As they are read: a caller believes none of them before find_grant() or make_durable().
+    std::vector<session_lease> leases_of(sql::connection& db, std::int64_t session,
+                                         sql::deadline until) const;
+    /// True if a holder was put out; false if the lease was free. A repetition after a lost reply
+    /// is given the same `whom` and leaves a newer holder alone. Frees, and gives to nobody: the
+    /// caller runs queue_protocol::grant_next afterwards.
+    bool force_release(sql::connection& db, std::string_view name, victim& whom,
+                       sql::deadline until) const;
+    /// The same, if the grant with that token is still the holder.
+    bool force_release_of(sql::connection& db, std::string_view name, std::int64_t token,
+                          victim& whom, sql::deadline until) const;
+    /// Asks the grant `token` to end: its holder, whose revision moves, finds the deadline that its
+    /// row has from now on, the moment at which its session would expire without another heartbeat.
+    /// Until then nothing is taken from it. Nothing if that grant does not hold the lease. To be
+    /// repeated after a lost reply: a deadline only comes earlier.
+    std::optional<release_request> request_release(sql::connection& db, std::string_view name,
+                                                   std::int64_t token, sql::deadline until) const;
+    /// How a session is told that its rows were changed. Nothing if it is gone, or has no address.
+    std::optional<change_to_tell> change_of(sql::connection& db, std::int64_t session,
+                                            sql::deadline until) const;
+    /// Ends the owner's other sessions and moves their leases to `session`, in one transaction:
+    /// past those who wait for them. Their places in queues die with them. Returns the sessions
+    /// that were ended: a lease that was being given to one of them, or whose deadline has passed,
+    /// goes to nobody unless the caller looks (queue_protocol::names_after, grant_next).
+    /// Nothing is done if `session` is over: it could hold none of them.
+    std::optional<std::vector<std::int64_t>> reclaim(sql::connection& db, std::string_view owner,
+                                                     std::int64_t session,
+                                                     sql::deadline until) const;
+
+    std::optional<lease_info> inspect(sql::connection& db, std::string_view name,
+                                      sql::deadline until) const;
+    std::vector<lease_info> list(sql::connection& db, std::string_view prefix, const page& page,
+                                 sql::deadline until) const;
+    std::vector<waiter_info> queue(sql::connection& db, std::string_view name,
+                                   sql::deadline until) const;
+
+    [[nodiscard]] const sql::statements& sql() const noexcept { return sql_; }
+
+private:
+    void refuse_former_member(sql::connection& db, std::string_view server,
+                              sql::deadline until) const;
+    attempt take_probed(sql::connection& db, const grant_request& request, const look& seen,
+                        sql::deadline until) const;
+    bool is_durable(sql::connection& db, std::string_view name, const look& seen,
+                    sql::deadline until) const;
+    bool put_out(sql::connection& db, std::string_view name, const look& seen,
+                 sql::deadline until) const;
+
+    [[nodiscard]] const sql::statement& release_on(const sql::connection& db) const;
+
+    sql::statements sql_;
+};
+
+}  // namespace rowlock::strategy

@@ -1,0 +1,31 @@
+-- statement release
+-- Frees a lease if it is still this very grant: a release repeated after a lost reply cannot free a
+-- newer one. By primary key; no other row is touched, so a release cannot be a deadlock's victim.
+-- $1 name  $2 my session  $3 grant id
+update rowlock_lease
+   set session = null, grant_id = null, thread = null, note = null, acquired_at = null,
+       deadline = null, changed_at = {now}
+ where name = $1 and session = $2 and grant_id = $3
+
+-- statement find_grant
+-- What became of an acquire whose reply was lost: its token, or no row.
+-- $1 name  $2 my session  $3 grant id
+select token from rowlock_lease where name = $1 and session = $2 and grant_id = $3
+
+-- statement force_release
+-- Takes a lease from its holder, compare-and-set; the token rises, so the holder's fences fail.
+-- $1 name  $2 probed token  $3 probed session
+update rowlock_lease
+   set token = token + 1, session = null, grant_id = null, thread = null, note = null,
+       acquired_at = null, deadline = null, changed_at = {now}
+ where name = $1 and token = $2 and session = $3
+
+-- statement held_leases
+-- Which of these names' rows are grants of a session, for a holder that compares what it believes with the
+-- table. By primary key: no index leads from a session to its leases. Reads only.
+-- $1 session  $2 … $17 names; may repeat
+-- → grant id, token
+select l.grant_id, l.token
+  from rowlock_lease l
+ where l.name in ($2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17)
+   and l.session = $1

@@ -1,0 +1,178 @@
+-- statement acquire
+-- Grants a lease if it is free and our session lives: probe and compare-and-set in one statement.
+-- The probe judges in this statement's snapshot. The write then takes the row's lock and compares the
+-- token with the probed one. Every grant changes the token, and a row that is free at one token is
+-- never held at it again, so a judgement that became stale during a wait for the lock (another
+-- grant, a session younger than our snapshot) fails and never steals. A row that appeared meanwhile
+-- meets a NULL probed token and is left alone. When held, nothing is written or locked.
+-- The new token passes the floor also where the row was reaped. acquired_at and deadline are read
+-- in DO UPDATE, after the row's lock was waited for.
+-- Nobody passes a live waiter, who was there when this statement began: a ticket that commits later was
+-- asked for at the same time as we. The uncontended path looks for one index entry more.
+-- Nobody takes a promised token, and nobody at all passes the waiter it is promised to (waited = 2),
+-- not even who barges: it may have been told already, before a crash (docs/adr/0023).
+-- If the reply is lost: the grant id finds the row again.
+-- $1 name  $2 my session  $3 grant id  $4 thread  $5 note  $6 own deadline in µs, or NULL
+-- $7 1 = also past waiters
+-- → the granted token or NULL, whether my session lives, {look}
+with p as materialized (
+         select {look}, l.successor
+           from (values (1)) as one
+                left join rowlock_lease l on l.name = $1::text
+                left join rowlock_session s on s.id = l.session),
+     mine as materialized (
+         select m.id from rowlock_session m where m.id = $2::bigint and {live}),
+     t as (
+         insert into rowlock_lease as r (name, token, session, grant_id, thread, note,
+                                         acquired_at, changed_at, deadline)
+         select $1::text, greatest(coalesce(p.token, 0), f.floor) + 1
+                    + (p.successor is not null)::int, mine.id,
+                $3::bigint, $4::text, $5::text, clock_timestamp(), clock_timestamp(),
+                clock_timestamp() + $6::bigint::float8 * interval '1 microsecond'
+           from p, mine, rowlock_token_floor f
+          where p.free = 1 and (p.waited = 0 or (p.waited = 1 and $7::int = 1))
+         on conflict (name) do update
+            set token = excluded.token, session = excluded.session, grant_id = excluded.grant_id,
+                thread = excluded.thread, note = excluded.note, acquired_at = clock_timestamp(),
+                changed_at = clock_timestamp(), successor = null,
+                deadline = clock_timestamp() + $6::bigint::float8 * interval '1 microsecond'
+          where r.token = (select p.token from p)
+         returning r.token)
+select (select t.token from t), (select count(*) from mine), p.* from p
+
+-- statement release
+-- Frees a lease if it is still this very grant: a release repeated after a lost reply cannot free a
+-- newer one. The commit is asynchronous: if the server crashes before it is on disk the lease is
+-- merely held again, and the client, whose connection broke, releases after its reconnect whatever
+-- names its session and is not held. Behind a pooler a crash breaks no connection of the client's:
+-- there the commit stays synchronous.
+-- $1 name  $2 my session  $3 grant id
+with c as materialized (
+         select set_config('synchronous_commit', 'off', true))
+update rowlock_lease l
+   set session = null, grant_id = null, thread = null, note = null, acquired_at = null,
+       deadline = null, changed_at = clock_timestamp()
+  from c
+ where l.name = $1::text and l.session = $2::bigint and l.grant_id = $3::bigint
+
+-- statement release_durably
+-- `release` with a commit that waits for the disk, for connections behind a transaction pooler: a
+-- crash of the server breaks no connection of the client's there, so nothing would make it look.
+-- $1 name  $2 my session  $3 grant id
+update rowlock_lease
+   set session = null, grant_id = null, thread = null, note = null, acquired_at = null,
+       deadline = null, changed_at = clock_timestamp()
+ where name = $1::text and session = $2::bigint and grant_id = $3::bigint
+
+-- statement probe
+-- The light look of those who wait: reads, locks nothing, writes nothing.
+-- $1 name  $2 my session
+-- → NULL, whether my session lives, {look}
+select null, (select count(*) from rowlock_session m where m.id = $2::bigint and {live}), {look}
+  from (values (1)) as one
+       left join rowlock_lease l on l.name = $1::text
+       left join rowlock_session s on s.id = l.session
+
+-- statement find_grant
+-- What became of an acquire whose reply was lost: its token, or no row.
+-- $1 name  $2 my session  $3 grant id
+select token from rowlock_lease
+ where name = $1::text and session = $2::bigint and grant_id = $3::bigint
+
+-- statement confirm_grant
+-- Makes sure that a grant which was found again is durable: a commit of our own behind it. Changes
+-- the row, so that there is something to commit.
+-- $1 name  $2 my session  $3 grant id
+update rowlock_lease set changed_at = clock_timestamp()
+ where name = $1::text and session = $2::bigint and grant_id = $3::bigint
+
+-- statement force_release
+-- Takes a lease from its holder, compare-and-set; the token rises, so the holder's fences fail.
+-- $1 name  $2 probed token  $3 probed session
+update rowlock_lease
+   set token = token + 1, session = null, grant_id = null, thread = null, note = null,
+       acquired_at = null, deadline = null, changed_at = clock_timestamp()
+ where name = $1::text and token = $2::bigint and session = $3::bigint
+
+-- statement lock_lease
+-- Locks a lease's row for the transaction, if it is still this grant. Lease first, then session: as every
+-- transaction that needs both (docs/adr/0010).
+-- $1 name  $2 token  $3 session
+select 1 from rowlock_lease
+ where name = $1::text and token = $2::bigint and session = $3::bigint
+   for update
+
+-- statement shorten_lease
+-- Lets a lease end when its session would without another heartbeat, unless it ends before that. Never
+-- later: a lease that was judged free stays free. The transaction has locked the lease's row, and then
+-- the session's by bump_revision: a heartbeat either came before that, and its expires_at is read here, or is
+-- refused until its client knows the new revision, which it takes over only after it has read this deadline.
+-- No row: the lease ends earlier than that.
+-- $1 name  $2 session
+update rowlock_lease l
+   set deadline = m.expires_at
+  from rowlock_session m
+ where l.name = $1::text and m.id = $2::bigint
+   and (l.deadline is null or l.deadline > m.expires_at)
+
+-- statement reclaim_lease
+-- Moves a lease of a predecessor, ended in this transaction, to our session, compare-and-set on the
+-- row's own columns; the grant id stays. A promised token is left out. Nobody has been told of a promise
+-- that this breaks: a session that may be reclaimed gives its leases on durably (pass_on.sql).
+-- Our session lives here.
+-- $1 name  $2 my session  $3 the predecessor's session  $4 its token
+update rowlock_lease l
+   set session = $2::bigint, token = greatest(l.token, f.floor) + 1 + (l.successor is not null)::int,
+       successor = null,
+       acquired_at = clock_timestamp(), changed_at = clock_timestamp()
+  from rowlock_token_floor f
+ where l.name = $1::text and l.session = $3::bigint and l.token = $4::bigint
+   and not coalesce(l.deadline <= clock_timestamp(), false)
+   and exists (select from rowlock_session m where m.id = $2::bigint and {live})
+
+-- statement inspect
+-- One name for people. No row if it has neither a lease nor a live waiter (who waits for a lease that
+-- was reaped makes it anew).
+-- $1 name
+select {info}
+  from (select $1::text as name) n
+       left join rowlock_lease l on l.name = n.name
+       left join rowlock_session s on s.id = l.session
+       cross join {queue}
+ where l.name is not null or q.waiting > 0
+
+-- statement list
+-- A page of names for people, by name: those that have a lease, and those that have only waiters (of
+-- a lease that was reaped). Each half reads no further than the page.
+-- $1 first possible name  $2 upper end  $3 the last name of the page before  $4 how many
+with n as materialized (
+    (select l.name from rowlock_lease l
+      where l.name >= $1::text and l.name < $2::text and l.name > $3::text
+      order by l.name limit $4::bigint)
+    union
+    (select distinct w.name from rowlock_waiter w join rowlock_session m on m.id = w.session
+      where w.name >= $1::text and w.name < $2::text and w.name > $3::text and {live}
+      order by w.name limit $4::bigint)
+    order by name limit $4::bigint)
+select {info}
+  from n left join rowlock_lease l on l.name = n.name
+         left join rowlock_session s on s.id = l.session
+         cross join {queue}
+ order by n.name
+
+-- statement held_leases
+-- Which of these names' rows are grants of a session, for a holder that compares what it believes with the
+-- table. By primary key: no index leads from a session to its leases. Reads only.
+-- $1 session  $2 names, as an array's text
+-- → grant id, token
+select l.grant_id, l.token
+  from rowlock_lease l
+ where l.name = any ($2::text::text[]) and l.session = $1::bigint
+
+-- statement restore_lease
+-- Makes the row of a lease that is waited for, free, if the reaper has deleted it: grant_next needs it.
+-- Its token is the floor, which no grant goes below.
+-- $1 name
+insert into rowlock_lease (name, token, changed_at)
+select $1::text, o.floor, clock_timestamp() from rowlock_token_floor o
+on conflict (name) do nothing

@@ -1,0 +1,115 @@
+-- statement acquire
+-- Grants a lease if it is free and our session lives; a row comes back if and only if it was granted.
+-- A statement that writes has the file to itself, so what its subqueries see is what is. When the
+-- lease is held no page changes. If the reply is lost, the grant id finds the row again.
+-- $1 name  $2 my session  $3 grant id  $4 thread  $5 note  $6 own deadline in µs, or NULL
+-- $7 1 = also past live waiters
+insert into rowlock_lease as l (name, token, session, grant_id, thread, note,
+                                acquired_at, changed_at, deadline)
+select $1, f.floor + 1, m.id, $3, $4, $5, {now}, {now}, {now} + $6
+  from rowlock_session m, rowlock_token_floor f
+ where m.id = $2 and {live} and ($7 = 1 or not {waited})
+on conflict (name) do update
+   set token = max(l.token, excluded.token - 1) + 1, session = excluded.session,
+       grant_id = excluded.grant_id, thread = excluded.thread, note = excluded.note,
+       acquired_at = excluded.acquired_at, changed_at = excluded.changed_at,
+       deadline = excluded.deadline
+ where l.session is null
+    or not exists (select 1 from rowlock_session s where s.id = l.session and s.ended = 0)
+    or coalesce(l.deadline <= {now}, 0)
+returning token
+
+-- statement take
+-- Gives a lease to a waiter: compare-and-set on the token of the look before, in one transaction with
+-- the deletion of the ticket. The waiter's session lives: who was seen a while ago may be gone. Every grant changes the token, so a look that became stale fails.
+-- $1 name  $2 its session  $3 grant id  $4 thread  $5 note  $6 own deadline in µs, or NULL
+-- $7 probed token  $8 new token
+update rowlock_lease
+   set token = $8, session = $2, grant_id = $3, thread = $4, note = $5,
+       acquired_at = {now}, changed_at = {now}, deadline = {now} + $6
+ where name = $1 and token = $7
+   and exists (select 1 from rowlock_session m where m.id = $2 and {live})
+
+-- statement probe
+-- The light look of those who wait: reads, writes nothing, does not wait for a writer.
+-- $1 name  $2 my session
+-- → NULL, whether my session lives, {look}
+select null, (select count(*) from rowlock_session m where m.id = $2 and {live}), {look}
+  from (select 1) as one
+       left join rowlock_lease l on l.name = $1
+       left join rowlock_session s on s.id = l.session
+
+-- statement confirm_grant
+-- Makes sure that a grant which was found again is durable: a commit of our own behind it. Changes
+-- the row, so that there is something to commit.
+-- $1 name  $2 my session  $3 grant id
+update rowlock_lease set changed_at = {now}
+ where name = $1 and session = $2 and grant_id = $3
+
+-- statement lock_lease
+-- Whether a lease is still this grant. The transaction has the file's write lock from its beginning.
+-- $1 name  $2 token  $3 session
+select 1 from rowlock_lease where name = $1 and token = $2 and session = $3
+
+-- statement shorten_lease
+-- Lets a lease end when its session would without another heartbeat, unless it ends before that. Never
+-- later: a lease that was judged free stays free. The transaction has locked the lease's row, and then
+-- the session's by bump_revision: a heartbeat either came before that, and its expires_at is read here, or is
+-- refused until its client knows the new revision, which it takes over only after it has read this deadline.
+-- No row: the lease ends earlier than that.
+-- $1 name  $2 session
+update rowlock_lease
+   set deadline = (select m.expires_at from rowlock_session m where m.id = $2)
+ where name = $1
+   and exists (select 1 from rowlock_session m
+                where m.id = $2 and (rowlock_lease.deadline is null or
+                                     rowlock_lease.deadline > m.expires_at))
+
+-- statement reclaim_lease
+-- Moves a lease of a predecessor, ended in this transaction, to our session, compare-and-set on the
+-- row's own columns; the grant id stays. Our session lives.
+-- $1 name  $2 my session  $3 the predecessor's session  $4 its token
+update rowlock_lease
+   set session = $2,
+       token = max(token, (select f.floor from rowlock_token_floor f where f.id = 1)) + 1,
+       acquired_at = {now}, changed_at = {now}
+ where name = $1 and session = $3 and token = $4 and not coalesce(deadline <= {now}, 0)
+   and exists (select 1 from rowlock_session m where m.id = $2 and {live})
+
+-- statement inspect
+-- One name for people. No row if it has neither a lease nor a live waiter (who waits for a lease that
+-- was reaped makes it anew).
+-- $1 name
+select {info}
+  from (select $1 as name) n
+       left join rowlock_lease l on l.name = n.name
+       left join rowlock_session s on s.id = l.session
+ where l.name is not null or exists (select 1 {queue})
+
+-- statement list
+-- A page of names for people, by name: those that have a lease, and those that have only waiters (of
+-- a lease that was reaped). Each half reads no further than the page.
+-- $1 first possible name  $2 upper end  $3 the last name of the page before  $4 how many
+select {info}
+  from (select a.name
+          from (select l.name from rowlock_lease l
+                 where l.name >= $1 and l.name < $2 and l.name > $3
+                 order by l.name limit $4) a
+        union
+        select b.name
+          from (select distinct w.name from rowlock_waiter w cross join rowlock_session m
+                 where w.name >= $1 and w.name < $2 and w.name > $3
+                   and m.id = w.session and {live}
+                 order by w.name limit $4) b
+        order by name limit $4) n
+       left join rowlock_lease l on l.name = n.name
+       left join rowlock_session s on s.id = l.session
+ order by n.name
+
+-- statement restore_lease
+-- Makes the row of a lease that is waited for, free, if the reaper has deleted it: there must be a row
+-- to compare and set. Its token is the floor, which no grant goes below.
+-- $1 name
+insert into rowlock_lease (name, token, changed_at)
+select $1, o.floor, {now} from rowlock_token_floor o where o.id = 1
+on conflict (name) do nothing

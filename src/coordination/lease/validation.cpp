@@ -1,0 +1,71 @@
+#include "coordination/lease/validation.hpp"
+
+#include "base/require.hpp"
+#include "base/utf8.hpp"
+#include "housekeeping/reaping.hpp"
+#include "sql/table_names.hpp"
+#include <rowlock/error.hpp>
+
+#include <errno.h>
+
+#include <algorithm>
+
+namespace rowlock::detail {
+namespace {
+
+using namespace std::chrono_literals;
+
+}  // namespace
+
+client_options validated(client_options options) {
+    require(options.ttl >= 100ms && options.ttl <= 24h, "ttl must be from 100 ms to 1 day");
+    require(options.heartbeat >= 0ms && options.margin >= 0ms,
+            "heartbeat and margin may not be negative; 0 means ttl/3 and ttl/6");
+    if (options.heartbeat == 0ms) options.heartbeat = options.ttl / 3;
+    if (options.margin == 0ms) options.margin = options.ttl / 6;
+    require(options.heartbeat < options.ttl && options.margin < options.ttl - options.heartbeat,
+            "heartbeat + margin must be less than ttl");
+    require(options.poll_interval > 0ms && options.poll_interval <= 24h,
+            "poll_interval must be positive and at most one day");
+    require(options.wake_ups <= wake_ups::polling,
+            "wake_ups must be automatic, by_database or polling");
+    require(options.releasing <= releasing::pipelined, "releasing must be confirmed or pipelined");
+    require(options.deadlock_detection <= deadlock_detection::by_client,
+            "deadlock_detection must be off, by_thread or by_client");
+    require(options.when_cut_off <= when_cut_off::requeue, "when_cut_off must be fail or requeue");
+    require(options.statement_deadline > 0ms && options.statement_deadline <= 1min,
+            "statement_deadline must be positive and at most one minute");
+    require(options.max_connections >= 1 && options.max_connections <= 1000,
+            "max_connections must be from 1 to 1000");
+    require(utf8::is_text(options.owner, 255),
+            "owner must be UTF-8 of at most 255 bytes without NUL");
+    require(utf8::is_text(options.program, 255),
+            "program must be UTF-8 of at most 255 bytes without NUL");
+    require(!options.owner.starts_with(random_owner), "an owner may not begin with `random:`");
+    require(options.retry.attempts >= 1 && options.retry.backoff >= 0ms &&
+                options.retry.max_backoff >= 0ms && options.retry.total >= 0ms &&
+                options.retry.jitter >= 0 && options.retry.jitter <= 1,
+            "retry: attempts must be at least 1, times not negative, jitter from 0 to 1");
+    // For ever is more than a clock can be put forward by.
+    options.retry.max_backoff = std::min<std::chrono::milliseconds>(options.retry.max_backoff, 24h);
+    if (options.program.empty()) options.program = program_invocation_short_name;
+    if (options.reaper) {
+        options.reaper->schema = options.schema;
+        options.reaper->prefix = options.prefix;
+        options.reaper->statement_deadline = options.statement_deadline;
+        strategy::validate(*options.reaper);
+    }
+    return options;
+}
+
+void validate(const acquire_options& options) {
+    require(utf8::is_text(options.note, 1000),
+            "a note must be UTF-8 of at most 1000 bytes without NUL");
+    require(options.queueing <= queueing::barging, "queueing must be fair or barging");
+    require(!options.deadline || *options.deadline >= 10ms,
+            "a lease's deadline must be at least 10 ms");
+    require(!options.deadline || *options.deadline <= 24h * 366,
+            "a lease's deadline must be at most a year");
+}
+
+}  // namespace rowlock::detail

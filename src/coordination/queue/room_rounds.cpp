@@ -1,0 +1,1015 @@
+// The thread of the waiting room: its rounds. Each task takes what is due from its list and puts
+// back what could not be done.
+
+#include "base/ablation.hpp"
+#include "coordination/lease/engine.hpp"
+#include "coordination/queue/waiting_room.hpp"
+#include "coordination/wakeup/wake_up.hpp"
+#include "sql/brief_wait.hpp"
+#include "sql/pooler.hpp"
+#include "sql/server_facts.hpp"
+#include <rowlock/sql/notifications.hpp>
+
+#include <algorithm>
+#include <array>
+#include <ranges>
+
+namespace rowlock::detail {
+namespace {
+
+using namespace std::chrono_literals;
+using base::alarm;
+using std::chrono::milliseconds;
+
+/// A sleep in the server has most often begun by then.
+constexpr auto first_look = 3ms;
+constexpr nanoseconds quickest_hand_over = 300us;
+/// Between two looks at a line in which we are not the first.
+constexpr nanoseconds least_rest = 1ms;
+/// For a statement on a connection that was idle.
+constexpr auto idle_deadline = 1s;
+/// What is on its way is there by then, unless the database is much slower than usual.
+constexpr nanoseconds circle_stands = 100ms;
+/// So often in a row what was said is taken: each time all that has arrived.
+constexpr int most_takes = 16;
+/// Who has not waited for so long is not interested in what others commit.
+constexpr nanoseconds idle = 50ms;
+
+}  // namespace
+
+void waiting_room::run() noexcept {
+    while (!stopping_) {
+        nanoseconds next = step();
+        // Mail is ours from now on, whether or not somebody waits.
+        if (auto ours = engine_.current()) hear_for(std::move(ours));
+        const auto* const mailbox = mail_for_ ? mail_for_->mailbox() : nullptr;
+        const bool deaf = mailbox != nullptr && now() < deaf_until_;
+        if (deaf) next = std::min(next, deaf_until_);
+        std::array<pollfd, 2> ears{
+            {{notifications_ != nullptr ? notifications_->descriptor() : -1, POLLIN, 0},
+             {mailbox != nullptr && !deaf ? mailbox->descriptor() : -1, POLLIN, 0}}};
+        if (!stopping_) alarm_.wait_until(next, ears);
+    }
+}
+
+/// Returns when the next is due.
+nanoseconds waiting_room::step() noexcept {
+    try {
+        leave_dead_connection();
+        if (pauses_idly_ && !is_idle()) retry_at_ = {};
+        if (now() < retry_at_) {
+            hear();
+            return retry_at_;
+        }
+        make_rounds();
+        failures_ = 0;
+        return next_moment();
+    } catch (const error& failure) {
+        return after_failure(failure);
+    } catch (const std::exception& failure) {
+        try {
+            return after_failure(error{errc::out_of_resources, failure.what()});
+        } catch (...) {
+            return now() + 100ms;
+        }
+    }
+}
+
+void waiting_room::make_rounds() {
+    hear();
+    if (sleeper_ && is_idle()) sleeper_->pause();
+    if (next_moment() > now() && !is_deaf()) return;
+    connect();
+    // What makes somebody run comes first. What the poll finds is done in the same round.
+    for (const auto task :
+         {&waiting_room::give_back_unwanted, &waiting_room::cancel_places,
+          &waiting_room::give_back_unwanted, &waiting_room::ask_after_sessions,
+          &waiting_room::look_for_waiters, &waiting_room::hand_on_due, &waiting_room::verify_told,
+          &waiting_room::poll, &waiting_room::ask_after_sessions, &waiting_room::hand_on_due}) {
+        if (stopping_) return;
+        (this->*task)();
+        hear();
+    }
+}
+
+/// Another call found the connection for all broken, or replaced it: nothing is heard there any
+/// more, and behind the LISTEN on the next one a poll is needed.
+void waiting_room::leave_dead_connection() {
+    if (!db_ || db_->alive()) return;
+    disconnect();
+    const guard lock{mutex_};
+    poll_wanted_ = true;
+}
+
+/// PostgreSQL: on a connection for all the room listens for holders, too, whether or not a thread
+/// waits.
+bool waiting_room::is_deaf() const {
+    if (!engine_.shares() || !may_listen_) return false;
+    if (engine_.source_.speaks() != sql::dialect::postgresql) return false;
+    const auto ours = engine_.current();
+    return ours && (!db_ || listening_for_ != ours->id());
+}
+
+nanoseconds waiting_room::next_moment() {
+    constexpr nanoseconds at_once{0};
+    const guard lock{mutex_};
+    if (!cancels_.empty() || forgotten_ || !ended_.empty() || !unwanted_.empty()) return at_once;
+    nanoseconds next = alarm::never;
+    for (const auto& each : told_) next = std::min(next, each.at);
+    for (const auto* list : {&hand_on_, &looks_}) {
+        for (const auto& [name, when] : *list) next = std::min(next, when.at);
+    }
+    if (turns_.empty()) return next;
+    return std::min(next, poll_due());
+}
+
+/// With the mutex held. A look at a thousand places takes its time, and a thousand places are taken
+/// one after the other: the looks wait for each other, so that they do not take all of it.
+nanoseconds waiting_room::poll_due() const {
+    return poll_wanted_ ? std::min(poll_at_, last_poll_ + 3 * poll_cost_) : poll_at_;
+}
+
+/// A failure is no answer: what was to be done is still on its list. Those who wait are told only
+/// what no repetition mends; a server that is away for a while costs them time, as long as their
+/// session lives.
+nanoseconds waiting_room::after_failure(const error& failure) noexcept {
+    if (failures_++ == 0) failing_since_ = now();
+    try {
+        hear();  // what the statement that failed has read
+    } catch (...) {
+        // The connection turns out to be closed below; without memory it is heard later.
+    }
+    // It is no primary (any more): the next connection may be to one.
+    if (db_ && failure.kind() == errc::read_only) db_->discard();
+    if (db_ && (!db_->alive() || db_->discarded())) {
+        disconnect();
+        engine_.connection_broke();
+        const guard lock{mutex_};
+        poll_wanted_ = true;  // to be heard again, too
+    }
+    const bool passes = failure.retryable() || failure.kind() == errc::outcome_unknown ||
+                        failure.kind() == errc::read_only;
+    try {
+        if (!passes) {
+            {
+                const guard lock{mutex_};
+                looks_.clear();  // the waiters look for themselves
+            }
+            fail(failure);
+        }
+        const auto elapsed = std::chrono::duration_cast<milliseconds>(now() - failing_since_);
+        // Those who wait were promised a look in each poll_interval.
+        pauses_idly_ = is_idle();
+        const nanoseconds longest =
+            std::max<nanoseconds>(pauses_idly_ ? options_.heartbeat : options_.poll_interval, 5ms);
+        const auto after_all = pauses_idly_ ? longest : nanoseconds{options_.retry.max_backoff};
+        const auto pause = options_.retry.next(failure, failures_, elapsed);
+        retry_at_ =
+            now() + std::clamp<nanoseconds>(pause ? nanoseconds{*pause} : after_all, 5ms, longest);
+    } catch (...) {
+        retry_at_ = now() + 1s;
+    }
+    return retry_at_;
+}
+
+void waiting_room::connect() {
+    if (db_ && (!db_->alive() || db_->discarded() || engine_.leads_elsewhere(*db_))) disconnect();
+    const auto until = soon();
+    if (!db_) {
+        db_ = engine_.pool_.make(until);
+        connected_ = true;
+    }
+    if (!is_set_up_) {
+        set_up(until);
+        is_set_up_ = true;
+    }
+    if (const auto ours = engine_.current()) {
+        hear_for(ours);
+        listen(*ours);
+    }
+    let_sleep();
+}
+
+void waiting_room::disconnect() noexcept {
+    notifications_ = nullptr;
+    listening_for_ = 0;
+    hears_ = false;
+    db_.reset();  // opens the gate
+    gate_ = 0;
+    connected_ = is_set_up_ = false;
+}
+
+void waiting_room::set_up(sql::deadline until) {
+    const bool postgresql = db_->speaks() == sql::dialect::postgresql;
+    in_cluster_ = db_->speaks() == sql::dialect::mysql &&
+                  sql::facts_of(*db_, until).member_of != sql::cluster::none;
+    if (!db_->keeps_session_state()) {
+        may_listen_ = may_listen_ && !postgresql;
+        return;
+    }
+    if (postgresql && may_listen_ && !pooler_known_) {
+        // A pooler that nobody has declared: what we say there would be said to others, and what
+        // they are told would be lost to us.
+        const auto seen = sql::pooling_of(*db_, engine_.source_, until);
+        if (seen == sql::pooling::transaction) may_listen_ = false;
+        pooler_known_ = true;
+    }
+    if (!postgresql || may_listen_ || !pooler_known_) {
+        strategy::wait_briefly_for_rows(*db_, until);
+    }
+}
+
+void waiting_room::listen(const session& ours) {
+    if (!may_listen_ || listening_for_ == ours.id()) return;
+    auto* const capability = db_->notifications();
+    try {
+        if (capability == nullptr) throw error{errc::unsupported, "no notifications"};
+        capability->listen(strategy::notification_channel(ours.address()), soon());
+    } catch (const error& failure) {
+        if (failure.kind() != errc::unsupported) throw;
+        may_listen_ = false;
+        return;
+    }
+    notifications_ = capability;
+    listening_for_ = ours.id();
+    hears_ = db_->speaks() == sql::dialect::postgresql;
+    // What was said before we listened: to those who wait, and to those who hold.
+    if (engine_.shares() && ours.leases() > 0) {
+        engine_.compare_wanted_ = true;
+        engine_.poke_heartbeat();
+    }
+    const guard lock{mutex_};
+    poll_wanted_ = true;
+}
+
+void waiting_room::hear_for(std::shared_ptr<session> ours) {
+    if (mail_for_ == ours) return;
+    mail_for_ = std::move(ours);
+    told_by_name_ = false;
+    deaf_until_ = {};
+}
+
+/// Where the database has nothing to notify with, a second thread sleeps in the server.
+void waiting_room::let_sleep() {
+    if (db_->speaks() != sql::dialect::mysql || !may_sleep_) return;
+    std::int64_t session = 0;
+    {
+        const guard lock{mutex_};
+        if (!turns_.empty()) session = turns_.begin()->second->ours->id();
+    }
+    if (session == 0 || !shut_gate_for(session)) return;
+    if (!sleeper_) {
+        try {
+            auto made = std::make_unique<sleeper>(sleeper::surroundings{
+                .connect = [this](sql::deadline until) { return engine_.pool_.make(until); },
+                .on_sleep = [this](bool again) { before_sleep(again); },
+                .on_woken = [this](sql::connection& db, sql::deadline until) { woken(db, until); },
+                .on_doubt = [this] { look_at_all(); },
+                .on_broken = [this] { engine_.connection_broke(); },
+                .statement_deadline = options_.statement_deadline});
+            const guard lock{mutex_};
+            sleeper_ = std::move(made);
+        } catch (const std::system_error&) {
+            may_sleep_ = false;  // no thread: looking often does without
+            return;
+        }
+    }
+    sleeper_->sleep_for(session, gate_);
+}
+
+/// One gate for each session and each connection of ours: a sleep for another session, or before
+/// the gate of a connection that is gone, ends at once.
+bool waiting_room::shut_gate_for(std::int64_t session) {
+    namespace wake_up = strategy::wake_up;
+    if (gate_ != 0 && gate_session_ == session) return true;
+    if (gate_ != 0) wake_up::open_gate(*db_, std::exchange(gate_, 0), soon());
+    const auto next = engine_.next_id();
+    if (!wake_up::shut_gate(*db_, next, soon())) {
+        may_sleep_ = false;
+        return false;
+    }
+    gate_ = next;
+    gate_session_ = session;
+    return true;
+}
+
+/// On the sleeper's thread. A sleep that has not begun yet cannot be ended: a look when it has, and
+/// more of them, as a busy machine may take its time with the beginning. Between one sleep and the
+/// next only a moment is not heard: one look, which takes the place of the next.
+void waiting_room::before_sleep(bool again) {
+    const guard lock{mutex_};
+    if (turns_.empty()) return;
+    sleep_began_ = sleep_began_ || !again;
+    poll_at_ = std::min(poll_at_, now() + (again ? 4 : 1) * first_look);
+    poke();
+}
+
+/// On the sleeper's thread.
+void waiting_room::woken(sql::connection& db, sql::deadline until) {
+    constexpr std::size_t many = 64;
+    engine_.count(engine::counter::wake_ups);
+    std::int64_t session = 0;
+    std::vector<std::string> names;
+    std::unordered_map<std::int64_t, std::shared_ptr<turn>> standing;
+    {
+        const guard lock{mutex_};
+        for (const auto& [grant_id, each] : turns_) {
+            if (session == 0) session = each->ours->id();
+            if (each->ours->id() != session) continue;
+            names.push_back(each->name);
+            standing.emplace(grant_id, each);
+        }
+    }
+    std::ranges::sort(names);
+    names.erase(std::unique(names.begin(), names.end()), names.end());
+    if (names.size() > many) {
+        // One look at all places costs less than to ask for so many. We may have been woken before
+        // the commit: a look comes after it if we have read behind it first.
+        names.resize(1);
+        (void)queue_.served_of(db, session, names, until);
+        return look_at_all();
+    }
+    const nanoseconds sent = engine_.clock().now();
+    auto served = queue_.served_of(db, session, names, until);
+    // Some were held before.
+    std::erase_if(served, [&](const auto& each) { return !standing.contains(each.grant_id); });
+    // What we were woken for is most often known to be durable; we may have come amid the commit of
+    // another hand-over.
+    std::vector<strategy::served_place> doubtful;
+    for (const auto& each : served) {
+        if (!each.durable) {
+            doubtful.push_back(each);
+        } else {
+            serve(standing.at(each.grant_id), each.granted.token, sent, each.granted.deadline_us);
+        }
+    }
+    if (doubtful.empty()) return;
+    // Made durable on the room's connection. A late KILL QUERY ends what this connection runs, and
+    // MariaDB takes a trigger whose parsing was cut off for one with an error in its body, for
+    // every client until the table is opened anew (1064).
+    const guard lock{mutex_};
+    for (const auto& each : doubtful) {
+        told_.push_back({standing.at(each.grant_id), nullptr, 0, now(), true});
+    }
+    poke();
+}
+
+/// What was said to us, also while statements ran.
+void waiting_room::hear() {
+    read_mail();
+    if (notifications_ == nullptr || !db_->alive()) return;
+    const bool watches = db_->speaks() == sql::dialect::sqlite;
+    // Others may say more than we can hear: the rest is there the next time.
+    for (int some = 0; some < most_takes; ++some) {
+        const auto all = notifications_->take();
+        if (all.empty()) return;
+        for (const auto& said : all) {
+            if (watches) {
+                changed();
+            } else {
+                heard(said.payload, true);
+            }
+        }
+    }
+}
+
+/// Needs no database: also while that is away.
+void waiting_room::read_mail() {
+    if (!mail_for_ || mail_for_->mailbox() == nullptr || now() < deaf_until_) return;
+    // Sent once the commit was confirmed, with a proof. Who may read an SQLite file need not be
+    // allowed to write it: there the row is asked. And what was committed on one node of a cluster
+    // may be read on ours only later, and would be refuted.
+    const bool believed = engine_.source_.speaks() != sql::dialect::sqlite && !in_cluster_;
+    const auto mail = mail_for_->mailbox()->take();
+    bool useful = false;
+    for (const auto& text : mail) useful = heard(text, believed) || useful;
+    if (!useful && mail.size() >= base::mailbox::flood) {
+        deaf_until_ = now() + base::mailbox::rest_from_flood;
+    }
+}
+
+/// Something was committed to the SQLite file.
+void waiting_room::changed() {
+    if (is_idle() && now() - last_poll_ > idle) return notifications_->want_changes(false);
+    // Others may commit thousands of times a second, and most of it is not about us: who stands
+    // far behind need not look at each hand-over.
+    constexpr std::int64_t far = 64;
+    const auto before_us = std::min(round_.first, far) - 1;
+    const nanoseconds rest =
+        before_us == 0 ? std::max<nanoseconds>(200us, poll_cost_)
+                       : std::max<nanoseconds>(before_us * quickest_hand_over, 5 * poll_cost_);
+    const guard lock{mutex_};
+    poll_at_ = std::min(poll_at_, last_poll_ + rest);
+}
+
+/// What comes without a proof is not heard: every local user may write to our mailbox, every role
+/// of the database to our channel. False if it was of no use.
+/// @param believed whether a proof is enough, or the row is to be asked
+bool waiting_room::heard(std::string_view said, bool believed) {
+    if (mail_for_ && engine_.hear_of_change(*mail_for_, said)) {
+        engine_.poke_heartbeat();
+        return true;
+    }
+    const auto next = strategy::understood(said);
+    if (!next) return false;
+    std::shared_ptr<turn> which;
+    {
+        const guard lock{mutex_};
+        const auto found = turns_.find(next->grant_id);
+        if (found == turns_.end()) return false;
+        which = found->second;
+    }
+    if (!strategy::is_proved(said, which->ours->address().secret)) return false;
+    engine_.count(engine::counter::wake_ups);
+    told_by_name_ = true;
+    // Said by the transaction that wrote the grant and delivered after its commit, or sent after
+    // that: durable, or keeping a promise that was. So it is believed, and then verified. Of a
+    // deadline it tells nothing: there we ask first.
+    if (believed && !which->has_deadline)
+        serve(which, next->token, engine_.clock().now(), std::nullopt);
+    const guard lock{mutex_};
+    told_.push_back({which, which->granted, next->token, which->granted ? now() + rush : now(),
+                     next->asynchronous});
+    return true;
+}
+
+void waiting_room::cancel_places() {
+    std::vector<std::shared_ptr<turn>> given_up;
+    {
+        const guard lock{mutex_};
+        if (forgotten_) {
+            for (const auto& [grant_id, each] : turns_) {
+                if (each->giving_up) given_up.push_back(each);
+            }
+            forgotten_ = false;
+            cancels_.clear();
+        } else {
+            given_up = std::exchange(cancels_, {});
+            std::erase_if(given_up, [](const auto& each) { return each->over(); });
+        }
+    }
+    if (given_up.empty()) return;
+    try {
+        std::vector<std::int64_t> ids;
+        for (const auto& each : given_up) ids.push_back(each->grant_id);
+        const auto deleted = queue_.cancel(*db_, ids, soon_for_a_write());
+        patience_ = strategy::brief;
+        while (!given_up.empty()) {
+            const auto& last = given_up.back();
+            answer_cancelled(last, std::ranges::find(deleted, last->grant_id) != deleted.end());
+            given_up.pop_back();
+        }
+    } catch (...) {
+        be_more_patient();
+        const guard lock{mutex_};
+        forgotten_ = true;  // all of those that are left, without memory for a list
+        throw;
+    }
+}
+
+bool waiting_room::has_left(const turn& which) const {
+    const guard lock{mutex_};
+    return which.left;
+}
+
+bool waiting_room::is_over(const turn& which) const {
+    const guard lock{mutex_};
+    return which.over();
+}
+
+bool waiting_room::is_idle() const {
+    const guard lock{mutex_};
+    return turns_.empty();
+}
+
+/// After a task that writes did not fit into its time.
+void waiting_room::be_more_patient() noexcept {
+    patience_ = std::min<nanoseconds>(2 * patience_, options_.statement_deadline);
+}
+
+/// What was served to a thread that had left, to the next waiter. False: there is no such grant, or
+/// its row is locked.
+bool waiting_room::hand_on_served(const std::string& name, std::int64_t session,
+                                  std::int64_t grant_id) {
+    try {
+        const auto done = queue_.release(*db_, name, session, grant_id, true, soon_for_a_write());
+        patience_ = strategy::brief;
+        if (done.freed) engine_.after_release(*db_, name, done, soon());
+        return done.freed;
+    } catch (const error& failure) {
+        if (!strategy::is_locked(*db_, failure)) throw;
+        be_more_patient();
+        return false;
+    }
+}
+
+void waiting_room::give_back_unwanted() {
+    std::vector<std::shared_ptr<grant>> all;
+    {
+        const guard lock{mutex_};
+        all.swap(unwanted_);
+    }
+    while (!all.empty()) {
+        const auto granted = all.back();
+        all.pop_back();
+        // Known here until it is freed, or the heartbeat has it on its list: a comparison with the
+        // database in between finds nothing to give back.
+        try {
+            if (hand_on_served(granted->name, granted->session_id, granted->grant_id)) {
+                granted->now = grant::state::released;
+                engine_.forget(*granted);
+                continue;
+            }
+        } catch (...) {
+            engine_.give_back(*granted);
+            for (const auto& rest : all) engine_.give_back(*rest);
+            throw;
+        }
+        engine_.give_back(*granted);
+    }
+}
+
+/// A place that is gone was served, unless another client deleted it. Its thread may have left:
+/// then the lease goes on to the next waiter at once, and everybody else finds it held no longer
+/// than the round trips of this client make it.
+void waiting_room::answer_cancelled(const std::shared_ptr<turn>& which, bool deleted) {
+    // Served meanwhile, on another thread: its own has it, or it is on the list of unwanted grants.
+    if (is_over(*which)) return;
+    if (!deleted && has_left(*which)) {
+        deleted = hand_on_served(which->name, which->ours->id(), which->grant_id);
+    } else if (!deleted) {
+        const nanoseconds sent = engine_.clock().now();
+        const auto granted =
+            queue_.served(*db_, which->name, which->ours->id(), which->grant_id, soon());
+        if (granted) return serve(which, granted->token, sent, granted->deadline_us);
+    }
+    const guard lock{mutex_};
+    // Told by another thread meanwhile. If it has been given back above, nothing is left to be.
+    if (which->over()) {
+        if (deleted && std::erase(unwanted_, which->granted) > 0) {
+            which->granted->now = grant::state::released;
+            engine_.forget(*which->granted);
+        }
+        return;
+    }
+    if (deleted) {
+        which->ours->forget(which->grant_id);
+    } else {
+        engine_.give_back(*which->ours, which->name, which->grant_id);
+    }
+    end(*which, turn::state::cancelled);
+    engine_.count(engine::counter::cancelled);
+    // It may have been chosen by a grant_next that found it gone.
+    plan(looks_, which->name, {now(), 0ns});
+}
+
+void waiting_room::ask_after_sessions() {
+    for (;;) {
+        std::int64_t ended = 0;
+        {
+            const guard lock{mutex_};
+            if (ended_.empty()) return;
+            ended = ended_.back();
+        }
+        const auto names = queue_.names_after(*db_, ended, soon());
+        const guard lock{mutex_};
+        std::erase(ended_, ended);
+        for (const auto& name : names) plan(hand_on_, name, {now(), 0ns});
+    }
+}
+
+/// The entries of a list whose time has come.
+std::vector<std::pair<std::string, waiting_room::due>> waiting_room::take_due(agenda& list) {
+    const guard lock{mutex_};
+    std::vector<std::pair<std::string, due>> taken;
+    for (auto entry = list.begin(); entry != list.end();) {
+        if (entry->second.at > now()) {
+            ++entry;
+            continue;
+        }
+        taken.emplace_back(entry->first, entry->second);
+        entry = list.erase(entry);
+    }
+    return taken;
+}
+
+void waiting_room::look_for_waiters() {
+    const auto looks = take_due(looks_);
+    if (looks.empty()) return;
+    std::vector<std::string> names;
+    for (const auto& [name, when] : looks) names.push_back(name);
+    try {
+        // A look counts after the commit of the release; this one may only have been sent.
+        if (!engine_.settle_posted(nullptr, soon())) {
+            throw error{errc::timed_out, "a release that was sent has not been answered yet"};
+        }
+        const auto waited_for = queue_.waited_for(*db_, names, soon());
+        for (const auto& name : waited_for) engine_.note_contended(name);
+        const guard lock{mutex_};
+        if (waited_for.empty()) vain_look_ = now();
+        for (const auto& name : waited_for) plan(hand_on_, name, {now(), 0ns});
+        for (const auto& [name, when] : looks) {
+            if (when.again == 0) continue;
+            plan(looks_, name, {now() + 2 * when.pause, 2 * when.pause, when.again - 1});
+        }
+    } catch (...) {
+        const guard lock{mutex_};
+        for (const auto& [name, when] : looks) plan(looks_, name, when);
+        throw;
+    }
+}
+
+void waiting_room::hand_on_due() {
+    auto names = take_due(hand_on_);
+    while (!names.empty()) {
+        const auto name = names.back().first;
+        auto& when = names.back().second;
+        try {
+            if (!stopping_) hand_on(name);
+            patience_ = strategy::brief;
+        } catch (...) {
+            const bool busy = is_busy();
+            be_more_patient();
+            // Somebody's transaction has the row. It is not our turn to wait there, nor to forget.
+            when.pause = std::clamp<nanoseconds>(2 * when.pause, 100ms, 1s);
+            when.at = now() + when.pause;
+            const guard lock{mutex_};
+            if (!busy) {
+                for (const auto& [rest, its] : names) plan(hand_on_, rest, its);
+                throw;
+            }
+            plan(hand_on_, name, when);
+        }
+        names.pop_back();
+        hear();
+    }
+}
+
+/// Within a handler: whether what was caught says that a row is locked, and no more.
+bool waiting_room::is_busy() const {
+    try {
+        throw;
+    } catch (const error& failure) {
+        return strategy::is_locked(*db_, failure);
+    } catch (...) {
+        return false;
+    }
+}
+
+void waiting_room::hand_on(const std::string& name) {
+    const auto next = queue_.grant_next(*db_, name, soon_for_a_write());
+    if (!next) return;
+    handed_over(*next);
+    engine_.wake(*db_, *next, soon());
+}
+
+void waiting_room::verify_told() {
+    for (;;) {
+        told one;
+        {
+            const guard lock{mutex_};
+            const auto next =
+                std::ranges::find_if(told_, [&](const told& each) { return each.at <= now(); });
+            if (next == told_.end()) return;
+            one = *next;
+        }
+        // One that was released meanwhile harms nobody.
+        if (!one.granted || one.granted->now == grant::state::held) verify(one);
+        const guard lock{mutex_};
+        std::erase_if(told_, [&](const told& each) { return each.which == one.which; });
+    }
+}
+
+void waiting_room::verify(const told& one) {
+    const nanoseconds sent = engine_.clock().now();
+    const auto settle = [&](sql::connection& db, sql::deadline until) {
+        return queue_.settle(db, one.which->name, one.which->ours->id(), one.which->grant_id,
+                             one.durably, until);
+    };
+    // On the connection that will most likely send the release, too, whose server process has then
+    // got all at hand. It may have died while it was idle: the room does not wait long to find out.
+    const auto found = [&]() -> std::optional<strategy::settled_grant> {
+        if (!hears_ && !one.granted) {  // what is left of its deadline is wanted
+            const auto granted = queue_.served(*db_, one.which->name, one.which->ours->id(),
+                                               one.which->grant_id, soon(), one.token);
+            if (!granted) return std::nullopt;
+            return strategy::settled_grant{*granted, std::nullopt};
+        }
+        if (hears_) {
+            if (const auto calling = engine_.pool_.take_idle()) {
+                return settle(**calling,
+                              std::min<sql::deadline>(soon(), steady::now() + idle_deadline));
+            }
+        }
+        return settle(*db_, soon());
+    }();
+    if (!one.granted) {
+        if (found) return serve(one.which, found->granted.token, sent, found->granted.deadline_us);
+        if (!in_cluster_) return;
+        const guard lock{mutex_};
+        poll_at_ = std::min(poll_at_, now() + first_look);
+        return;
+    }
+    if (!found || found->granted.token != one.token) return engine_.refuted(*one.granted);
+    if (!found->next || !uses(base::fast_path::prefetched_next)) return;
+    const std::lock_guard lock{one.granted->mutex};
+    one.granted->next = found->next;
+    one.granted->next_until = sent + found->next->alive;
+}
+
+/// One look at all queues we stand in.
+void waiting_room::poll() {
+    constexpr std::size_t few = 64;  // places, to be looked at one by one
+    std::vector<std::shared_ptr<turn>> standing;
+    {
+        const guard lock{mutex_};
+        if (turns_.empty() || poll_due() > now()) return;
+        poll_wanted_ = false;
+        poll_at_ = alarm::never;
+        for (const auto& [grant_id, each] : turns_) {
+            if (each->now == turn::state::waiting && !each->giving_up) standing.push_back(each);
+        }
+    }
+    last_poll_ = now();
+    auto seen_before = std::exchange(round_, {});
+    round_.whole = standing.size() > few || last_poll_ >= whole_poll_at_;
+    if (round_.whole) whole_poll_at_ = last_poll_ + options_.poll_interval;
+    (round_.whole ? strays_ : round_.strays) = std::move(seen_before.strays);
+    try {
+        // Of one session, but for the moment in which one is lost.
+        while (!standing.empty()) {
+            const auto ours = standing.front()->ours;
+            // Not that of std::ranges: clang 14 cannot compile what it returns.
+            const auto others =
+                std::stable_partition(standing.begin(), standing.end(),
+                                      [&](const auto& each) { return each->ours == ours; });
+            poll(ours, {standing.begin(), others});
+            standing.erase(standing.begin(), others);
+        }
+    } catch (...) {
+        const guard lock{mutex_};
+        poll_wanted_ = true;
+        throw;
+    }
+    poll_cost_ = now() - last_poll_;
+    pace();
+    look_away();
+}
+
+void waiting_room::poll(const std::shared_ptr<session>& ours,
+                        const std::vector<std::shared_ptr<turn>>& standing) {
+    if (!ours->trust()->open(engine_.clock().now())) {
+        engine_.lose_session(*ours, loss_reason::trust_window_passed);
+        return session_lost(ours->id(), loss_reason::trust_window_passed);
+    }
+    std::vector<std::int64_t> ids;
+    for (const auto& each : standing) ids.push_back(each->grant_id);
+    const auto seen = round_.whole ? queue_.places_of(*db_, ours->id(), soon())
+                                   : queue_.places_at(*db_, ours->id(), ids, soon());
+    engine_.count(engine::counter::polls);
+    if (!seen.session_live) {
+        const auto why = engine_.why_over(*ours, *db_, soon());
+        engine_.lose_session(*ours, why);
+        return session_lost(ours->id(), why);
+    }
+    std::unordered_map<std::int64_t, const strategy::place*> places;
+    for (const auto& each : seen.waiting) {
+        places.emplace(each.grant_id, &each);
+        look_after(each, *ours);
+    }
+    std::vector<std::shared_ptr<turn>> missing;
+    for (const auto& each : standing) {
+        const auto found = places.find(each->grant_id);
+        if (found == places.end()) {
+            missing.push_back(each);
+        } else {
+            see(each, *found->second);
+        }
+    }
+    ask_after(*ours, std::move(missing));
+    look_for_deadlocks(*ours, standing);
+}
+
+/// What our place shows of its lease and its holder.
+void waiting_room::look_after(const strategy::place& at, session& ours) {
+    if (!ours.knows(at.grant_id)) {
+        // Over since this was read; or nobody here waits at it, an insertion that came late, and
+        // then it stands there the next time, too.
+        if (ours.is_unresolved(at.grant_id)) return;
+        round_.strays.insert(at.grant_id);
+        if (strays_.contains(at.grant_id)) engine_.give_back(ours, at.name, at.grant_id);
+        return;
+    }
+    if (at.holder_expired) {
+        // Ended first, in a commit of its own; only then may the lease row change (I3).
+        if (engine_.protocol_.end_expired_session(*db_, at.holder_session, soon_for_a_write())) {
+            const guard lock{mutex_};
+            ended_.push_back(at.holder_session);
+        }
+    }
+    // They come in the order of their tickets: the first of a name covers the others.
+    if (at.overtaken && round_.rewound.insert(at.name).second) rewind(at);
+    const guard lock{mutex_};
+    if (at.free || at.holder_expired || at.overtaken) plan(hand_on_, at.name, {now(), 0ns});
+    if (at.remaining > 0us) {
+        round_.expiry = std::min<nanoseconds>(round_.expiry, last_poll_ + at.remaining + 1ms);
+    }
+}
+
+/// Nobody else would ever find this place. A look soon tells whether it helped: the lease's row may
+/// be somebody's for long.
+void waiting_room::rewind(const strategy::place& at) {
+    round_.expiry = std::min<nanoseconds>(round_.expiry, last_poll_ + 250ms);
+    try {
+        queue_.rewind(*db_, at.name, at.ticket, soon_for_a_write());
+    } catch (const error& failure) {
+        if (!failure.retryable() || !db_->alive()) throw;
+    }
+}
+
+void waiting_room::see(const std::shared_ptr<turn>& which, const strategy::place& at) {
+    round_.first = std::min(round_.first, at.position);
+    reckon(*which, at.position);
+    {
+        const guard lock{mutex_};
+        if (which->over() || which->position == at.position) return;
+        which->position = at.position;
+    }
+    round_.changed = true;
+    report_place(*which, at.position);
+}
+
+/// Our tickets are not there: they were served, or the server lost them in a crash, or somebody
+/// deleted them.
+void waiting_room::ask_after(session& ours, std::vector<std::shared_ptr<turn>> missing) {
+    {
+        const guard lock{mutex_};
+        std::erase_if(missing, [](const auto& each) { return each->over(); });
+    }
+    if (missing.empty()) return;
+    std::vector<strategy::granted_name> places;
+    for (const auto& each : missing) places.push_back({each->name, each->grant_id});
+    const nanoseconds sent = engine_.clock().now();
+    const auto served = queue_.served(*db_, ours.id(), places, soon());
+    round_.changed = true;
+    for (std::size_t i = 0; i < missing.size(); ++i) {
+        const auto& which = missing[i];
+        if (served[i]) {
+            told_by_name_ = false;
+            serve(which, served[i]->token, sent, served[i]->deadline_us);
+            continue;
+        }
+        const guard lock{mutex_};
+        if (which->over()) continue;
+        // Should it turn up after all, on a server that lags behind, nobody waits there any more.
+        engine_.give_back(ours, which->name, which->grant_id);
+        end(*which, turn::state::vanished);
+    }
+}
+
+/// Only a thread that holds a lease while it waits for another can be part of a circle.
+///
+/// The tables are a little behind: a place that was given up still stands, and a grant that came to
+/// it is still there, while the thread goes on and waits elsewhere. Two of those feign a circle. A
+/// true one stays as it is until somebody gives way, so it is looked at twice.
+void waiting_room::look_for_deadlocks(session& ours,
+                                      const std::vector<std::shared_ptr<turn>>& standing) {
+    if (options_.deadlock_detection == deadlock_detection::off) return;
+    const bool possible = std::ranges::any_of(
+        standing, [&](const auto& each) { return ours.holds_for(each->thread); });
+    if (!possible) return;
+    const auto circles = queue_.deadlocks(*db_, ours.id(), soon());
+    for (const auto& each : standing) {
+        if (std::ranges::find(circles, each->grant_id, &strategy::deadlock_found::grant_id) ==
+            circles.end()) {
+            each->circle.clear();
+        }
+    }
+    for (const auto& circle : circles) give_way(circle, ours);
+}
+
+/// The place is given up before its thread is told: were it served meanwhile there would be no
+/// deadlock.
+void waiting_room::give_way(const strategy::deadlock_found& circle, session& ours) {
+    std::shared_ptr<turn> which;
+    {
+        const guard lock{mutex_};
+        const auto found = turns_.find(circle.grant_id);
+        if (found == turns_.end() || found->second->giving_up) return;
+        which = found->second;
+    }
+    if (!ours.holds_for(which->thread)) return;
+    if (which->circle != circle.tickets) {
+        which->circle = circle.tickets;
+        which->circle_since = last_poll_;
+    }
+    const nanoseconds sure_at = which->circle_since + circle_stands;
+    if (last_poll_ < sure_at) {
+        round_.expiry = std::min(round_.expiry, sure_at);
+        return;
+    }
+    const std::array<std::int64_t, 1> id{circle.grant_id};
+    if (queue_.cancel(*db_, id, soon_for_a_write()).empty()) return;
+    ours.forget(circle.grant_id);
+    engine_.count(engine::counter::deadlocks);
+    const error found{errc::deadlock, "a circle of waiters: " + circle.description +
+                                          "; release what this thread holds, then start over"};
+    const guard lock{mutex_};
+    plan(hand_on_, which->name, {now(), 0ns});
+    if (which->over()) return;
+    end(*which, turn::state::failed, &found);
+}
+
+/// When to look again. Where nobody wakes us: soon, the sooner the nearer our turn is, then with
+/// growing pauses, and from the beginning when something changed. Where a sleep can be ended: soon
+/// after it began, as a wake-up that came too early was not heard.
+void waiting_room::pace() {
+    constexpr std::int64_t no_matter = 64;
+    const nanoseconds longest = options_.poll_interval;
+    const bool began = [this] {
+        const guard lock{mutex_};
+        return std::exchange(sleep_began_, false);
+    }();
+    if (listening_for_ != 0) {
+        pause_ = longest;
+    } else if (is_asleep()) {
+        pause_ = std::min<nanoseconds>(longest, 4 * (began ? first_look : pause_));
+    } else if (round_.changed || pause_ == 0ns) {
+        pause_ = std::min<nanoseconds>(longest, 2ms * std::min(round_.first, no_matter));
+    } else {
+        pause_ = std::min(longest, pause_ + pause_ / 2);
+    }
+    const guard lock{mutex_};
+    poll_at_ = std::min({poll_at_, last_poll_ + pause_, round_.expiry});
+}
+
+/// How fast the line moves. With nothing known yet: as fast as it can.
+void waiting_room::reckon(turn& which, std::int64_t position) const {
+    const nanoseconds since = last_poll_ - which.moved_at;
+    if (which.step == 0ns) {
+        which.step = quickest_hand_over;
+        which.moved_at = last_poll_;
+    } else if (position < which.position) {
+        which.step = std::max<nanoseconds>(since / (which.position - position), quickest_hand_over);
+        which.moved_at = last_poll_;
+    } else {
+        which.step = std::max(which.step, since);
+    }
+}
+
+/// Each commit to an SQLite file wakes all who watch it. With many in line they would spend the
+/// machine on looking at each other's hand-overs. So only the first of a line watches; the others
+/// look again when most of those before them may have had their turn. Who is served before that is
+/// told by name, or finds it then, after a poll interval at the latest. Where nobody tells us by
+/// name (another network namespace, a driver that cannot) more than one must watch, or the next is
+/// asleep when his turn comes.
+void waiting_room::look_away() {
+    if (notifications_ == nullptr || db_->speaks() != sql::dialect::sqlite) return;
+    if (is_idle()) return;
+    if (watch_closely(round_.first <= (told_by_name_ ? 1 : 3))) return;
+    const guard lock{mutex_};
+    nanoseconds rest = options_.poll_interval;
+    for (const auto& [grant_id, each] : turns_) {
+        if (each->position == 0) continue;  // not seen yet
+        rest = std::min(rest, std::max(least_rest, till_our_turn(*each)));
+    }
+    poll_at_ = std::min(poll_at_, last_poll_ + rest);
+}
+
+/// How long to look away. Who is told by name loses nothing by coming late. Who is not keeps the
+/// whole line waiting: the longer a line has stood still, the longer he may.
+nanoseconds waiting_room::till_our_turn(const turn& which) const {
+    constexpr nanoseconds slow_hand_over = 5ms;
+    const auto before_us = std::max<std::int64_t>(which.position - 1, 1);
+    const nanoseconds expected = before_us * which.step;
+    if (told_by_name_) return expected;
+    const nanoseconds still = last_poll_ - which.moved_at;
+    return std::min(expected / 2, std::max(before_us * slow_hand_over, still / 8));
+}
+
+/// Whether we watch now.
+bool waiting_room::watch_closely(bool wanted) {
+    try {
+        notifications_->want_changes(wanted);
+        return wanted;
+    } catch (const error& failure) {
+        if (failure.kind() != errc::unsupported) throw;
+        return false;  // the watches of this machine are used up
+    }
+}
+
+/// Whether our session sleeps in the server and can be woken there.
+bool waiting_room::is_asleep() const {
+    const auto ours = engine_.current();
+    return ours && sleeper_ && sleeper_->asleep_for() == ours->id();
+}
+
+sql::deadline waiting_room::soon() const {
+    return steady::now() + options_.statement_deadline;
+}
+
+sql::deadline waiting_room::soon_for_a_write() const {
+    return strategy::soon_for_a_row(*db_, soon(), patience_);
+}
+
+}  // namespace rowlock::detail

@@ -1,0 +1,407 @@
+-- statement enqueue
+-- Takes a place in a queue. The waiter table alone is touched: the lease's row may be locked for long
+-- by its holder's fenced transaction. The commit is asynchronous: a grant that rests on this ticket is
+-- durable and makes the ticket so, and if a crash loses it before, its owner finds it gone and takes
+-- another. The ticket is drawn before it commits, so overlapping enqueues may become visible in either
+-- order; one that was answered before another was sent has the lower ticket.
+-- $1 name  $2 my session  $3 grant id  $4 thread  $5 note  $6 own deadline in µs, or NULL
+with c as materialized (
+         select set_config('synchronous_commit', 'off', true))
+insert into rowlock_waiter (name, session, grant_id, thread, note, deadline_us, enqueued_at)
+select $1::text, $2::bigint, $3::bigint, $4::text, $5::text, $6::bigint, clock_timestamp() from c
+on conflict (grant_id) do nothing
+
+-- statement cancel
+-- Gives up places; durable, since a ticket that came back after a crash would be served to nobody. A
+-- ticket that a grant has locked is waited for, and is gone then. In ticket order, so two calls cannot
+-- wait in a circle; whoever grants holds no more than one ticket, and waits for nothing once it has it.
+-- $1 grant ids, as an array's text
+-- → the grant ids whose tickets this call deleted
+with k as materialized (
+         select w.name, w.ticket from rowlock_waiter w where w.grant_id = any ($1::text::bigint[])
+          order by w.ticket for update of w)
+delete from rowlock_waiter w using k
+ where w.name = k.name and w.ticket = k.ticket returning w.grant_id
+
+-- statement places
+-- All places of a session, in one snapshot; reads only. What comes back: fragment places.
+-- $1 my session
+with mine as materialized (
+         select w.name, w.grant_id, w.ticket from rowlock_waiter w where w.session = $1::bigint),
+     {places}
+
+-- statement places_at
+-- Some places of a session, as `places`, by their grant ids: where one that was just taken is looked
+-- at. By the session the server would step over the index entries of all places it had before, until
+-- vacuum comes.
+-- $1 my session  $2 grant ids, as an array's text
+with mine as materialized (
+         select w.name, w.grant_id, w.ticket from rowlock_waiter w
+          where w.grant_id = any ($2::text::bigint[]) and w.session = $1::bigint),
+     {places}
+
+-- statement served
+-- Whether a place was served: the lease is this grant. Reads only.
+-- $1 name  $2 my session  $3 grant id
+-- → token, what is left of its own deadline in µs, or NULL
+select l.token, (extract(epoch from l.deadline - clock_timestamp()) operator(pg_catalog.*) 1000000)::bigint
+  from rowlock_lease l
+ where l.name = $1::text and l.session = $2::bigint and l.grant_id = $3::bigint
+
+-- statement waited_for
+-- Which of these names have a live waiter. Reads only.
+-- $1 … $16 names; may repeat
+select distinct n.name
+  from pg_catalog.unnest(array[$1::text, $2::text, $3::text, $4::text, $5::text, $6::text, $7::text, $8::text,
+                   $9::text, $10::text, $11::text, $12::text, $13::text, $14::text, $15::text,
+                   $16::text]) as n(name)
+ where {waited_n}
+
+-- statement names_after
+-- The names with live waiters that the end of a session concerns: it has the lease, or a place before
+-- them. Leases and tickets in one snapshot: a grant that moved the session from the one to the other is
+-- seen as either. Driven by the waiters, of whom there are few: leases have no index by session. OFFSET 0
+-- has them looked up by key: where statistics are old, the planner would read all of them.
+-- $1 session
+select distinct w.name
+  from rowlock_waiter w join rowlock_session m on m.id = w.session
+ where {live}
+   and (exists (select from rowlock_lease l where l.name = w.name and l.session = $1::bigint
+                offset 0)
+        or exists (select from rowlock_waiter d where d.name = w.name and d.session = $1::bigint))
+
+-- statement deadlocks
+-- What a search for circles of waiters needs, in one snapshot; reads only. The parties are pairs of
+-- session and thread label; who has no label takes no part.
+--
+-- `reach` is the set of names that our places lead to: from a name to what its holder waits for, and to
+-- what those in its queue wait for besides. A set of names ends where nothing new is found, also among
+-- circles without us. Of a queue only those come back who can be in a circle: they hold something
+-- here, or have more than one place. What is a circle, and who gives way, is decided by the caller.
+-- OFFSET 0 keeps each look-up a look-up by key: the planner knows nothing of how few names are reached,
+-- and would read whole tables.
+-- $1 my session
+-- → name; its holder's or waiter's: ticket (NULL: the holder), grant id, session, thread, note, host,
+--   program, process id
+with recursive reach (name) as (
+         select w.name from rowlock_waiter w
+          where w.session = $1::bigint and w.thread is not null
+         union
+         select o.name
+           from reach r
+                cross join lateral (
+                    (select l.session, l.thread from rowlock_lease l where l.name = r.name offset 0)
+                    union all
+                    (select w.session, w.thread from rowlock_waiter w where w.name = r.name
+                     offset 0)) p
+                cross join lateral (
+                    select o.name from rowlock_waiter o
+                     where o.session = p.session and o.thread = p.thread offset 0) o),
+     holder as materialized (
+         select h.*
+           from reach r
+                cross join lateral (
+                    select l.name, l.session, l.thread, l.note, s.host, s.program, s.pid
+                      from rowlock_lease l join rowlock_session s on s.id = l.session
+                     where l.name = r.name and l.thread is not null and not {free} offset 0) h)
+select h.name, null::bigint, null::bigint, h.session, h.thread, h.note, h.host, h.program, h.pid
+  from holder h
+union all
+select w.name, w.ticket, w.grant_id, w.session, w.thread, w.note, w.host, w.program, w.pid
+  from reach r
+       cross join lateral (
+           select w.*, m.host, m.program, m.pid
+             from rowlock_waiter w join rowlock_session m on m.id = w.session
+            where w.name = r.name and {live} offset 0) w
+ where (w.session, w.thread) in (select h.session, h.thread from holder h)
+    or exists (select from rowlock_waiter o
+                where o.session = w.session and o.thread = w.thread and o.ticket <> w.ticket)
+
+-- statement queue
+-- The live waiters of one name, for people, in the order in which they will be served. Reads only.
+-- $1 name
+-- → ticket, session, owner, host, program, thread, note, pid, µs waited
+select w.ticket, w.session, m.owner, m.host, m.program, w.thread, w.note, m.pid,
+       (extract(epoch from clock_timestamp() - w.enqueued_at) operator(pg_catalog.*) 1000000)::bigint
+  from rowlock_waiter w join rowlock_session m on m.id = w.session
+ where w.name = $1::text and {live}
+ order by w.ticket
+
+-- statement grant_next
+-- Gives a free lease to the lowest live ticket, deletes the ticket and notifies its session: all three
+-- or none, in one durable commit. Anybody may run it at any time.
+--
+-- p and h judge in this statement's snapshot: the lease is free, somebody waits. If not, nothing is
+-- locked. f then locks the lease's row if it still has the probed token: every grant changes the
+-- token, and a row that is free at one token is never held at it again, so a judgement that became
+-- stale during the wait for the lock fails. It waits, and does not skip: a holder that has released
+-- while we were skipping would leave its waiters to nobody. c locks the first live ticket; one that was
+-- cancelled meanwhile is stepped over. Only with both locks are both rows written: neither a ticket is
+-- lost without a grant, nor a grant made to a ticket whose cancellation was confirmed. Lease first,
+-- then one ticket: whoever holds a ticket waits for nothing more, so no circle can close.
+--
+-- EXISTS is asked once, first: without the lease no ticket is read, and none is judged before the wait.
+-- c sees the tickets of the snapshot: one whose enqueue was answered before another was sent is in it
+-- whenever the other is. The row's lock was waited for before acquired_at and the deadline are read.
+--
+-- A promise of the row's next token is kept: hand_over.sql. It changes with the token only, so what the
+-- snapshot says of it is true of the locked row. An heir whose session was opened on a server before this
+-- one cannot be served and may believe that it was: nobody is, until that session is over.
+--
+-- Looks into the queue begin anew where this ticket stood, but if they were set back behind our snapshot,
+-- for a place that it did not show (rewind.sql): such a mark stays.
+--
+-- If the waiter's session ends at this moment the lease names an ended session: free by definition.
+-- Who ended it looks at its queues and leases afterwards. If this statement had not committed then, the
+-- ender's grant_next waited for the row and looked again.
+-- $1 name
+-- → 1 if the lease was free and waited for, else 0; 1 if it has no row; the waiter's session, grant id,
+--   token. The first without the last: somebody was faster, look again.
+with p as materialized (
+         select l.name, l.token, l.served, {heir} as heir
+           from (values (1)) as one
+                left join rowlock_lease l on l.name = $1::text
+                left join rowlock_session s on s.id = l.session
+          where {free}),
+     h as materialized (
+         select p.name, p.token, p.served, p.heir from p
+          where exists (select from rowlock_waiter w join rowlock_session m on m.id = w.session
+                         where {in_line} and {live}
+                           and w.grant_id = coalesce(p.heir, w.grant_id))),
+     f as materialized (
+         select case when l.served < h.served then l.served end as rewound
+           from h join rowlock_lease l on l.name = h.name and l.token = h.token
+            for update of l),
+     c as materialized (
+         select w.name, w.ticket, w.session, w.grant_id, w.thread, w.note, w.deadline_us,
+                m.wake_address, m.wake_secret,
+                (select f.rewound from f) as rewound
+           from rowlock_waiter w join rowlock_session m on m.id = w.session
+          where exists (select from f) and {in_line} and {live}
+            and w.grant_id = coalesce((select h.heir from h), w.grant_id)
+          order by w.ticket limit 1 for update of w),
+     d as (
+         delete from rowlock_waiter w using c where w.name = c.name and w.ticket = c.ticket),
+     u as (
+         update rowlock_lease as l
+            set token = greatest(l.token, (select o.floor from rowlock_token_floor o)) + 1
+                        + (coalesce(l.successor, c.grant_id) <> c.grant_id)::int,
+                successor = null,
+                session = c.session, grant_id = c.grant_id, thread = c.thread, note = c.note,
+                acquired_at = clock_timestamp(), changed_at = clock_timestamp(),
+                served = coalesce(c.rewound, c.ticket),
+                deadline = clock_timestamp() + c.deadline_us::float8 * interval '1 microsecond'
+           from c where l.name = $1::text
+         returning l.session, l.grant_id, l.token),
+     n as materialized (
+         select pg_notify('rowlock_' || t.wake_address::text, {said})
+           from (select c.wake_address, c.wake_secret,
+                        u.grant_id::text || ' ' || u.token::text || ' 0' as words from u, c) t)
+select (select count(*) from h), (select count(*) from h where h.name is null),
+       u.session, u.grant_id, u.token, (select count(*) from n)
+  from (values (1)) as one left join u on true
+
+-- statement hand_over
+-- Releases a lease if it is still this very grant, straight to the first live waiter that this
+-- statement's snapshot shows, with the proof of grant_next; to nobody if it shows none. A ticket that
+-- commits behind the snapshot is not seen: who releases to nobody looks for waiters afterwards.
+--
+-- `mine` locks the row first; only then is a ticket looked for, locked and judged. A lease that is not
+-- this grant any more: `mine` is empty, and with it the bound of the tickets, so none is touched.
+-- Nobody waits: the commit is asynchronous, as that of release.sql and for its reason. Given on: it is
+-- durable, as every grant's, and notifies the waiter's session; nobody else is told.
+-- `seen` is of the snapshot, `served` of the locked row: a mark that was set back in between (rewind.sql)
+-- stays.
+-- If the row promises its next token to a waiter who can be served, that is the one; to any other waiter
+-- goes a token beyond (pass_on.sql tells why).
+-- $1 name  $2 my session  $3 grant id  $4 1 = may commit asynchronously when nobody is served
+-- → 1 if it was freed or given on; the waiter's session, grant id, token, or NULL
+with mine as materialized (
+         select (select b.served from rowlock_lease b where b.name = $1::text) as seen, l.served,
+                {heir} as heir
+           from rowlock_lease l
+          where l.name = $1::text and l.session = $2::bigint and l.grant_id = $3::bigint
+            for update of l),
+     c as materialized (
+         select w.name, w.ticket, w.session, w.grant_id, w.thread, w.note, w.deadline_us,
+                m.wake_address, m.wake_secret
+           from rowlock_waiter w join rowlock_session m on m.id = w.session
+          where w.name = $1::text and w.ticket > (select coalesce(mine.seen, 0) - 256 from mine)
+            and w.grant_id = coalesce((select mine.heir from mine), w.grant_id) and {live}
+          order by w.ticket limit 1 for update of w),
+     d as (
+         delete from rowlock_waiter w using c where w.name = c.name and w.ticket = c.ticket),
+     u as (
+         update rowlock_lease as l
+            set token = case when c.ticket is null then l.token
+                             else greatest(l.token,
+                                           (select o.floor from rowlock_token_floor o)) + 1
+                                  + (coalesce(l.successor, c.grant_id) <> c.grant_id)::int end,
+                successor = case when c.ticket is null then l.successor end,
+                session = c.session, grant_id = c.grant_id, thread = c.thread, note = c.note,
+                acquired_at = case when c.ticket is not null then clock_timestamp() end,
+                changed_at = clock_timestamp(),
+                served = case when mine.served < mine.seen then mine.served else coalesce(c.ticket, l.served) end,
+                deadline = clock_timestamp() + c.deadline_us::float8 * interval '1 microsecond'
+           from mine left join c on true
+          where l.name = $1::text
+         returning l.name, l.session, l.grant_id, l.token)
+select (u.name is not null)::int, u.session, u.grant_id, u.token,
+       case when u.session is not null
+            then (select pg_notify('rowlock_' || t.wake_address::text, {said})::text
+                    from (select c.wake_address, c.wake_secret,
+                                 u.grant_id::text || ' ' || u.token::text || ' 0' as words from c) t)
+            when $4::int = 1 then set_config('synchronous_commit', 'off', true) end
+  from (values (1)) as one left join u on true
+
+-- statement leave
+-- The last words of a client whose session is named by no lease and no ticket: removes the session and
+-- tells which of the names that it has released lately have a live waiter, to be served. It is
+-- delete_session and waited_for in one round trip. The releases were committed before this snapshot was
+-- taken; whoever commits a ticket behind it looks after that, as everybody does who writes one, and
+-- finds the lease free. What is deleted here is no row that the look reads, or one that it may see or
+-- not: nobody waits by a session without tickets. If the reply is lost the session is gone or expires,
+-- and those who wait find the lease by their own looks.
+-- $1 session  $2 … $17 names; may repeat
+with gone as (
+         delete from rowlock_session where id = $1::bigint)
+select distinct n.name
+  from pg_catalog.unnest(array[$2::text, $3::text, $4::text, $5::text, $6::text, $7::text, $8::text, $9::text,
+                   $10::text, $11::text, $12::text, $13::text, $14::text, $15::text, $16::text,
+                   $17::text]) as n(name)
+ where {waited_n}
+
+-- statement pass_on
+-- Gives a lease that is this very grant to a waiter whom its holder has seen before (settle.sql), and
+-- promises the token after that to the next: all or nothing. hand_over.sql is what to send when this
+-- changes nothing: the waiter has gone, or the lease is not this grant any more.
+--
+-- The lease's row first, then the ticket, as everywhere. A ticket that was cancelled behind this snapshot
+-- is not there to be deleted: then the statement fails, and nothing of it happened.
+-- What was seen may be old: a waiter whose session is over, or was opened on another server, gets nothing.
+-- That is judged in this snapshot, as in grant_next.sql; a session that ends behind it leaves a lease that
+-- names an ended session, which is free.
+--
+-- Asynchronous ($10) if the row's promise names this waiter and its holder has made that durable. What a
+-- crash may lose then is that the lease was given on, not to whom it goes: the row comes back with its
+-- old holder, whose client releases it again (release.sql); as long as the waiter's session lives nobody
+-- else gets the lease, and never anybody else this token, as every other grant leaves it out. Two things
+-- follow: the waiter, told before the crash, can hold no token that another was given; and its own
+-- transactions are behind this one in the log, so none of them survives without it.
+-- Whoever comes after ($11) must be found by looks that begin where this leaves them (fragment in_line): a
+-- promise to a place that nobody finds would stop the queue.
+-- $1 name  $2 my session  $3 grant id  $4 ticket  $5 its session  $6 its grant id  $7 thread  $8 note
+-- $9 own deadline in µs, or NULL  $10 1 = asynchronously  $11 grant id of whoever comes after, or NULL
+-- $12 where looks into the queue began: a mark that was set back since then stays (rewind.sql)
+-- $13 1 = notify the waiter's session, by $14 its wake-up address and $15 its secret; else whoever sends
+-- this tells it, once this has committed
+-- → token; or no row
+with u as (
+         update rowlock_lease as l
+            set token = l.token + 1 + (coalesce(l.successor, $6::bigint) <> $6::bigint)::int,
+                session = $5::bigint, grant_id = $6::bigint, thread = $7::text, note = $8::text,
+                acquired_at = clock_timestamp(), changed_at = clock_timestamp(),
+                served = case when l.served < $12::bigint then l.served else $4::bigint end,
+                deadline = clock_timestamp() + $9::bigint::float8 * interval '1 microsecond',
+                successor = $11::bigint
+          where l.name = $1::text and l.session = $2::bigint and l.grant_id = $3::bigint
+            and exists (select from rowlock_waiter w
+                         where w.name = $1::text and w.ticket = $4::bigint and w.grant_id = $6::bigint
+                         offset 0)
+            and exists (select from rowlock_session m where m.id = $5::bigint and {live} offset 0)
+         returning l.token),
+     d as (
+         delete from rowlock_waiter w
+          where w.name = $1::text and w.ticket = (select $4::bigint from u)
+         returning w.ticket)
+select u.token,
+       case when $10::int = 1 then set_config('synchronous_commit', 'off', true) end,
+       case when not exists (select from d) then ('rowlock: the waiter has gone, token ' || u.token::text)::int end,
+       case when $13::int = 1
+            then (select pg_notify('rowlock_' || $14::bigint::text, {said})::text
+                    from (select $15::text as wake_secret,
+                                 $6::bigint::text || ' ' || u.token::text || ' ' || $10::int::text as words) t) end
+  from u
+
+-- statement settle
+-- What a client sends soon after it was told of a grant, while the lease is held: whether the table says
+-- so too, and who comes next, so that the release finds it prepared (pass_on.sql). It neither writes nor
+-- locks the lease's row: fences and releases do not meet it.
+--
+-- A grant whose commit was asynchronous ($4), and a promise that the row makes, become durable by it: some
+-- row must change for the commit to wait for the disk, and what was committed before lies before it in
+-- the log. One's own session's row is nobody else's: only its heartbeat and those who end it meet this
+-- for the time of a commit, and what it is judged by (expires_at, ended) is not written. Without that row
+-- nothing was made durable, and no promise is told.
+--
+-- The waiter to whom the next token is promised comes first, if it can be served; then the first two of
+-- the line, of whom one may be the same.
+-- $1 name  $2 my session  $3 grant id  $4 1 = make it durable
+-- → no row: it is not this grant. Else token, what is left of its own deadline in µs, where looks into
+--   the queue begin, the promise; a waiter: ticket, session, grant id, thread, note, own deadline in µs,
+--   what is left of its session in µs, its wake-up address, secret and mailbox, or NULLs
+with mine as materialized (
+         select l.name, l.token, l.deadline, l.served, l.successor from rowlock_lease l
+          where l.name = $1::text and l.session = $2::bigint and l.grant_id = $3::bigint),
+     durable as (
+         update rowlock_session s set beats = s.beats + 1
+           from mine where s.id = $2::bigint and ($4::int = 1 or mine.successor is not null)
+        returning s.id),
+     next as (
+         (select w.*, m.expires_at, m.wake_address, m.wake_secret, m.mailbox
+            from mine join rowlock_waiter w on w.grant_id = mine.successor
+                 join rowlock_session m on m.id = w.session
+           where {live})
+         union all
+         (select w.*, m.expires_at, m.wake_address, m.wake_secret, m.mailbox
+            from rowlock_waiter w join rowlock_session m on m.id = w.session
+           where w.name = $1::text and w.ticket > (select coalesce(mine.served, 0) - 256 from mine)
+             and {live}
+           order by w.ticket limit 2))
+select mine.token, (extract(epoch from mine.deadline - clock_timestamp()) operator(pg_catalog.*) 1000000)::bigint,
+       mine.served, case when exists (select from durable) then mine.successor end,
+       next.ticket, next.session, next.grant_id, next.thread, next.note, next.deadline_us,
+       (extract(epoch from next.expires_at - clock_timestamp()) operator(pg_catalog.*) 1000000)::bigint,
+       next.wake_address, next.wake_secret, next.mailbox
+  from mine left join next on true
+
+-- statement rewind
+-- Has looks into a queue begin with this ticket, which was overtaken: see fragment in_line. It waits for
+-- the lease's row as grant_next does; who could not have it tries again.
+-- $1 name  $2 ticket
+update rowlock_lease set served = $2::bigint where name = $1::text and served > $2::bigint
+
+-- statement release_unwaited
+-- Frees a lease if it is still this very grant and nobody, alive or dead, waits for it: release.sql and one
+-- index entry more, where hand_over costs the server thrice as much. No row changed: not this grant, or
+-- there is a ticket, which hand_over finds out. A ticket that commits behind this statement's snapshot is
+-- not seen: look for waiters afterwards.
+-- How it looks: retake.sql.
+-- $1 name  $2 my session  $3 grant id  $4 1 = may commit asynchronously, see release.sql
+update rowlock_lease l
+   set session = null, grant_id = null, thread = null, note = null, acquired_at = null,
+       deadline = null, changed_at = clock_timestamp()
+ where l.name = $1::text and l.session = $2::bigint and l.grant_id = $3::bigint
+   and (select w.ticket from rowlock_waiter w where w.name = $1::text
+           and w.ticket > coalesce(l.served, 0) - 256 order by w.ticket limit 1) is null
+   and ($4::int = 0 or set_config('synchronous_commit', 'off', true) = 'off')
+
+-- statement free_with_waiters
+-- Names that are free and have a live waiter, a batch: for the reaper, which keeps a queue moving if
+-- everybody who should have looked is gone. Reads only.
+-- $1 after which name  $2 batch
+select distinct w.name
+  from rowlock_waiter w
+       join rowlock_session m on m.id = w.session
+       left join rowlock_lease l on l.name = w.name
+       left join rowlock_session s on s.id = l.session
+ where w.name > $1::text and {live} and {free}
+ order by w.name limit $2::bigint
+
+-- statement dead_places
+-- How many places there are in all queues, and how many of them belong to sessions that are dead: they
+-- are in nobody's way, and the reaper removes them. For people; reads only.
+select count(*),
+       count(*) - (select count(*) from rowlock_waiter w join rowlock_session m on m.id = w.session
+                    where {live})
+  from rowlock_waiter

@@ -1,0 +1,70 @@
+#pragma once
+
+#include "coordination/session/grant.hpp"
+#include "coordination/session/session.hpp"
+#include <rowlock/error.hpp>
+
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace rowlock::detail {
+
+/// One thread's place in one queue. What changes is guarded by the waiting room's mutex.
+///
+///     state      reached from   meaning
+///     asked                     its ticket is being sent; it may be served already
+///     waiting    asked          its ticket stands
+///     served     asked/waiting  `granted` is ours
+///     vanished   waiting        the ticket is gone without a grant: ask again
+///     failed     asked/waiting  `failure` says why
+///     cancelled  waiting        its thread gave it up and the ticket is deleted
+///
+/// The last four are final. A thread that gave up and got no answer in time has `left`; what comes
+/// then is the room's to give back.
+struct turn {
+    enum class state : unsigned char { asked, waiting, served, vanished, failed, cancelled };
+
+    turn(std::string name_, std::int64_t grant_id_, std::shared_ptr<session> ours_,
+         std::string thread_, bool has_deadline_)
+        : name{std::move(name_)},
+          grant_id{grant_id_},
+          ours{std::move(ours_)},
+          thread{std::move(thread_)},
+          has_deadline{has_deadline_} {}
+
+    const std::string name;
+    const std::int64_t grant_id;
+    const std::shared_ptr<session> ours;
+    const std::string thread;  ///< who waits, as far as deadlocks are concerned
+    const bool has_deadline;   ///< the lease will have one of its own
+    std::chrono::steady_clock::time_point since = std::chrono::steady_clock::now();
+
+    bool contended = false;     ///< the lease was just handed to another: there is no hurry
+    bool holds_others = false;  ///< its thread may be part of a circle
+
+    state now = state::asked;
+    bool giving_up = false;
+    bool left = false;
+    std::int64_t position = 0;  ///< as last seen; 0: not yet
+    /// When it had last moved, by the room's clock, and how long each step of the line took since
+    /// the look before: of the room's thread alone.
+    std::chrono::nanoseconds moved_at{0};
+    std::chrono::nanoseconds step{0};
+    /// Tickets of the circle that it seemed to close at the last look, and since when: of the
+    /// room's thread alone.
+    std::vector<std::int64_t> circle{};
+    std::chrono::nanoseconds circle_since{0};
+    std::shared_ptr<grant> granted{};
+    std::optional<error> failure{};
+    std::condition_variable_any changed{};
+
+    [[nodiscard]] bool over() const noexcept { return now > state::waiting; }
+};
+
+}  // namespace rowlock::detail

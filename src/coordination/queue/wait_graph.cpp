@@ -1,0 +1,168 @@
+#include "coordination/queue/wait_graph.hpp"
+
+#include "base/utf8.hpp"
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <queue>
+#include <utility>
+
+namespace rowlock::strategy {
+namespace {
+
+/// Of a longer circle the beginning and the end are told.
+constexpr std::size_t most_told = 16;
+constexpr std::size_t longest_note = 64;
+
+std::string describe(const sql::result& rows, std::size_t row) {
+    std::string who{rows.text(row, 7)};
+    who.append("[").append(rows.text(row, 8)).append("]@").append(rows.text(row, 6));
+    who.append("/").append(rows.text(row, 4));
+    // Notes come from other programs and go into messages.
+    const auto note = rows.text(row, 5);
+    if (!note.empty() && note.size() <= longest_note && utf8::check(note) == utf8::verdict::clean) {
+        who.append(", ").append(note);
+    }
+    return who;
+}
+
+}  // namespace
+
+wait_graph::wait_graph(const sql::result& rows) {
+    std::map<std::pair<std::int64_t, std::string>, std::size_t> parties;
+    const auto party_of = [&](std::int64_t session, std::string_view thread) {
+        return parties.try_emplace({session, std::string{thread}}, parties.size()).first->second;
+    };
+    vertices_.reserve(rows.rows());
+    for (std::size_t row = 0; row < rows.rows(); ++row) {
+        vertices_.push_back({.name = std::string{rows.text(row, 0)},
+                             .ticket = rows.maybe_integer(row, 1).value_or(0),
+                             .grant_id = rows.maybe_integer(row, 2).value_or(0),
+                             .session = rows.integer(row, 3),
+                             .party = party_of(rows.integer(row, 3), rows.text(row, 4)),
+                             .who = describe(rows, row)});
+    }
+    places_.resize(parties.size());
+    // Holders first, then the queue: what a place waits for stands before it.
+    std::sort(vertices_.begin(), vertices_.end(), [](const vertex& a, const vertex& b) {
+        return a.name != b.name ? a.name < b.name : a.ticket < b.ticket;
+    });
+    for (std::size_t i = 0; i < vertices_.size(); ++i) {
+        if (vertices_[i].ticket != 0) places_[vertices_[i].party].push_back(i);
+    }
+}
+
+/// Goes from one place to whatever it waits for, through older tickets only, the shortest ways
+/// first. Each place and each obstacle once: what leads to no circle from there never will.
+///
+/// Places of one party at one name do not wait for each other, and neither does one for what the
+/// party holds: a lease is bound to no thread. So nothing leads from a name to itself within a
+/// party.
+class wait_graph::search {
+public:
+    search(const wait_graph& graph, std::size_t start)
+        : graph_{graph},
+          start_{graph.vertices_[start]},
+          met_(graph.vertices_.size(), false),
+          from_(graph.vertices_.size()) {
+        from_[start] = step{start, start};
+        open_.push(start);
+    }
+
+    /// The way round, or nothing.
+    std::optional<deadlock_found> run() {
+        for (; !open_.empty(); open_.pop()) {
+            if (const auto last = look(open_.front())) return tell(way_to(*last));
+        }
+        return std::nullopt;
+    }
+
+private:
+    /// From a place to what it waits for.
+    struct step {
+        std::size_t place;
+        std::size_t obstacle;
+    };
+
+    /// The last step of a circle.
+    std::optional<step> look(std::size_t from) {
+        const vertex& place = graph_.vertices_[from];
+        const auto first =
+            std::ranges::lower_bound(graph_.vertices_, place.name, {}, &vertex::name);
+        for (auto it = first; it != graph_.vertices_.end() && it->name == place.name; ++it) {
+            if (it->ticket >= place.ticket) break;
+            if (it->party == place.party) continue;
+            const auto obstacle = static_cast<std::size_t>(it - graph_.vertices_.begin());
+            if (it->party == start_.party) {
+                if (it->name != start_.name) return step{from, obstacle};
+            } else if (!met_[obstacle]) {
+                met_[obstacle] = true;
+                go_on({from, obstacle});
+            }
+        }
+        return std::nullopt;
+    }
+
+    /// To what the party of the obstacle waits for itself.
+    void go_on(const step& way) {
+        const vertex& obstacle = graph_.vertices_[way.obstacle];
+        for (const std::size_t next : graph_.places_[obstacle.party]) {
+            const vertex& place = graph_.vertices_[next];
+            if (from_[next] || place.ticket >= start_.ticket || place.name == obstacle.name)
+                continue;
+            from_[next] = way;
+            open_.push(next);
+        }
+    }
+
+    [[nodiscard]] std::vector<step> way_to(step last) const {
+        std::vector<step> way{last};
+        while (&graph_.vertices_[way.back().place] != &start_) {
+            way.push_back(*from_[way.back().place]);
+        }
+        std::ranges::reverse(way);
+        return way;
+    }
+
+    [[nodiscard]] deadlock_found tell(const std::vector<step>& way) const {
+        deadlock_found found{
+            .grant_id = start_.grant_id, .description = describe(way), .tickets = {}};
+        for (const step& each : way) found.tickets.push_back(graph_.vertices_[each.place].ticket);
+        return found;
+    }
+
+    [[nodiscard]] std::string describe(const std::vector<step>& way) const {
+        std::string text;
+        for (std::size_t i = 0; i < way.size(); ++i) {
+            if (way.size() > most_told && i == most_told / 2) {
+                text.append("(" + std::to_string(way.size() - most_told) + " more) -> ");
+                i = way.size() - most_told / 2;
+            }
+            const vertex& obstacle = graph_.vertices_[way[i].obstacle];
+            text.append(graph_.vertices_[way[i].place].name);
+            text.append(obstacle.ticket == 0 ? " (held by " : " (first waited for by ");
+            text.append(obstacle.who).append(") -> ");
+        }
+        return text.append(start_.name);
+    }
+
+    const wait_graph& graph_;
+    const vertex& start_;
+    std::queue<std::size_t>
+        open_;               ///< reached and not looked at yet, in the order of their distance
+    std::vector<bool> met_;  ///< obstacles that were gone on from
+    std::vector<std::optional<step>> from_;  ///< how a place was reached
+};
+
+std::vector<deadlock_found> wait_graph::circles(std::int64_t session) const {
+    std::vector<deadlock_found> found;
+    for (std::size_t i = 0; i < vertices_.size(); ++i) {
+        const vertex& place = vertices_[i];
+        if (place.ticket == 0 || place.session != session) continue;
+        if (auto circle = search{*this, i}.run()) found.push_back(std::move(*circle));
+    }
+    return found;
+}
+
+}  // namespace rowlock::strategy

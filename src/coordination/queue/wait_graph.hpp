@@ -1,0 +1,45 @@
+#pragma once
+
+#include "coordination/queue/queue_protocol.hpp"
+#include <rowlock/sql/connection.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace rowlock::strategy {
+
+/// Who waits for whom, as one snapshot showed it; finds the circles that are ours to break.
+///
+/// A party is a pair of session and thread label. A place waits for the party that holds the lease,
+/// and for the parties before it in the queue. Of each circle the place with the youngest ticket
+/// gives way: every member finds the same one, so exactly one does.
+class wait_graph {
+public:
+    /// @param rows of the statement `deadlocks`
+    explicit wait_graph(const sql::result& rows);
+
+    /// For each place of `session` that is the youngest of a circle, one circle.
+    ///
+    /// A party that waits for what it holds itself, or has several places at one name, is no circle
+    /// here: a lease is bound to no thread, and another may release it. A mutex refuses that by
+    /// itself.
+    [[nodiscard]] std::vector<deadlock_found> circles(std::int64_t session) const;
+
+private:
+    struct vertex {
+        std::string name;
+        std::int64_t ticket;  ///< 0: holds the lease
+        std::int64_t grant_id;
+        std::int64_t session;
+        std::size_t party;
+        std::string who;  ///< for people
+    };
+    class search;
+
+    std::vector<vertex> vertices_;                  ///< by name, then by ticket
+    std::vector<std::vector<std::size_t>> places_;  ///< of each party, in vertices_
+};
+
+}  // namespace rowlock::strategy

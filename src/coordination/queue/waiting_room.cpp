@@ -1,0 +1,308 @@
+// What other threads call. The thread itself: room_rounds.cpp.
+
+#include "coordination/queue/waiting_room.hpp"
+
+#include "base/quiet_thread.hpp"
+#include "coordination/lease/engine.hpp"
+#include <rowlock/sql/notifications.hpp>
+
+#include <algorithm>
+
+namespace rowlock::detail {
+namespace {
+
+using namespace std::chrono_literals;
+
+/// A release costs its caller nothing for this: the looks of one moment share a statement. Where
+/// the release has looked as well (PostgreSQL) there is hardly ever anything left to be found.
+/// Where it has not, a client that gives back one lease after the other spends a tenth of the
+/// machine on looks that find nobody, so that after such a one the next takes its time.
+constexpr nanoseconds together = 1ms;
+constexpr nanoseconds together_in_vain = 5ms;
+constexpr nanoseconds together_again = 10ms;
+/// Of a place in a line that moves.
+constexpr nanoseconds first_look = 250ms;
+
+}  // namespace
+
+waiting_room::waiting_room(engine& owner)
+    : engine_{owner},
+      options_{owner.options()},
+      queue_{owner.queue_},
+      alarm_{clock_},
+      may_listen_{options_.wake_ups != wake_ups::polling},
+      // The sleep would be in the way of the heartbeat, and what ends it might hit that.
+      may_sleep_{may_listen_ && !owner.shares()} {
+    if (options_.time) subscription_ = options_.time->on_advance([this] { look_at_all(); });
+    try {
+        thread_ = base::quiet_thread([this] { run(); });
+    } catch (const std::system_error&) {
+        throw error{errc::out_of_resources,
+                    "no thread could be started to look after waiters: raise the limit (ulimit "
+                    "-u)"};
+    }
+}
+
+waiting_room::~waiting_room() {
+    subscription_.reset();
+    stop();
+    if (thread_.joinable()) thread_.join();
+    disconnect();  // opens the gate, so that the sleeper ends
+    sleeper_.reset();
+}
+
+std::shared_ptr<turn> waiting_room::expect(std::string name, std::int64_t grant_id,
+                                           std::shared_ptr<session> ours, std::string thread,
+                                           bool has_deadline) {
+    auto made = std::make_shared<turn>(std::move(name), grant_id, std::move(ours),
+                                       std::move(thread), has_deadline);
+    const guard lock{mutex_};
+    turns_.emplace(grant_id, made);
+    if (closing_) {
+        const error closed{errc::lock_lost, "the client is closed"};
+        end(*made, turn::state::failed, &closed);
+    }
+    return made;
+}
+
+void waiting_room::enqueued(const std::shared_ptr<turn>& which) {
+    const guard lock{mutex_};
+    if (which->over()) return;
+    which->now = turn::state::waiting;
+    if (which->contended) return;  // wait() sees to it
+    poll_wanted_ = true;
+    poke();
+}
+
+bool waiting_room::withdraw(const std::shared_ptr<turn>& which) {
+    const guard lock{mutex_};
+    turns_.erase(which->grant_id);
+    if (which->now == turn::state::served) return false;
+    which->now = turn::state::cancelled;
+    return true;
+}
+
+bool waiting_room::wait(const std::shared_ptr<turn>& which, steady::time_point until,
+                        const std::stop_token& stop) {
+    constexpr auto patience = 40ms;
+    constexpr auto very_long = std::chrono::hours{24 * 365 * 10};
+    const auto over = [&] { return which->over(); };
+    // Whoever is told need not look, but for what nobody tells: a dead holder, a circle.
+    const bool later = which->contended && hears_ && !which->holds_others;
+    if (later) report_place(*which, 0);
+    guard lock{mutex_};
+    const auto end = std::min(until, steady::now() + very_long);
+    if (which->contended) {
+        const auto over_soon =
+            std::min<steady::time_point>(end, steady::now() + (later ? first_look : rush));
+        if (which->changed.wait_until(lock, stop, over_soon, over)) return true;
+        poll_wanted_ = true;
+        poke();
+    }
+    if (which->changed.wait_until(lock, stop, end, over)) return true;
+    which->giving_up = true;
+    cancels_.push_back(which);
+    if (cancels_.size() == 1) poke();
+    if (which->changed.wait_for(lock, patience, over)) return true;
+    which->left = true;
+    return false;
+}
+
+void waiting_room::leave(turn& which) noexcept {
+    {
+        const guard lock{mutex_};
+        which.giving_up = which.left = true;
+        if (!which.over()) {
+            forgotten_ = true;
+            return poke();
+        }
+        if (which.now != turn::state::served) return;
+    }
+    engine_.give_back(*which.granted);
+}
+
+void waiting_room::report_place(const turn& which, std::int64_t position) {
+    if (!options_.on_event) return;
+    engine_.report(
+        {.kind = event_kind::waiting,
+         .name = which.name,
+         .session = which.ours->id(),
+         .position = position,
+         .waited = std::chrono::duration_cast<microseconds>(steady::now() - which.since)});
+}
+
+void waiting_room::handed_over(const strategy::handed_over& next) {
+    std::shared_ptr<turn> which;
+    {
+        const guard lock{mutex_};
+        const auto found = turns_.find(next.grant_id);
+        if (found == turns_.end()) return;  // it was told already, or is one to be given back
+        which = found->second;
+        if (which->has_deadline) {
+            told_.push_back({which, nullptr, next.token, now()});
+            poke();
+            return;
+        }
+    }
+    serve(which, next.token, engine_.clock().now(), std::nullopt);
+    if (!hears_) return;
+    const guard lock{mutex_};
+    if (!which->granted) return;
+    told_.push_back({which, which->granted, next.token, now() + rush, true});
+    poke();
+}
+
+void waiting_room::look(std::string_view name) {
+    const guard lock{mutex_};
+    const nanoseconds at = now() + look_together();
+    // Most often somebody has just released another name.
+    const bool poked =
+        std::ranges::any_of(looks_, [&](const auto& each) { return each.second.at <= at; });
+    plan(looks_, std::string{name}, {at, 0ns});
+    if (!poked) poke();
+}
+
+/// With the mutex held.
+nanoseconds waiting_room::look_together() const {
+    if (engine_.source_.speaks() == sql::dialect::postgresql) return together_again;
+    return now() < vain_look_ + together_again ? together_in_vain : together;
+}
+
+void waiting_room::look_for_a_while(std::string_view name) {
+    constexpr int looks = 9;  // the last one after a second
+    const guard lock{mutex_};
+    plan(looks_, std::string{name}, {now() + 2ms, 2ms, looks});
+    poke();
+}
+
+void waiting_room::session_ended(std::int64_t id) {
+    const guard lock{mutex_};
+    ended_.push_back(id);
+    poke();
+}
+
+void waiting_room::session_lost(std::int64_t id, loss_reason why) noexcept {
+    std::optional<error> over;
+    try {
+        over.emplace(errc::lock_lost, "the session ended while waiting (" +
+                                          std::string{to_string(why)} +
+                                          "): the place in the queue is gone; ask again");
+    } catch (...) {
+        // No memory for the words.
+    }
+    const guard lock{mutex_};
+    for (auto next = turns_.begin(); next != turns_.end();) {
+        const auto which = (next++)->second;
+        if (which->ours->id() != id) continue;
+        which->ours->forget(which->grant_id);
+        end(*which, turn::state::failed, over ? &*over : nullptr);
+    }
+}
+
+void waiting_room::fail(const error& failure, std::optional<std::string_view> name) {
+    std::vector<std::shared_ptr<turn>> all;
+    {
+        const guard lock{mutex_};
+        for (const auto& [grant_id, each] : turns_) {
+            if (!name || each->name == *name) all.push_back(each);
+        }
+        for (const auto& each : all) end(*each, turn::state::failed, &failure);
+    }
+    for (const auto& each : all) engine_.give_back(*each->ours, each->name, each->grant_id);
+}
+
+void waiting_room::look_at_all() noexcept {
+    const guard lock{mutex_};
+    poll_wanted_ = true;
+    poke();
+}
+
+std::size_t waiting_room::waiting() const {
+    const guard lock{mutex_};
+    return static_cast<std::size_t>(
+        std::ranges::count_if(turns_, [](const auto& each) { return !each.second->left; }));
+}
+
+std::size_t waiting_room::connections() const {
+    const guard lock{mutex_};
+    return (connected_ ? 1u : 0u) + (sleeper_ && sleeper_->connected() ? 1u : 0u);
+}
+
+void waiting_room::stop() noexcept {
+    stopping_ = true;
+    poke();
+}
+
+waiting_room::leftovers waiting_room::close() noexcept {
+    subscription_.reset();
+    stop();
+    if (thread_.joinable()) thread_.join();
+    if (sleeper_) sleeper_->stop();
+    disconnect();
+    mail_for_.reset();
+    leftovers rest;
+    std::optional<error> over;
+    const guard lock{mutex_};
+    closing_ = true;
+    try {
+        over.emplace(errc::lock_lost, "the client was destroyed while waiting");
+        for (const auto& [grant_id, each] : turns_) rest.places.push_back(grant_id);
+        for (const auto& [name, when] : hand_on_) rest.names.push_back(name);
+        for (const auto& [name, when] : looks_) rest.names.push_back(name);
+        rest.sessions = std::move(ended_);
+    } catch (...) {
+        // No memory: what is left is found by other clients' polls.
+    }
+    while (!turns_.empty()) {
+        const auto which = turns_.begin()->second;
+        end(*which, turn::state::failed, over ? &*over : nullptr);
+    }
+    cancels_.clear();
+    unwanted_.clear();  // they end with the session
+    return rest;
+}
+
+/// The earlier moment, the more looks. With the mutex held.
+void waiting_room::plan(agenda& list, std::string name, due when) {
+    const auto [entry, added] = list.try_emplace(std::move(name), when);
+    if (added) return;
+    entry->second.at = std::min(entry->second.at, when.at);
+    entry->second.again = std::max(entry->second.again, when.again);
+    if (when.again > 0) entry->second.pause = when.pause;
+}
+
+/// Makes the grant, so that a comparison with the database knows it from now on, and tells its
+/// thread. If that has left, the room's thread gives the grant back with its next step: the
+/// heartbeat would take several round trips more.
+/// @param sent when the statement was sent that told what is left of the lease's own deadline
+void waiting_room::serve(const std::shared_ptr<turn>& which, std::int64_t token, nanoseconds sent,
+                         std::optional<std::int64_t> deadline_us) {
+    {
+        const guard lock{mutex_};
+        if (which->over()) return;
+        which->granted = engine_.grant_to(*which, token, sent, deadline_us);
+        end(*which, turn::state::served);
+        if (!which->left) return;
+        try {
+            unwanted_.push_back(which->granted);
+            return poke();
+        } catch (const std::bad_alloc&) {
+            // The heartbeat gives it back.
+        }
+    }
+    engine_.give_back(*which->granted);
+}
+
+/// With the mutex held.
+void waiting_room::end(turn& which, turn::state how, const error* why) noexcept {
+    which.now = how;
+    try {
+        if (why != nullptr) which.failure.emplace(*why);
+    } catch (...) {
+        // No memory: it is told without the reason.
+    }
+    turns_.erase(which.grant_id);
+    which.changed.notify_all();
+}
+
+}  // namespace rowlock::detail

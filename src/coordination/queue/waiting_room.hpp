@@ -1,0 +1,261 @@
+#pragma once
+
+#include "base/clock.hpp"
+#include "coordination/queue/queue_protocol.hpp"
+#include "coordination/queue/turn.hpp"
+#include "coordination/wakeup/mailbox.hpp"
+#include "coordination/wakeup/sleeper.hpp"
+#include "sql/brief_wait.hpp"
+#include <rowlock/options.hpp>
+#include <rowlock/sql/connection.hpp>
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <stop_token>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <unordered_map>
+#include <unordered_set>
+#include <vector>
+
+namespace rowlock::detail {
+
+class engine;
+
+/// Where the threads of a client wait for their turns: each sleeps on its own turn, and one thread
+/// with one connection looks after all of them. It hears notifications, looks at all queues of the
+/// client in one statement, gives free leases to whoever is next, deletes the places that are given
+/// up, and looks for waiters after releases.
+///
+/// Nothing is locked over a round trip. What must be done is on a list until it is done: a
+/// statement that failed is sent again. waiting_room.cpp: what other threads call. room_rounds.cpp:
+/// the thread.
+///
+/// It runs on the real clock, also where a test replaced the client's.
+class waiting_room {
+public:
+    using steady = std::chrono::steady_clock;
+    using microseconds = std::chrono::microseconds;
+
+    /// A hand-over wakes a dozen threads and server processes. What can wait lets them pass: the
+    /// first look at a place where the lease was just handed to another, the verification of a
+    /// grant.
+    static constexpr std::chrono::nanoseconds rush = std::chrono::microseconds{300};
+
+    /// @throws error errc::out_of_resources
+    explicit waiting_room(engine& owner);
+    waiting_room(const waiting_room&) = delete;
+    waiting_room& operator=(const waiting_room&) = delete;
+    /// Waits for the step that is running: at most one statement deadline.
+    ~waiting_room();
+
+    // --- taking a place
+    /// Before the ticket is sent: from now on it may be served.
+    std::shared_ptr<turn> expect(std::string name, std::int64_t grant_id,
+                                 std::shared_ptr<session> ours, std::string thread,
+                                 bool has_deadline);
+    /// The ticket stands.
+    void enqueued(const std::shared_ptr<turn>& which);
+    /// It was not sent, or nobody knows. False if it was served all the same.
+    bool withdraw(const std::shared_ptr<turn>& which);
+    /// Sleeps until the turn is over, or given up because of `until` or `stop`: then for no more
+    /// than 40 ms longer, and what comes of it afterwards is given back. True if it is over.
+    bool wait(const std::shared_ptr<turn>& which, steady::time_point until,
+              const std::stop_token& stop);
+
+    /// Given up without a wait for the answer.
+    void leave(turn& which) noexcept;
+
+    // --- what others have found out
+    /// A grant to our session, read from the reply that confirmed its commit.
+    void handed_over(const strategy::handed_over& next);
+    /// A lease was freed by a commit that is over.
+    void look(std::string_view name);
+    /// It will be freed by a transaction that is still open, soon: several looks.
+    void look_for_a_while(std::string_view name);
+    /// A session was ended, by a commit that is over.
+    void session_ended(std::int64_t id);
+    /// Our session is lost: nobody waits in it any more.
+    void session_lost(std::int64_t id, loss_reason why) noexcept;
+    /// All threads that wait here fail with this error, or those that wait for `name`.
+    void fail(const error& failure, std::optional<std::string_view> name = {});
+    void look_at_all() noexcept;  ///< something changed that nobody can name
+    /// What the database said may have been read by a statement of another thread; or there is a
+    /// new session, whose mail is to be read.
+    void listen_again() const noexcept { poke(); }
+    /// Whether the room's connection hears what is said to this session (PostgreSQL).
+    [[nodiscard]] bool listens_for(std::int64_t session) const noexcept {
+        return listening_for_ == session;
+    }
+
+    /// Threads that wait; without those that gave up and left.
+    [[nodiscard]] std::size_t waiting() const;
+    [[nodiscard]] std::size_t connections() const;
+
+    /// No further step is begun, and whoever waits is told.
+    void stop() noexcept;
+    /// After the thread has ended: what was still to be done, on another connection.
+    struct leftovers {
+        std::vector<std::int64_t> places;  ///< to be cancelled
+        std::vector<std::string> names;    ///< to be handed on
+        std::vector<std::int64_t> sessions;
+    };
+    leftovers close() noexcept;
+
+private:
+    using guard = std::unique_lock<std::mutex>;
+
+    /// When something is to be done, and how long to wait before it is done again.
+    struct due {
+        nanoseconds at;
+        nanoseconds pause;
+        int again = 0;
+    };
+    using agenda = std::unordered_map<std::string, due>;
+    struct told {
+        std::shared_ptr<turn> which;
+        std::shared_ptr<grant> granted;  ///< null: it is not believed before it is verified
+        std::int64_t token = 0;
+        nanoseconds at{0};     ///< when to verify it
+        bool durably = false;  ///< its commit may not have reached the disk
+    };
+
+    // --- waiting_room.cpp
+    void plan(agenda& list, std::string name, due when);
+    [[nodiscard]] nanoseconds look_together() const;
+    void serve(const std::shared_ptr<turn>& which, std::int64_t token, nanoseconds sent,
+               std::optional<std::int64_t> deadline_us);
+    void report_place(const turn& which, std::int64_t position);
+    void end(turn& which, turn::state how, const error* why = nullptr) noexcept;
+    void poke() const noexcept { alarm_.poke(); }
+    [[nodiscard]] nanoseconds now() const noexcept { return clock_.now(); }
+
+    // --- room_rounds.cpp
+    void run() noexcept;
+    nanoseconds step() noexcept;
+    void make_rounds();
+    void leave_dead_connection();
+    [[nodiscard]] bool is_deaf() const;
+    [[nodiscard]] nanoseconds next_moment();
+    nanoseconds after_failure(const error& failure) noexcept;
+    void connect();
+    void disconnect() noexcept;
+    void set_up(sql::deadline until);
+    void listen(const session& ours);
+    void hear_for(std::shared_ptr<session> ours);
+    void hear();
+    void read_mail();
+    void changed();
+    bool heard(std::string_view said, bool believed);
+    void cancel_places();
+    void answer_cancelled(const std::shared_ptr<turn>& which, bool deleted);
+    [[nodiscard]] bool has_left(const turn& which) const;
+    [[nodiscard]] bool is_over(const turn& which) const;
+    bool hand_on_served(const std::string& name, std::int64_t session, std::int64_t grant_id);
+    void give_back_unwanted();
+    [[nodiscard]] bool is_idle() const;
+    void be_more_patient() noexcept;
+    void ask_after_sessions();
+    [[nodiscard]] std::vector<std::pair<std::string, due>> take_due(agenda& list);
+    void look_for_waiters();
+    void hand_on_due();
+    [[nodiscard]] bool is_busy() const;
+    void hand_on(const std::string& name);
+    void verify_told();
+    void verify(const told& one);
+    void poll();
+    void poll(const std::shared_ptr<session>& ours,
+              const std::vector<std::shared_ptr<turn>>& standing);
+    void look_after(const strategy::place& at, session& ours);
+    void rewind(const strategy::place& at);
+    void see(const std::shared_ptr<turn>& which, const strategy::place& at);
+    void ask_after(session& ours, std::vector<std::shared_ptr<turn>> missing);
+    void look_for_deadlocks(session& ours, const std::vector<std::shared_ptr<turn>>& standing);
+    void give_way(const strategy::deadlock_found& circle, session& ours);
+    [[nodiscard]] nanoseconds poll_due() const;
+    void pace();
+    void look_away();
+    [[nodiscard]] nanoseconds till_our_turn(const turn& which) const;
+    [[nodiscard]] bool watch_closely(bool wanted);
+    void reckon(turn& which, std::int64_t position) const;
+    [[nodiscard]] bool is_asleep() const;
+    void let_sleep();
+    [[nodiscard]] bool shut_gate_for(std::int64_t session);
+    void before_sleep(bool again);
+    void woken(sql::connection& db, sql::deadline until);
+    [[nodiscard]] sql::deadline soon() const;
+    [[nodiscard]] sql::deadline soon_for_a_write() const;
+
+    engine& engine_;
+    const client_options& options_;
+    const strategy::queue_protocol& queue_;
+    const base::clock clock_;
+    base::alarm alarm_;
+    std::shared_ptr<void> subscription_;  ///< to the hand-moved clock
+
+    mutable std::mutex mutex_;
+    std::unordered_map<std::int64_t, std::shared_ptr<turn>> turns_;  ///< by grant id
+    std::vector<std::shared_ptr<turn>> cancels_;
+    /// There was no memory for that list: all whose threads gave them up are to be cancelled.
+    bool forgotten_ = false;
+    agenda hand_on_;            ///< names to run grant_next for
+    agenda looks_;              ///< names to look for waiters of
+    nanoseconds vain_look_{0};  ///< when one found nobody
+    std::vector<std::int64_t> ended_;
+    std::vector<told> told_;
+    std::vector<std::shared_ptr<grant>> unwanted_;  ///< served to threads that had left
+    std::unique_ptr<sleeper> sleeper_;              ///< where one is needed, from the first wait on
+    bool sleep_began_ = false;                      ///< and what was said meanwhile was not heard
+    bool poll_wanted_ = false;
+    bool closing_ = false;
+    nanoseconds poll_at_ = base::alarm::never;
+
+    std::atomic<bool> stopping_{false};
+    std::atomic<bool> connected_{false};
+    std::atomic<bool> hears_{false};  ///< a grant is told, it need not be looked for
+    std::atomic<std::int64_t> listening_for_{0};
+
+    // Of the thread alone.
+    std::unique_ptr<sql::connection> db_;
+    sql::notifications* notifications_ = nullptr;
+    std::shared_ptr<session> mail_for_;  ///< whose mailbox is read
+    nanoseconds deaf_until_{0};          ///< its mailbox is left alone, after a flood
+    bool is_set_up_ = false;             ///< db_
+    bool in_cluster_ = false;            ///< other nodes than ours may know more
+    bool may_listen_;
+    bool may_sleep_;
+    bool pooler_known_ = false;
+    bool told_by_name_ = false;      ///< of our latest turn, rather than finding it
+    std::int64_t gate_ = 0;          ///< that this connection holds shut, 0: none …
+    std::int64_t gate_session_ = 0;  ///< … for a sleep of this session
+    nanoseconds last_poll_{0};
+    nanoseconds poll_cost_{0};
+    nanoseconds pause_{0};
+    /// What the poll that runs has seen.
+    struct sight {
+        bool whole = false;  ///< all places of the session, also those that nobody knows
+        bool changed = false;
+        std::int64_t first = 1'000'000;  ///< the best of our positions
+        nanoseconds expiry = base::alarm::never;
+        std::unordered_set<std::int64_t> strays{};  ///< places of ours that nobody knows
+        std::unordered_set<std::string> rewound{};  ///< names whose looks were set back
+    };
+    sight round_;
+    std::unordered_set<std::int64_t> strays_;  ///< of the whole poll before
+    nanoseconds whole_poll_at_{0};
+    nanoseconds patience_ = strategy::brief;  ///< for a task that writes, on SQLite
+    int failures_ = 0;
+    nanoseconds failing_since_{0};
+    nanoseconds retry_at_{0};
+    bool pauses_idly_ = false;  ///< a pause that ends with the first turn
+
+    std::thread thread_;
+};
+
+}  // namespace rowlock::detail

@@ -1,0 +1,18 @@
+#include "coordination/session/grant.hpp"
+
+#include <algorithm>
+
+namespace rowlock::detail {
+
+bool grant::held() noexcept {
+    if (now.load(std::memory_order_acquire) != state::held || fork.in_child()) return false;
+    const nanoseconds time = clock.now();
+    return session_trust->open(time) && time < deadline;
+}
+
+nanoseconds grant::remaining() noexcept {
+    if (!held()) return nanoseconds{0};
+    return std::max(nanoseconds{0}, std::min(session_trust->until(), deadline) - clock.now());
+}
+
+}  // namespace rowlock::detail

@@ -1,0 +1,103 @@
+#include "coordination/wakeup/hint.hpp"
+
+#include "base/identity.hpp"
+#include "base/sha256.hpp"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <system_error>
+
+namespace rowlock::strategy {
+namespace {
+
+constexpr std::size_t secret_digits = 32;
+constexpr std::size_t proof_digits = 32;
+
+/// The first half of SHA-256 over the secret and the words. All secrets have one length, so that no
+/// other pair makes the same text; and half a digest cannot be continued to that of a longer text.
+std::array<char, proof_digits> proof_of(std::string_view words, std::string_view secret) {
+    constexpr std::string_view digits = "0123456789abcdef";
+    std::string text;
+    text.reserve(secret.size() + words.size());
+    text.append(secret).append(words);
+    const auto digest = sha256(text);
+    std::array<char, proof_digits> proof{};
+    for (std::size_t i = 0; i < proof.size(); ++i) {
+        const unsigned byte = digest[i / 2];
+        proof[i] = digits[i % 2 == 0 ? byte >> 4 : byte & 15];
+    }
+    return proof;
+}
+
+std::string with_proof(std::string words, std::string_view secret) {
+    const auto proof = proof_of(words, secret);
+    return words.append(1, ' ').append(proof.data(), proof.size());
+}
+
+template <typename Number>
+bool read(std::string_view text, Number& number) {
+    const auto end = text.data() + text.size();
+    const auto [stopped, failure] = std::from_chars(text.data(), end, number);
+    return failure == std::errc{} && stopped == end;
+}
+
+/// Takes it off the text.
+std::string_view first_word(std::string_view& text) {
+    const auto word = text.substr(0, text.find(' '));
+    text.remove_prefix(std::min(text.size(), word.size() + 1));
+    return word;
+}
+
+}  // namespace
+
+wake_address random_wake_address() {
+    return {.number = base::random_id(), .secret = base::random_secret()};
+}
+
+std::string notification_channel(const wake_address& of) {
+    return "rowlock_" + std::to_string(of.number);
+}
+
+std::string said_of(const said_grant& grant, std::string_view secret) {
+    return with_proof(std::to_string(grant.grant_id) + ' ' + std::to_string(grant.token) +
+                          (grant.asynchronous ? " 1" : " 0"),
+                      secret);
+}
+
+std::optional<said_grant> understood(std::string_view said) noexcept {
+    said_grant heard;
+    if (!read(first_word(said), heard.grant_id) || !read(first_word(said), heard.token)) return {};
+    const auto asynchronous = first_word(said);
+    if (asynchronous != "0" && asynchronous != "1") return {};
+    heard.asynchronous = asynchronous == "1";
+    if (said.size() != proof_digits) return {};
+    return heard;
+}
+
+std::string said_to_look(std::int64_t revision, std::string_view secret) {
+    return with_proof("look " + std::to_string(revision), secret);
+}
+
+std::optional<std::int64_t> told_to_look(std::string_view said) noexcept {
+    std::int64_t revision = 0;
+    if (first_word(said) != "look" || !read(first_word(said), revision)) return {};
+    if (said.size() != proof_digits) return {};
+    return revision;
+}
+
+bool is_proved(std::string_view said, std::string_view secret) {
+    if (secret.size() != secret_digits || said.size() <= proof_digits) return false;
+    const auto words = said.substr(0, said.size() - proof_digits - 1);
+    const auto proof = said.substr(said.size() - proof_digits);
+    if (said[words.size()] != ' ') return false;
+    const auto right = proof_of(words, secret);
+    // All of them, so that the time tells nothing of how many are right.
+    unsigned different = 0;
+    for (std::size_t i = 0; i < proof_digits; ++i) {
+        different |= static_cast<unsigned char>(proof[i] ^ right[i]);
+    }
+    return different == 0;
+}
+
+}  // namespace rowlock::strategy

@@ -1,0 +1,138 @@
+#include "coordination/wakeup/sleeper.hpp"
+
+#include "base/quiet_thread.hpp"
+#include "coordination/wakeup/wake_up.hpp"
+#include <rowlock/error.hpp>
+
+#include <algorithm>
+
+namespace rowlock::detail {
+namespace {
+
+using namespace std::chrono_literals;
+using steady = std::chrono::steady_clock;
+
+/// If its gate cannot be opened, as the server is away, nothing on this side ends a sleep: so long
+/// a client's end may have to wait for it.
+constexpr auto longest = 2s;
+
+}  // namespace
+
+sleeper::sleeper(surroundings around) : around_{std::move(around)} {
+    thread_ = base::quiet_thread([this] { run(); });
+}
+
+sleeper::~sleeper() {
+    stop();
+    thread_.join();
+}
+
+void sleeper::sleep_for(std::int64_t session, std::int64_t gate) noexcept {
+    const std::lock_guard lock{mutex_};
+    const place before = std::exchange(wanted_, {session, gate});
+    if (wanted_ != before) changed_.notify_all();
+}
+
+void sleeper::pause() noexcept {
+    const std::lock_guard lock{mutex_};
+    wanted_ = {};
+}
+
+void sleeper::stop() noexcept {
+    const std::lock_guard lock{mutex_};
+    stopping_ = true;
+    changed_.notify_all();
+}
+
+void sleeper::run() noexcept {
+    constexpr auto first_pause = 100ms;
+    constexpr auto longest_pause = 2s;
+    std::chrono::milliseconds pause = first_pause;
+    std::unique_lock lock{mutex_};
+    while (!stopping_) {
+        // An open gate does not shut again; the next one has another number.
+        if (wanted_.session == 0 || wanted_.gate == opened_) {
+            asleep_for_ = 0;
+            changed_.wait(lock);
+            continue;
+        }
+        const auto where = wanted_;
+        lock.unlock();
+        const bool slept = sleep(where);
+        lock.lock();
+        if (slept) {
+            pause = first_pause;
+            continue;
+        }
+        changed_.wait_for(lock, pause, [this] { return stopping_; });
+        pause = std::min<std::chrono::milliseconds>(2 * pause, longest_pause);
+    }
+    disconnect();
+}
+
+/// False if the connection failed: those who wait look for themselves.
+bool sleeper::sleep(const place& where) noexcept {
+    using strategy::wake_up::ending;
+    try {
+        connect(where);
+        asleep_for_ = where.session;
+        around_.on_sleep(std::exchange(slept_to_its_end_, false));
+        const auto until = steady::now() + longest + around_.statement_deadline;
+        switch (
+            strategy::wake_up::sleep_until_woken(*db_, where.session, where.gate, longest, until)) {
+            case ending::woken:
+                read_what_was_served();
+                break;
+            case ending::gate_open:
+                // The connection that held it is gone, or we shall end. Ours has the lock now.
+                opened_ = where.gate;
+                disconnect();
+                around_.on_doubt();
+                break;
+            case ending::slept:
+                slept_to_its_end_ = true;
+                break;
+        }
+        return true;
+    } catch (...) {
+        doubt();
+        disconnect();
+        return false;
+    }
+}
+
+/// In a handler of what went wrong.
+void sleeper::doubt() noexcept {
+    if (db_ && !db_->alive()) around_.on_broken();
+    around_.on_doubt();
+}
+
+/// One connection is for one session and one gate.
+void sleeper::connect(const place& where) {
+    if (db_ && db_->alive() && connected_for_ == where) return;
+    disconnect();
+    const auto until = steady::now() + around_.statement_deadline;
+    auto made = around_.connect(until);
+    strategy::wake_up::prepare_to_sleep(*made, where.session, until);
+    db_ = std::move(made);
+    connected_for_ = where;
+    connected_ = true;
+}
+
+void sleeper::disconnect() noexcept {
+    asleep_for_ = 0;
+    slept_to_its_end_ = false;
+    db_.reset();
+    connected_ = false;
+}
+
+void sleeper::read_what_was_served() noexcept {
+    try {
+        around_.on_woken(*db_, steady::now() + around_.statement_deadline);
+    } catch (...) {
+        // Perhaps a second wake-up has met the reading.
+        doubt();
+    }
+}
+
+}  // namespace rowlock::detail

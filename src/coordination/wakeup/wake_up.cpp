@@ -1,0 +1,124 @@
+#include "coordination/wakeup/wake_up.hpp"
+
+#include "sql/connection_memory.hpp"
+#include "sql/server_facts.hpp"
+#include <rowlock/error.hpp>
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+namespace rowlock::strategy::wake_up {
+namespace {
+
+constexpr int query_interrupted = 1317;
+// The session's limit on a statement's time, which somebody has set in spite of us.
+constexpr int statement_timeout_mariadb = 1969;
+constexpr int statement_timeout_mysql = 3024;
+
+// Below the 64 characters that MySQL allows, and without letters whose case would matter. The
+// numbers are random, 62 bits: no other user of the server has the same by chance.
+std::string lock_of_session(std::int64_t session) {
+    return "'rowlock_wake_" + std::to_string(session) + "'";
+}
+
+std::string lock_of_gate(std::int64_t gate) {
+    return "'rowlock_gate_" + std::to_string(gate) + "'";
+}
+
+std::string lock_of_telling(std::int64_t grant_id) {
+    return "'rowlock_told_" + std::to_string(grant_id) + "'";
+}
+
+bool take(sql::connection& db, const std::string& lock, int seconds, sql::deadline until) {
+    const auto row =
+        db.query("select get_lock(" + lock + ", " + std::to_string(seconds) + ")", until);
+    return row.maybe_integer(0, 0) == 1;
+}
+
+// False if the server refused, which is no failure here.
+bool allowed(sql::connection& db, const std::string& statement, sql::deadline until) {
+    try {
+        db.query(statement, until);
+        return true;
+    } catch (const error&) {
+        if (!db.alive()) throw;
+        return false;
+    }
+}
+
+}  // namespace
+
+void prepare_to_sleep(sql::connection& db, std::int64_t session, sql::deadline until) {
+    db.discard();
+    db.query(sql::facts_of(db, until).mariadb ? "set session max_statement_time = 0"
+                                              : "set session max_execution_time = 0",
+             until);
+    const auto lock = lock_of_session(session);
+    if (take(db, lock, 0, until)) return;
+    // Only a sleeper of this session ever has it, and there is one at a time: the server has not
+    // noticed yet that the one before was given up.
+    allowed(db, "kill is_used_lock(" + lock + ")", until);
+    if (take(db, lock, 1, until)) return;
+    throw error{errc::unsupported, "the server does not grant a user-level lock to sleep with"};
+}
+
+bool shut_gate(sql::connection& db, std::int64_t gate, sql::deadline until) {
+    if (!db.keeps_session_state() || sql::facts_of(db, until).member_of != sql::cluster::none) {
+        return false;
+    }
+    try {
+        return take(db, lock_of_gate(gate), 0, until);
+    } catch (const error&) {
+        if (!db.alive()) throw;
+        return false;
+    }
+}
+
+void open_gate(sql::connection& db, std::int64_t gate, sql::deadline until) {
+    db.query("do release_lock(" + lock_of_gate(gate) + ")", until);
+}
+
+ending sleep_until_woken(sql::connection& db, std::int64_t session, std::int64_t gate,
+                         std::chrono::seconds longest, sql::deadline until) {
+    // The name of the column is for people, who read it in the list of processes.
+    const auto count = std::max<std::int64_t>(longest.count(), 0);
+    const std::string text = "select get_lock(" + lock_of_gate(gate) + ", " +
+                             std::to_string(count) + ") as rowlock_wake_" + std::to_string(session);
+    try {
+        // A GET_LOCK that is killed answers NULL, or fails. So does one that met a limit.
+        const auto answer = db.query(text, until).maybe_integer(0, 0);
+        if (!answer) return ending::woken;
+        return *answer == 1 ? ending::gate_open : ending::slept;
+    } catch (const error& failure) {
+        if (!db.alive()) throw;
+        const int code = failure.native_code();
+        if (code == query_interrupted || code == statement_timeout_mariadb ||
+            code == statement_timeout_mysql) {
+            return ending::woken;
+        }
+        throw;
+    }
+}
+
+// If nobody holds the lock of the session this is KILL QUERY NULL, which is refused: there is no
+// connection 0. What is said of the grant is said before that.
+std::string as_text(sql::connection& db, std::int64_t session, std::int64_t grant_id) {
+    const auto sleeper = "is_used_lock(" + lock_of_session(session) + ")";
+    const auto say = "coalesce(release_lock(" + lock_of_telling(*sql::memory_of(db).told) +
+                     "), 0) + get_lock(" + lock_of_telling(grant_id) + ", 0)";
+    return "kill query if(" + say + " >= 0, " + sleeper + ", " + sleeper + ")";
+}
+
+void note_told(sql::connection& db, std::int64_t grant_id) {
+    *sql::memory_of(db).told = grant_id;
+}
+
+bool wake(sql::connection& db, std::int64_t session, std::int64_t grant_id, sql::deadline until) {
+    if (db.speaks() != sql::dialect::mysql) return false;
+    const auto text = as_text(db, session, grant_id);
+    note_told(db, grant_id);
+    return allowed(db, text, until);
+}
+
+}  // namespace rowlock::strategy::wake_up

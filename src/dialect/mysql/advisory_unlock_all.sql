@@ -1,2 +1,0 @@
--- Gives back every named lock of this connection.
-select release_all_locks()

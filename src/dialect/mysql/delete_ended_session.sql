@@ -1,4 +1,0 @@
--- Deletes one of them. An acquire that was in flight when its session ended may still write the id
--- afterwards: a lease whose session is missing is free.
--- $1 session
-delete from rowlock_session where id = $1 and ended = 1

@@ -1,6 +1,0 @@
--- How many rows are idle past the retention above the settled floor, and their greatest token.
--- $1 retention in µs
-select count(*), coalesce(max(l.token), 0)
-  from rowlock_lease l, rowlock_token_floor f
- where f.id = 1 and l.session is null and l.token > f.settled and l.changed_at <= {now} - $1
-   and not exists (select 1 from rowlock_waiter w where w.name = l.name)

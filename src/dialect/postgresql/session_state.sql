@@ -1,3 +1,0 @@
--- Whether a session lives, and its revision. No row: gone.
--- $1 session
-select {live}::int, m.revision from rowlock_session m where m.id = $1::bigint

@@ -1,3 +1,0 @@
--- Removes a ticket that was served.
--- $1 ticket
-delete from rowlock_waiter where ticket = $1

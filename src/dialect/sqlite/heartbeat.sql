@@ -1,6 +1,0 @@
--- Extends a session that is still alive; one row changed, or none if it is dead or its revision
--- moved. Serialises with end_expired_session: one writer.
--- $1 session  $2 the revision we know
-update rowlock_session
-   set beats = beats + 1, expires_at = {now} + ttl_us
- where id = $1 and revision = $2 and ended = 0 and expires_at > {now}

@@ -1,4 +1,0 @@
--- Records of the history, the latest first, by primary key.
--- $1 before which id  $2 at most so many
--- → the columns that read_history reads: {history}
-select {history} from rowlock_history where id < $1 order by id desc limit $2

@@ -1,5 +1,0 @@
--- The same for one name, by the index on (name, id).
--- $1 name  $2 before which id  $3 at most so many
--- → {history}
-select {history} from rowlock_history
- where name = $1 and id < $2 order by id desc limit $3

@@ -1,0 +1,121 @@
+#include "sql/run_statement.hpp"
+#include "sql/statements.hpp"
+#include <rowlock/error.hpp>
+#include <rowlock/history.hpp>
+#include <rowlock/lock_name.hpp>
+
+#include <algorithm>
+#include <array>
+
+namespace rowlock {
+namespace {
+
+constexpr std::int64_t piece = 1'000;  // rows of one round trip
+constexpr std::chrono::seconds whole_reading{60};
+
+using micros_time = std::chrono::sys_time<std::chrono::microseconds>;
+
+constexpr std::array names{"granted",       "handed_over",    "taken_over", "reclaimed",
+                           "released",      "expired",        "forced",     "deleted",
+                           "altered",       "queued",         "left",       "session_opened",
+                           "session_ended", "session_expired"};
+
+/// A kind of a later rowlock is something that we do not know.
+history_kind kind_named(std::string_view text) {
+    for (std::size_t i = 0; i < names.size(); ++i) {
+        if (text == names.at(i)) return static_cast<history_kind>(i);
+    }
+    return history_kind::altered;
+}
+
+micros_time time_of(std::int64_t micros) {
+    return micros_time{std::chrono::microseconds{micros}};
+}
+
+history_record read_row(const sql::result& rows, std::size_t row) {
+    const auto number = [&](std::size_t column) {
+        return rows.maybe_integer(row, column).value_or(0);
+    };
+    const auto text = [&](std::size_t column) { return std::string{rows.text(row, column)}; };
+    history_record one;
+    one.id = number(0);
+    one.at = time_of(number(1));
+    one.age = std::chrono::microseconds{number(2)};
+    one.kind = kind_named(rows.text(row, 3));
+    one.name = text(4);
+    one.token = fencing_token{number(5)};
+    one.session = number(6);
+    one.grant_id = number(7);
+    one.ticket = number(8);
+    one.previous_session = number(9);
+    if (!rows.is_null(row, 10)) one.ends_at = time_of(number(10));
+    one.owner = text(11);
+    one.host = text(12);
+    one.pid = number(13);
+    one.program = text(14);
+    one.note = text(15);
+    one.db_user = text(16);
+    return one;
+}
+
+void validate(const history_query& query) {
+    if (!query.name.empty()) (void)lock_name{query.name};
+    if (query.limit < 1 || query.limit > 1'000'000) {
+        throw error{errc::invalid_options, "the limit of a history must be 1 to 1 000 000"};
+    }
+}
+
+sql::result read_piece(sql::connection& db, const sql::statement& what, const history_query& query,
+                       std::int64_t before, std::int64_t count, sql::deadline until) {
+    try {
+        if (query.name.empty()) return strategy::run(db, what, until, before, count);
+        return strategy::run(db, what, until, query.name, before, count);
+    } catch (const error& failure) {
+        if (failure.kind() != errc::schema_outdated) throw;
+        throw error{errc::schema_outdated,
+                    "no history is recorded here: `rowlock migrate --history on` begins it",
+                    {failure.sqlstate(), failure.native_code(), failure.server_message()}};
+    }
+}
+
+}  // namespace
+
+const char* to_string(history_kind kind) noexcept {
+    return names.at(static_cast<std::size_t>(kind));
+}
+
+std::vector<history_record> read_history(sql::connection& connection, const history_query& query,
+                                         sql::deadline until) {
+    validate(query);
+    const auto what =
+        sql::load_statement(connection.speaks(), query.name.empty() ? "history" : "history_of",
+                            {.schema = query.schema, .prefix = query.prefix});
+    std::vector<history_record> found;
+    std::int64_t before = query.before;
+    for (std::int64_t left = query.limit; left > 0;) {
+        const std::int64_t wanted = std::min(left, piece);
+        const auto rows = read_piece(connection, what, query, before, wanted, until);
+        for (std::size_t row = 0; row < rows.rows(); ++row) {
+            auto one = read_row(rows, row);
+            if (query.since && one.age > *query.since) {
+                left = 0;
+                break;
+            }
+            before = one.id;
+            found.push_back(std::move(one));
+        }
+        left -= wanted;
+        if (static_cast<std::int64_t>(rows.rows()) < wanted) break;
+    }
+    std::ranges::reverse(found);
+    return found;
+}
+
+std::vector<history_record> read_history(const sql::connection_source& source,
+                                         const history_query& query) {
+    const auto until = std::chrono::steady_clock::now() + whole_reading;
+    const auto db = source.connect(until);
+    return read_history(*db, query, until);
+}
+
+}  // namespace rowlock

@@ -1,0 +1,70 @@
+#include "housekeeping/lease_walk.hpp"
+
+#include "sql/run_statement.hpp"
+
+#include <algorithm>
+#include <thread>
+#include <utility>
+
+namespace rowlock::strategy {
+namespace {
+
+using namespace std::chrono_literals;
+using std::chrono::steady_clock;
+
+// A statement should take so long: its round trip weighs little, and rows it locks are soon free.
+constexpr auto short_time = 10ms;
+constexpr auto long_time = 20ms;
+// So many are read in less than a millisecond: a statement over them that lasts waited for
+// something else, and would do so over fewer.
+constexpr std::int64_t fewest_pages = 32;
+constexpr std::int64_t most_pages = 4096;
+
+/// For as long as the server has worked for us it is left to others: whoever acquires meanwhile
+/// finds a processor, and on SQLite the file, free half of the time.
+void rest_after(steady_clock::duration work) {
+    std::this_thread::sleep_for(std::min<steady_clock::duration>(work, long_time));
+}
+
+}  // namespace
+
+void lease_walk::over_pages(const by_pages& look) const {
+    const auto extent = run(db_, sql_.lease_pages.value(), until());
+    const std::int64_t end = extent.integer(0, 0);  // what is added now is in use
+    const std::int64_t at_once = extent.integer(0, 1);
+    const std::int64_t least = std::max(fewest_pages, at_once);
+    const std::int64_t most = std::max(most_pages, least);
+    std::int64_t count = least;
+    pages next;
+    while (next.page < end && !stop_.stop_requested()) {
+        next.past = std::min(next.page + count, end);
+        const auto began = steady_clock::now();
+        const auto rest = look(next);
+        const auto took = steady_clock::now() - began;
+        if (rest) {
+            count = std::max(rest->page - next.page + 1, at_once);  // a batch, among such rows
+            next = {rest->page, rest->row, 0};
+        } else {
+            count = std::max(took < short_time ? count * 2 : count, least);
+            next = {next.past, 0, 0};
+        }
+        if (took > long_time && count > least) count = std::max(count / 2, least);
+        count = std::min(count, most);
+        rest_after(took);
+    }
+}
+
+void lease_walk::over_names(const by_names& look) const {
+    std::string after;
+    while (!stop_.stop_requested()) {
+        const auto began = steady_clock::now();
+        const auto found = run(db_, sql_.next_name.value(), until(), after, options_.batch);
+        if (found.empty()) return look(after, nullptr);
+        std::string upto{found.text(0, 0)};
+        look(after, upto);
+        after = std::move(upto);
+        rest_after(steady_clock::now() - began);
+    }
+}
+
+}  // namespace rowlock::strategy

@@ -1,0 +1,19 @@
+#pragma once
+
+#include "sql/statements.hpp"
+#include <rowlock/reaper.hpp>
+#include <rowlock/sql/connection.hpp>
+
+#include <stop_token>
+
+namespace rowlock::strategy {
+
+/// One round of the reaper on a connection of ours, all batches, or as many as there is time for
+/// before a stop is requested.
+reap_report reap_round(sql::connection& db, const sql::statements& sql,
+                       const reaper_options& options, const std::stop_token& stop = {});
+
+/// @throws error errc::invalid_options
+void validate(const reaper_options& options);
+
+}  // namespace rowlock::strategy

@@ -1,0 +1,196 @@
+-- statement reap_sessions
+-- Ends expired sessions, a batch. Skips rows that a heartbeat or another reaper holds.
+-- $1 batch
+with k as materialized (
+         select id from rowlock_session
+          where not ended and expires_at <= clock_timestamp()
+          order by id limit $1::bigint for update skip locked),
+     c as materialized (
+         select id, clock_timestamp() as now from k)
+update rowlock_session m set ended = true
+  from c where m.id = c.id and not m.ended and m.expires_at <= c.now
+
+-- statement settle_floor
+-- Declares the floor settled when it was raised longer ago than any statement can run: no insert that
+-- computed its token under the old floor is still waiting.
+-- $1 grace in µs
+update rowlock_token_floor set settled = floor
+ where id = 1 and settled < floor
+   and raised_at <= clock_timestamp() - $1::bigint::float8 * interval '1 microsecond'
+
+-- statement idle_leases
+-- How many rows are idle past the retention above the settled floor, in some pages, and their greatest
+-- token, one that is promised included. A row that changes while the reaper goes from page to page is
+-- counted twice or not at all: the floor may be anywhere, a row goes only by its own token.
+-- $1 retention in µs  $2 page from which  $3 before which page
+select count(*), coalesce(max(l.token + (l.successor is not null)::int), 0)
+  from rowlock_lease l, rowlock_token_floor f
+ where f.id = 1 and l.session is null and l.token + (l.successor is not null)::int > f.settled
+   and l.ctid >= ('(' || $2::bigint::text || ',0)')::tid and l.ctid < ('(' || $3::bigint::text || ',0)')::tid
+   and l.changed_at <= clock_timestamp() - $1::bigint::float8 * interval '1 microsecond'
+   and not exists (select from rowlock_waiter w where w.name = l.name)
+
+-- statement raise_floor
+-- Raises the floor over the tokens of rows that will be deleted, once the last raise has settled.
+-- Durable and committed before any deletion.
+-- $1 greatest token
+update rowlock_token_floor set floor = $1::bigint, raised_at = clock_timestamp()
+ where id = 1 and settled = floor and floor < $1::bigint
+
+-- statement lift_floor
+-- Raises the floor past the token of a lease whose row was deleted, or set back, by hand: its holder found
+-- out. `settled` stays, and follows a grace after raised_at: deletions wait longer, none comes too early.
+-- $1 token of the lost lease
+update rowlock_token_floor set floor = $1::bigint, raised_at = clock_timestamp()
+ where id = 1 and floor < $1::bigint
+
+-- statement read_floor
+-- The token floor. No row: somebody deleted it, and nothing can be granted.
+select floor from rowlock_token_floor where id = 1
+
+-- statement ended_sessions
+-- Sessions that are ended and have no place in a queue, a batch. A dead session stays dead: nothing new
+-- will name it, but for an acquire that was in flight when it ended.
+-- $1 after which id  $2 batch
+select m.id from rowlock_session m
+ where m.ended and m.id > $1::bigint
+   and not exists (select from rowlock_waiter w where w.session = m.id)
+ order by m.id limit $2::bigint
+
+-- statement ended_holders
+-- Which ended sessions are named by leases in some pages: those whose rows somebody kept locked.
+-- $1 page from which  $2 before which page
+select distinct l.session
+  from rowlock_lease l join rowlock_session m on m.id = l.session
+ where l.ctid >= ('(' || $1::bigint::text || ',0)')::tid and l.ctid < ('(' || $2::bigint::text || ',0)')::tid
+   and l.session is not null and m.ended
+
+-- statement delete_ended_sessions
+-- Deletes sessions that are ended and were seen to be referenced by nothing since. An acquire that was
+-- in flight when its session ended may still write the id afterwards: a lease whose session is missing
+-- is free. Rows that somebody has locked, another reaper, are left alone.
+-- $1 ids, as {1,2,3}
+with k as materialized (
+         select m.id from rowlock_session m
+          where m.id = any ($1::text::bigint[]) and m.ended
+          order by m.id for update skip locked)
+delete from rowlock_session m using k where m.id = k.id
+
+-- statement delete_leases
+-- Deletes idle rows under the settled floor, in some pages, a batch in the order they lie in.
+-- By pages and not by names: each page is read, logged and written once, not once for each of its
+-- rows, and the plan cannot be another when the table is large. A row never changes its place while
+-- it is idle; one that was in use meanwhile moves, is not idle then, and another round sees it.
+-- The lock (k) re-checks the row's own columns, so one that was granted since the statement began
+-- stays, also if it was released again: changed_at is new. Rows that somebody has locked, an acquire
+-- on its way or another reaper, are left alone, as are names with tickets. Once k has a row nobody
+-- else can change it, so its ctid still names it in d. A row version that is younger than the
+-- statement's snapshot is not found by d and stays.
+-- An acquire that meets a row between its deletion and the commit waits for that, and inserts the
+-- name anew with a token above the floor, which no statement still runs from before (settle_floor).
+-- The commit is asynchronous: after a crash of the server rows may be there again, free, with tokens
+-- under the floor, and are deleted once more. A later grant of the name is durable and with it, since
+-- the log has an order, the deletion before it.
+-- $1 batch  $2 retention in µs  $3 page  $4 row in it, after which  $5 before which page
+-- → how many went; page and row of the last that was looked at, NULL if there is no more in these pages
+with k as materialized (
+         select l.ctid as place from rowlock_lease l
+          where l.ctid > ('(' || $3::bigint::text || ',' || $4::bigint::text || ')')::tid
+            and l.ctid < ('(' || $5::bigint::text || ',0)')::tid
+            and l.session is null and l.token + (l.successor is not null)::int
+                <= (select f.settled from rowlock_token_floor f)
+            and l.changed_at <= clock_timestamp() - $2::bigint::float8 * interval '1 microsecond'
+            and not exists (select from rowlock_waiter w where w.name = l.name)
+          order by l.ctid limit $1::bigint for update of l skip locked),
+     c as materialized (
+         select set_config('synchronous_commit', 'off', true)),
+     d as (
+         delete from rowlock_lease l using c
+          where l.ctid = any (array(select k.place from k)) returning 1)
+select (select count(*) from d), {last_of_k}
+
+-- statement lease_pages
+-- How many pages the table of leases has, and how many a statement over some of them should look at,
+-- at the least: before PostgreSQL 14 a condition on ctid reads the whole table, then one statement
+-- has them all. The table is found by one of its rows; without any there is nothing to do.
+select coalesce(pg_catalog.pg_relation_size(t.id) / current_setting('block_size')::bigint, 0),
+       case when current_setting('server_version_num')::int >= 140000 then 1
+            else coalesce(pg_catalog.pg_relation_size(t.id) / current_setting('block_size')::bigint, 0) end
+  from (select (select l.tableoid from rowlock_lease l limit 1) as id) t
+
+-- statement reap_leases
+-- Frees leases that are free by definition but still name a holder, in some pages, a batch in the
+-- order they lie in (why by pages: delete_leases.sql). Judged in p, then locked by compare-and-set on
+-- the row's own token and session: a lease that was granted again meanwhile has another token. Locked
+-- rows (a fenced transaction) are left for another round. Once k has a row nobody else can change it,
+-- so its ctid still names it.
+-- acquired_at stays: by it the history tells this from a release (migrations/*/history/on.sql).
+-- $1 batch  $2 page  $3 row in it, after which  $4 before which page
+-- → how many were freed; page and row of the last that was looked at, NULL if there is no more in these
+-- pages
+with k as materialized (
+         select l.ctid as place, l.name, l.token, l.session
+           from rowlock_lease l left join rowlock_session s on s.id = l.session
+          where l.ctid > ('(' || $2::bigint::text || ',' || $3::bigint::text || ')')::tid
+            and l.ctid < ('(' || $4::bigint::text || ',0)')::tid
+            and l.session is not null and {free}
+          order by l.ctid limit $1::bigint),
+     locked as materialized (
+         select l.ctid as place from k join rowlock_lease l
+                on l.name = k.name and l.token = k.token and l.session = k.session
+          where l.ctid = any (array(select k.place from k))
+          order by l.ctid for update of l skip locked),
+     u as (
+         update rowlock_lease l
+            set session = null, grant_id = null, thread = null, note = null,
+                deadline = null, changed_at = clock_timestamp()
+          where l.ctid = any (array(select locked.place from locked)) returning 1)
+select (select count(*) from u), {last_of_k}
+
+-- statement reap_waiters
+-- Removes tickets of sessions that are ended or gone, a batch. A dead session stays dead, so the
+-- judgement cannot become stale.
+-- $1 batch
+with k as materialized (
+         select w.name, w.ticket
+           from rowlock_waiter w left join rowlock_session s on s.id = w.session
+          where s.id is null or s.ended
+          order by w.ticket limit $1::bigint for update of w skip locked)
+delete from rowlock_waiter w using k where w.name = k.name and w.ticket = k.ticket
+
+-- statement history_there
+-- Whether there is a history that this user may read and shorten.
+-- $1 the table's name, with its schema if it has one
+-- → 1 or 0
+select coalesce(pg_catalog.has_table_privilege(to_regclass($1::text), 'select')
+                and pg_catalog.has_table_privilege(to_regclass($1::text), 'delete'), false)::int
+
+-- statement old_history
+-- Looks for old records among the first of the table, by primary key. Ids are nearly in the order of their
+-- times: a younger record between older ones may go with them, and one older behind a younger goes later.
+-- $1 retention in µs  $2 batch
+-- → how many are old; the id of the last of them
+select count(*), max(h.id)
+  from (select o.id, o.at from rowlock_history o order by o.id limit $2::bigint) h
+ where h.at < clock_timestamp() - $1::bigint::float8 * interval '1 microsecond'
+
+-- statement delete_history
+-- Deletes old records up to one, by primary key; writers insert at the other end. Of two reapers the second
+-- finds nothing more.
+-- $1 id
+delete from rowlock_history where id <= $1::bigint
+
+-- statement history
+-- Records of the history, the latest first, by primary key.
+-- $1 before which id  $2 at most so many
+-- → the columns that read_history reads: {history}
+select {history} from rowlock_history
+ where id operator(pg_catalog.<) $1::bigint order by id desc limit $2::bigint
+
+-- statement history_of
+-- The same for one name, by the index on (name, id).
+-- $1 name  $2 before which id  $3 at most so many
+-- → {history}
+select {history} from rowlock_history
+ where name operator(pg_catalog.=) $1::pg_catalog.text and id operator(pg_catalog.<) $2::bigint
+ order by id desc limit $3::bigint

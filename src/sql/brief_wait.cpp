@@ -1,0 +1,26 @@
+#include "sql/brief_wait.hpp"
+
+#include <algorithm>
+#include <chrono>
+
+namespace rowlock::strategy {
+
+void wait_briefly_for_rows(sql::connection& db, sql::deadline until) {
+    if (!db.keeps_session_state()) return;
+    if (db.speaks() == sql::dialect::postgresql) db.query("set lock_timeout = 100", until);
+    if (db.speaks() == sql::dialect::mysql) {
+        db.query("set session innodb_lock_wait_timeout = 1", until);
+    }
+}
+
+sql::deadline soon_for_a_row(const sql::connection& db, sql::deadline until,
+                             std::chrono::nanoseconds patience) {
+    if (db.speaks() != sql::dialect::sqlite) return until;
+    return std::min<sql::deadline>(until, std::chrono::steady_clock::now() + patience);
+}
+
+bool is_locked(const sql::connection& db, const error& failure) {
+    return failure.retryable() && db.alive() && !db.discarded();
+}
+
+}  // namespace rowlock::strategy

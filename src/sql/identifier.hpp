@@ -1,0 +1,27 @@
+#pragma once
+
+#include <rowlock/sql/connection.hpp>
+
+#include <string>
+#include <string_view>
+
+/// Names of the caller's own tables and columns, as they stand in SQL text.
+namespace rowlock::sql {
+
+/// In the dialect's quotes, which keep upper and lower case apart on PostgreSQL: "name" there and
+/// `name` elsewhere.
+/// @throws error errc::invalid_options if it is empty, holds a control character, is no UTF-8, or
+/// is longer than the database keeps (63 bytes on PostgreSQL, which would cut it in silence; 64
+/// characters on MySQL)
+[[nodiscard]] std::string quoted(sql::dialect which, std::string_view name);
+
+/// `table` or `schema.table`, each part quoted.
+/// @throws error errc::invalid_options as quoted(), and for more than one dot
+[[nodiscard]] std::string quoted_table(sql::dialect which, std::string_view name);
+
+/// An operator with blanks around it. On PostgreSQL it names its schema, so that no other of the
+/// search path is chosen; written so it binds weaker than `+` and `||`, stronger than `and`.
+[[nodiscard]] std::string binary_operator(sql::dialect dialect, std::string_view name,
+                                          std::string_view schema = "pg_catalog");
+
+}  // namespace rowlock::sql

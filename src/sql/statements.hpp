@@ -1,0 +1,134 @@
+#pragma once
+
+#include <rowlock/sql/connection.hpp>
+
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+/// The SQL of one dialect, loaded from src/<feature>/sql/<dialect>.sql and common.sql, where each
+/// statement begins with a line `-- statement <name>` and says what it does, what $1 … $n are and
+/// why it is right. Members have the names of their statements.
+namespace rowlock::sql {
+
+struct statement_options {
+    std::string schema{};
+    std::string prefix = "rowlock_";
+    /// PostgreSQL: where the tables were found, quoted, though `schema` does not say it.
+    std::string found_in{};
+    /// Read the database's clock from the SQL function rowlock_testing_now() (SQLite only).
+    bool testing_clock = false;
+};
+
+/// PostgreSQL: the schema of our tables, quoted, once a connection of our own was told.
+/// Thread-safe.
+class found_schema {
+public:
+    void set(std::string_view quoted) {
+        const std::lock_guard lock{mutex_};
+        quoted_ = quoted;
+    }
+    [[nodiscard]] std::string get() const {
+        const std::lock_guard lock{mutex_};
+        return quoted_;
+    }
+
+private:
+    mutable std::mutex mutex_;
+    std::string quoted_;
+};
+
+struct statements {
+    /// @throws error errc::invalid_options for an unusable schema or prefix
+    statements(sql::dialect dialect, const statement_options& options);
+
+    sql::dialect speaks;
+    std::string prefix;
+    std::string lease_table;  ///< its name in statements
+    /// Empty if the options name the schema. Shared by the copies.
+    std::shared_ptr<found_schema> found_in = std::make_shared<found_schema>();
+
+    // Sessions
+    sql::statement open_session, heartbeat, session_state, end_expired_session, end_session,
+        delete_session, bump_revision, extend_session, wake_address;
+    std::optional<sql::statement> meet_server;  ///< MySQL; PostgreSQL has it in open_session
+
+    // Leases
+    std::optional<sql::statement> acquire;             ///< absent on MySQL: probe, then …
+    std::optional<sql::statement> take, insert_lease;  ///< … one of these
+    std::optional<sql::statement> release_durably;     ///< where `release` is asynchronous
+    // strategy/fast_protocol.hpp
+    sql::statement retake;
+    std::optional<sql::statement> acquire_all, retake_all, probe_held;  ///< PostgreSQL
+    std::optional<sql::statement> probe_all, release_all;               ///< not SQLite
+    std::optional<sql::statement> take_all, insert_all, lock_all, take_locked, release_locked,
+        confirm_lease;  ///< MySQL
+    sql::statement probe, release, find_grant, confirm_grant, session_leases, held_leases,
+        force_release, lock_lease, shorten_lease, predecessors, reclaim_lease, inspect, list;
+
+    // Queues. PostgreSQL hands over in one statement; the others look, then take the lease for the
+    // waiter and delete its ticket in a short transaction.
+    sql::statement enqueue, places, served, waited_for, names_after, restore_lease, deadlocks,
+        free_with_waiters, queue;
+    std::optional<sql::statement> cancel, tickets;       ///< MySQL: tickets, delete_waiter
+    std::optional<sql::statement> served_of, woken_for;  ///< MySQL, where a wake-up says no more
+    std::optional<sql::statement> grant_next, hand_over, leave, pass_on, settle, places_at,
+        rewind;                                      ///< PostgreSQL
+    std::optional<sql::statement> next_waiter;       ///< the others, with take
+    std::optional<sql::statement> release_unwaited;  ///< not MySQL
+
+    // In the caller's transaction
+    sql::statement fence, release_in;
+    std::optional<sql::statement> fence_view, fence_write;  ///< MySQL
+
+    // Housekeeping. MySQL looks for candidates and changes them by primary key; the others change a
+    // batch in one statement.
+    sql::statement reap_sessions, settle_floor, idle_leases, raise_floor, lift_floor, read_floor,
+        ended_sessions, ended_holders;
+    std::optional<sql::statement> delete_ended_sessions;  ///< PostgreSQL
+    std::optional<sql::statement> delete_ended_session;   ///< the others, one by one
+    std::optional<sql::statement> reap_leases, reap_waiters, delete_leases;
+    std::optional<sql::statement> lease_pages;  ///< PostgreSQL: what those two go over
+    std::optional<sql::statement> next_name;    ///< SQLite: the same
+    std::optional<sql::statement> orphans, free_orphan, dead_waiters, delete_waiter,
+        deletable_leases, delete_lease;
+
+    // The history, if there is one (migrations/<dialect>/history)
+    sql::statement history_there, old_history, delete_history;
+
+    /// Settings of a connection of our own, and which server it leads to; only PostgreSQL has them
+    /// as statements.
+    std::optional<sql::statement> session_setup, session_setup_only, server_identity,
+        server_timeline;
+
+private:
+    friend statement load_statement(dialect which, std::string_view name,
+                                    const statement_options& options);
+    class loader;
+    explicit statements(sql::dialect dialect, const loader& load);
+};
+
+/// One statement by its name: for what needs no session and no lease.
+/// @throws error errc::invalid_options for an unusable schema or prefix; errc::unsupported if the
+/// dialect has no such statement
+[[nodiscard]] statement load_statement(dialect which, std::string_view name,
+                                       const statement_options& options = {});
+
+/// A statement as it is written, its comment included and its fragments not filled in.
+struct written_statement {
+    std::string_view name;
+    std::string_view file;  ///< below src/
+    std::string_view text;
+};
+
+/// Every statement of a dialect, those of common.sql among them, in the order of their names.
+[[nodiscard]] std::vector<written_statement> written_statements(dialect which);
+
+/// Drops the lines that are comments, which are for readers of the files and not for the wire, and
+/// blank lines around the rest.
+[[nodiscard]] std::string without_comments(std::string_view text);
+
+}  // namespace rowlock::sql

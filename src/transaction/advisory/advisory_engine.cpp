@@ -1,0 +1,601 @@
+#include "transaction/advisory/advisory_engine.hpp"
+
+#include "base/require.hpp"
+#include "transaction/advisory/advisory_key.hpp"
+#include <rowlock/error.hpp>
+
+#include <algorithm>
+#include <random>
+
+namespace rowlock::detail {
+namespace {
+
+using namespace std::chrono_literals;
+using std::chrono::milliseconds;
+using turn = advisory_place::turn;
+
+advisory_options validated(advisory_options options) {
+    validate_advisory_domain(options.domain);
+    require(options.max_connections >= 1 && options.max_connections <= 1000,
+            "max_connections must be from 1 to 1000");
+    require(options.check_period >= 10ms && options.check_period <= 1h,
+            "check_period must be from 10 ms to 1 hour");
+    require(options.statement_deadline >= 10ms && options.statement_deadline <= 1min,
+            "statement_deadline must be from 10 ms to one minute");
+    require(options.wait_slice >= 10ms && options.wait_slice <= 1min,
+            "wait_slice must be from 10 ms to one minute");
+    require(
+        options.max_silence == 0ms ||
+            (options.max_silence <= 24h &&
+             options.max_silence >= (options.check_period + options.statement_deadline) * 3 / 2),
+        "max_silence must be 0, or at most one day and at least one and a half times "
+        "check_period + statement_deadline");
+    require(options.retry.attempts >= 1 && options.retry.backoff >= 0ms &&
+                options.retry.max_backoff >= 0ms && options.retry.total >= 0ms &&
+                options.retry.jitter >= 0 && options.retry.jitter <= 1,
+            "retry: attempts must be at least 1, times not negative, jitter from 0 to 1");
+    return options;
+}
+
+sql::dialect supported(sql::dialect speaks) {
+    if (speaks != sql::dialect::sqlite) return speaks;
+    throw error{errc::unsupported,
+                "SQLite has no advisory locks: use a lease (rowlock::client) instead"};
+}
+
+/// The failures after which a new connection may do better. Nothing was locked by the old one that
+/// its end does not free.
+bool is_about_the_connection(const error& failure) {
+    switch (failure.kind()) {
+        case errc::database_unreachable:
+        case errc::outcome_unknown:
+        case errc::out_of_resources:
+            return true;
+        default:
+            return false;
+    }
+}
+
+/// The failures that certainly locked nothing.
+bool is_a_refusal(const error& failure) {
+    switch (failure.kind()) {
+        case errc::unsupported:
+        case errc::read_only:
+        case errc::access_denied:
+        case errc::wrong_process:
+        case errc::invalid_options:
+            return true;
+        default:
+            return false;
+    }
+}
+
+/// Pollers that began together part.
+milliseconds polling_pause() {
+    thread_local std::minstd_rand generator{std::random_device{}()};
+    return milliseconds{std::uniform_int_distribution<int>{25, 75}(generator)};
+}
+
+}  // namespace
+
+advisory_hold::advisory_hold(advisory_key of, advisory_mode how,
+                             const std::shared_ptr<advisory_tenure>& by,
+                             std::weak_ptr<advisory_engine> engine)
+    : key{std::move(of)}, mode{how}, trust{by->on->trust}, owner{std::move(engine)}, tenure{by} {}
+
+bool advisory_hold::held() noexcept {
+    if (now.load(std::memory_order_acquire) != state::held || fork.in_child()) return false;
+    return trust->open(clock.now());
+}
+
+bool advisory_place::admits(advisory_mode mode) const noexcept {
+    if (!lock) return true;
+    return !lock->leaving && lock->mode == advisory_mode::shared && mode == advisory_mode::shared;
+}
+
+/// With the mutex held, from its making to its end.
+class advisory_engine::queued {
+public:
+    queued(advisory_engine& engine, place at, const request& wanted)
+        : engine_{engine}, at_{std::move(at)}, ticket_{wanted.mode, wanted.patient()} {
+        at_->queue.push_back(&ticket_);
+    }
+    queued(const queued&) = delete;
+    queued& operator=(const queued&) = delete;
+    ~queued() {
+        at_->queue.remove(&ticket_);
+        wake(*at_);
+        if (at_->queue.empty() && !at_->lock) engine_.places_.erase(at_->identity);
+    }
+    [[nodiscard]] advisory_place::ticket& ticket() noexcept { return ticket_; }
+
+private:
+    advisory_engine& engine_;
+    place at_;
+    advisory_place::ticket ticket_;
+};
+
+class advisory_engine::in_turn {
+public:
+    explicit in_turn(advisory_place& at) : at_{at} {}
+    in_turn(const in_turn&) = delete;
+    in_turn& operator=(const in_turn&) = delete;
+    ~in_turn() {
+        at_.now = turn::free;
+        wake(at_);
+    }
+
+private:
+    advisory_place& at_;
+};
+
+advisory_engine::advisory_engine(sql::connection_source source, advisory_options options)
+    : source_{std::move(source)},
+      options_{validated(std::move(options))},
+      protocol_{supported(source_.speaks())},
+      events_{options_.on_event} {}
+
+std::shared_ptr<advisory_hold> advisory_engine::acquire(const advisory_key& key, advisory_mode mode,
+                                                        steady::time_point until,
+                                                        const std::stop_token& stop) {
+    fork_.require_same_process();
+    if (mode == advisory_mode::shared && source_.speaks() == sql::dialect::mysql) {
+        throw error{errc::unsupported, "GET_LOCK knows no shared locks: use lock() or try_lock()"};
+    }
+    const request wanted{key, resolve(key), mode, until, stop};
+    guard lock{mutex_};
+    const place at = place_of(wanted.server.identity());
+    queued mine{*this, at, wanted};
+    for (;;) {
+        if (!await_turn(lock, *at, mine.ticket(), wanted)) return nullptr;
+        const in_turn now{*at};
+        auto got = with_retries(lock, at, wanted);
+        if (got.what == outcome::ours) return got.hold;
+        if (got.what == outcome::not_ours) return nullptr;
+    }
+}
+
+void advisory_engine::release(advisory_hold& hold) {
+    fork_.require_same_process();
+    auto before = advisory_hold::state::held;
+    if (hold.held()) hold.now.compare_exchange_strong(before, advisory_hold::state::releasing);
+    before = hold.now;
+    if (before == advisory_hold::state::released) return;
+    guard lock{mutex_};
+    const auto of = hold.tenure.lock();
+    if (before != advisory_hold::state::releasing || !of || of->over) {
+        if (of && !of->over) condemn(of->on, loss_reason::trust_window_passed);
+        hold.now = advisory_hold::state::lost;
+        throw error{errc::lock_lost, "the advisory lock was lost before it was unlocked (" +
+                                         std::string{to_string(hold.reason.load())} +
+                                         "): others may have held it since"};
+    }
+    std::erase_if(of->holds, [&](const auto& each) { return each.get() == &hold; });
+    // From here on it is not ours, whatever happens.
+    hold.now = advisory_hold::state::released;
+    if (--of->users == 0) leave(lock, of);
+    report(event_kind::advisory_unlocked, hold.key);
+}
+
+void advisory_engine::release_quietly(advisory_hold& hold) noexcept {
+    if (hold.now == advisory_hold::state::lost) return;  // has been told
+    try {
+        release(hold);
+    } catch (const std::exception& failure) {
+        try {
+            report(event_kind::unlock_failed, hold.key, loss_reason::none, failure.what());
+        } catch (...) {
+            // No memory for the message.
+        }
+    }
+}
+
+std::size_t advisory_engine::connections() const {
+    const std::lock_guard lock{mutex_};
+    return stations_.size();
+}
+
+void advisory_engine::abandon(std::shared_ptr<advisory_engine> inherited) noexcept {
+    // As detail::engine: threads that do not exist here, sockets that are the parent's.
+    static_cast<void>(new std::shared_ptr<advisory_engine>{std::move(inherited)});
+}
+
+// --- keys and turns -----------------------------------------------------------------------------
+
+/// On MySQL a name's key depends on the schema that the connections are in: the first call
+/// connects.
+strategy::server_key advisory_engine::resolve(const advisory_key& key) {
+    const bool wants_schema =
+        source_.speaks() == sql::dialect::mysql && key.type() == advisory_key::kind::name;
+    guard lock{mutex_};
+    require_open();
+    for (int attempt = 1; wants_schema && !schema_known_; ++attempt) {
+        try {
+            const use now{*this, options_.own_connection ? own_station(lock, soon())
+                                                         : shared_station(lock, soon())};
+        } catch (const error& failure) {
+            const auto pause_time = options_.retry.next(failure, attempt, 0ms);
+            if (!is_about_the_connection(failure) || !pause_time) throw;
+            changed_.wait_for(lock, *pause_time, [this] { return closing_; });
+            require_open();
+        }
+    }
+    return strategy::server_key_of(key, source_.speaks(), options_.domain, schema_);
+}
+
+advisory_engine::place advisory_engine::place_of(const std::string& identity) {
+    auto& slot = places_[identity];
+    if (!slot) slot = std::make_shared<advisory_place>(advisory_place{.identity = identity});
+    return slot;
+}
+
+/// True: the turn is ours. False: it was held all the time, or a stop was requested.
+bool advisory_engine::await_turn(guard& lock, advisory_place& at, advisory_place::ticket& mine,
+                                 const request& wanted) {
+    // An attempt of another thread is over in a few round trips: worth waiting for even by a try.
+    const auto patience = mine.patient ? wanted.until : soon();
+    for (;;) {
+        require_open();
+        const auto* const first = at.queue.front();
+        const bool first_goes = at.now == turn::free && at.admits(first->mode);
+        if (first == &mine && first_goes) {
+            at.now = turn::attempting;
+            return true;
+        }
+        const bool moves = at.now == turn::attempting || first_goes;
+        if (!mine.patient && !moves) return false;
+        if (wanted.stop.stop_requested() || steady::now() >= patience) return false;
+        mine.woken = false;
+        mine.wake.wait_until(lock, wanted.stop, std::min(patience, steady::now() + 1h),
+                             [&mine] { return mine.woken; });
+    }
+}
+
+/// The first may go; those who only try want to know who is in the way.
+void advisory_engine::wake(const advisory_place& at) {
+    for (auto* each : at.queue) {
+        if (each == at.queue.front() || !each->patient) each->call();
+    }
+}
+
+// --- with the turn ------------------------------------------------------------------------------
+
+advisory_engine::attempted advisory_engine::with_retries(guard& lock, const place& at,
+                                                         const request& wanted) {
+    auto first = steady::now();
+    for (int count = 1;; ++count) {
+        const auto started = steady::now();
+        try {
+            if (!at->lock) return attempt(lock, at, wanted);
+            if (!at->admits(wanted.mode)) return {outcome::again};  // owed, see settle()
+            return join(lock, at, wanted);
+        } catch (const error& failure) {
+            if (!is_about_the_connection(failure)) throw;
+            if (wanted.stop.stop_requested()) return {outcome::not_ours};
+            // A wait that went on for long before it broke begins the count anew.
+            if (steady::now() - started > options_.retry.total) {
+                first = steady::now();
+                count = 1;
+            }
+            const auto elapsed = std::chrono::duration_cast<milliseconds>(steady::now() - first);
+            const auto rest = options_.retry.next(failure, count, elapsed);
+            if (!rest || !pause(lock, wanted, *rest)) throw;
+        }
+    }
+}
+
+/// One statement if it is free; then, if there is time, waiting.
+advisory_engine::attempted advisory_engine::attempt(guard& lock, const place& at,
+                                                    const request& wanted) {
+    const bool own = options_.own_connection;
+    station on = own ? own_station(lock, soon()) : shared_station(lock, soon());
+    auto using_it = std::make_unique<use>(*this, on);
+    if (try_on(lock, at, wanted, on)) return {outcome::ours, install(at, wanted, on)};
+    if (is_over(wanted)) return {outcome::not_ours};
+    at->now = turn::waiting;
+    wake(*at);
+    if (!own) {
+        using_it.reset();
+        on.reset();
+    }
+    return wait(lock, at, wanted, std::move(on), std::move(using_it));
+}
+
+/// In the server's queue on a connection that has nothing else to do, which then keeps the lock;
+/// or, if there is none, by trying again and again on the shared one.
+advisory_engine::attempted advisory_engine::wait(guard& lock, const place& at,
+                                                 const request& wanted, station on,
+                                                 std::unique_ptr<use> using_it) {
+    while (!is_over(wanted)) {
+        require_open();
+        if (!on && (on = station_to_wait_on(lock))) using_it = std::make_unique<use>(*this, on);
+        if (on) {
+            if (wait_on(lock, at, wanted, on)) return {outcome::ours, install(at, wanted, on)};
+            continue;
+        }
+        changed_.wait_until(lock, wanted.stop,
+                            std::min(wanted.until, steady::now() + polling_pause()),
+                            [this] { return closing_; });
+        if (is_over(wanted)) break;
+        const station polled = shared_station(lock, soon());
+        const use now{*this, polled};
+        if (try_on(lock, at, wanted, polled)) return {outcome::ours, install(at, wanted, polled)};
+    }
+    return {outcome::not_ours};
+}
+
+/// A shared lock that readers of this process hold. They may be joined unless somebody waits for it
+/// exclusively: in the database's own queue a new reader would stand behind.
+advisory_engine::attempted advisory_engine::join(guard& lock, const place& at,
+                                                 const request& wanted) {
+    const tenure of = at->lock;
+    ++of->users;
+    auto company = strategy::advisory_protocol::company::not_ours;
+    try {
+        if (seize(lock, of->on, soon())) {
+            const use now{*this, of->on};
+            const nanoseconds sent = clock_.now();
+            {
+                const unlocked running{lock};
+                company = protocol_.company_of(*of->on->db, of->on->session, of->key, soon());
+            }
+            extend_trust(*of->on, sent);
+        }
+    } catch (...) {
+        if (--of->users == 0 && !of->over) leave_quietly(lock, of);
+        throw;
+    }
+    if (of->over) return {outcome::again};
+    if (company == strategy::advisory_protocol::company::not_ours) {
+        lose(of, loss_reason::forced_release);
+        return {outcome::again};
+    }
+    if (company == strategy::advisory_protocol::company::waited_for) {
+        if (--of->users == 0) leave_quietly(lock, of);
+        return give_way(lock, at, wanted);
+    }
+    return {outcome::ours, new_hold(of, wanted)};
+}
+
+/// Another process waits for a lock that our readers share. It may give up, too: looked at again
+/// before long.
+advisory_engine::attempted advisory_engine::give_way(guard& lock, const place& at,
+                                                     const request& wanted) {
+    if (is_over(wanted)) return {outcome::not_ours};
+    at->now = turn::waiting;
+    wake(*at);
+    changed_.wait_until(lock, wanted.stop, std::min(wanted.until, steady::now() + polling_pause()),
+                        [this] { return closing_; });
+    require_open();
+    return {outcome::again};
+}
+
+bool advisory_engine::try_on(guard& lock, const place& at, const request& wanted,
+                             const station& on) {
+    return ask(lock, at, wanted, on, [&] {
+        return protocol_.try_lock(*on->db, on->session, wanted.server, wanted.mode, soon());
+    });
+}
+
+bool advisory_engine::wait_on(guard& lock, const place& at, const request& wanted,
+                              const station& on) {
+    const auto left = std::chrono::ceil<milliseconds>(wanted.until - steady::now());
+    const auto slice = std::clamp(left, 1ms, options_.wait_slice);
+    return ask(lock, at, wanted, on, [&] {
+        return protocol_.wait(*on->db, on->session, wanted.server, wanted.mode, slice,
+                              soon() + slice);
+    });
+}
+
+/// Runs `action`, which answers whether the lock is ours now. A wait may take longer than an answer
+/// is believed in: then the server is asked anew.
+template <typename Action>
+bool advisory_engine::ask(guard& lock, const place& at, const request& wanted, const station& on,
+                          Action action) {
+    const strategy::advisory_protocol::wanted one{wanted.server, wanted.mode};
+    nanoseconds sent = clock_.now();
+    try {
+        bool ours = false;
+        {
+            const unlocked running{lock};
+            ours = action();
+            if (ours && clock_.now() - sent > belief() / 4) {
+                sent = clock_.now();
+                ours = protocol_.held(*on->db, on->session, {&one, 1}, soon()).front();
+            }
+        }
+        extend_trust(*on, sent);
+        return ours;
+    } catch (const error& failure) {
+        if (is_a_refusal(failure) || !on->usable()) throw;
+        if (settle(lock, at, wanted, on)) return true;
+        throw;
+    }
+}
+
+/// After a failure on a connection that still works: a statement that was cancelled or timed out
+/// may have locked all the same. What cannot be found out is given back with the connection, or, if
+/// that holds other locks, by the watch.
+bool advisory_engine::settle(guard& lock, const place& at, const request& wanted,
+                             const station& on) {
+    const strategy::advisory_protocol::wanted one{wanted.server, wanted.mode};
+    const nanoseconds sent = clock_.now();
+    try {
+        bool ours = false;
+        {
+            const unlocked running{lock};
+            ours = protocol_.held(*on->db, on->session, {&one, 1}, soon()).front();
+        }
+        extend_trust(*on, sent);
+        return ours;
+    } catch (const error&) {
+        if (!on->usable()) return false;
+        if (on->locks == 0) {
+            on->db->discard();
+            return false;
+        }
+        const tenure doubtful = new_tenure(at, wanted, on);
+        doubtful->leaving = true;
+        owed_.push_back(doubtful);
+        poke_watch();
+        return false;
+    }
+}
+
+advisory_engine::tenure advisory_engine::new_tenure(const place& at, const request& wanted,
+                                                    const station& on) {
+    at->lock = std::make_shared<advisory_tenure>(
+        advisory_tenure{.key = wanted.server, .mode = wanted.mode, .on = on, .at = at});
+    ++on->locks;
+    return at->lock;
+}
+
+std::shared_ptr<advisory_hold> advisory_engine::install(const place& at, const request& wanted,
+                                                        const station& on) {
+    if (closing_) {
+        on->db->discard();
+        require_open();
+    }
+    try {
+        const tenure fresh = new_tenure(at, wanted, on);
+        ++fresh->users;
+        return new_hold(fresh, wanted);
+    } catch (...) {  // no memory: the lock goes with its connection
+        condemn(on, loss_reason::connection_lost);
+        throw;
+    }
+}
+
+std::shared_ptr<advisory_hold> advisory_engine::new_hold(const tenure& of, const request& wanted) {
+    auto hold = std::make_shared<advisory_hold>(wanted.key, wanted.mode, of, weak_from_this());
+    of->holds.push_back(hold);
+    report(event_kind::advisory_locked, wanted.key);
+    return hold;
+}
+
+bool advisory_engine::is_over(const request& wanted) {
+    return wanted.stop.stop_requested() || steady::now() >= wanted.until;
+}
+
+/// False if there is no time for it.
+bool advisory_engine::pause(guard& lock, const request& wanted, steady::duration time) {
+    const bool tries = wanted.until == steady::time_point::min();
+    const auto end = steady::now() + time;
+    if (!tries && end >= wanted.until) return false;
+    changed_.wait_until(lock, wanted.stop, end, [this] { return closing_; });
+    require_open();
+    return true;
+}
+
+// --- giving back --------------------------------------------------------------------------------
+
+/// The last user of a lock goes.
+void advisory_engine::leave(guard& lock, const tenure& what) {
+    what->leaving = true;
+    const station on = what->on;
+    const auto owe = [&] {
+        owed_.push_back(what);
+        poke_watch();
+    };
+    const char* const late =
+        "the server did not confirm in time that the advisory lock was unlocked; it is given back "
+        "in the background";
+    const auto until = soon();
+    try {
+        if (!seize(lock, on, until)) throw gone();
+    } catch (const error& failure) {
+        if (failure.kind() != errc::timed_out) throw;
+        owe();
+        throw error{errc::timed_out, late};
+    }
+    const use now{*this, on};
+    bool ours = false;
+    try {
+        ours = unlock_on(lock, *what, until);
+    } catch (const error& failure) {
+        if (!on->usable() || on->gone) {
+            condemn(on, loss_reason::connection_lost);
+            throw gone();
+        }
+        if (on->locks == 1) {
+            condemn(on, loss_reason::connection_lost);
+        } else {
+            owe();
+        }
+        throw error{errc::timed_out, late};
+    }
+    if (what->over) throw gone();
+    finish(what);
+    if (!ours) {
+        throw error{errc::lock_lost,
+                    "the server says that the advisory lock was not ours any more: somebody "
+                    "unlocked it on our connection"};
+    }
+}
+
+void advisory_engine::leave_quietly(guard& lock, const tenure& what) noexcept {
+    try {
+        leave(lock, what);
+    } catch (const std::exception&) {
+        // Lost, or owed: nobody holds it who would have to know.
+    }
+}
+
+error advisory_engine::gone() {
+    return {errc::lock_lost,
+            "the connection that held the advisory lock broke before it was unlocked: others may "
+            "have held it since"};
+}
+
+/// With the connection taken. A statement that failed may have been carried out.
+bool advisory_engine::unlock_on(guard& lock, const advisory_tenure& what, sql::deadline until) {
+    const unlocked running{lock};
+    sql::connection& db = *what.on->db;
+    try {
+        return protocol_.unlock(db, what.on->session, what.key, what.mode, until);
+    } catch (const error&) {
+        if (!what.on->usable()) throw;
+    }
+    const auto last = soon();
+    const strategy::advisory_protocol::wanted one{what.key, what.mode};
+    if (!protocol_.held(db, what.on->session, {&one, 1}, last).front()) return true;
+    return protocol_.unlock(db, what.on->session, what.key, what.mode, last);
+}
+
+void advisory_engine::finish(const tenure& what) {
+    if (what->over) return;
+    what->over = true;
+    --what->on->locks;
+    const place at = what->at;
+    at->lock.reset();
+    wake(*at);
+    if (at->queue.empty()) places_.erase(at->identity);
+}
+
+void advisory_engine::lose(const tenure& what, loss_reason why) noexcept {
+    for (const auto& each : what->holds) lose(*each, why);
+    what->holds.clear();
+    std::erase(owed_, what);
+    finish(what);
+}
+
+void advisory_engine::lose(advisory_hold& hold, loss_reason why) noexcept {
+    auto before = advisory_hold::state::held;
+    hold.reason = why;
+    if (!hold.now.compare_exchange_strong(before, advisory_hold::state::lost)) return;
+    if (hold.watched) signals_.deliver(hold.lost_signal);
+    report(event_kind::advisory_lost, hold.key, why);
+}
+
+void advisory_engine::report(event_kind kind, const advisory_key& about, loss_reason why,
+                             std::string message) noexcept {
+    if (!options_.on_event) return;
+    try {
+        events_.post(
+            {.kind = kind, .name = about.str(), .reason = why, .message = std::move(message)});
+    } catch (...) {
+        // No memory for the name: an event is lost, never a lock.
+    }
+}
+
+}  // namespace rowlock::detail

@@ -1,0 +1,277 @@
+#pragma once
+
+#include "base/clock.hpp"
+#include "base/event_queue.hpp"
+#include "base/fork_guard.hpp"
+#include "base/loss_signals.hpp"
+#include "base/trust_window.hpp"
+#include "transaction/advisory/advisory_protocol.hpp"
+#include <rowlock/advisory_lock.hpp>
+#include <rowlock/error.hpp>
+
+#include <atomic>
+#include <condition_variable>
+#include <list>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <stop_token>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace rowlock::detail {
+
+struct advisory_tenure;
+
+/// What an advisory_lock points to.
+struct advisory_hold {
+    enum class state : unsigned char { held, releasing, released, lost };
+
+    advisory_hold(advisory_key of, advisory_mode how, const std::shared_ptr<advisory_tenure>& by,
+                  std::weak_ptr<advisory_engine> engine);
+
+    advisory_key key;
+    advisory_mode mode;
+    std::shared_ptr<trust_window> trust;  ///< of the connection
+    std::weak_ptr<advisory_engine> owner;
+    std::weak_ptr<advisory_tenure> tenure;
+    base::clock clock{};
+    base::fork_guard fork{};
+    std::atomic<state> now{state::held};
+    std::atomic<loss_reason> reason{loss_reason::none};
+    std::atomic<bool> watched{false};  ///< somebody took lost()
+    std::stop_source lost_signal{};
+
+    [[nodiscard]] bool held() noexcept;
+};
+
+/// One of our connections. Everything but `db` is guarded by the engine's mutex; `db` belongs to
+/// whoever has it taken.
+struct advisory_station {
+    std::unique_ptr<sql::connection> db;
+    strategy::server_session session;
+    std::shared_ptr<trust_window> trust;
+    int socket = -1;
+    bool taken = true;
+    bool wanted_by_watch = false;  ///< the check goes first when it is given back
+    bool heard = false;            ///< its socket spoke while somebody used it
+    bool gone = false;             ///< to be closed by whoever has it; holds nothing any more
+    std::size_t locks = 0;
+    nanoseconds next_check{};
+    std::condition_variable_any freed{};  ///< given back, or gone
+
+    /// For whoever has it taken.
+    [[nodiscard]] bool usable() const { return db->alive() && !db->discarded(); }
+};
+
+struct advisory_place;
+
+/// One lock that the server granted to one of our connections.
+struct advisory_tenure {
+    strategy::server_key key;
+    advisory_mode mode;
+    std::shared_ptr<advisory_station> on;
+    std::shared_ptr<advisory_place> at;
+    int users = 0;                                        ///< holds, and readers about to join
+    std::vector<std::shared_ptr<advisory_hold>> holds{};  ///< those that are to learn of a loss
+    bool leaving = false;  ///< being unlocked: nobody joins, the check does not mind it
+    bool over = false;     ///< unlocked or lost
+};
+
+/// One key in this process. Whoever stands first in the queue and fits takes the turn, and asks the
+/// database if it must; so threads of this process exclude each other although the database sees
+/// one session.
+struct advisory_place {
+    enum class turn : unsigned char {
+        free,
+        attempting,  ///< somebody has the turn, for a few round trips
+        waiting,     ///< somebody has the turn and waits for another process
+    };
+    struct ticket {
+        advisory_mode mode;
+        bool patient;
+        bool woken = false;
+        std::condition_variable_any wake{};
+
+        void call() {
+            woken = true;
+            wake.notify_all();
+        }
+    };
+
+    std::string identity;
+    turn now = turn::free;
+    std::shared_ptr<advisory_tenure> lock{};
+    std::list<ticket*> queue{};
+
+    [[nodiscard]] bool admits(advisory_mode mode) const noexcept;
+};
+
+/// The mutex is free for as long as a statement runs.
+class unlocked {
+public:
+    explicit unlocked(std::unique_lock<std::mutex>& lock) : lock_{lock} { lock_.unlock(); }
+    unlocked(const unlocked&) = delete;
+    unlocked& operator=(const unlocked&) = delete;
+    ~unlocked() { lock_.lock(); }
+
+private:
+    std::unique_lock<std::mutex>& lock_;
+};
+
+/// Behind advisory_locks. advisory_engine.cpp has the calls, advisory_stations.cpp the connections,
+/// advisory_watch.cpp the background.
+class advisory_engine : public std::enable_shared_from_this<advisory_engine> {
+public:
+    advisory_engine(sql::connection_source source, advisory_options options);
+    advisory_engine(const advisory_engine&) = delete;
+    advisory_engine& operator=(const advisory_engine&) = delete;
+
+    using steady = std::chrono::steady_clock;
+
+    /// Null if it was held all the time or a stop was requested.
+    [[nodiscard]] std::shared_ptr<advisory_hold> acquire(const advisory_key& key,
+                                                         advisory_mode mode,
+                                                         steady::time_point until,
+                                                         const std::stop_token& stop);
+    void release(advisory_hold& hold);
+    void release_quietly(advisory_hold& hold) noexcept;
+
+    [[nodiscard]] std::size_t connections() const;
+    [[nodiscard]] const base::fork_guard& fork() const noexcept { return fork_; }
+    void close() noexcept;
+    /// In a forked child.
+    static void abandon(std::shared_ptr<advisory_engine> inherited) noexcept;
+
+private:
+    using guard = std::unique_lock<std::mutex>;
+    using station = std::shared_ptr<advisory_station>;
+    using place = std::shared_ptr<advisory_place>;
+    using tenure = std::shared_ptr<advisory_tenure>;
+
+    struct request {
+        const advisory_key& key;
+        strategy::server_key server;
+        advisory_mode mode = advisory_mode::exclusive;
+        steady::time_point until;
+        const std::stop_token& stop;
+        [[nodiscard]] bool patient() const { return until > steady::now(); }
+    };
+
+    class queued;   // a ticket, as long as it stands in the queue
+    class in_turn;  // the turn, as long as somebody has it
+    /// A station, as long as somebody uses it. With the mutex held at both ends.
+    class use {
+    public:
+        use(advisory_engine& engine, station taken) : engine_{engine}, taken_{std::move(taken)} {}
+        use(const use&) = delete;
+        use& operator=(const use&) = delete;
+        ~use() { engine_.give_back(taken_); }
+
+    private:
+        advisory_engine& engine_;
+        station taken_;
+    };
+
+    // Keys and turns
+    strategy::server_key resolve(const advisory_key& key);
+    place place_of(const std::string& identity);
+    bool await_turn(guard& lock, advisory_place& at, advisory_place::ticket& mine,
+                    const request& wanted);
+    static void wake(const advisory_place& at);
+
+    // With the turn
+    enum class outcome : unsigned char { ours, not_ours, again };
+    struct attempted {
+        outcome what;
+        std::shared_ptr<advisory_hold> hold{};
+    };
+    attempted with_retries(guard& lock, const place& at, const request& wanted);
+    attempted attempt(guard& lock, const place& at, const request& wanted);
+    attempted wait(guard& lock, const place& at, const request& wanted, station on,
+                   std::unique_ptr<use> using_it);
+    attempted join(guard& lock, const place& at, const request& wanted);
+    attempted give_way(guard& lock, const place& at, const request& wanted);
+    bool try_on(guard& lock, const place& at, const request& wanted, const station& on);
+    bool wait_on(guard& lock, const place& at, const request& wanted, const station& on);
+    template <typename Action>
+    bool ask(guard& lock, const place& at, const request& wanted, const station& on, Action action);
+    bool settle(guard& lock, const place& at, const request& wanted, const station& on);
+    static tenure new_tenure(const place& at, const request& wanted, const station& on);
+    std::shared_ptr<advisory_hold> install(const place& at, const request& wanted,
+                                           const station& on);
+    std::shared_ptr<advisory_hold> new_hold(const tenure& of, const request& wanted);
+    static bool is_over(const request& wanted);
+    bool pause(guard& lock, const request& wanted, steady::duration time);
+
+    // Giving back
+    void leave(guard& lock, const tenure& what);
+    void leave_quietly(guard& lock, const tenure& what) noexcept;
+    static error gone();
+    bool unlock_on(guard& lock, const advisory_tenure& what, sql::deadline until);
+    void finish(const tenure& what);
+    void lose(const tenure& what, loss_reason why) noexcept;
+    void lose(advisory_hold& hold, loss_reason why) noexcept;
+
+    // Stations
+    [[nodiscard]] sql::deadline soon() const;
+    /// How long after it was sent an answer is believed in.
+    [[nodiscard]] nanoseconds belief() const {
+        return options_.check_period + options_.statement_deadline;
+    }
+    station shared_station(guard& lock, sql::deadline until);
+    station own_station(guard& lock, sql::deadline until);
+    station station_to_wait_on(guard& lock);
+    station idle_or_new_station(guard& lock, sql::deadline until);
+    station make_station(guard& lock, sql::deadline until, bool shared);
+    struct connected {
+        std::unique_ptr<sql::connection> db{};
+        strategy::server_session session{};
+    };
+    [[nodiscard]] connected connect(bool check_pooler, sql::deadline until) const;
+    bool seize(guard& lock, const station& which, sql::deadline until);
+    void give_back(const station& which) noexcept;
+    void condemn(const station& which, loss_reason why) noexcept;
+    void bury(advisory_station& which) noexcept;
+    void extend_trust(advisory_station& which, nanoseconds sent);
+    void require_open() const;
+
+    // The background
+    void start_watch();
+    void poke_watch() const noexcept;
+    void watch() noexcept;
+    nanoseconds look_after(guard& lock);
+    [[nodiscard]] sql::deadline end_of_belief(const advisory_station& which) const;
+    void check(guard& lock, const station& which);
+    void give_back_owed(guard& lock);
+    void listen(guard& lock, nanoseconds next);
+
+    void report(event_kind kind, const advisory_key& about, loss_reason why = loss_reason::none,
+                std::string message = {}) noexcept;
+
+    const sql::connection_source source_;
+    const advisory_options options_;
+    const strategy::advisory_protocol protocol_;
+    const base::fork_guard fork_;
+    const base::clock clock_;
+    base::event_queue events_;
+    base::loss_signals signals_;
+
+    mutable std::mutex mutex_;
+    std::condition_variable_any changed_;  ///< a station came free, or we are closing
+    bool closing_ = false;
+    bool pooler_checked_ = false;
+    std::string schema_;  ///< MySQL: of every connection, once one was made
+    bool schema_known_ = false;
+    std::map<std::string, place> places_;
+    std::vector<station> stations_;
+    station shared_;                                        ///< one of them
+    std::vector<tenure> owed_;                              ///< could not be unlocked in time
+    std::vector<std::unique_ptr<sql::connection>> closed_;  ///< to be destroyed by the watch, which
+                                                            ///< may be polling their sockets
+    std::unique_ptr<base::alarm> alarm_;
+    std::thread watch_;
+};
+
+}  // namespace rowlock::detail

@@ -1,0 +1,194 @@
+// The engine's connections: made, shared out, believed in and given up.
+
+#include "sql/pooler.hpp"
+#include "transaction/advisory/advisory_engine.hpp"
+#include <rowlock/error.hpp>
+
+#include <algorithm>
+
+namespace rowlock::detail {
+
+sql::deadline advisory_engine::soon() const {
+    return steady::now() + options_.statement_deadline;
+}
+
+/// The one that everything shares which need not wait. Taken.
+advisory_engine::station advisory_engine::shared_station(guard& lock, sql::deadline until) {
+    for (;;) {
+        require_open();
+        if (!shared_) {
+            return make_station(lock, until, true);
+        }
+        station which = shared_;
+        if (seize(lock, which, until)) return which;
+    }
+}
+
+advisory_engine::station advisory_engine::own_station(guard& lock, sql::deadline until) {
+    for (;;) {
+        require_open();
+        if (auto found = idle_or_new_station(lock, until)) return found;
+        if (changed_.wait_until(lock, until) == std::cv_status::timeout) {
+            throw error{
+                errc::timed_out,
+                "all connections of these advisory locks are in use: raise max_connections"};
+        }
+    }
+}
+
+/// Null if there is none to be had now: then it is polled.
+advisory_engine::station advisory_engine::station_to_wait_on(guard& lock) {
+    try {
+        return idle_or_new_station(lock, soon());
+    } catch (const error& failure) {
+        if (failure.kind() != errc::out_of_resources) throw;
+        return nullptr;
+    }
+}
+
+advisory_engine::station advisory_engine::idle_or_new_station(guard& lock, sql::deadline until) {
+    const auto idle = std::ranges::find_if(stations_, [this](const station& each) {
+        return each != shared_ && !each->taken && !each->wanted_by_watch && each->locks == 0;
+    });
+    if (idle != stations_.end()) {
+        (*idle)->taken = true;
+        return *idle;
+    }
+    // A place is kept for the shared one, of which there is none if each lock has its own.
+    const auto others = stations_.size() - (shared_ ? 1 : 0);
+    const auto most =
+        static_cast<std::size_t>(options_.max_connections) - (options_.own_connection ? 0 : 1);
+    return others < most ? make_station(lock, until, false) : nullptr;
+}
+
+/// Taken. In the list from the start, so that the budget counts it.
+advisory_engine::station advisory_engine::make_station(guard& lock, sql::deadline until,
+                                                       bool shared) {
+    start_watch();
+    auto fresh = std::make_shared<advisory_station>();
+    fresh->trust = std::make_shared<trust_window>(clock_.now() + options_.statement_deadline);
+    stations_.push_back(fresh);
+    if (shared) shared_ = fresh;
+    try {
+        const nanoseconds sent = clock_.now();
+        const bool check_pooler = !pooler_checked_;
+        connected made;
+        {
+            const unlocked running{lock};
+            made = connect(check_pooler, until);
+        }
+        fresh->db = std::move(made.db);
+        fresh->session = std::move(made.session);
+        require_open();
+        if (schema_known_ && schema_ != fresh->session.schema) {
+            throw error{errc::invalid_options,
+                        "the connection source yields connections to different databases, where "
+                        "one name has different keys"};
+        }
+        pooler_checked_ = schema_known_ = true;
+        schema_ = fresh->session.schema;
+        fresh->trust = std::make_shared<trust_window>(sent + belief());
+        fresh->next_check = clock_.now() + options_.check_period;
+        fresh->socket = fresh->db->socket();
+        poke_watch();
+        return fresh;
+    } catch (...) {
+        fresh->gone = true;
+        std::erase(stations_, fresh);
+        if (shared_ == fresh) shared_.reset();
+        if (fresh->db) closed_.push_back(std::move(fresh->db));
+        fresh->freed.notify_all();
+        changed_.notify_all();
+        poke_watch();
+        throw;
+    }
+}
+
+advisory_engine::connected advisory_engine::connect(bool check_pooler, sql::deadline until) const {
+    connected made{source_.connect(until), {}};
+    const bool handed_round =
+        !made.db->keeps_session_state() ||
+        (check_pooler && source_.speaks() == sql::dialect::postgresql &&
+         sql::pooling_of(*made.db, source_, until) == sql::pooling::transaction);
+    if (handed_round) {
+        throw error{errc::unsupported,
+                    "behind a transaction pooler an advisory lock stays with a server process "
+                    "that serves others next, and two clients get it at once: connect to "
+                    "PostgreSQL directly, use session pooling, or try_lock_in() in a transaction"};
+    }
+    made.session = protocol_.set_up(*made.db,  // A slice ends at half of it at the latest.
+                                    options_.statement_deadline + 2 * options_.wait_slice,
+                                    options_.max_silence, until);
+    return made;
+}
+
+/// False if it is gone. @throws error errc::timed_out
+bool advisory_engine::seize(guard& lock, const station& which, sql::deadline until) {
+    const bool came = which->freed.wait_until(
+        lock, until, [&] { return which->gone || (!which->taken && !which->wanted_by_watch); });
+    if (!came) {
+        throw error{errc::timed_out,
+                    "the connection of these advisory locks was busy for longer than "
+                    "statement_deadline"};
+    }
+    if (which->gone) return false;
+    which->taken = true;
+    return true;
+}
+
+void advisory_engine::give_back(const station& which) noexcept {
+    which->taken = false;
+    if (which->locks == 0) which->next_check = clock_.now() + options_.check_period;
+    if (which->gone) {
+        bury(*which);
+    } else if (!which->usable()) {
+        condemn(which, loss_reason::connection_lost);
+    } else if (which->wanted_by_watch) {
+        which->freed.notify_all();
+    } else {
+        which->freed.notify_one();
+    }
+    changed_.notify_all();
+}
+
+/// It holds nothing from now on. Closed as soon as nobody uses it.
+void advisory_engine::condemn(const station& which, loss_reason why) noexcept {
+    if (which->gone) return;
+    which->gone = true;
+    which->trust->close();
+    std::vector<tenure> on_it;
+    for (const auto& [identity, at] : places_) {
+        if (at->lock && at->lock->on == which) on_it.push_back(at->lock);
+    }
+    for (const auto& each : on_it) lose(each, why);
+    std::erase(stations_, which);
+    if (shared_ == which) shared_.reset();
+    if (!which->taken) bury(*which);
+    which->freed.notify_all();
+    changed_.notify_all();
+}
+
+void advisory_engine::bury(advisory_station& which) noexcept {
+    if (which.db) closed_.push_back(std::move(which.db));
+    poke_watch();
+}
+
+void advisory_engine::extend_trust(advisory_station& which, nanoseconds sent) {
+    const auto until = sent + belief();
+    // Nobody believes in one that holds nothing: it may have waited for longer than that.
+    if (!which.gone && which.locks == 0) {
+        which.trust = std::make_shared<trust_window>(until);
+        return;
+    }
+    if (!which.gone && which.trust->extend(until, clock_.now())) return;
+    which.db->discard();
+    throw error{errc::database_unreachable,
+                "the connection of these advisory locks was silent for too long and is given up"};
+}
+
+void advisory_engine::require_open() const {
+    if (!closing_) return;
+    throw error{errc::lock_lost, "the advisory_locks object was destroyed"};
+}
+
+}  // namespace rowlock::detail

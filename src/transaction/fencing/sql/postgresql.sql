@@ -1,0 +1,75 @@
+-- statement fence
+-- Locks a lease's row in the caller's transaction if it is still this grant; otherwise raises an
+-- error on purpose: PostgreSQL then aborts the (sub)transaction, which cannot be committed by
+-- mistake, and drops at once the lock that a row keeps whose recheck failed (the new holder's).
+-- A cast of a text that the planner cannot fold raises it; the text tells the isolation level.
+--
+-- A take-over, a forced release and a reclaim write this row, so they wait for our commit;
+-- heartbeats write the session's. FOR SHARE, since FOR KEY SHARE would let those writes pass; shared,
+-- so that two transactions may be fenced with one lease.
+--
+-- Who writes the row between our snapshot and our lock: READ COMMITTED re-checks the new version of
+-- the row; above it the server raises 40001. A snapshot from before the grant does not match.
+-- The session is read without a lock: ended after our snapshot, its lease's row is still ours, and
+-- whoever ended it waits for that. Ended before, the fence fails, or a row of fences could keep the
+-- successor waiting for ever. The deadline's clock is read before a wait at worst; the same holds.
+--
+-- lock_timeout bounds the wait on the server, for drivers that cannot cancel, and is put back in
+-- the same statement; a shorter one of the caller's stays, and so does a shorter idle limit. Both
+-- are local to the transaction and undone by a rollback.
+-- Runs on handles of the caller's, whose search path may be any: every operator, function and type names
+-- pg_catalog (docs/adr/0033).
+-- $1 name  $2 session  $3 token  $4 idle limit in ms  $5 longest wait for the row in ms
+with {bounded},
+     held as materialized (
+         select bounded.lock_timeout, bounded.idle
+           from bounded, rowlock_lease l, rowlock_session s
+          where l.name operator(pg_catalog.=) $1::pg_catalog.text
+            and l.session operator(pg_catalog.=) $2::bigint
+            and l.token operator(pg_catalog.=) $3::bigint
+            and s.id operator(pg_catalog.=) l.session and not s.ended
+            and coalesce(l.deadline operator(pg_catalog.>) pg_catalog.clock_timestamp(), true)
+            for share of l)
+select case when exists (select from held) then 1
+            else ('rowlock: the lease is not held any more, isolation level '
+                  operator(pg_catalog.||) pg_catalog.current_setting('transaction_isolation'))::bigint
+            end,
+       (select pg_catalog.set_config('lock_timeout', held.lock_timeout, true) from held),
+       (select pg_catalog.set_config('idle_in_transaction_session_timeout', case
+                   when held.idle::interval operator(pg_catalog.>=) interval '1 us'
+                    and held.idle::interval operator(pg_catalog.<=)
+                        ($4::bigint operator(pg_catalog.*) interval '1 ms')
+                   then held.idle else $4::bigint::pg_catalog.text end, true)
+          from held)
+
+-- statement release_in
+-- Frees a lease in the caller's transaction if it is still this grant; otherwise raises an error, as
+-- fence.sql does, whose reasons all hold here. The lock is exclusive from here on: a taker sees the
+-- row free once we commit, and ours again if we roll back.
+-- Runs on handles of the caller's, whose search path may be any: every operator, function and type names
+-- pg_catalog (docs/adr/0033).
+-- $1 name  $2 session  $3 token  $4 idle limit in ms  $5 longest wait for the row in ms  $6 grant id
+with {bounded},
+     freed as (
+         update rowlock_lease l
+            set session = null, grant_id = null, thread = null, note = null, acquired_at = null,
+                deadline = null, changed_at = pg_catalog.clock_timestamp()
+           from bounded, rowlock_session s
+          where l.name operator(pg_catalog.=) $1::pg_catalog.text
+            and l.session operator(pg_catalog.=) $2::bigint
+            and l.token operator(pg_catalog.=) $3::bigint
+            and l.grant_id operator(pg_catalog.=) $6::bigint
+            and s.id operator(pg_catalog.=) l.session and not s.ended
+            and coalesce(l.deadline operator(pg_catalog.>) pg_catalog.clock_timestamp(), true)
+         returning bounded.lock_timeout, bounded.idle)
+select case when exists (select from freed) then 1
+            else ('rowlock: the lease is not held any more, isolation level '
+                  operator(pg_catalog.||) pg_catalog.current_setting('transaction_isolation'))::bigint
+            end,
+       (select pg_catalog.set_config('lock_timeout', freed.lock_timeout, true) from freed),
+       (select pg_catalog.set_config('idle_in_transaction_session_timeout', case
+                   when freed.idle::interval operator(pg_catalog.>=) interval '1 us'
+                    and freed.idle::interval operator(pg_catalog.<=)
+                        ($4::bigint operator(pg_catalog.*) interval '1 ms')
+                   then freed.idle else $4::bigint::pg_catalog.text end, true)
+          from freed)

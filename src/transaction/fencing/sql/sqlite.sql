@@ -1,0 +1,25 @@
+-- statement fence
+-- Makes the caller's transaction the writer if a lease is still this grant, and renews its session:
+-- one row changed. There is one writer, so what the subquery sees is what is, until the commit; a
+-- transaction whose snapshot is older than the last commit cannot write at all (BUSY_SNAPSHOT).
+-- Heartbeats wait meanwhile, so the session must not expire on the way: it gets a whole ttl here, if
+-- we commit. An expired session is not revived.
+-- $1 name  $2 session  $3 token
+update rowlock_session
+   set beats = beats + 1, expires_at = {now} + ttl_us
+ where id = $2 and ended = 0 and expires_at > {now}
+   and exists (select 1 from rowlock_lease l
+                where l.name = $1 and l.session = $2 and l.token = $3
+                  and coalesce(l.deadline > {now}, 1))
+
+-- statement release_in
+-- Frees a lease in the caller's transaction if it is still this grant: one row changed. There is one
+-- writer: nobody takes it before our commit, and a rollback leaves it ours.
+-- $1 name  $2 session  $3 token  $4 grant id
+update rowlock_lease
+   set session = null, grant_id = null, thread = null, note = null, acquired_at = null,
+       deadline = null, changed_at = {now}
+ where name = $1 and session = $2 and token = $3 and grant_id = $4
+   and coalesce(deadline > {now}, 1)
+   and exists (select 1 from rowlock_session s
+                where s.id = $2 and s.ended = 0 and s.expires_at > {now})

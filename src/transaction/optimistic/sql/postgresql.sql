@@ -1,0 +1,70 @@
+-- statement version_create
+-- Makes a resource; no row if it is there already, erased or not. Of several at once, one inserts;
+-- the others wait for its commit and then do nothing, or insert if it rolled back. No error, so the
+-- caller's transaction goes on. At REPEATABLE READ a row younger than the snapshot is a 40001.
+-- Runs in the caller's transaction, whose search path may be any: fence.sql.
+-- $1 resource
+insert into rowlock_version (resource, version, created_at, updated_at)
+values ($1, 1, pg_catalog.clock_timestamp(), pg_catalog.clock_timestamp())
+on conflict (resource) do nothing
+returning version
+
+-- statement version_erase
+-- Marks a resource as deleted, if its version is still the one seen. The row stays and goes on counting.
+-- Compare-and-set on the one row: after a wait for another transaction READ COMMITTED looks at the
+-- row's new version and the predicate fails; REPEATABLE READ and SERIALIZABLE answer 40001. The
+-- clock of a statement that waited is stale, so updated_at, which is for people, never steps back.
+-- Runs in the caller's transaction, whose search path may be any: fence.sql.
+-- $1 resource  $2 the version seen
+update rowlock_version
+   set version = version operator(pg_catalog.+) 1,
+       updated_at = greatest(pg_catalog.clock_timestamp(), updated_at),
+       deleted_at = pg_catalog.clock_timestamp()
+ where resource operator(pg_catalog.=) $1 and version operator(pg_catalog.=) $2 and deleted_at is null
+returning version
+
+-- statement version_list
+-- A page of resources for people, by name.
+-- Runs in the caller's transaction, whose search path may be any: fence.sql.
+-- $1 first possible name  $2 upper end  $3 the last name of the page before  $4 how many
+select resource, version, (deleted_at is not null)::int,
+       (extract(epoch from pg_catalog.clock_timestamp() operator(pg_catalog.-) updated_at) operator(pg_catalog.*) 1000000)::bigint
+  from rowlock_version
+ where resource operator(pg_catalog.>=) $1::pg_catalog.text
+   and resource operator(pg_catalog.<) $2::pg_catalog.text
+   and resource operator(pg_catalog.>) $3::pg_catalog.text
+ order by resource limit $4::bigint
+
+-- statement version_read
+-- A resource's version and whether it is erased. A plain snapshot read: the conditional update that
+-- follows decides.
+-- Runs in the caller's transaction, whose search path may be any: fence.sql.
+-- $1 resource
+select version, (deleted_at is not null)::int from rowlock_version where resource operator(pg_catalog.=) $1
+
+-- statement version_restore
+-- Takes the mark of version_erase away, if the version is still the one seen.
+-- Compare-and-set on the one row: after a wait for another transaction READ COMMITTED looks at the
+-- row's new version and the predicate fails; REPEATABLE READ and SERIALIZABLE answer 40001. The
+-- clock of a statement that waited is stale, so updated_at, which is for people, never steps back.
+-- Runs in the caller's transaction, whose search path may be any: fence.sql.
+-- $1 resource  $2 the version seen
+update rowlock_version
+   set version = version operator(pg_catalog.+) 1,
+       updated_at = greatest(pg_catalog.clock_timestamp(), updated_at),
+       deleted_at = null
+ where resource operator(pg_catalog.=) $1 and version operator(pg_catalog.=) $2 and deleted_at is not null
+returning version
+
+-- statement version_update
+-- Moves a resource's version on, if it is still the one seen and not erased.
+-- Compare-and-set on the one row: after a wait for another transaction READ COMMITTED looks at the
+-- row's new version and the predicate fails; REPEATABLE READ and SERIALIZABLE answer 40001. The
+-- clock of a statement that waited is stale, so updated_at, which is for people, never steps back.
+-- Runs in the caller's transaction, whose search path may be any: fence.sql.
+-- $1 resource  $2 the version seen
+update rowlock_version
+   set version = version operator(pg_catalog.+) 1,
+       updated_at = greatest(pg_catalog.clock_timestamp(), updated_at)
+ where resource operator(pg_catalog.=) $1 and version operator(pg_catalog.=) $2 and deleted_at is null
+returning version

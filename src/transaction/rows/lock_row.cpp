@@ -1,0 +1,35 @@
+#include "sql/in_transaction.hpp"
+#include "transaction/rows/row_locking.hpp"
+#include <rowlock/error.hpp>
+#include <rowlock/transaction.hpp>
+
+namespace rowlock {
+
+std::optional<table_row> lock_row(sql::connection& db, std::string_view table,
+                                  const key_columns& columns, const row_key& values,
+                                  const lock_row_options& options) {
+    using namespace std::chrono_literals;
+    if (options.statement_deadline <= 0ms || options.statement_deadline > 1min ||
+        options.trust_index_for < 0ms) {
+        throw error{errc::invalid_options,
+                    "lock_row: statement_deadline must be positive and at most a minute, "
+                    "trust_index_for not negative"};
+    }
+    strategy::require_usable(options.wait, db.speaks());
+    const auto until = std::chrono::steady_clock::now() + options.statement_deadline;
+    sql::require_transaction(db, "lock_row", until);
+    strategy::refuse_cluster(db, options.accept_double_grants_in_cluster, until);
+    const auto wait = options.wait.how() == row_wait::kind::bounded ? options.wait.limit() : 0ms;
+    return strategy::lock_one(db, strategy::row_keys::of(db),
+                              {.table = table,
+                               .columns = columns,
+                               .values = values,
+                               .read = options.columns,
+                               .wait = options.wait,
+                               .statement_deadline = options.statement_deadline,
+                               .trust_index_for = options.trust_index_for,
+                               .last = until + wait + options.statement_deadline,
+                               .borrowed = true});
+}
+
+}  // namespace rowlock

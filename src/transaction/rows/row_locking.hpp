@@ -1,0 +1,51 @@
+#pragma once
+
+#include "transaction/rows/row_keys.hpp"
+#include <rowlock/row_lock.hpp>
+#include <rowlock/sql/connection.hpp>
+
+#include <chrono>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace rowlock::strategy {
+
+/// Which row is to be locked, and how.
+struct row_request {
+    std::string_view table;
+    const key_columns& columns;
+    const row_key& values;
+    const std::vector<std::string>& read;  ///< empty: the key
+    row_wait wait;
+    std::chrono::milliseconds statement_deadline;
+    std::chrono::milliseconds trust_index_for;
+    sql::deadline last;  ///< nothing lasts longer
+    /// Somebody else's transaction: no setting may be left changed, and SQLite's write lock may not
+    /// be ours yet.
+    bool borrowed;
+};
+
+/// Locks one row in the open transaction; see row_session::lock().
+[[nodiscard]] std::optional<table_row> lock_one(sql::connection& db, row_keys& keys,
+                                                const row_request& wanted);
+
+/// Makes the row of a resource unless it is there, and waits for others that do. It is not
+/// necessarily locked afterwards.
+void insert_resource(sql::connection& db, row_keys& keys, const sql::statement& insert,
+                     std::string_view name, row_wait wait,
+                     std::chrono::milliseconds statement_deadline, sql::deadline last);
+
+/// In which order to lock these keys, the same for everybody, in whatever order the columns are
+/// named: their indexes.
+[[nodiscard]] std::vector<std::size_t> locking_order(const key_columns& columns,
+                                                     const std::vector<row_key>& keys);
+
+/// @throws error errc::unsupported on a Galera node, unless the risk is accepted
+void refuse_cluster(sql::connection& db, bool accepted, sql::deadline until);
+
+/// @throws error errc::unsupported, invalid_options
+void require_usable(row_wait wait, sql::dialect speaks);
+
+}  // namespace rowlock::strategy
