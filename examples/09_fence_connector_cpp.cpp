@@ -33,7 +33,7 @@ int main(int argc, char** argv) {
             mine->setAutoCommit(false);
             rowlock::fence(db, lease);  // throws unless we hold the lock
             statement->execute("update account set balance = balance - 30 where id = 1");
-            rowlock::release_in(db, lease);  // free with the commit, not before
+            rowlock::release_on_commit(db, lease);  // free with the commit, not before
             mine->commit();
             mine->setAutoCommit(true);
         }  // settings are as they were

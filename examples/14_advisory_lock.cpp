@@ -11,8 +11,8 @@
 int main(int argc, char** argv) {
     const auto url = example::server_url(argc, argv, "ROWLOCK_TEST_POSTGRESQL_URL");
     return example::run(url, [&](const rowlock::sql::connection_source& database) {
-        rowlock::advisory_locks here{database};
-        rowlock::advisory_locks there{database};  // as in another program
+        rowlock::advisory_client here{database};
+        rowlock::advisory_client there{database};  // as in another program
 
         auto import = here.lock("example/import");
         std::cout << "there: " << (there.try_lock("example/import") ? "locked" : "busy") << '\n';

@@ -92,8 +92,8 @@ struct hand_over_row {
     std::string id;
     std::string database;
     unsigned without = 0;
-    rowlock::wake_ups wake_ups = rowlock::wake_ups::automatic;
-    rowlock::wake_ups other_wake_ups = rowlock::wake_ups::automatic;  ///< of the side without
+    rowlock::wakeup_mode wake_ups = rowlock::wakeup_mode::automatic;
+    rowlock::wakeup_mode other_wake_ups = rowlock::wakeup_mode::automatic;  ///< of the side without
     std::vector<int> clients;
     std::chrono::milliseconds round_trip{0};
 };
@@ -116,7 +116,7 @@ void measure(bench::findings& found, const hand_over_row& row, const options& ho
                                           .prefix = fmt::format("rowlock_bench_{}_", ::getpid()),
                                           .wake_ups = row.wake_ups};
     auto other = as_it_is;
-    if (row.other_wake_ups != rowlock::wake_ups::automatic) other.wake_ups = row.other_wake_ups;
+    if (row.other_wake_ups != rowlock::wakeup_mode::automatic) other.wake_ups = row.other_wake_ups;
     handoff::in_child([&] { handoff::prepare_leases(as_it_is); });
     for (const int clients : row.clients) {
         race(found, row.id, clients, how,
@@ -127,7 +127,7 @@ void measure(bench::findings& found, const hand_over_row& row, const options& ho
 
 void measure_hand_overs(bench::findings& found, const options& how) {
     const auto off = rowlock::base::bit_of;
-    using enum rowlock::wake_ups;
+    using enum rowlock::wakeup_mode;
     const std::vector<hand_over_row> rows{
         {.id = "reserved-token/postgresql",
          .database = "postgresql",
@@ -147,29 +147,29 @@ void measure_hand_overs(bench::findings& found, const options& how) {
          .clients = {2, 4, 16}},
         {.id = "datagrams/postgresql",
          .database = "postgresql",
-         .other_wake_ups = by_database,
+         .other_wake_ups = database,
          .clients = {2, 4, 8, 16, 32}},
         {.id = "datagrams/mariadb",
          .database = "mariadb",
-         .other_wake_ups = by_database,
+         .other_wake_ups = database,
          .clients = {2, 4, 16}},
         {.id = "datagrams/sqlite",
          .database = "sqlite",
-         .other_wake_ups = by_database,
+         .other_wake_ups = database,
          .clients = {2, 4, 16}},
         // The relay's thread lives in this process from here on.
         {.id = "single-text/mariadb-20-ms-away",
          .database = "mariadb",
          .without = off(fast_path::single_text),
-         .wake_ups = by_database,
-         .other_wake_ups = by_database,
+         .wake_ups = database,
+         .other_wake_ups = database,
          .clients = {2},
          .round_trip = 20ms},
         {.id = "prefetched-next/postgresql-20-ms-away",
          .database = "postgresql",
          .without = off(fast_path::prefetched_next),
-         .wake_ups = by_database,
-         .other_wake_ups = by_database,
+         .wake_ups = database,
+         .other_wake_ups = database,
          .clients = {2, 4},
          .round_trip = 20ms},
     };

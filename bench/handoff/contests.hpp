@@ -12,7 +12,7 @@ struct lease_options {
     std::string url;
     std::string prefix;  ///< of the tables
     rowlock::queueing queueing = rowlock::queueing::fair;
-    rowlock::wake_ups wake_ups = rowlock::wake_ups::automatic;
+    rowlock::wakeup_mode wake_ups = rowlock::wakeup_mode::automatic;
 };
 
 /// rowlock::client: one name, default options but for these.

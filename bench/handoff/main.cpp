@@ -38,7 +38,7 @@ struct bench_options {
     int rounds = 3;
     bool no_floors = false;
     rowlock::queueing queueing = rowlock::queueing::fair;
-    rowlock::wake_ups wake_ups = rowlock::wake_ups::automatic;
+    rowlock::wakeup_mode wake_ups = rowlock::wakeup_mode::automatic;
     std::string json;
 };
 
@@ -140,7 +140,7 @@ void run(const bench_options& options) {
 
 void add_options(CLI::App& app, bench_options& options) {
     using rowlock::queueing;
-    using rowlock::wake_ups;
+    using rowlock::wakeup_mode;
     app.add_option("--database", options.databases, "postgresql, mariadb, sqlite; all if not given")
         ->delimiter(',')
         ->transform(CLI::IsMember({"postgresql", "mariadb", "sqlite"}));
@@ -164,9 +164,9 @@ void add_options(CLI::App& app, bench_options& options) {
     app.add_option("--wake-ups", options.wake_ups,
                    "automatic, by-database (as between machines) or polling")
         ->transform(CLI::CheckedTransformer(
-            std::map<std::string, wake_ups>{{"automatic", wake_ups::automatic},
-                                            {"by-database", wake_ups::by_database},
-                                            {"polling", wake_ups::polling}}))
+            std::map<std::string, wake_ups>{{"automatic", wakeup_mode::automatic},
+                                            {"by-database", wakeup_mode::database},
+                                            {"polling", wakeup_mode::polling}}))
         ->default_str("automatic");
     app.add_flag("--no-floors", options.no_floors, "Only ours");
     app.add_option("--json", options.json, "Write the results there, too")->type_name("FILE");

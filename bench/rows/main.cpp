@@ -70,7 +70,7 @@ public:
     }
     /// As if the reaper had raised the floor some minutes ago over those up to the nth: they may
     /// go. Those above it stay for now; one in use has a token above all.
-    void settle_floor(std::int64_t nth) {
+    void publish_floor(std::int64_t nth) {
         session_.query(
             fmt::format("update {}token_floor set floor = greatest(floor, {}), settled = {}, "
                         "raised_at = clock_timestamp()",
@@ -201,7 +201,7 @@ void measure_politeness(archive& full, const rows_options& options, std::int64_t
     std::vector<double> busy;
     reaping sum;
     for (int slice = 1; slice <= options.slices; ++slice) {
-        full.settle_floor(upto * slice / options.slices);
+        full.publish_floor(upto * slice / options.slices);
         reaping done;
         beside([&] { done = reap_once(full); }, [&] { busy.push_back(at_work.acquire_us()); });
         sum.rows += done.rows;
@@ -265,7 +265,7 @@ void measure_together(archive& full, const rows_options& options, std::int64_t f
     const auto reap_on = [&] {
         const auto end = steady_clock::now() + std::chrono::duration<double>{options.seconds};
         for (int slice = 1; steady_clock::now() < end; ++slice) {
-            full.settle_floor(from +
+            full.publish_floor(from +
                               (upto - from) * std::min(slice, options.slices) / options.slices);
             const auto done = reap_once(full);
             sum.rows += done.rows;
@@ -295,7 +295,7 @@ void measure_together(archive& full, const rows_options& options, std::int64_t f
 
 void measure_reaper(archive& full, std::int64_t upto, findings& found) {
     const auto before = full.count();
-    full.settle_floor(upto);
+    full.publish_floor(upto);
     const auto done = reap_once(full);
     found.note(
         fmt::format("reaped alone: {} of {} rows in {:.1f} s", done.rows, before, done.seconds));

@@ -128,14 +128,14 @@ std::string drawn_line(const plot_line& line, const axis& x, const axis& y, cons
         if (!is_drawable(point)) continue;
         path += fmt::format("{}{:.1f} {:.1f} ", path.empty() ? "M" : "L", x.at(point.first),
                             y.at(point.second));
-        dots += fmt::format("<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"3.5\" fill=\"{}\"/>\n",
+        dots += fmt::format("<cycle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"3.5\" fill=\"{}\"/>\n",
                             x.at(point.first), y.at(point.second), colour);
     }
     const double beside = width - right + 16;
     return fmt::format("<path d=\"{}\" fill=\"none\" stroke=\"{}\" stroke-width=\"2\"/>\n", path,
                        colour) +
            dots +
-           fmt::format("<circle cx=\"{}\" cy=\"{}\" r=\"4\" fill=\"{}\"/>\n", beside, legend - 4,
+           fmt::format("<cycle cx=\"{}\" cy=\"{}\" r=\"4\" fill=\"{}\"/>\n", beside, legend - 4,
                        colour) +
            text_at(beside + 12, legend, "start", line.title);
 }

@@ -93,7 +93,7 @@ void under_a_row_lock(clerk& me) {
 // --- advisory: a name, locked by a connection. --------------------------------------------------
 
 void under_an_advisory_lock(clerk& me) {
-    rowlock::advisory_locks locks{me.database};
+    rowlock::advisory_client locks{me.database};
     for (bool more = true; more;) {
         auto held = locks.lock(me.lock_name);
         more = me.sell_in_transaction();

@@ -49,7 +49,7 @@ public:
     [[nodiscard]] static advisory_key pair(std::int32_t first, std::int32_t second);
     /// MySQL and MariaDB: the name of GET_LOCK(name, …), which all schemas of the server share. 1
     /// to 64 printable ASCII characters. Upper and lower case are the same lock to MySQL and to the
-    /// threads of one advisory_locks, and two locks to MariaDB: write a name in one way.
+    /// threads of one advisory_client, and two locks to MariaDB: write a name in one way.
     /// @throws error errc::invalid_name
     [[nodiscard]] static advisory_key verbatim(std::string_view text);
 
@@ -81,7 +81,7 @@ private:
 [[nodiscard]] std::string advisory_text(const lock_name& name, std::string_view schema,
                                         std::string_view domain = "rowlock");
 
-/// Options of advisory_locks, validated once by its constructor (errc::invalid_options).
+/// Options of advisory_client, validated once by its constructor (errc::invalid_options).
 struct advisory_options {
     /// Keeps the names of applications that share a database apart; under the rules of lock_name.
     /// Programs that are to exclude each other use the same.
@@ -92,7 +92,7 @@ struct advisory_options {
     bool own_connection = false;
     /// Open connections at most. Eight: one shared and seven locks that are or were waited for.
     /// Beyond that waiting goes on by polling on the shared one, which is slower to notice and not
-    /// fair; with own_connection a call waits for a place within statement_deadline and then throws
+    /// fair; with own_connection a call waits for a place within statement_timeout and then throws
     /// errc::timed_out.
     int max_connections = 8;
     /// How often the server is asked whether it still holds our locks. A connection that breaks is
@@ -100,8 +100,8 @@ struct advisory_options {
     /// Connector/C++ and SOCI. 5 s is one cheap statement for each connection.
     std::chrono::milliseconds check_period{std::chrono::seconds{5}};
     /// For one statement, connecting included. Without an answer for check_period +
-    /// statement_deadline the locks of a connection count as lost.
-    std::chrono::milliseconds statement_deadline{std::chrono::seconds{5}};
+    /// statement_timeout the locks of a connection count as lost.
+    std::chrono::milliseconds statement_timeout{std::chrono::seconds{5}};
     /// How long one waiting statement lasts before it is sent anew: the longest that a stop or the
     /// end of the object takes to be noticed. A quarter of a second stays below PostgreSQL's
     /// deadlock_timeout, so that CREATE INDEX CONCURRENTLY, which waits for every older statement,
@@ -109,10 +109,10 @@ struct advisory_options {
     std::chrono::milliseconds wait_slice{250};
     /// After so much silence from us the server ends the session and frees its locks, so that a
     /// machine that vanished does not keep them for hours. By then our held() has long been false
-    /// by itself. At least one and a half times check_period + statement_deadline. MySQL and
+    /// by itself. At least one and a half times check_period + statement_timeout. MySQL and
     /// MariaDB: wait_timeout; PostgreSQL 14 and newer: idle_session_timeout. 0 leaves the server's
     /// own setting.
-    std::chrono::milliseconds max_silence{std::chrono::seconds{30}};
+    std::chrono::milliseconds keepalive_timeout{std::chrono::seconds{30}};
     /// When a connection breaks before the lock is ours.
     retry_policy retry = {};
     event_callback on_event = {};
@@ -143,7 +143,7 @@ public:
     [[nodiscard]] advisory_mode mode() const noexcept;
 
     /// Whether it is still ours as far as we know: false from the moment that the connection is
-    /// seen broken, the server denies it, or check_period + statement_deadline have passed without
+    /// seen broken, the server denies it, or check_period + statement_timeout have passed without
     /// an answer. No round trip.
     [[nodiscard]] bool held() const noexcept;
     /// Fires when the lock is lost; not when it is unlocked. On a thread of its own.
@@ -157,7 +157,7 @@ public:
     void unlock();
 
 private:
-    friend class advisory_locks;
+    friend class advisory_client;
     explicit advisory_lock(std::shared_ptr<detail::advisory_hold> hold) noexcept;
 
     std::shared_ptr<detail::advisory_hold> hold_;
@@ -181,16 +181,16 @@ private:
 ///   nothing of;
 /// - errc::database_unreachable, access_denied, out_of_resources, timed_out, outcome_unknown,
 ///   database_error, after the retries of retry_policy; errc::wrong_process in a forked child.
-class advisory_locks {
+class advisory_client {
 public:
     /// Connects to nothing.
     /// @throws error errc::invalid_options, errc::unsupported for SQLite
-    explicit advisory_locks(sql::connection_source source, advisory_options options = {});
+    explicit advisory_client(sql::connection_source source, advisory_options options = {});
     /// Unlocks what is held, within two statement deadlines; locks that still exist count as lost.
     /// Calls that wait in other threads end with errc::lock_lost within a wait_slice.
-    ~advisory_locks();
-    advisory_locks(const advisory_locks&) = delete;
-    advisory_locks& operator=(const advisory_locks&) = delete;
+    ~advisory_client();
+    advisory_client(const advisory_client&) = delete;
+    advisory_client& operator=(const advisory_client&) = delete;
 
     /// Waits until the lock is ours. One round trip if it is free; two for each slice of waiting.
     [[nodiscard]] advisory_lock lock(const advisory_key& key) {

@@ -85,7 +85,7 @@ public:
     /// held, one more takes a place in its queue, and the thread sleeps; whoever was asked for a
     /// place later than ours was confirmed is served later. All waiters of a client share one light
     /// read per poll. A time limit or a stop ends the wait within 50 ms, also if the database does
-    /// not answer; the statements before it have a statement_deadline each.
+    /// not answer; the statements before it have a statement_timeout each.
     ///
     /// A thread that acquires a name it holds waits for its own lease. Deadlock detection does not
     /// report that, as another thread may release the lease; rowlock::mutex does.
@@ -93,7 +93,7 @@ public:
     /// place (client_options::when_cut_off). Before the lock was found held retry_policy decides.
     /// @throws error errc::lock_lost if our session ended while we waited, and when_cut_off says
     /// so: the place is gone, and so are the leases of this client; errc::deadlock if we close a
-    /// circle of waiters and are the youngest in it
+    /// cycle of waiters and are the youngest in it
     [[nodiscard]] lease acquire(const lock_name& name, const acquire_options& options = {});
     /// The same; empty if and only if `stop` was requested first.
     [[nodiscard]] std::optional<lease> acquire(const lock_name& name, std::stop_token stop,
@@ -102,7 +102,7 @@ public:
     [[nodiscard]] std::optional<lease> try_acquire(const lock_name& name,
                                                    const acquire_options& options = {});
     /// Waits up to `timeout`; empty if it was held all that time. A timeout ≤ 0 is one attempt. No
-    /// attempt starts after the limit; one that runs has its statement_deadline.
+    /// attempt starts after the limit; one that runs has its statement_timeout.
     /// @throws error errc::timed_out if the limit passed before the lock was found held or free;
     /// the last failure if that was one
     template <typename Rep, typename Period>

@@ -16,7 +16,7 @@ enum class errc {
     lock_lost,             ///< the lease was held once and is not any more
     not_owner,             ///< unlock by someone who does not hold the lock
     would_deadlock,        ///< this thread already holds this non-recursive mutex
-    deadlock,              ///< a circle of waiters; this one has to give way: release, start over
+    deadlock,              ///< a cycle of waiters; this one has to give way: release, start over
     timed_out,             ///< a deadline passed and nothing was done
     database_unreachable,  ///< no connection; nothing was sent
     access_denied,         ///< wrong user or password, or a missing right

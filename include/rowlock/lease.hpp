@@ -22,7 +22,7 @@ struct grant_of;
 ///     lost       false   stopped      throws errc::lock_lost
 ///     released   false   not stopped  does nothing
 ///
-/// After release_in() (transaction.hpp) it is one of the two that the caller's transaction decides:
+/// After release_on_commit() (transaction.hpp) it is one of the two that the caller's transaction decides:
 /// held() is false, lost() not stopped, and release() frees the lock if the transaction did not.
 ///
 /// A lost lease stays lost. From lost() on its holder has client_options::margin to stop: nothing

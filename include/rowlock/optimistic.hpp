@@ -99,8 +99,8 @@ struct table_description {
     /// If set, a row with anything but NULL there counts as deleted. A time or an integer of
     /// microseconds since 1970; SQLite: text, too.
     std::string deleted_at = {};
-    /// For each statement. As client_options::statement_deadline.
-    std::chrono::milliseconds statement_deadline{std::chrono::seconds{5}};
+    /// For each statement. As client_options::statement_timeout.
+    std::chrono::milliseconds statement_timeout{std::chrono::seconds{5}};
 };
 
 /// Whether rows that are marked as deleted are read.
@@ -248,8 +248,8 @@ struct versions_options {
     /// As client_options::schema and prefix: where rowlock's own tables are.
     std::string schema = {};
     std::string prefix = "rowlock_";
-    /// For each statement. As client_options::statement_deadline.
-    std::chrono::milliseconds statement_deadline{std::chrono::seconds{5}};
+    /// For each statement. As client_options::statement_timeout.
+    std::chrono::milliseconds statement_timeout{std::chrono::seconds{5}};
 };
 
 /// A resource and its version, as list() shows it.
@@ -322,7 +322,7 @@ void pause_or_give_up(const retry_policy& policy, const error& failure, int atte
 class attempt_transaction {
 public:
     /// @throws error errc::invalid_options if `db` is in a transaction already
-    attempt_transaction(sql::connection& db, std::chrono::milliseconds statement_deadline);
+    attempt_transaction(sql::connection& db, std::chrono::milliseconds statement_timeout);
     attempt_transaction(const attempt_transaction&) = delete;
     attempt_transaction& operator=(const attempt_transaction&) = delete;
     ~attempt_transaction();
@@ -373,8 +373,8 @@ auto until_no_conflict(const retry_policy& policy, const std::stop_token& stop,
 struct conflict_options {
     /// Ends the pauses between attempts; the last failure is then thrown.
     std::stop_token stop = {};
-    /// For BEGIN and COMMIT. As client_options::statement_deadline.
-    std::chrono::milliseconds statement_deadline{std::chrono::seconds{5}};
+    /// For BEGIN and COMMIT. As client_options::statement_timeout.
+    std::chrono::milliseconds statement_timeout{std::chrono::seconds{5}};
 };
 
 /// Calls `action(attempt)`, counted from 1, until there is no conflict; between attempts it pauses
@@ -412,7 +412,7 @@ auto retry_on_conflict(sql::connection& db, const retry_policy& policy, Action&&
     using result = std::remove_cv_t<std::invoke_result_t<Action&, int>>;
     static_assert(!std::is_reference_v<result>, "the action returns a value, not a reference");
     return detail::until_no_conflict(policy, options.stop, &db, [&](int attempt) -> result {
-        detail::attempt_transaction transaction{db, options.statement_deadline};
+        detail::attempt_transaction transaction{db, options.statement_timeout};
         if constexpr (std::is_void_v<result>) {
             action(attempt);
             transaction.commit();

@@ -54,7 +54,7 @@ public:
 /// How waiters of a client learn that it is their turn, and holders that another client wants
 /// their lock or took it. Whatever is chosen, a look at the table each poll_interval remains, and
 /// the heartbeat.
-enum class wake_ups : unsigned char {
+enum class wakeup_mode : unsigned char {
     /// A client on this machine (in the same network namespace of Linux) is told past the database,
     /// by a datagram of the kernel; all others by the database.
     automatic,
@@ -62,7 +62,7 @@ enum class wake_ups : unsigned char {
     /// in the server and is interrupted, on SQLite changes of the file; holders there are not
     /// woken. Where that is impossible (a transaction pooler, SOCI) as
     /// `polling`.
-    by_database,
+    database,
     /// Looks at the table, soon at first, then with growing pauses up to poll_interval.
     polling,
 };
@@ -79,14 +79,14 @@ enum class releasing : unsigned char {
     pipelined,
 };
 
-/// What counts as one party when a circle of waiters is looked for.
+/// What counts as one party when a cycle of waiters is looked for.
 enum class deadlock_detection : unsigned char {
     off,
     /// The thread that acquired. Right where a lease is released by the thread that acquired it,
-    /// as that of a mutex is. A lease given to another thread hides a circle or feigns one.
+    /// as that of a mutex is. A lease given to another thread hides a cycle or feigns one.
     by_thread,
     /// The client, whatever its threads. Right for one job at a time per client; in a client with
-    /// independent threads it finds circles that would have dissolved.
+    /// independent threads it finds cycles that would have dissolved.
     by_client,
 };
 
@@ -129,10 +129,10 @@ struct client_options {
     /// costs and is no load. Up to one day.
     std::chrono::milliseconds poll_interval{std::chrono::seconds{1}};
     /// See wake_ups.
-    rowlock::wake_ups wake_ups = wake_ups::automatic;
+    rowlock::wakeup_mode wake_ups = wakeup_mode::automatic;
     /// See releasing. Not waiting is a promise less, so it has to be asked for.
     rowlock::releasing releasing = releasing::confirmed;
-    /// A waiter that would close a circle of waiters fails with errc::deadlock. Costs one read per
+    /// A waiter that would close a cycle of waiters fails with errc::deadlock. Costs one read per
     /// wait and poll, only in a client that holds a lease while it waits for another.
     rowlock::deadlock_detection deadlock_detection = deadlock_detection::by_thread;
     /// See when_cut_off. An acquire() is there to wait, and most callers can only ask again.
@@ -140,7 +140,7 @@ struct client_options {
     /// For one statement, connecting included, enforced by the server where it can and by the
     /// client. Up to one minute: the reaper's grace rests on it. 5 s is beyond any healthy
     /// statement and within a third of the ttl.
-    std::chrono::milliseconds statement_deadline{std::chrono::seconds{5}};
+    std::chrono::milliseconds statement_timeout{std::chrono::seconds{5}};
     /// Open connections, besides the one reserved for the heartbeat, and one for a fence that is
     /// refused: its transaction may have locked what all others wait for. Calls beyond that wait
     /// for a free one within their own deadline. Four keep a server's disk busy: commits of one

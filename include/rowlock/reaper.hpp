@@ -28,7 +28,7 @@ struct reaper_options {
     /// Rows per transaction: small enough that nobody waits for one.
     int batch = 500;
     /// Of the reaper's own statements.
-    std::chrono::milliseconds statement_deadline{std::chrono::seconds{5}};
+    std::chrono::milliseconds statement_timeout{std::chrono::seconds{5}};
     /// The tables' names, as in client_options.
     std::string schema = {};
     std::string prefix = "rowlock_";

@@ -54,8 +54,8 @@ struct row_session_options {
     /// rows, and within most callers' patience.
     row_wait wait = row_wait::bounded(std::chrono::seconds{5});
     /// For one statement of ours, its wait for a row apart; connecting included. As
-    /// client_options::statement_deadline.
-    std::chrono::milliseconds statement_deadline{std::chrono::seconds{5}};
+    /// client_options::statement_timeout.
+    std::chrono::milliseconds statement_timeout{std::chrono::seconds{5}};
     /// How long the transaction may last: a longer one keeps everybody else waiting, its connection
     /// from the pool, and vacuum or purge from their work. 30 s lets any sane piece of work
     /// through. Past it every call throws errc::timed_out and rolls back. The server enforces it on
@@ -68,10 +68,10 @@ struct row_session_options {
     int max_sessions = 8;
     /// How long the constructor waits while there are max_sessions, then errc::timed_out. As
     /// `wait`.
-    std::chrono::milliseconds wait_for_place{std::chrono::seconds{5}};
+    std::chrono::milliseconds checkout_timeout{std::chrono::seconds{5}};
     /// How long a look-up of a table's unique indexes is believed, so that a dropped one is noticed
     /// without a look-up for each lock. (On MySQL and MariaDB at once: the statement names it.)
-    std::chrono::milliseconds trust_index_for{std::chrono::minutes{1}};
+    std::chrono::milliseconds index_cache_ttl{std::chrono::minutes{1}};
     /// Of our own tables, for lock_resource(); as in client_options.
     std::string schema = {};
     std::string prefix = "rowlock_";
@@ -124,7 +124,7 @@ public:
     ///
     /// `table` may be `schema.table`. The key columns must contain all columns of one unique index:
     /// otherwise more than the row would be locked or found. The values must not be NULL.
-    /// One round trip; the first time, and once per row_session_options::trust_index_for, one or
+    /// One round trip; the first time, and once per row_session_options::index_cache_ttl, one or
     /// two more. An empty answer costs one more on PostgreSQL, and two for each transaction that
     /// replaces the row (DELETE and INSERT) while it is waited for.
     /// @throws error errc::unindexed_key before anything is locked; errc::timed_out,

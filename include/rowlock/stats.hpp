@@ -21,7 +21,7 @@ struct client_stats {
     std::uint64_t wake_ups = 0;     ///< notifications that told a waiter of its grant
     std::uint64_t polls = 0;        ///< looks at all places of the client, one statement each
     std::uint64_t cancelled = 0;    ///< places given up
-    std::uint64_t deadlocks = 0;    ///< places given up because of a circle of waiters
+    std::uint64_t deadlocks = 0;    ///< places given up because of a cycle of waiters
     std::uint64_t waiting = 0;      ///< threads in queues now
     std::uint64_t held = 0;         ///< leases held now
     std::uint64_t unresolved = 0;   ///< outcomes still to be found out now

@@ -31,9 +31,9 @@ class recursive_mutex;
 struct fence_options {
     /// For the whole call, its wait for a take-over in progress included. Kept on the server too,
     /// for drivers that cannot cancel. MySQL (not MariaDB) bounds only the fence itself; there
-    /// release_in() waits for a row as long as the caller's innodb_lock_wait_timeout. As
-    /// client_options::statement_deadline.
-    std::chrono::milliseconds statement_deadline{std::chrono::seconds{5}};
+    /// release_on_commit() waits for a row as long as the caller's innodb_lock_wait_timeout. As
+    /// client_options::statement_timeout.
+    std::chrono::milliseconds statement_timeout{std::chrono::seconds{5}};
     /// How long the server lets this transaction sit idle before it ends the connection, so that a
     /// process that was stopped inside the transaction does not keep the lock from its successor
     /// for ever. 0 = the session's ttl, which is what the successor had to wait for anyway.
@@ -87,7 +87,7 @@ void fence(sql::connection& db, const recursive_mutex& locked, const fence_optio
 
 /// Releases the lease as part of the caller's transaction: it is free at the moment of the commit,
 /// not before. held() is false from here on and lost() stays silent. If the transaction is rolled
-/// back the row is still ours: fence() (which makes it held again) and release_in() may be called
+/// back the row is still ours: fence() (which makes it held again) and release_on_commit() may be called
 /// in the next attempt, and release() or the destructor give it back. They send that in any case,
 /// and would wait for a transaction that is still open, up to a statement deadline: let the lease
 /// outlive the transaction.
@@ -96,7 +96,7 @@ void fence(sql::connection& db, const recursive_mutex& locked, const fence_optio
 ///
 /// It fences, too: lock_lost if it is not the current grant. Errors, threads and round trips as
 /// fence(); MariaDB: one more, MySQL: two.
-void release_in(sql::connection& db, lease& held, const fence_options& options = {});
+void release_on_commit(sql::connection& db, lease& held, const fence_options& options = {});
 
 /// Refused. A grant exists for others only once it is committed; until then every other acquirer
 /// would wait for this transaction instead of being told, and the lease could not be believed in
@@ -111,10 +111,10 @@ struct lock_row_options {
     std::vector<std::string> columns = {};
     /// 5 s is far beyond any healthy transaction that locks rows.
     row_wait wait = row_wait::bounded(std::chrono::seconds{5});
-    /// For one statement, its wait for the row apart. As client_options::statement_deadline.
-    std::chrono::milliseconds statement_deadline{std::chrono::seconds{5}};
+    /// For one statement, its wait for the row apart. As client_options::statement_timeout.
+    std::chrono::milliseconds statement_timeout{std::chrono::seconds{5}};
     /// How long a look-up of the table's unique indexes is believed on this connection object.
-    std::chrono::milliseconds trust_index_for{std::chrono::minutes{1}};
+    std::chrono::milliseconds index_cache_ttl{std::chrono::minutes{1}};
     /// As row_session_options::accept_double_grants_in_cluster.
     bool accept_double_grants_in_cluster = false;
 };
@@ -143,12 +143,12 @@ struct lock_row_options {
                                                 const lock_row_options& options = {});
 // --- advisory locks of the transaction -----------------------------------------------------------
 
-/// Options of try_lock_in() and lock_in().
+/// Options of try_transaction_lock() and transaction_lock().
 struct transaction_lock_options {
     /// As advisory_options::domain.
     std::string domain = "rowlock";
-    /// For each statement, what it waits not counted. As client_options::statement_deadline.
-    std::chrono::milliseconds statement_deadline{std::chrono::seconds{5}};
+    /// For each statement, what it waits not counted. As client_options::statement_timeout.
+    std::chrono::milliseconds statement_timeout{std::chrono::seconds{5}};
     /// Above READ COMMITTED the snapshot of the whole transaction is taken at the latest by the
     /// statement that locks, before the lock is ours: what the previous holder committed in between
     /// is not seen. That is refused; true if what you do under the lock rests on no read.
@@ -156,13 +156,13 @@ struct transaction_lock_options {
 };
 
 /// PostgreSQL: locks `key` until the caller's transaction ends, by commit or roll-back (to a
-/// savepoint made before, too). The same keys as advisory_locks; each excludes the other. Works
+/// savepoint made before, too). The same keys as advisory_client; each excludes the other. Works
 /// behind a transaction pooler. False if another holds it; what the transaction did stays intact.
 /// @throws error errc::unsupported on other databases (GET_LOCK survives a commit) and, unless
 /// any_isolation is set, above READ COMMITTED; errc::read_only on a standby; errc::invalid_options
 /// outside a transaction. In these cases nothing was locked and the transaction goes on.
 /// One round trip. The connection must not be used by other threads during the call.
-[[nodiscard]] bool try_lock_in(sql::connection& db, const advisory_key& key,
+[[nodiscard]] bool try_transaction_lock(sql::connection& db, const advisory_key& key,
                                advisory_mode mode = advisory_mode::exclusive,
                                const transaction_lock_options& options = {});
 
@@ -171,7 +171,7 @@ struct transaction_lock_options {
 /// server needs the language plpgsql, as every new database has it. The slices stay below
 /// deadlock_timeout, so two transactions that wait for each other's keys end by `wait`, not by
 /// errc::deadlock: lock several keys in one order.
-[[nodiscard]] bool lock_in(sql::connection& db, const advisory_key& key,
+[[nodiscard]] bool transaction_lock(sql::connection& db, const advisory_key& key,
                            std::chrono::milliseconds wait,
                            advisory_mode mode = advisory_mode::exclusive,
                            const transaction_lock_options& options = {});

@@ -1,6 +1,6 @@
 #include "base/event_queue.hpp"
 
-#include "base/quiet_thread.hpp"
+#include "base/signal_blocked_thread.hpp"
 
 #include <condition_variable>
 #include <deque>
@@ -40,7 +40,7 @@ void event_queue::post(event what) noexcept {
     try {
         const std::lock_guard lock{state_->mutex};
         if (!state_->started) {
-            quiet_thread(deliver, state_).detach();
+            signal_blocked_thread(deliver, state_).detach();
             state_->started = true;
         }
         if (state_->queue.size() == capacity) {

@@ -1,6 +1,6 @@
 #include "base/worker.hpp"
 
-#include "base/quiet_thread.hpp"
+#include "base/signal_blocked_thread.hpp"
 
 #include <algorithm>
 #include <array>
@@ -10,7 +10,7 @@ namespace rowlock::base {
 
 worker::worker(const clock& clock, std::function<nanoseconds()> step, ears with)
     : clock_{clock}, alarm_{clock}, step_{std::move(step)}, ears_{std::move(with)} {
-    thread_ = quiet_thread([this] { run(); });
+    thread_ = signal_blocked_thread([this] { run(); });
 }
 
 worker::~worker() {

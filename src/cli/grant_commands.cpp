@@ -11,7 +11,7 @@
 #include "cli/nesting.hpp"
 #include "cli/queue_place.hpp"
 #include "cli/signals.hpp"
-#include "coordination/lease/futility.hpp"
+#include "coordination/lease/retry_limits.hpp"
 #include "coordination/lease/lease_protocol.hpp"
 #include "coordination/lease/validation.hpp"
 #include "sql/too_many_connections.hpp"
@@ -64,8 +64,8 @@ private:
     using outcome = strategy::attempt::outcome;
 
     std::optional<grant_of_script> take_if_free() {
-        detail::attempts_in_vain in_vain;
-        detail::grants_too_late too_late;
+        detail::contention_limit in_vain;
+        detail::late_grant_limit too_late;
         for (;;) {
             const auto attempt = try_when_there_is_room();
             if (attempt.what == outcome::held) break;
@@ -94,7 +94,7 @@ private:
         return options_.duration - std::chrono::ceil<milliseconds>(clock_.now() - sent_at_);
     }
 
-    milliseconds next_pause(detail::attempts_in_vain& in_vain) {
+    milliseconds next_pause(detail::contention_limit& in_vain) {
         constexpr int suspicious = 3;
         try {
             if (in_vain.made() == suspicious) {
@@ -282,7 +282,7 @@ private:
     link& link_;
     const acquire_options& options_;
     blocked_signals& signals_;
-    grant_wish wish_;
+    script_lease_request wish_;
     const steady_clock::time_point start_ = steady_clock::now();
     std::string said_;  ///< of what keeps us waiting, the last
     std::int64_t session_ = 0;

@@ -44,7 +44,7 @@ bool link::was_told(std::string_view secret) {
 
 void link::do_not_wait_for_rows(sql::connection& db, sql::deadline until) {
     if (impatient_) return;
-    strategy::wait_briefly_for_rows(db, until);
+    strategy::set_short_lock_timeout(db, until);
     impatient_ = true;
 }
 
@@ -60,7 +60,7 @@ sql::connection& link::connected(sql::deadline until) {
         db_.reset();
         // Ours when it is ready: one whose settings were not made would judge by another clock.
         auto made = in_.source.connect(until);
-        protocol_.set_up(*made, statement_deadline, until);
+        protocol_.set_up(*made, statement_timeout, until);
         with_tables(in_, [&] { require_current_schema(*made, in_.tables, until); });
         db_ = std::move(made);
     }

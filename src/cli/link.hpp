@@ -17,7 +17,7 @@ namespace rowlock::cli {
 /// client with its threads.
 class link {
 public:
-    static constexpr std::chrono::milliseconds statement_deadline = std::chrono::seconds{5};
+    static constexpr std::chrono::milliseconds statement_timeout = std::chrono::seconds{5};
 
     link(const database& in, blocked_signals& signals);
 
@@ -30,7 +30,7 @@ public:
         const auto start = steady_clock::now();
         for (int made = 1;; ++made) {
             try {
-                const auto until = steady_clock::now() + statement_deadline;
+                const auto until = steady_clock::now() + statement_timeout;
                 return action(connected(until), until);
             } catch (const error& failure) {
                 if (!failure.retryable() && failure.kind() != errc::outcome_unknown) throw;

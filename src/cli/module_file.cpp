@@ -114,7 +114,7 @@ private:
     }
 
     void follow(int link) {
-        if (++links_ > most_links) refuse(at_, "is a circle of symbolic links");
+        if (++links_ > most_links) refuse(at_, "is a cycle of symbolic links");
         std::array<char, PATH_MAX> text{};
         const auto size = ::readlinkat(link, "", text.data(), text.size());
         if (size <= 0) refuse(at_, missing());

@@ -57,7 +57,7 @@ bool serve_next(sql::connection& db, const strategy::lease_protocol& protocol,
 void serve_after(sql::connection& db, const strategy::lease_protocol& protocol,
                  std::int64_t ended_session, sql::deadline until) {
     const strategy::queue_protocol queue{protocol};
-    for (const std::string& name : queue.names_after(db, ended_session, until)) {
+    for (const std::string& name : queue.queues_of_session(db, ended_session, until)) {
         serve_next(db, protocol, name, until);
     }
 }
@@ -140,7 +140,7 @@ void queue_place::end_session(sql::connection& db, sql::deadline until) {
 /// If the row is locked those who wait look themselves.
 void queue_place::serve_others(sql::connection& db, sql::deadline until) {
     try {
-        serve_next(db, link_.protocol(), wish_.name, strategy::soon_for_a_row(db, until));
+        serve_next(db, link_.protocol(), wish_.name, strategy::row_lock_deadline(db, until));
     } catch (const error& failure) {
         if (!strategy::is_locked(db, failure)) throw;
     }
@@ -159,7 +159,7 @@ void queue_place::start_anew(sql::connection& db, sql::deadline until) {
 bool queue_place::see_to_the_first(sql::connection& db, const strategy::place& seen,
                                    sql::deadline until) {
     try {
-        return serve_first(db, seen, strategy::soon_for_a_row(db, until));
+        return serve_first(db, seen, strategy::row_lock_deadline(db, until));
     } catch (const error& failure) {
         if (!strategy::is_locked(db, failure)) throw;
         return false;
@@ -169,7 +169,7 @@ bool queue_place::see_to_the_first(sql::connection& db, const strategy::place& s
 bool queue_place::serve_first(sql::connection& db, const strategy::place& seen,
                               sql::deadline until) {
     const auto& protocol = link_.protocol();
-    if (seen.overtaken) queue_.rewind(db, wish_.name, seen.ticket, until);
+    if (seen.behind_watermark) queue_.reset_watermark(db, wish_.name, seen.ticket, until);
     if (!seen.holder_expired) return seen.free && serve_next(db, protocol, wish_.name, until);
     // In a commit of its own; only then may what hangs on that session change.
     protocol.end_expired_session(db, seen.holder_session, until);

@@ -3,7 +3,7 @@
 #include "base/clock.hpp"
 #include "base/identity.hpp"
 #include "cli/link.hpp"
-#include "coordination/lease/futility.hpp"
+#include "coordination/lease/retry_limits.hpp"
 #include "coordination/queue/queue_protocol.hpp"
 
 #include <chrono>
@@ -15,7 +15,7 @@
 namespace rowlock::cli {
 
 /// What `rowlock acquire` asks for.
-struct grant_wish {
+struct script_lease_request {
     std::string name;
     std::string note;
     std::chrono::milliseconds duration;  ///< the lease ends so long after its grant
@@ -63,7 +63,7 @@ bool give_back(sql::connection& db, const strategy::lease_protocol& protocol,
 /// time that the lease needs.
 class queue_place {
 public:
-    queue_place(link& to, const grant_wish& wish) : link_{to}, wish_{wish}, queue_{to.protocol()} {}
+    queue_place(link& to, const script_lease_request& wish) : link_{to}, wish_{wish}, queue_{to.protocol()} {}
 
     /// Takes the place if need be, sees to it that whoever is first is served, and tells whether we
     /// were. Not for long: returns when there is nothing to do but wait.
@@ -99,7 +99,7 @@ private:
     void next_pause(const strategy::place& seen);
 
     link& link_;
-    const grant_wish& wish_;
+    const script_lease_request& wish_;
     strategy::queue_protocol queue_;
     std::int64_t session_ = 0;
     std::int64_t grant_id_ = 0;
@@ -108,8 +108,8 @@ private:
     bool asked_ = false;    ///< a ticket for grant_id_ was sent; it may or may not be there
     bool keeping_ = false;  ///< we were served, and the session was sent the time that it needs
     bool late_ = false;     ///< we were served, and the deadline was over when we saw it
-    detail::attempts_in_vain in_vain_;
-    detail::grants_too_late too_late_;
+    detail::contention_limit in_vain_;
+    detail::late_grant_limit too_late_;
     base::clock clock_;
     std::chrono::steady_clock::time_point beaten_{};
     std::chrono::milliseconds pause_{0};  ///< grows while nothing moves

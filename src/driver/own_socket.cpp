@@ -1,6 +1,6 @@
 #include "driver/own_socket.hpp"
 
-#include "base/quiet_thread.hpp"
+#include "base/signal_blocked_thread.hpp"
 #include <rowlock/error.hpp>
 
 #include <dirent.h>
@@ -145,7 +145,7 @@ namespace {
 
 class watching_thread final : public deadlines {
 public:
-    watching_thread() : thread_{base::quiet_thread([this] { run(); })} {}
+    watching_thread() : thread_{base::signal_blocked_thread([this] { run(); })} {}
     watching_thread(const watching_thread&) = delete;
     watching_thread& operator=(const watching_thread&) = delete;
     ~watching_thread() override {

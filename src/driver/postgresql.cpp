@@ -36,7 +36,7 @@ using std::chrono::steady_clock;
 // How long after its deadline a call may wait for the server to confirm that it was cancelled.
 constexpr auto cancel_grace = 250ms;
 // How long a borrowed handle may be kept busy by giving back what was prepared on it.
-constexpr auto farewell = 1s;
+constexpr auto close_timeout = 1s;
 // What the server takes as the name of a channel: one byte less than its NAMEDATALEN. LISTEN would
 // cut a longer one, and pg_notify() refuse it.
 constexpr std::size_t longest_channel = 63;
@@ -224,7 +224,7 @@ public:
             const bool quiet = state == PQTRANS_IDLE || state == PQTRANS_INTRANS;
             if (!alive_ || !quiet || home_ != ::getpid()) return;
             if (PQpipelineStatus(handle_) != PQ_PIPELINE_OFF) return;
-            const auto until = steady_clock::now() + farewell;
+            const auto until = steady_clock::now() + close_timeout;
             unlisten(until);
             drop_prepared(until);
         } catch (...) {

@@ -2,7 +2,7 @@
 
 #include "coordination/lease/lease_protocol.hpp"
 #include "coordination/queue/queue_protocol.hpp"
-#include "housekeeping/lease_walk.hpp"
+#include "housekeeping/table_scan.hpp"
 #include "sql/table_names.hpp"
 #include "sql/transaction_scope.hpp"
 #include <rowlock/error.hpp>
@@ -27,7 +27,7 @@ std::int64_t in_microseconds(std::chrono::milliseconds time) {
 /// seconds later the connection is of no more use. MySQL looks once a second for waits that are
 /// over.
 std::chrono::milliseconds patience(const reaper_options& options) {
-    return options.statement_deadline + std::chrono::seconds{2};
+    return options.statement_timeout + std::chrono::seconds{2};
 }
 
 /// The statements of one round, each with its own deadline.
@@ -80,7 +80,7 @@ private:
     /// "Token" in docs/architecture.md.
     void delete_idle_leases() {
         const std::int64_t retention = in_microseconds(options_.retention);
-        execute(sql_.settle_floor, in_microseconds(options_.grace));
+        execute(sql_.publish_floor, in_microseconds(options_.grace));
         report_.leases_deleted = delete_under_floor(retention);
         if (stop_.stop_requested()) return;
         const auto greatest = count_pending(retention);
@@ -129,7 +129,7 @@ private:
     template <typename Add, typename... Values>
     void read_all(const sql::statement& what, const Add& add, const Values&... values) {
         if (sql_.lease_pages) {
-            walk_.over_pages([&](const lease_walk::pages& in) -> std::optional<lease_walk::place> {
+            walk_.over_pages([&](const table_scan::pages& in) -> std::optional<table_scan::place> {
                 add(execute(what, values..., in.page, in.past));
                 return std::nullopt;
             });
@@ -148,12 +148,12 @@ private:
     std::int64_t walk(const sql::statement& what, const Values&... values) {
         std::int64_t total = 0;
         if (sql_.lease_pages) {
-            walk_.over_pages([&](const lease_walk::pages& in) -> std::optional<lease_walk::place> {
+            walk_.over_pages([&](const table_scan::pages& in) -> std::optional<table_scan::place> {
                 const auto done =
                     execute(what, options_.batch, values..., in.page, in.row, in.past);
                 total += done.integer(0, 0);
                 if (done.is_null(0, 1)) return std::nullopt;
-                return lease_walk::place{done.integer(0, 1), done.integer(0, 2)};
+                return table_scan::place{done.integer(0, 1), done.integer(0, 2)};
             });
         } else {
             walk_.over_names([&](const std::string& after, const value& upto) {
@@ -300,7 +300,7 @@ private:
         for (;;) {
             const auto found = execute(*sql_.deletable_leases, after, retention, options_.batch);
             if (found.empty()) return removed;
-            // One commit a batch; rows in name order, so two reapers cannot wait in a circle.
+            // One commit a batch; rows in name order, so two reapers cannot wait in a cycle.
             transaction_scope transaction{db_, until()};
             for (std::size_t row = 0; row < found.rows() && !stop_.stop_requested(); ++row) {
                 after = found.text(row, 0);
@@ -322,7 +322,7 @@ private:
     const queue_protocol queue_;
     const reaper_options& options_;
     const std::stop_token& stop_;
-    const lease_walk walk_;
+    const table_scan walk_;
     reap_report report_;
 };
 
@@ -342,12 +342,12 @@ void validate(const reaper_options& options) {
     require(options.interval > 0ms, "the reaper's interval must be positive");
     require(options.batch >= 1 && options.batch <= 100'000,
             "the reaper's batch must be from 1 to 100000 rows");
-    require(options.statement_deadline > 0ms && options.statement_deadline <= 1min,
+    require(options.statement_timeout > 0ms && options.statement_timeout <= 1min,
             "the reaper's statement deadline must be positive and at most one minute");
-    require(options.retention >= 10 * options.statement_deadline,
+    require(options.retention >= 10 * options.statement_timeout,
             "the reaper's retention must be at least ten statement deadlines");
     require(options.history_retention >= 0ms, "the history's retention must not be negative");
-    require(options.grace >= 2 * options.statement_deadline,
+    require(options.grace >= 2 * options.statement_timeout,
             "the reaper's grace must be at least two statement deadlines");
 }
 
@@ -375,9 +375,9 @@ reap_report reap(const sql::connection_source& source, const reaper_options& opt
     strategy::validate(options);
     const strategy::lease_protocol protocol{
         sql::statements{source.speaks(), {.schema = options.schema, .prefix = options.prefix}}};
-    const auto until = std::chrono::steady_clock::now() + options.statement_deadline;
+    const auto until = std::chrono::steady_clock::now() + options.statement_timeout;
     const auto db = source.connect(until);
-    protocol.set_up(*db, options.statement_deadline, until);
+    protocol.set_up(*db, options.statement_timeout, until);
     return strategy::reap_round(*db, protocol.sql(), options);
 }
 

@@ -5,7 +5,7 @@
 
 namespace rowlock::strategy {
 
-void wait_briefly_for_rows(sql::connection& db, sql::deadline until) {
+void set_short_lock_timeout(sql::connection& db, sql::deadline until) {
     if (!db.keeps_session_state()) return;
     if (db.speaks() == sql::dialect::postgresql) db.query("set lock_timeout = 100", until);
     if (db.speaks() == sql::dialect::mysql) {
@@ -13,7 +13,7 @@ void wait_briefly_for_rows(sql::connection& db, sql::deadline until) {
     }
 }
 
-sql::deadline soon_for_a_row(const sql::connection& db, sql::deadline until,
+sql::deadline row_lock_deadline(const sql::connection& db, sql::deadline until,
                              std::chrono::nanoseconds patience) {
     if (db.speaks() != sql::dialect::sqlite) return until;
     return std::min<sql::deadline>(until, std::chrono::steady_clock::now() + patience);

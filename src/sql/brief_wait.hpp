@@ -11,7 +11,7 @@ namespace rowlock::strategy {
 
 /// From now on this connection waits 100 ms for a lock, on MySQL 1 s, the least it knows; not
 /// behind a transaction pooler, where a setting would be others'. One round trip, none on SQLite.
-void wait_briefly_for_rows(sql::connection& db, sql::deadline until);
+void set_short_lock_timeout(sql::connection& db, sql::deadline until);
 
 /// How long a task may take on SQLite before the others get their turn.
 constexpr std::chrono::milliseconds brief{250};
@@ -19,7 +19,7 @@ constexpr std::chrono::milliseconds brief{250};
 /// SQLite has no time limit of its own for locks: the earlier of `until` and `patience` from now.
 /// Elsewhere `until`. A task whose statements are slow never fits into a fixed time: its caller
 /// doubles the patience each time that the task did not fit.
-[[nodiscard]] sql::deadline soon_for_a_row(const sql::connection& db, sql::deadline until,
+[[nodiscard]] sql::deadline row_lock_deadline(const sql::connection& db, sql::deadline until,
                                            std::chrono::nanoseconds patience = brief);
 
 /// Whether a failure says that somebody has a row locked, and no more.

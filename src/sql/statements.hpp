@@ -60,9 +60,9 @@ struct statements {
     std::optional<sql::statement> acquire;             ///< absent on MySQL: probe, then …
     std::optional<sql::statement> take, insert_lease;  ///< … one of these
     std::optional<sql::statement> release_durably;     ///< where `release` is asynchronous
-    // strategy/fast_protocol.hpp
-    sql::statement retake;
-    std::optional<sql::statement> acquire_all, retake_all, probe_held;  ///< PostgreSQL
+    // strategy/batch_protocol.hpp
+    sql::statement reacquire;
+    std::optional<sql::statement> acquire_all, reacquire_all, probe_held;  ///< PostgreSQL
     std::optional<sql::statement> probe_all, release_all;               ///< not SQLite
     std::optional<sql::statement> take_all, insert_all, lock_all, take_locked, release_locked,
         confirm_lease;  ///< MySQL
@@ -71,22 +71,22 @@ struct statements {
 
     // Queues. PostgreSQL hands over in one statement; the others look, then take the lease for the
     // waiter and delete its ticket in a short transaction.
-    sql::statement enqueue, places, served, waited_for, names_after, restore_lease, deadlocks,
+    sql::statement enqueue, places, served, names_with_waiters, queues_of_session, restore_lease, deadlocks,
         free_with_waiters, queue;
     std::optional<sql::statement> cancel, tickets;       ///< MySQL: tickets, delete_waiter
     std::optional<sql::statement> served_of, woken_for;  ///< MySQL, where a wake-up says no more
     std::optional<sql::statement> grant_next, hand_over, leave, pass_on, settle, places_at,
-        rewind;                                      ///< PostgreSQL
+        reset_watermark;                                      ///< PostgreSQL
     std::optional<sql::statement> next_waiter;       ///< the others, with take
     std::optional<sql::statement> release_unwaited;  ///< not MySQL
 
     // In the caller's transaction
-    sql::statement fence, release_in;
+    sql::statement fence, release_on_commit;
     std::optional<sql::statement> fence_view, fence_write;  ///< MySQL
 
     // Housekeeping. MySQL looks for candidates and changes them by primary key; the others change a
     // batch in one statement.
-    sql::statement reap_sessions, settle_floor, idle_leases, raise_floor, lift_floor, read_floor,
+    sql::statement reap_sessions, publish_floor, idle_leases, raise_floor, lift_floor, read_floor,
         ended_sessions, ended_holders;
     std::optional<sql::statement> delete_ended_sessions;  ///< PostgreSQL
     std::optional<sql::statement> delete_ended_session;   ///< the others, one by one

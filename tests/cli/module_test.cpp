@@ -146,8 +146,8 @@ TEST_CASE("a module behind a symbolic link, a missing one and a relative folder 
     std::filesystem::create_directory(in.module());
     CHECK(has(in.refusal(), "is no plain file"));
     CHECK(has(in.refusal(in.top() + "/none"), "/none cannot be opened"));
-    std::filesystem::create_directory_symlink("circle", in.top() + "/circle");
-    CHECK(has(in.refusal(in.top() + "/circle"), "circle of symbolic links"));
+    std::filesystem::create_directory_symlink("cycle", in.top() + "/cycle");
+    CHECK(has(in.refusal(in.top() + "/cycle"), "cycle of symbolic links"));
 }
 
 TEST_CASE("without /proc no module is loaded") {

@@ -166,19 +166,19 @@ TEST_CASE("a waiter that slept through its grant does not return it, but stands 
     for (const auto& in : tool::all_tables()) {
         CAPTURE(std::string{in->name()});
         const grant first = take(*in);
-        tool::process sleeper{
+        tool::process mysql_wait_thread{
             tool::command_line((*in)({"acquire", "--for", "700ms", "--json", "a"})),
             in->in_environment()};
         REQUIRE(tool::eventually([&] { return waiting(*in, "a") == 1; }));
-        sleeper.send(SIGSTOP);
+        mysql_wait_thread.send(SIGSTOP);
         CHECK(in->run({"release", "a", first.id}).code == 0);
         const auto now = [&] { return parsed(*in, {"show", "--json", "a"}); };
         REQUIRE(
             tool::eventually([&] { return now()["token"] == std::to_string(first.token + 1); }));
         REQUIRE(tool::eventually([&] { return now()["state"] == "free"; }));
-        sleeper.send(SIGCONT);
-        REQUIRE(sleeper.wait() == 0);
-        const auto told = json::parse(sleeper.out());
+        mysql_wait_thread.send(SIGCONT);
+        REQUIRE(mysql_wait_thread.wait() == 0);
+        const auto told = json::parse(mysql_wait_thread.out());
         CHECK(told["token"] == std::to_string(first.token + 2));
         CHECK(told["expires_in_ms"] > 0);
     }

@@ -129,7 +129,7 @@ TEST_CASE(
     CHECK(second->query("select get_lock('job', 0)", soon()).integer(0, 0) == 1);
 
     const auto source = open(group->url(0));
-    advisory_locks locks{source};
+    advisory_client locks{source};
     CHECK(contains(message_of([&] { (void)locks.try_lock("job"); }), "member of a MySQL group"));
     CHECK(kind_of([&] { (void)locks.try_lock("job"); }) == errc::unsupported);
     CHECK(kind_of([&] { const row_session refused{source}; }) == errc::unsupported);
@@ -343,7 +343,7 @@ TEST_CASE(
     "a holder whose member the group expels learns of it in time, and is granted nothing there") {
     auto* const group = everywhere();
     if (group == nullptr) return;
-    client holder{open(group->url(1)), {.ttl = 6s, .statement_deadline = 1s}};
+    client holder{open(group->url(1)), {.ttl = 6s, .statement_timeout = 1s}};
     client others{open(group->url(0)), {.ttl = 6s}};
     const auto held = holder.try_acquire_for("expelled", 20s);
     REQUIRE(held);
@@ -405,8 +405,8 @@ TEST_CASE("a lease outlives its primary, and no other is granted meanwhile") {
     REQUIRE(first == 0);
     // Of several hosts the one that accepts writes is taken.
     migrate(open(group->url_from(1)));
-    client holder{open(group->url_from(0)), {.ttl = 30s, .statement_deadline = 3s}};
-    client others{open(group->url_from(2)), {.ttl = 30s, .statement_deadline = 3s}};
+    client holder{open(group->url_from(0)), {.ttl = 30s, .statement_timeout = 3s}};
+    client others{open(group->url_from(2)), {.ttl = 30s, .statement_timeout = 3s}};
     const auto held = holder.try_acquire_for("job", 20s);
     REQUIRE(held);
     const auto stays_ours = [&] {

@@ -38,12 +38,12 @@ TEST_CASE_TEMPLATE_DEFINE("a name is locked by one of two programs at a time", F
     if (!F::available()) return;
     CAPTURE(F::name);
     if (F::speaks == sql::dialect::sqlite) {
-        CHECK(kind_of([] { advisory_locks{F::source()}; }) == errc::unsupported);
+        CHECK(kind_of([] { advisory_client{F::source()}; }) == errc::unsupported);
         return;
     }
     const std::string name = fresh("job");
-    advisory_locks a{F::source()};
-    advisory_locks b{F::source()};
+    advisory_client a{F::source()};
+    advisory_client b{F::source()};
     auto held = a.try_lock(name);
     REQUIRE(held);
     CHECK(held->held());
@@ -67,8 +67,8 @@ TEST_CASE_TEMPLATE_DEFINE("a waiter is given the lock when it is unlocked", F, h
     if (!F::available() || F::speaks == sql::dialect::sqlite) return;
     CAPTURE(F::name);
     const std::string name = fresh("job");
-    advisory_locks a{F::source()};
-    advisory_locks b{F::source()};
+    advisory_client a{F::source()};
+    advisory_client b{F::source()};
     auto held = std::make_optional(a.lock(name));
     auto waiter = std::async(std::launch::async, [&] { return b.try_lock_for(name, 20s); });
     REQUIRE(eventually([&] { return b.connections() == 2; }));
@@ -84,7 +84,7 @@ TEST_CASE_TEMPLATE_DEFINE("threads of one process exclude each other on one conn
     if (!F::available() || F::speaks == sql::dialect::sqlite) return;
     CAPTURE(F::name);
     const std::string name = fresh("counter");
-    advisory_locks locks{F::source()};
+    advisory_client locks{F::source()};
     {
         const auto held = locks.lock(name);
         CHECK_FALSE(locks.try_lock(name));  // this thread, too
@@ -114,8 +114,8 @@ TEST_CASE_TEMPLATE_DEFINE("threads of one process exclude each other on one conn
 TEST_CASE_TEMPLATE_DEFINE("many locks share one connection", F, sharing) {
     if (!F::available() || F::speaks == sql::dialect::sqlite) return;
     CAPTURE(F::name);
-    advisory_locks locks{F::source()};
-    advisory_locks other{F::source()};
+    advisory_client locks{F::source()};
+    advisory_client other{F::source()};
     const std::string name = fresh("job");
     std::vector<advisory_lock> held;
     for (int i = 0; i < 20; ++i) held.push_back(locks.lock(name + std::to_string(i)));
@@ -126,16 +126,16 @@ TEST_CASE_TEMPLATE_DEFINE("many locks share one connection", F, sharing) {
     CHECK_FALSE(other.try_lock(name + "8"));
 }
 
-TEST_CASE_TEMPLATE_DEFINE("the end of the advisory_locks unlocks what it held", F, ending) {
+TEST_CASE_TEMPLATE_DEFINE("the end of the advisory_client unlocks what it held", F, ending) {
     if (!F::available() || F::speaks == sql::dialect::sqlite) return;
     CAPTURE(F::name);
     const std::string name = fresh("job");
-    advisory_locks other{F::source()};
+    advisory_client other{F::source()};
     CHECK(other.try_lock(name));
     std::optional<advisory_lock> orphan;
     std::stop_token lost;
     {
-        advisory_locks locks{F::source()};
+        advisory_client locks{F::source()};
         orphan = locks.try_lock(name);
         REQUIRE(orphan);
         lost = orphan->lost();
@@ -149,8 +149,8 @@ TEST_CASE_TEMPLATE_DEFINE("the end of the advisory_locks unlocks what it held", 
 TEST_CASE_TEMPLATE_DEFINE("shared locks and explicit keys, where the database has them", F, kinds) {
     if (!F::available() || F::speaks == sql::dialect::sqlite) return;
     CAPTURE(F::name);
-    advisory_locks a{F::source()};
-    advisory_locks b{F::source()};
+    advisory_client a{F::source()};
+    advisory_client b{F::source()};
     const std::string name = fresh("job");
     const auto number = static_cast<std::int32_t>(std::hash<std::string>{}(name)&0x7fffffff);
     if constexpr (is_postgresql<F>) {
@@ -204,24 +204,24 @@ TEST_CASE_TEMPLATE_DEFINE("a transaction's lock ends with it, on the caller's ow
     const std::string name = fresh("job");
     if constexpr (!is_postgresql<F>) {
         db->query("begin", soon());
-        CHECK(kind_of([&] { static_cast<void>(try_lock_in(*db, name)); }) == errc::unsupported);
-        CHECK(kind_of([&] { static_cast<void>(lock_in(*db, name, 1s)); }) == errc::unsupported);
+        CHECK(kind_of([&] { static_cast<void>(try_transaction_lock(*db, name)); }) == errc::unsupported);
+        CHECK(kind_of([&] { static_cast<void>(transaction_lock(*db, name, 1s)); }) == errc::unsupported);
         db->query("rollback", soon());
     } else {
-        advisory_locks others{F::source()};
-        CHECK(kind_of([&] { static_cast<void>(try_lock_in(*db, name)); }) == errc::invalid_options);
+        advisory_client others{F::source()};
+        CHECK(kind_of([&] { static_cast<void>(try_transaction_lock(*db, name)); }) == errc::invalid_options);
         CHECK(others.try_lock(name));
         for (const char* end : {"commit", "rollback"}) {
             handle->run("begin");
-            CHECK(try_lock_in(*db, name));
-            CHECK(try_lock_in(*db, name));  // re-entrant
+            CHECK(try_transaction_lock(*db, name));
+            CHECK(try_transaction_lock(*db, name));  // re-entrant
             CHECK_FALSE(others.try_lock(name));
             handle->run(end);
             CHECK(others.try_lock(name));
         }
         {
             handle->run("begin");
-            CHECK(try_lock_in(*db, name, advisory_mode::shared));
+            CHECK(try_transaction_lock(*db, name, advisory_mode::shared));
             CHECK(others.try_lock_shared(name));
             CHECK_FALSE(others.try_lock(name));
             handle->run("commit");
@@ -235,15 +235,15 @@ TEST_CASE_TEMPLATE_DEFINE("a wait in vain leaves the caller's transaction as it 
     const auto handle = F::borrow();
     const auto db = handle->ref();
     const std::string name = fresh("job");
-    advisory_locks others{F::source()};
+    advisory_client others{F::source()};
     auto held = others.try_lock(name);
     handle->run("set lock_timeout = '17s'");
     handle->run("begin");
     handle->run("set local lock_timeout = '13s'");
     handle->run("create temporary table kept (n int) on commit drop");
     const auto start = std::chrono::steady_clock::now();
-    CHECK_FALSE(try_lock_in(*db, name));
-    CHECK_FALSE(lock_in(*db, name, 600ms));
+    CHECK_FALSE(try_transaction_lock(*db, name));
+    CHECK_FALSE(transaction_lock(*db, name, 600ms));
     CHECK(std::chrono::steady_clock::now() - start >= 600ms);
     CHECK(handle->run("show lock_timeout") == "13s");
     CHECK(handle->run("select count(*) from kept") == "0");
@@ -261,7 +261,7 @@ TEST_CASE_TEMPLATE_DEFINE("a wait in vain leaves the caller's transaction as it 
         }));
         held.reset();
     });
-    CHECK(lock_in(*db, name, 20s));
+    CHECK(transaction_lock(*db, name, 20s));
     releasing.get();
     CHECK(handle->run("show lock_timeout") == "13s");
     CHECK_FALSE(others.try_lock(name));
@@ -277,19 +277,19 @@ TEST_CASE_TEMPLATE_DEFINE("a transaction's lock is refused where it would not pr
     const auto handle = F::borrow();
     const auto db = handle->ref();
     const std::string name = fresh("job");
-    advisory_locks others{F::source()};
+    advisory_client others{F::source()};
     for (const char* level : {"repeatable read", "serializable"}) {
         handle->run(std::string{"begin isolation level "} + level);
-        CHECK(kind_of([&] { static_cast<void>(try_lock_in(*db, name)); }) == errc::unsupported);
-        CHECK(kind_of([&] { static_cast<void>(lock_in(*db, name, 1s)); }) == errc::unsupported);
+        CHECK(kind_of([&] { static_cast<void>(try_transaction_lock(*db, name)); }) == errc::unsupported);
+        CHECK(kind_of([&] { static_cast<void>(transaction_lock(*db, name, 1s)); }) == errc::unsupported);
         CHECK(others.try_lock(name));
         CHECK(handle->run("select 1") == "1");  // goes on
-        CHECK(try_lock_in(*db, name, advisory_mode::exclusive, {.any_isolation = true}));
+        CHECK(try_transaction_lock(*db, name, advisory_mode::exclusive, {.any_isolation = true}));
         handle->run("rollback");
     }
     handle->run("begin");
     CHECK_THROWS(handle->run("select 1/0"));
-    CHECK(kind_of([&] { static_cast<void>(try_lock_in(*db, name)); }) == errc::invalid_options);
+    CHECK(kind_of([&] { static_cast<void>(try_transaction_lock(*db, name)); }) == errc::invalid_options);
     handle->run("rollback");
     CHECK(others.try_lock(name));
 
@@ -297,7 +297,7 @@ TEST_CASE_TEMPLATE_DEFINE("a transaction's lock is refused where it would not pr
     const auto held = others.try_lock(name);
     handle->run("begin");
     handle->run("set local statement_timeout = '120ms'");
-    CHECK_FALSE(lock_in(*db, name, 400ms));
+    CHECK_FALSE(transaction_lock(*db, name, 400ms));
     CHECK(handle->run("select 1") == "1");
     handle->run("rollback");
 }

@@ -700,7 +700,7 @@ TEST_CASE_TEMPLATE_DEFINE("a connection cut in mid-statement: outcome unknown", 
 }
 TEST_CASE_TEMPLATE_APPLY(cut_off, driver_fixtures);
 
-TEST_CASE_TEMPLATE_DEFINE("a dead connection is destroyed without waiting", F, farewell) {
+TEST_CASE_TEMPLATE_DEFINE("a dead connection is destroyed without waiting", F, close_timeout) {
     if (!F::available()) return;
     if constexpr (F::limits.server) {
         if (!F::limits.deadline_slack) return;
@@ -719,7 +719,7 @@ TEST_CASE_TEMPLATE_DEFINE("a dead connection is destroyed without waiting", F, f
         }
     }
 }
-TEST_CASE_TEMPLATE_APPLY(farewell, driver_fixtures);
+TEST_CASE_TEMPLATE_APPLY(close_timeout, driver_fixtures);
 
 // --- connecting ----------------------------------------------------------------------------------
 

@@ -202,7 +202,7 @@ TEST_CASE_TEMPLATE_DEFINE("what is known here is refused without a round trip", 
     REQUIRE(eventually([&] { return !ended.held(); }));
     CHECK(kind_of([&] { fence(*db, ended); }) == errc::lock_lost);
     CHECK(kind_of([&] { fence(*db, rowlock::lease{}); }) == errc::not_owner);
-    CHECK(kind_of([&] { fence(*db, lease, {.statement_deadline = 0ms}); }) ==
+    CHECK(kind_of([&] { fence(*db, lease, {.statement_timeout = 0ms}); }) ==
           errc::invalid_options);
     CHECK(kind_of([&] { fence(*db, lease, {.max_idle = -1ms}); }) == errc::invalid_options);
     mute_connection elsewhere{F::speaks == sql::dialect::sqlite ? sql::dialect::postgresql
@@ -212,7 +212,7 @@ TEST_CASE_TEMPLATE_DEFINE("what is known here is refused without a round trip", 
     it.handle->run("rollback");
     lease.release();
     CHECK(kind_of([&] { fence(*db, lease); }) == errc::not_owner);
-    CHECK(kind_of([&] { release_in(*db, lease); }) == errc::not_owner);
+    CHECK(kind_of([&] { release_on_commit(*db, lease); }) == errc::not_owner);
     rowlock::lease inert;
     {
         client gone{F::source(), it.options()};
@@ -293,7 +293,7 @@ TEST_CASE_TEMPLATE_DEFINE(
     const auto token = lease.token();
 
     it.handle->run(it.begin());
-    release_in(*db, lease);
+    release_on_commit(*db, lease);
     CHECK_FALSE(lease.held());
     it.sell();
     it.handle->run("rollback");
@@ -304,7 +304,7 @@ TEST_CASE_TEMPLATE_DEFINE(
     fence(*db, lease);
     CHECK(lease.held());
     it.sell();
-    release_in(*db, lease);
+    release_on_commit(*db, lease);
     CHECK_FALSE(lease.held());
     it.handle->run("commit");
     CHECK(it.pieces() == 9);
@@ -335,7 +335,7 @@ TEST_CASE_TEMPLATE_DEFINE(
     {
         auto lease = locks.acquire("stock");
         it.handle->run(it.begin());
-        release_in(*db, lease);
+        release_on_commit(*db, lease);
         it.handle->run("rollback");
     }  // the destructor frees what the transaction did not
     CHECK(locks.try_acquire("stock"));
@@ -343,7 +343,7 @@ TEST_CASE_TEMPLATE_DEFINE(
     // Nor does a comparison with the database declare it lost, or give it back behind its back.
     auto kept = locks.acquire("kept");
     it.handle->run(it.begin());
-    release_in(*db, kept);
+    release_on_commit(*db, kept);
     it.handle->run("rollback");
     const auto other = locks.acquire("other");
     REQUIRE(locks.force_release("other"));  // makes the heartbeat compare
@@ -428,7 +428,7 @@ TEST_CASE_TEMPLATE_DEFINE("an aborted transaction is told at once, and a failed 
         CHECK_THROWS(it.handle->run("select 1/0"));
         const auto before = db->round_trips();
         CHECK(kind_of([&] { fence(*db, lease); }) == errc::invalid_options);
-        CHECK(kind_of([&] { release_in(*db, lease); }) == errc::invalid_options);
+        CHECK(kind_of([&] { release_on_commit(*db, lease); }) == errc::invalid_options);
         CHECK(db->round_trips() == before);
         it.handle->run("rollback");
         CHECK(lease.held());
@@ -470,7 +470,7 @@ TEST_CASE_TEMPLATE_DEFINE("the caller's settings are as they were", F, fence_set
         const auto db = it.handle->ref();
         run("set lock_timeout = '1234ms'");
         run("begin");
-        fence(*db, lease, {.statement_deadline = 1s});
+        fence(*db, lease, {.statement_timeout = 1s});
         CHECK(idle() == "3s");
         CHECK(wait() == "1234ms");
         fence(*db, lease, {.max_idle = 10s});  // never raised
@@ -627,7 +627,7 @@ TEST_CASE_TEMPLATE_DEFINE("SQLite: a transaction that has read before the grant 
         writer->query("begin immediate", soon());
         it.handle->run("begin");
         it.handle->run("select pieces from " + it.stock());
-        CHECK(kind_of([&] { fence(*db, lease, {.statement_deadline = 100ms}); }) ==
+        CHECK(kind_of([&] { fence(*db, lease, {.statement_timeout = 100ms}); }) ==
               errc::timed_out);
         it.handle->run("rollback");
         writer->query("rollback", soon());
@@ -682,7 +682,7 @@ TEST_CASE_TEMPLATE_DEFINE(
         CHECK_THROWS(it.handle->run(change("= 2")));  // the server has rolled back
         waiting.join();
         CHECK(kind_of([&] { fence(*db, lease); }) == errc::invalid_options);
-        CHECK(kind_of([&] { release_in(*db, lease); }) == errc::invalid_options);
+        CHECK(kind_of([&] { release_on_commit(*db, lease); }) == errc::invalid_options);
         CHECK(lease.held());
         other->query("rollback", soon());
     }

@@ -149,11 +149,11 @@ std::multimap<std::string, way> ways(sql::dialect speaks) {
     const auto same = [](parameters all) {
         return [all = std::move(all)](std::int64_t) { return all; };
     };
-    const parameters retake{"job", taker, 22, none, none, none, 7};
+    const parameters reacquire{"job", taker, 22, none, none, none, 7};
     const parameters acquire{"job", taker, 22, none, none, none, 0};
     const parameters reclaim{"job", taker, giver, 7};
     std::multimap<std::string, way> all{
-        {"retake", {before::free, same(retake)}},
+        {"reacquire", {before::free, same(reacquire)}},
         {"reclaim_lease", {before::held, same(reclaim)}},
     };
     if (speaks != sql::dialect::mysql) {
@@ -180,7 +180,7 @@ std::multimap<std::string, way> ways(sql::dialect speaks) {
         all.insert({"acquire_all", {before::free, same(group)}});
         all.insert({"acquire_all", {before::absent, same(group)}});
         all.insert(
-            {"retake_all",
+            {"reacquire_all",
              {before::free, same({taker, "{job}", "{7}", "{22}", "{null}", "{null}", "{null}"})}});
         all.insert({"grant_next", {before::left, same({"job"})}});
         all.insert({"hand_over", {before::held, same({"job", giver, 11, 0})}});
@@ -266,7 +266,7 @@ private:
 /// MySQL knows neither the RETURNING nor the SET STATEMENT of these.
 bool is_sent(std::string_view name) {
     return !support::mysql_alone() ||
-           (name != "insert_all" && name != "retake" && name != "take_all");
+           (name != "insert_all" && name != "reacquire" && name != "take_all");
 }
 
 }  // namespace
@@ -283,7 +283,7 @@ TEST_CASE("what grants a lease is found by what it writes") {
     for (const auto speaks :
          {sql::dialect::postgresql, sql::dialect::mysql, sql::dialect::sqlite}) {
         const auto found = granting_statements(speaks);
-        CHECK(found.contains("retake"));
+        CHECK(found.contains("reacquire"));
         CHECK_FALSE(found.contains("release"));
         CHECK_FALSE(found.contains("confirm_grant"));
     }

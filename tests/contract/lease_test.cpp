@@ -622,7 +622,7 @@ TEST_CASE("an exhausted pool costs no lease: the heartbeat has a connection of i
         interception network;
         client locks{
             network.wrap(database.source()),
-            database.options({.ttl = 900ms, .statement_deadline = 400ms, .max_connections = 1})};
+            database.options({.ttl = 900ms, .statement_timeout = 400ms, .max_connections = 1})};
         const auto lease = locks.acquire("job");
         std::promise<void> let_go;
         std::promise<void> stuck;

@@ -254,7 +254,7 @@ void use_everything(const connection_source& source, const migration_options& op
 
     const rowlock::reaper_options often{.retention = 200ms,
                                         .grace = 40ms,
-                                        .statement_deadline = 20ms,
+                                        .statement_timeout = 20ms,
                                         .schema = options.schema,
                                         .prefix = options.prefix};
     need(support::eventually(

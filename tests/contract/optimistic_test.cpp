@@ -253,7 +253,7 @@ TEST_CASE("what cannot be assigned is refused before anything is sent") {
           errc::invalid_options);
     CHECK(kind_of([] {
               versioned_table{
-                  {.table = "t", .key = {"k"}, .version = "v", .statement_deadline = 0s}};
+                  {.table = "t", .key = {"k"}, .version = "v", .statement_timeout = 0s}};
           }) == errc::invalid_options);
 }
 

@@ -74,14 +74,14 @@ public:
                                                               std::int64_t grant_id) const {
         return queue_.served(*db_, name, session, grant_id, soon());
     }
-    [[nodiscard]] names waited_for(const names& asked) const {
-        return queue_.waited_for(*db_, asked, soon());
+    [[nodiscard]] names names_with_waiters(const names& asked) const {
+        return queue_.names_with_waiters(*db_, asked, soon());
     }
     [[nodiscard]] names leave(std::int64_t session, const names& asked) const {
         return queue_.leave(*db_, session, asked, soon());
     }
-    [[nodiscard]] names names_after(std::int64_t session) const {
-        auto found = queue_.names_after(*db_, session, soon());
+    [[nodiscard]] names queues_of_session(std::int64_t session) const {
+        auto found = queue_.queues_of_session(*db_, session, soon());
         std::sort(found.begin(), found.end());
         return found;
     }
@@ -217,7 +217,7 @@ TEST_CASE("dead waiters are passed over, do not block newcomers, and are removed
         CHECK(done.next->session == 4);
         CHECK_FALSE(hand.release("job", 4, 44).next.has_value());
         CHECK(hand.grant_next("job") == 0);
-        CHECK(hand.waited_for({"job"}).empty());
+        CHECK(hand.names_with_waiters({"job"}).empty());
         CHECK(hand.acquire("job", 1, 11).what == attempt::outcome::granted);
 
         const auto reaped = reap(database.source(), database.reaping(60s, 20s));
@@ -350,9 +350,9 @@ TEST_CASE("names that somebody live waits for") {
         hand.end(2);
         auto expected = names{asked[3], asked[17], asked[39]};
         std::sort(expected.begin(), expected.end());
-        CHECK(hand.waited_for(asked) == expected);
-        CHECK(hand.waited_for({}).empty());
-        CHECK(hand.waited_for({asked[5]}).empty());
+        CHECK(hand.names_with_waiters(asked) == expected);
+        CHECK(hand.names_with_waiters({}).empty());
+        CHECK(hand.names_with_waiters({asked[5]}).empty());
 
         // Who leaves is told the same, and is gone; nobody else is.
         hand.open(3);
@@ -380,11 +380,11 @@ TEST_CASE("after a session ended, the queues that this concerns") {
         hand.enqueue("lease 2", 1, 12);  // nobody else
         hand.enqueue("elsewhere", 2, 23);
         hand.end(1);
-        CHECK(hand.names_after(1) == names{"lease 1", "queue"});
+        CHECK(hand.queues_of_session(1) == names{"lease 1", "queue"});
         CHECK(hand.grant_next("lease 1") == 21);
         CHECK(hand.grant_next("queue") == 22);
-        CHECK(hand.names_after(1) == names{});
-        CHECK(hand.names_after(4711) == names{});
+        CHECK(hand.queues_of_session(1) == names{});
+        CHECK(hand.queues_of_session(4711) == names{});
     }
 }
 
@@ -401,7 +401,7 @@ TEST_CASE("PostgreSQL: the end of a session reads no leases but those that are w
             "from generate_series(1, 2000) i");
         database.run("analyze rowlock_lease");
         database.run("analyze rowlock_session");
-        std::string text = hand.leases().sql().names_after.text();
+        std::string text = hand.leases().sql().queues_of_session.text();
         for (auto at = text.find("$1"); at != std::string::npos; at = text.find("$1")) {
             text.replace(at, 2, "5");
         }
@@ -423,10 +423,10 @@ TEST_CASE("PostgreSQL: short ways find that nobody waits without reading queues 
         hand.db().query("set plan_cache_mode = force_generic_plan", soon());
         const auto& sql = hand.leases().sql();
         const std::vector<std::pair<std::string, std::string>> calls{
-            {sql.retake.text(), "'free', 1, 2, null, null, null, 3"},
+            {sql.reacquire.text(), "'free', 1, 2, null, null, null, 3"},
             {sql.release_unwaited->text(), "'free', 1, 2, 0"},
             {sql.acquire_all->text(), "1, '{a,b}', '{1,2}', '{a,b}', '{a,b}', '{1,2}'"},
-            {sql.retake_all->text(), "1, '{a,b}', '{1,2}', '{1,2}', '{a,b}', '{a,b}', '{1,2}'"},
+            {sql.reacquire_all->text(), "1, '{a,b}', '{1,2}', '{1,2}', '{a,b}', '{a,b}', '{1,2}'"},
             {sql.release_all->text(), "1, '{a,b}', '{1,2}', 0"}};
         for (const auto& [text, values] : calls) {
             hand.db().query("prepare short_way as " + text, soon());
@@ -508,7 +508,7 @@ TEST_CASE("the leases of a predecessor pass its queue, and its places die with i
         CHECK(hand.leases().reclaim(hand.db(), "me", 3, soon()) == ids{1});
         CHECK(hand.grant_next("kept") == 0);
         CHECK(database.number("select session from rowlock_lease where name = 'kept'") == 3);
-        CHECK(hand.names_after(1) == names{"queue"});
+        CHECK(hand.queues_of_session(1) == names{"queue"});
         CHECK(hand.grant_next("queue") == 22);
     }
 }
@@ -562,39 +562,39 @@ TEST_CASE("a lease that was taken by force goes to the queue with a look") {
     }
 }
 
-TEST_CASE("a circle of waiters is found by the youngest place alone") {
+TEST_CASE("a cycle of waiters is found by the youngest place alone") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
         const by_hand hand{database};
         for (const std::int64_t session : {1, 2, 3, 4}) hand.open(session);
         REQUIRE(hand.acquire("a", 1, 11, false, "t1").what == attempt::outcome::granted);
         REQUIRE(hand.acquire("b", 2, 22, false, "t2").what == attempt::outcome::granted);
         REQUIRE(hand.acquire("c", 3, 33, false, "t3").what == attempt::outcome::granted);
-        const auto circles = [&](std::int64_t session) {
+        const auto cycles = [&](std::int64_t session) {
             return hand.queue().deadlocks(hand.db(), session, soon());
         };
-        hand.enqueue("b", 4, 400, "t4");  // stands before and in no circle
+        hand.enqueue("b", 4, 400, "t4");  // stands before and in no cycle
         hand.enqueue("b", 1, 100, "t1");
-        CHECK(circles(1).empty());
+        CHECK(cycles(1).empty());
         SUBCASE("of two") {
             hand.enqueue("a", 2, 200, "t2");
-            CHECK(circles(1).empty());
-            CHECK(circles(3).empty());
-            CHECK(circles(4).empty());
-            const auto found = circles(2);
+            CHECK(cycles(1).empty());
+            CHECK(cycles(3).empty());
+            CHECK(cycles(4).empty());
+            const auto found = cycles(2);
             REQUIRE(found.size() == 1);
             CHECK(found[0].grant_id == 200);
             CHECK(found[0].description ==
                   "a (held by program[1]@host/t1) -> b (held by program[2]@host/t2) -> a");
             CHECK(hand.cancel({200}) == ids{200});
-            CHECK(circles(2).empty());
+            CHECK(cycles(2).empty());
         }
         SUBCASE("of three") {
             hand.enqueue("c", 2, 200, "t2");
-            CHECK(circles(2).empty());
+            CHECK(cycles(2).empty());
             hand.enqueue("a", 3, 300, "t3");
-            CHECK(circles(1).empty());
-            CHECK(circles(2).empty());
-            const auto found = circles(3);
+            CHECK(cycles(1).empty());
+            CHECK(cycles(2).empty());
+            const auto found = cycles(3);
             REQUIRE(found.size() == 1);
             CHECK(found[0].grant_id == 300);
             CHECK(found[0].description ==
@@ -603,36 +603,36 @@ TEST_CASE("a circle of waiters is found by the youngest place alone") {
         }
         SUBCASE("not through another thread of the holder") {
             hand.enqueue("a", 2, 200, "another");
-            CHECK(circles(1).empty());
-            CHECK(circles(2).empty());
+            CHECK(cycles(1).empty());
+            CHECK(cycles(2).empty());
         }
         SUBCASE("not by those who only wait for it, nor for oneself") {
             hand.enqueue("a", 2, 200, "t2");
             hand.enqueue("a", 4, 401, "t5");
-            CHECK(circles(4).empty());
+            CHECK(cycles(4).empty());
             hand.enqueue("c", 3, 301, "t3");
-            CHECK(circles(3).empty());
+            CHECK(cycles(3).empty());
         }
         SUBCASE("not through a session that is over") {
             hand.enqueue("a", 2, 200, "t2");
             hand.end(1);
-            CHECK(circles(2).empty());
+            CHECK(cycles(2).empty());
         }
         SUBCASE("also through those who stand before in the queue") {
             // 3 waits behind 4 for b; 4 waits for c besides, which 3 has.
             hand.enqueue("c", 4, 402, "t4");
             hand.enqueue("b", 3, 300, "t3");
-            const auto found = circles(3);
+            const auto found = cycles(3);
             REQUIRE(found.size() == 1);
             CHECK(found[0].description ==
                   "b (first waited for by program[4]@host/t4) -> c (held by program[3]@host/t3) "
                   "-> b");
-            CHECK(circles(4).empty());
+            CHECK(cycles(4).empty());
         }
     }
 }
 
-TEST_CASE("a long way round hides no circle, and a long circle is one") {
+TEST_CASE("a long way round hides no cycle, and a long cycle is one") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         const by_hand hand{database};
         constexpr std::int64_t last = 80;
@@ -672,7 +672,7 @@ TEST_CASE("a long way round hides no circle, and a long circle is one") {
     }
 }
 
-TEST_CASE("a crowd that is one party each is searched for circles in no time") {
+TEST_CASE("a crowd that is one party each is searched for cycles in no time") {
     if (support::lock_database database{support::backend::sqlite}; database.there()) {
         const by_hand hand{database};
         constexpr std::int64_t clients = 10;
@@ -691,7 +691,7 @@ TEST_CASE("a crowd that is one party each is searched for circles in no time") {
 }
 
 // A ticket that was drawn long before it committed. Here the others are served by decree.
-TEST_CASE("a place that was overtaken knows it, and is found again after a rewind") {
+TEST_CASE("a place that was behind_watermark knows it, and is found again after a reset_watermark") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
         const by_hand hand{database};
         for (const std::int64_t session : {1, 2}) hand.open(session);
@@ -699,22 +699,22 @@ TEST_CASE("a place that was overtaken knows it, and is found again after a rewin
         hand.enqueue("job", 2, 20);
         const auto before = hand.places_of(2);
         REQUIRE(before.waiting.size() == 1);
-        CHECK_FALSE(before.waiting[0].overtaken);
+        CHECK_FALSE(before.waiting[0].behind_watermark);
         const bool marks = hand.db().speaks() == sql::dialect::postgresql;
         if (marks) {
             database.run("update rowlock_lease set served = " +
                          std::to_string(before.waiting[0].ticket + 300));
-            CHECK(hand.waited_for({"job"}).empty());  // the control: nobody finds it
+            CHECK(hand.names_with_waiters({"job"}).empty());  // the control: nobody finds it
         }
-        const auto overtaken = hand.places_of(2);
-        REQUIRE(overtaken.waiting.size() == 1);
-        CHECK(overtaken.waiting[0].overtaken == marks);
-        CHECK(overtaken.waiting[0].position == 1);
+        const auto behind_watermark = hand.places_of(2);
+        REQUIRE(behind_watermark.waiting.size() == 1);
+        CHECK(behind_watermark.waiting[0].behind_watermark == marks);
+        CHECK(behind_watermark.waiting[0].position == 1);
 
-        hand.queue().rewind(hand.db(), "job", overtaken.waiting[0].ticket, soon());
+        hand.queue().reset_watermark(hand.db(), "job", behind_watermark.waiting[0].ticket, soon());
 
-        CHECK_FALSE(hand.places_of(2).waiting[0].overtaken);
-        CHECK(hand.waited_for({"job"}) == names{"job"});
+        CHECK_FALSE(hand.places_of(2).waiting[0].behind_watermark);
+        CHECK(hand.names_with_waiters({"job"}) == names{"job"});
         const auto released = hand.release("job", 1, 10);
         REQUIRE(released.next);
         CHECK(released.next->grant_id == 20);

@@ -284,7 +284,7 @@ TEST_CASE("no event says the password, whatever becomes of the way to the server
             client locks{
                 open(user.url()),
                 database.options(
-                    {.ttl = 900ms, .statement_deadline = 200ms, .on_event = [&](const event& what) {
+                    {.ttl = 900ms, .statement_timeout = 200ms, .on_event = [&](const event& what) {
                          const std::lock_guard lock{mutex};
                          said += what.message + "\n";
                          if (what.kind == event_kind::heartbeat_failed) {

@@ -93,7 +93,7 @@ std::unique_ptr<connection> connected() {
 }
 
 template <typename F>
-std::unique_ptr<connection> sleeper(std::int64_t who = session()) {
+std::unique_ptr<connection> mysql_wait_thread(std::int64_t who = session()) {
     auto made = connected<F>();
     wake_up::prepare_to_sleep(*made, who, soon());
     return made;
@@ -114,7 +114,7 @@ TEST_CASE_TEMPLATE("a session that sleeps in the server is woken at once", F, co
                    soci_mysql_fixture) {
     if (!F::available()) return;
     const gate shut{connected<F>()};
-    const auto hint = sleeper<F>();
+    const auto hint = mysql_wait_thread<F>();
     const auto by = connected<F>();
     for (int round = 0; round < 20; ++round) {
         auto ended = asleep(*hint, session(), shut, *by);
@@ -138,7 +138,7 @@ TEST_CASE_TEMPLATE("many who sleep are woken at once by many", F, connector_cpp_
         ended.push_back(std::async(std::launch::async, [&, i] {
             const auto who = session() + i;
             const gate shut{connected<F>()};
-            const auto hint = sleeper<F>(who);
+            const auto hint = mysql_wait_thread<F>(who);
             const auto by = connected<F>();
             const auto eye = connected<F>();
             clock::duration longest{0};
@@ -159,7 +159,7 @@ TEST_CASE_TEMPLATE("a wake-up costs one round trip, whether anybody sleeps or no
                    connector_cpp_fixture, soci_mysql_fixture) {
     if (!F::available()) return;
     const gate shut{connected<F>()};
-    const auto hint = sleeper<F>();
+    const auto hint = mysql_wait_thread<F>();
     const auto look = connected<F>();
     const auto by = connected<F>();
     auto ended = asleep(*hint, session(), shut, *look);
@@ -195,7 +195,7 @@ TEST_CASE_TEMPLATE("a sleep ends when its gate is opened, and does not begin bef
                    connector_cpp_fixture, soci_mysql_fixture) {
     if (!F::available()) return;
     gate shut{connected<F>()};
-    const auto hint = sleeper<F>();
+    const auto hint = mysql_wait_thread<F>();
     const auto by = connected<F>();
     auto ended = asleep(*hint, session(), shut, *by);
     SUBCASE("by the client") {
@@ -225,7 +225,7 @@ TEST_CASE_TEMPLATE("a wake-up is for one session, whatever its number looks like
                    connector_cpp_fixture, soci_mysql_fixture) {
     if (!F::available()) return;
     const gate shut{connected<F>()};
-    const auto hint = sleeper<F>(session() + 77);
+    const auto hint = mysql_wait_thread<F>(session() + 77);
     const auto by = connected<F>();
     auto ended = asleep(*hint, session() + 77, shut, *by);
     for (const std::int64_t other : {session(), session() + 7, (session() + 77) / 10,
@@ -244,7 +244,7 @@ TEST_CASE_TEMPLATE(
     if (!F::available()) return;
     const gate shut{connected<F>()};
     const auto by = connected<F>();
-    auto hint = sleeper<F>();
+    auto hint = mysql_wait_thread<F>();
     {
         auto ended = asleep(*hint, session(), shut, *by);
         REQUIRE(wake_up::wake(*by, session(), 7, soon()));
@@ -267,13 +267,13 @@ TEST_CASE_TEMPLATE(
         CHECK(work.get() == 0);
     }
     SUBCASE("closed, and asleep on a new connection") {
-        hint = sleeper<F>();
+        hint = mysql_wait_thread<F>();
         auto ended = asleep(*hint, session(), shut, *by);
         CHECK(wake_up::wake(*by, session(), 7, soon()));
         CHECK(ended.get().how == ending::woken);
     }
     SUBCASE("given up without the server's notice, and asleep on a new connection") {
-        const auto next = sleeper<F>();
+        const auto next = mysql_wait_thread<F>();
         CHECK_THROWS_AS((void)hint->query("select 42", soon()), rowlock::error);
         auto ended = asleep(*next, session(), shut, *by);
         CHECK(wake_up::wake(*by, session(), 7, soon()));
@@ -327,11 +327,11 @@ TEST_CASE("another database user is not woken, and the waker learns so") {
     for (const auto& name : users) (void)admin->query("drop user " + name + "@'%'", soon());
 }
 
-TEST_CASE_TEMPLATE("a sleeper that is thrown out is told", F, connector_cpp_fixture,
+TEST_CASE_TEMPLATE("a mysql_wait_thread that is thrown out is told", F, connector_cpp_fixture,
                    soci_mysql_fixture) {
     if (!F::available()) return;
     const gate shut{connected<F>()};
-    const auto hint = sleeper<F>();
+    const auto hint = mysql_wait_thread<F>();
     const auto by = connected<F>();
     const std::string number = id_of(*hint);
     auto ended = asleep(*hint, session(), shut, *by);

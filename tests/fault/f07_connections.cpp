@@ -113,8 +113,8 @@ void kill_every_second(trial& in, support::lock_database& database) {
     for (const char* name : {"a", "b", "c"}) leases.push_back(locks.acquire(name));
     std::vector<std::int64_t> tokens;
     for (const auto& each : leases) tokens.push_back(each.token().value());
-    rowlock::advisory_locks advisory{database.source(),
-                                     {.check_period = check_period, .statement_deadline = 1s}};
+    rowlock::advisory_client advisory{database.source(),
+                                     {.check_period = check_period, .statement_timeout = 1s}};
     for (int i = 0; i < in.rounds(); ++i) {
         const auto next = steady::now() + 1s;
         auto lock = advisory.lock(database.prefix() + "advisory");
@@ -169,7 +169,7 @@ const fault::on_databases f7{{.id = "F7",
 
 constexpr milliseconds ttl = 2s;
 constexpr milliseconds margin = ttl / 6;
-constexpr milliseconds statement_deadline = 1s;
+constexpr milliseconds statement_timeout = 1s;
 constexpr milliseconds tolerance = 100ms;
 
 rowlock::sql::connection_source through(const support::tcp_relay& relay,
@@ -191,7 +191,7 @@ public:
                                                               : support::server::mariadb)
                      .port},
           locks_{through(relay_, database),
-                 database.options({.ttl = ttl, .statement_deadline = statement_deadline})},
+                 database.options({.ttl = ttl, .statement_timeout = statement_timeout})},
           called_{stress::boot_time()},
           lease_{locks_.acquire(name_)},
           acquired_{stress::boot_time()},
@@ -210,7 +210,7 @@ public:
         const auto hole_at = stress::boot_time();
         auto left = lease_.remaining();
         const auto kind = kind_of([&] { other_.release(); });
-        in.took(steady::now() - from, "until release() returned", statement_deadline + tolerance);
+        in.took(steady::now() - from, "until release() returned", statement_timeout + tolerance);
         in.must(kind == errc::outcome_unknown || kind == errc::database_unreachable ||
                     kind == errc::timed_out,
                 "a release into the hole came to something else");

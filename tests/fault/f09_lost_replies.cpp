@@ -164,7 +164,7 @@ std::int64_t grant_in_row(support::lock_database& database, const std::string& n
 
 rowlock::client_options briefly(const support::lock_database& database) {
     return database.options(
-        {.ttl = 4s, .statement_deadline = 1s, .retry = {.attempts = 20, .backoff = 2ms}});
+        {.ttl = 4s, .statement_timeout = 1s, .retry = {.attempts = 20, .backoff = 2ms}});
 }
 
 // --- F9 ----------------------------------------------------------------------------------------
@@ -217,7 +217,7 @@ void give_up_acquires(trial& in, support::lock_database& database) {
     const auto way = way_to(database);
     rowlock::client locks{
         way->source(),
-        database.options({.ttl = ttl, .statement_deadline = 400ms, .retry = {.attempts = 1}})};
+        database.options({.ttl = ttl, .statement_timeout = 400ms, .retry = {.attempts = 1}})};
     rowlock::client other{database.source(), database.options()};
     int orphans = 0;
     for (int i = 0; i < (in.rounds() + 19) / 20; ++i) {

@@ -30,7 +30,7 @@ void fail_over(trial& in, server which, bool lag, bool named) {
     rowlock::migrate(source);
     if (!named) source = support::unnamed(source);
     fault::users all{{.sources = {source, source, source},
-                      .options = {.ttl = ttl, .poll_interval = poll, .statement_deadline = 1s}}};
+                      .options = {.ttl = ttl, .poll_interval = poll, .statement_timeout = 1s}}};
     if (!all.go_on(60, 20s)) throw std::runtime_error{"nothing is granted"};
     if (lag) {
         pair->catch_up();

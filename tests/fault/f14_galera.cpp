@@ -54,7 +54,7 @@ fault::users::settings on_all_nodes(const support::galera_cluster& cluster) {
     for (int node = 0; node < nodes; ++node) {
         how.sources.push_back(rowlock::open(cluster.url_from(node)));
     }
-    how.options = {.ttl = ttl, .poll_interval = poll, .statement_deadline = 2s};
+    how.options = {.ttl = ttl, .poll_interval = poll, .statement_timeout = 2s};
     how.names = 3;
     return how;
 }

@@ -105,7 +105,7 @@ void neither_hear_nor_look(trial& in, support::lock_database& database) {
     rowlock::client holder{database.source(), database.options()};
     rowlock::client waiter{
         network.wrap(database.source()),
-        database.options({.poll_interval = poll, .wake_ups = rowlock::wake_ups::polling})};
+        database.options({.poll_interval = poll, .wake_ups = rowlock::wakeup_mode::polling})};
     auto held = holder.acquire("job");
     auto turn = std::async(std::launch::async,
                            [&] { return waiter.try_acquire_for("job", 3 * (poll + tolerance)); });
@@ -137,7 +137,7 @@ void wait_behind_a_pooler(trial& in) {
     const auto source = rowlock::open(pooler->url());
     rowlock::client first{source, database.options({.poll_interval = poll})};
     rowlock::client second{
-        source, database.options({.poll_interval = poll, .wake_ups = rowlock::wake_ups::polling})};
+        source, database.options({.poll_interval = poll, .wake_ups = rowlock::wakeup_mode::polling})};
     rowlock::client* holder = &first;
     rowlock::client* waiter = &second;
     auto held = holder->acquire("job");

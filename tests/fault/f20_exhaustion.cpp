@@ -144,7 +144,7 @@ bool among(errc kind, const std::vector<errc>& all) {
 /// A holder, a waiter, and calls that fail, for 2L; then all goes on in the same clients.
 void live_through(trial& in, const rowlock::sql::connection_source& source,
                   const rowlock::client_options& options, const trouble& fault) {
-    const milliseconds grace = 2 * options.statement_deadline;
+    const milliseconds grace = 2 * options.statement_timeout;
     rowlock::client locks{source, options};
     rowlock::client other{source, options};
     auto held = locks.acquire("job");
@@ -326,7 +326,7 @@ private:
 void take_it_all_away(trial& in, support::server which, milliseconds time_to_live) {
     small_user user{which};
     if (!user.there()) return in.skip("no server");
-    const rowlock::client_options options{.ttl = time_to_live, .statement_deadline = 500ms};
+    const rowlock::client_options options{.ttl = time_to_live, .statement_timeout = 500ms};
     for (int i = 0; i < in.rounds(); ++i) {
         const int which_one = i % (user.postgresql() ? 3 : 2);
         live_through(in, user.source(), options,
@@ -352,7 +352,7 @@ void fill_the_disk(trial& in, milliseconds time_to_live) {
         };
         full.end = [&] { ::setrlimit(RLIMIT_FSIZE, &before); };
         live_through(in, database.source(),
-                     database.options({.ttl = time_to_live, .statement_deadline = 500ms}), full);
+                     database.options({.ttl = time_to_live, .statement_timeout = 500ms}), full);
     }
 }
 

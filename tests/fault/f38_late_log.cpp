@@ -135,7 +135,7 @@ void lose_what_was_shown(trial& in) {
     fault::users all{
         {.sources = {source, source},
          .options = {
-             .ttl = 10s, .poll_interval = 50ms, .wake_ups = rowlock::wake_ups::by_database}}};
+             .ttl = 10s, .poll_interval = 50ms, .wake_ups = rowlock::wakeup_mode::database}}};
     for (int i = 0; i < in.rounds(); ++i) {
         const std::string then = followers.at(static_cast<std::size_t>(i) % followers.size());
         lose_a_hand_over(in, server, then, std::chrono::milliseconds{random() % 300});

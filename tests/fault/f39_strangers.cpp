@@ -25,7 +25,7 @@ constexpr std::int64_t forged_token = 4'000'000'000'000'000'000;
 
 rowlock::client_options options_of(const support::lock_database& database) {
     auto options = database.options({.poll_interval = poll});
-    options.wake_ups = rowlock::wake_ups::automatic;
+    options.wake_ups = rowlock::wakeup_mode::automatic;
     return options;
 }
 
@@ -57,7 +57,7 @@ void hand_over(trial& in, scene& on) {
     if (postgresql) on.stranger.listen(to);
     const auto texts =
         on.knows_the_secret
-            ? std::vector{rowlock::strategy::said_of({grant_id, forged_token}, to.secret)}
+            ? std::vector{rowlock::strategy::encode_wakeup({grant_id, forged_token}, to.secret)}
             : support::lies({grant_id, forged_token}, on.overheard);
     in.must(on.stranger.say(to, texts, 3), "there was nothing to say it by");
     if (waiting.wait_for(on.knows_the_secret ? 1s : 0s) == std::future_status::ready) {

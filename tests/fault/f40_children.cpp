@@ -42,7 +42,7 @@ private:
 void die_with_children(trial& in, support::lock_database& database, bool leaking) {
     constexpr std::array ways{"child", "daemon", "exec"};
     rowlock::client locks{database.source(), database.options({.poll_interval = poll})};
-    std::optional<rowlock::advisory_locks> advisory;
+    std::optional<rowlock::advisory_client> advisory;
     if (database.speaks() != rowlock::sql::dialect::sqlite) advisory.emplace(database.source());
     for (int round = 0; round < in.rounds(); ++round) {
         const std::string how = ways.at(static_cast<std::size_t>(round) % ways.size());

@@ -47,7 +47,7 @@ private:
 
 void hold(trial& in, support::lock_database& database, int number, double loss, milliseconds time) {
     const far_away link{database, loss, in.seed() + static_cast<unsigned>(number)};
-    rowlock::client locks{link.source(), database.options({.ttl = ttl, .statement_deadline = 20s})};
+    rowlock::client locks{link.source(), database.options({.ttl = ttl, .statement_timeout = 20s})};
     const auto lease = locks.acquire("job-" + std::to_string(number));
     std::this_thread::sleep_for(time);
     in.must(lease.held(), "a lease is not held");

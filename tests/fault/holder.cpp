@@ -111,7 +111,7 @@ private:
         options.ttl = std::chrono::milliseconds{std::stoi(with.at("ttl_ms"))};
         options.poll_interval = std::chrono::milliseconds{std::stoi(with.at("poll_ms"))};
         options.prefix = with.at("prefix");
-        options.wake_ups = rowlock::wake_ups::by_database;
+        options.wake_ups = rowlock::wakeup_mode::database;
         return options;
     }
 

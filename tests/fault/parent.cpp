@@ -93,7 +93,7 @@ int run(const settings& with) {
     rowlock::client locks{source,
                           {.ttl = std::chrono::milliseconds{std::stoi(with.at("ttl_ms"))},
                            .prefix = with.at("prefix")}};
-    std::optional<rowlock::advisory_locks> advisory;
+    std::optional<rowlock::advisory_client> advisory;
     if (source.speaks() != rowlock::sql::dialect::sqlite) advisory.emplace(source);
     say("ready");
     char byte = 0;

@@ -9,28 +9,28 @@
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
     using rowlock::strategy::is_proved;
     using rowlock::strategy::said_grant;
-    using rowlock::strategy::said_of;
+    using rowlock::strategy::encode_wakeup;
     using rowlock::strategy::said_to_look;
     using rowlock::strategy::told_to_look;
     using rowlock::strategy::understood;
     const std::string secret = "0123456789abcdef0123456789abcdef";
     const std::string foreign = fuzz::input{data, size}.all();
-    if (const auto heard = understood(foreign)) {
+    if (const auto heard = decode_wakeup(foreign)) {
         const auto spaces = std::ranges::count(foreign, ' ');
         fuzz::require(spaces >= 3, "four words", foreign);
-        fuzz::require(understood(said_of(*heard, secret)) == heard,
+        fuzz::require(decode_wakeup(encode_wakeup(*heard, secret)) == heard,
                       "what was understood can be said", foreign);
     }
     if (const auto revision = told_to_look(foreign)) {
-        fuzz::require(!understood(foreign), "one or the other", foreign);
+        fuzz::require(!decode_wakeup(foreign), "one or the other", foreign);
         fuzz::require(told_to_look(said_to_look(*revision, secret)) == revision,
                       "what was understood can be said", foreign);
     }
     fuzz::require(!is_proved(foreign, secret), "nobody guesses a proof", foreign);
     fuzz::input numbers{data, size};
     const said_grant meant{numbers.number(), numbers.number(), numbers.byte() % 2 == 1};
-    const std::string said = said_of(meant, secret);
-    fuzz::require(understood(said) == meant, "what is said is understood", said);
+    const std::string said = encode_wakeup(meant, secret);
+    fuzz::require(decode_wakeup(said) == meant, "what is said is understood", said);
     fuzz::require(is_proved(said, secret), "what is said is proved", said);
     fuzz::require(!is_proved(said, "f123456789abcdef0123456789abcdef"), "by its secret", said);
     fuzz::require(said.size() <= 128, "it fits into a letter", said);

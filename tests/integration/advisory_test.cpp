@@ -165,10 +165,10 @@ TEST_CASE("a killed connection is noticed at once where its socket is seen") {
     const auto db = on_postgresql();
     if (!db) return;
     event_log log;
-    advisory_locks locks{db->source,
+    advisory_client locks{db->source,
                          {.check_period = 1h,
-                          .statement_deadline = 1s,
-                          .max_silence = 3h,
+                          .statement_timeout = 1s,
+                          .keepalive_timeout = 3h,
                           .on_event = log.callback()}};
     const std::string name = fresh("job");
     auto one = locks.lock(name);
@@ -193,7 +193,7 @@ TEST_CASE("a killed connection is noticed within the check period elsewhere") {
         CAPTURE(support::to_string(which));
         const auto db =
             database.speaks() == sql::dialect::postgresql ? on_postgresql() : on_mariadb();
-        advisory_locks locks{database.source(), {.check_period = 300ms, .statement_deadline = 1s}};
+        advisory_client locks{database.source(), {.check_period = 300ms, .statement_timeout = 1s}};
         const std::string name = fresh("job");
         const auto one = locks.lock(name);
         db->kill(db->holder_of(name));
@@ -206,7 +206,7 @@ TEST_CASE("the lock of a connection that was killed unseen is found lost by unlo
     for (const auto& db : {on_postgresql(), on_mariadb()}) {
         if (!db) continue;
         support::interception network;
-        advisory_locks locks{network.wrap(db->source), {.check_period = 1h, .max_silence = 3h}};
+        advisory_client locks{network.wrap(db->source), {.check_period = 1h, .keepalive_timeout = 3h}};
         const std::string name = fresh("job");
         auto one = locks.lock(name);
         network.break_connections();
@@ -231,7 +231,7 @@ TEST_CASE("a lock that the server denies is lost with the next check, others sta
                                                     "exposed"};
         support::interception network;
         event_log log;
-        advisory_locks locks{network.wrap(exposed),
+        advisory_client locks{network.wrap(exposed),
                              {.check_period = 200ms, .on_event = log.callback()}};
         const std::string name = fresh("job");
         const auto other = locks.lock(name + " other");
@@ -272,9 +272,9 @@ TEST_CASE(
     through.host = "127.0.0.1";
     through.port = relay.port();
     const std::string name = fresh("job");
-    advisory_locks locks{rowlock::open(through.url()),
-                         {.check_period = 300ms, .statement_deadline = 500ms, .max_silence = 2s}};
-    advisory_locks others{db->source};
+    advisory_client locks{rowlock::open(through.url()),
+                         {.check_period = 300ms, .statement_timeout = 500ms, .keepalive_timeout = 2s}};
+    advisory_client others{db->source};
     const auto one = locks.lock(name);
     relay.fall_silent();
     check_lost_within(one, 300ms + 500ms + 400ms);
@@ -289,8 +289,8 @@ TEST_CASE("on a silent network every lock is told of its loss in time, whatever 
     support::tcp_relay relay{through.port};
     through.host = "127.0.0.1";
     through.port = relay.port();
-    advisory_locks locks{rowlock::open(through.url()),
-                         {.own_connection = true, .check_period = 2s, .statement_deadline = 2s}};
+    advisory_client locks{rowlock::open(through.url()),
+                         {.own_connection = true, .check_period = 2s, .statement_timeout = 2s}};
     const std::string name = fresh("job");
     std::vector<advisory_lock> held;
     for (int i = 0; i < 4; ++i) {
@@ -321,8 +321,8 @@ TEST_CASE("a lock that was granted although its statement failed is kept") {
     for (const auto& db : {on_postgresql(), on_mariadb()}) {
         if (!db) continue;
         support::interception network;
-        advisory_locks locks{network.wrap(db->source)};
-        advisory_locks others{db->source};
+        advisory_client locks{network.wrap(db->source)};
+        advisory_client others{db->source};
         // Tried: the statement is carried out, and reported as timed out.
         const std::string name = fresh("job");
         std::atomic<bool> once{true};
@@ -366,8 +366,8 @@ TEST_CASE("a lock that was granted although its statement failed is kept") {
 TEST_CASE("a wait that an administrator cancels has locked nothing and may be repeated") {
     for (const auto& db : {on_postgresql(), on_mariadb()}) {
         if (!db) continue;
-        advisory_locks locks{db->source};
-        advisory_locks others{db->source};
+        advisory_client locks{db->source};
+        advisory_client others{db->source};
         const std::string name = fresh("job");
         auto held = std::make_optional(others.lock(name));
         auto waiter = std::async(std::launch::async, [&] {
@@ -402,8 +402,8 @@ TEST_CASE("a lock that may have been granted and cannot be asked for is given ba
     for (const auto& db : {on_postgresql(), on_mariadb()}) {
         if (!db) continue;
         support::interception network;
-        advisory_locks locks{network.wrap(db->source)};
-        advisory_locks others{db->source};
+        advisory_client locks{network.wrap(db->source)};
+        advisory_client others{db->source};
         const std::string name = fresh("job");
         const auto kept = locks.lock(name + " kept");  // the connection cannot simply be closed
         std::atomic<int> failures{2};
@@ -422,8 +422,8 @@ TEST_CASE("an unlock whose reply was lost is not taken for one of the next holde
     for (const auto& db : {on_postgresql(), on_mariadb()}) {
         if (!db) continue;
         support::interception network;
-        advisory_locks locks{network.wrap(db->source)};
-        advisory_locks others{db->source};
+        advisory_client locks{network.wrap(db->source)};
+        advisory_client others{db->source};
         const std::string name = fresh("job");
         const auto kept = locks.lock(name + " kept");
         auto one = locks.lock(name);
@@ -454,7 +454,7 @@ TEST_CASE("a connection that breaks while locking is replaced") {
     for (const auto& db : {on_postgresql(), on_mariadb()}) {
         if (!db) continue;
         support::interception network;
-        advisory_locks locks{network.wrap(db->source)};
+        advisory_client locks{network.wrap(db->source)};
         const std::string name = fresh("job");
         locks.lock(name).unlock();
         network.break_connections();
@@ -474,8 +474,8 @@ TEST_CASE("a connection that breaks while locking is replaced") {
 TEST_CASE("a stop ends a wait, in the server's queue and in the process'") {
     for (const auto& db : {on_postgresql(), on_mariadb()}) {
         if (!db) continue;
-        advisory_locks locks{db->source};
-        advisory_locks others{db->source};
+        advisory_client locks{db->source};
+        advisory_client others{db->source};
         const std::string name = fresh("job");
         const auto held = others.lock(name);
         std::stop_source stop;
@@ -496,8 +496,8 @@ TEST_CASE("a stop ends a wait, in the server's queue and in the process'") {
 TEST_CASE("the shared connection is free for others while somebody waits") {
     for (const auto& db : {on_postgresql(), on_mariadb()}) {
         if (!db) continue;
-        advisory_locks locks{db->source, {.wait_slice = 5s}};
-        advisory_locks others{db->source};
+        advisory_client locks{db->source, {.wait_slice = 5s}};
+        advisory_client others{db->source};
         const std::string name = fresh("job");
         auto held = std::make_optional(others.lock(name));
         auto waiter = std::async(std::launch::async, [&] { return locks.try_lock_for(name, 20s); });
@@ -514,8 +514,8 @@ TEST_CASE("the shared connection is free for others while somebody waits") {
 TEST_CASE("without a connection to wait on a waiter polls the shared one") {
     for (const auto& db : {on_postgresql(), on_mariadb()}) {
         if (!db) continue;
-        advisory_locks locks{db->source, {.max_connections = 1}};
-        advisory_locks others{db->source};
+        advisory_client locks{db->source, {.max_connections = 1}};
+        advisory_client others{db->source};
         const std::string name = fresh("job");
         auto held = std::make_optional(others.lock(name));
         CHECK_FALSE(locks.try_lock_for(name, 200ms));
@@ -530,11 +530,11 @@ TEST_CASE("without a connection to wait on a waiter polls the shared one") {
 TEST_CASE("each lock may have a connection of its own, up to a limit") {
     for (const auto& db : {on_postgresql(), on_mariadb()}) {
         if (!db) continue;
-        advisory_locks locks{db->source,
+        advisory_client locks{db->source,
                              {.own_connection = true,
                               .max_connections = 2,
                               .check_period = 100ms,
-                              .statement_deadline = 300ms}};
+                              .statement_timeout = 300ms}};
         const std::string name = fresh("job");
         auto one = locks.lock(name + "1");
         const auto two = locks.lock(name + "2");
@@ -553,7 +553,7 @@ TEST_CASE("each lock may have a connection of its own, up to a limit") {
 TEST_CASE("threads are served in the order in which they came") {
     const auto db = on_postgresql();
     if (!db) return;
-    advisory_locks locks{db->source};
+    advisory_client locks{db->source};
     const std::string name = fresh("job");
     auto held = std::make_optional(locks.lock(name));
     std::mutex mutex;
@@ -575,8 +575,8 @@ TEST_CASE("threads are served in the order in which they came") {
 TEST_CASE("readers of one process do not pass a writer of another that waits") {
     const auto db = on_postgresql();
     if (!db) return;
-    advisory_locks readers{db->source};
-    advisory_locks writers{db->source, {.wait_slice = 10s}};
+    advisory_client readers{db->source};
+    advisory_client writers{db->source, {.wait_slice = 10s}};
     const std::string name = fresh("table");
     auto one = std::make_optional(readers.lock_shared(name));
     auto two = readers.try_lock_shared(name);
@@ -599,8 +599,8 @@ TEST_CASE("readers of one process do not pass a writer of another that waits") {
 TEST_CASE("readers join again once the writer of another process has given up") {
     const auto db = on_postgresql();
     if (!db) return;
-    advisory_locks readers{db->source};
-    advisory_locks writers{db->source, {.wait_slice = 5s}};
+    advisory_client readers{db->source};
+    advisory_client writers{db->source, {.wait_slice = 5s}};
     const std::string name = fresh("table");
     const auto one = readers.lock_shared(name);
     std::stop_source stop;
@@ -628,10 +628,10 @@ TEST_CASE("transactions that wait for each other both go on, however soon the se
         each->query("set deadlock_timeout = '20ms'", soon());
         each->query("begin", soon());
     }
-    REQUIRE(try_lock_in(*a, one));
-    REQUIRE(try_lock_in(*b, two));
-    auto crossing = std::async(std::launch::async, [&] { return lock_in(*a, two, 1s); });
-    CHECK_FALSE(lock_in(*b, one, 1s));
+    REQUIRE(try_transaction_lock(*a, one));
+    REQUIRE(try_transaction_lock(*b, two));
+    auto crossing = std::async(std::launch::async, [&] { return transaction_lock(*a, two, 1s); });
+    CHECK_FALSE(transaction_lock(*b, one, 1s));
     CHECK_FALSE(crossing.get());
     for (auto* each : {a.get(), b.get()}) {
         CHECK(each->query("select 1", soon()).integer(0, 0) == 1);
@@ -643,12 +643,12 @@ TEST_CASE("transactions that wait for each other both go on, however soon the se
 TEST_CASE("a slice of waiting may be longer than the belief in a lock") {
     for (const auto& db : {on_postgresql(), on_mariadb()}) {
         if (!db) continue;
-        advisory_locks locks{db->source,
+        advisory_client locks{db->source,
                              {.check_period = 200ms,
-                              .statement_deadline = 300ms,
+                              .statement_timeout = 300ms,
                               .wait_slice = 10s,
                               .retry = {.attempts = 1}}};
-        advisory_locks others{db->source};
+        advisory_client others{db->source};
         const std::string name = fresh("job");
         auto held = std::make_optional(others.lock(name));
         auto waiter = std::async(std::launch::async, [&] { return locks.try_lock_for(name, 9s); });
@@ -673,8 +673,8 @@ TEST_CASE("CREATE INDEX CONCURRENTLY gets through while somebody waits for a loc
     db->admin->query("create table " + table + " (n int)", soon());
     const std::string name = fresh("migration");
     // As a migration does: under the lock, on another connection, an index is made.
-    advisory_locks locks{db->source};
-    advisory_locks others{db->source, {.statement_deadline = 20s, .max_silence = 1min}};
+    advisory_client locks{db->source};
+    advisory_client others{db->source, {.statement_timeout = 20s, .keepalive_timeout = 1min}};
     const auto held = locks.lock(name);
     std::stop_source stop;
     auto waiter = std::async(std::launch::async,
@@ -709,11 +709,11 @@ TEST_CASE("CREATE INDEX CONCURRENTLY gets through while somebody waits for a loc
 TEST_CASE("the end of the object ends waits in other threads") {
     for (const auto& db : {on_postgresql(), on_mariadb()}) {
         if (!db) continue;
-        advisory_locks others{db->source};
+        advisory_client others{db->source};
         const std::string name = fresh("job");
         const auto held = others.lock(name);
-        auto locks = std::make_unique<advisory_locks>(db->source);
-        const auto wait = [&name](advisory_locks* in) {
+        auto locks = std::make_unique<advisory_client>(db->source);
+        const auto wait = [&name](advisory_client* in) {
             return kind_of([&] { static_cast<void>(in->lock(name)); });
         };
         auto first = std::async(std::launch::async, wait, locks.get());
@@ -733,8 +733,8 @@ TEST_CASE("a forked child has no part in its parent's locks") {
     for (const auto& db : {on_postgresql(), on_mariadb()}) {
         if (!db) continue;
         const std::string name = fresh("job");
-        auto locks = std::make_unique<advisory_locks>(db->source);
-        advisory_locks others{db->source};
+        auto locks = std::make_unique<advisory_client>(db->source);
+        advisory_client others{db->source};
         auto held = locks->try_lock(name);
         REQUIRE(held);
         const pid_t child = fork();
@@ -777,7 +777,7 @@ TEST_CASE("advisory locks are refused behind a transaction pooler, declared or n
     if (!pooler) return;
     for (const char* declared : {"", "?rowlock_pooler=transaction"}) {
         CAPTURE(declared);
-        advisory_locks locks{rowlock::open(pooler->url() + declared)};
+        advisory_client locks{rowlock::open(pooler->url() + declared)};
         CHECK(kind_of([&] { static_cast<void>(locks.try_lock("job")); }) == errc::unsupported);
         CHECK(kind_of([&] { static_cast<void>(locks.try_lock_for("job", 1s)); }) ==
               errc::unsupported);
@@ -808,7 +808,7 @@ TEST_CASE("a server process that changes is found out by the statement that lock
             return std::make_unique<changing>(db->source.connect(until), db->source.connect(until));
         },
         "changing"};
-    advisory_locks locks{source};
+    advisory_client locks{source};
     const std::string name = fresh("job");
     CHECK(kind_of([&] { static_cast<void>(locks.try_lock(name)); }) == errc::unsupported);
     CHECK(eventually([&] { return db->holder_of(name) == 0; }));
@@ -835,7 +835,7 @@ TEST_CASE("a pooler that takes its processes in turn is refused, and no lock sta
         const auto source = rowlock::open(pooler->url());
         warm(source, processes);
         const std::string name = fresh("job");
-        advisory_locks locks{source};
+        advisory_client locks{source};
         for (int i = 0; i < 3; ++i) {
             CHECK(kind_of([&] { static_cast<void>(locks.try_lock(name)); }) == errc::unsupported);
             CHECK(kind_of([&] { static_cast<void>(locks.try_lock_for(name, 1s)); }) ==
@@ -882,7 +882,7 @@ TEST_CASE("behind a transaction pooler that was taken for one of sessions nobody
         REQUIRE(sql::pooling_of(*look, source, soon()) == sql::pooling::session);
     }
     const std::string name = fresh("job");
-    const auto take = [](advisory_locks& by,
+    const auto take = [](advisory_client& by,
                          const std::string& what) -> std::optional<advisory_lock> {
         try {
             return by.try_lock(what);
@@ -893,8 +893,8 @@ TEST_CASE("behind a transaction pooler that was taken for one of sessions nobody
     };
     for (const bool connected_first : {false, true}) {
         CAPTURE(connected_first);
-        advisory_locks a{source};
-        advisory_locks b{source};
+        advisory_client a{source};
+        advisory_client b{source};
         if (connected_first) {
             take(a, name + " a");
             take(b, name + " b");
@@ -919,7 +919,7 @@ TEST_CASE("a connection whose process holds advisory locks already is refused") 
                                    return made;
                                },
                                "used before"};
-    advisory_locks locks{used};
+    advisory_client locks{used};
     CHECK(kind_of([&] { static_cast<void>(locks.try_lock(name)); }) == errc::unsupported);
     CHECK(eventually([&] { return db->holder_of(name) == 0; }));
 }
@@ -962,7 +962,7 @@ TEST_CASE("a lease is fenced in a transaction through a transaction pooler") {
     CHECK(kind_of([&] { fence(*app, *held); }) == errc::lock_lost);
     app->query("rollback", soon());
     app->query("begin", soon());
-    release_in(*app, *next);
+    release_on_commit(*app, *next);
     app->query("commit", soon());
     CHECK(a.try_acquire_for("job", 10s));
 }
@@ -971,8 +971,8 @@ TEST_CASE("advisory locks work behind a session pooler") {
     const auto pooler = pgbouncer::start(pgbouncer::pool_mode::session);
     const auto db = on_postgresql();
     if (!pooler || !db) return;
-    advisory_locks a{rowlock::open(pooler->url())};
-    advisory_locks b{rowlock::open(pooler->url())};
+    advisory_client a{rowlock::open(pooler->url())};
+    advisory_client b{rowlock::open(pooler->url())};
     const std::string name = fresh("job");
     auto held = a.try_lock(name);
     REQUIRE(held);
@@ -991,11 +991,11 @@ TEST_CASE("a transaction's lock works behind a transaction pooler") {
     const std::string name = fresh("job");
     a->query("begin", soon());
     b->query("begin", soon());
-    CHECK(try_lock_in(*a, name));
-    CHECK_FALSE(try_lock_in(*b, name));
-    CHECK_FALSE(lock_in(*b, name, 100ms));
+    CHECK(try_transaction_lock(*a, name));
+    CHECK_FALSE(try_transaction_lock(*b, name));
+    CHECK_FALSE(transaction_lock(*b, name, 100ms));
     a->query("commit", soon());
-    CHECK(lock_in(*b, name, 10s));
+    CHECK(transaction_lock(*b, name, 10s));
     b->query("rollback", soon());
 }
 
@@ -1026,7 +1026,7 @@ TEST_CASE("a standby is refused: it would grant what its primary grants as well"
     const auto db = on_postgresql();
     if (!replica || !db) return;
     const std::string name = fresh("job");
-    advisory_locks primary{db->source};
+    advisory_client primary{db->source};
     const auto held = primary.lock(name);
     const auto source = rowlock::open(replica->url());
     // Control: the standby itself has no objection.
@@ -1036,12 +1036,12 @@ TEST_CASE("a standby is refused: it would grant what its primary grants as well"
     CHECK(plain->query(take, soon()).integer(0, 0) == 1);
     plain->query("select pg_advisory_unlock_all()", soon());
 
-    advisory_locks locks{source};
+    advisory_client locks{source};
     CHECK(kind_of([&] { static_cast<void>(locks.try_lock(name)); }) == errc::read_only);
     CHECK(kind_of([&] { static_cast<void>(locks.try_lock_for(name, 1s)); }) == errc::read_only);
     plain->query("begin", soon());
-    CHECK(kind_of([&] { static_cast<void>(try_lock_in(*plain, name)); }) == errc::read_only);
-    CHECK(kind_of([&] { static_cast<void>(lock_in(*plain, name, 1s)); }) == errc::read_only);
+    CHECK(kind_of([&] { static_cast<void>(try_transaction_lock(*plain, name)); }) == errc::read_only);
+    CHECK(kind_of([&] { static_cast<void>(transaction_lock(*plain, name, 1s)); }) == errc::read_only);
     plain->query("rollback", soon());
 
     replica->promote();
@@ -1057,7 +1057,7 @@ TEST_CASE("a node of a Galera cluster is refused") {
                                    return std::make_unique<galera_node>(db->source.connect(until));
                                },
                                "galera"};
-    advisory_locks locks{source};
+    advisory_client locks{source};
     CHECK(kind_of([&] { static_cast<void>(locks.try_lock("job")); }) == errc::unsupported);
 }
 
@@ -1069,7 +1069,7 @@ TEST_CASE("SQL alone computes the keys, as docs/advisory-keys.md says") {
                          "'größe ☾', 'UTF8')), 'hex'), 1, 16))::bit(64)::bigint") ==
               advisory_number("größe ☾"));
         // Another program locks the name by it.
-        advisory_locks locks{db->source};
+        advisory_client locks{db->source};
         const auto held = locks.lock("größe ☾");
         CHECK(db->number("select pg_try_advisory_lock(('x' || substr(encode(sha256(convert_to("
                          "'rowlock' || chr(10) || 'größe ☾', 'UTF8')), 'hex'), 1, "
@@ -1095,12 +1095,12 @@ TEST_CASE("control: above READ COMMITTED what a transaction's lock protects is r
     db->admin->query("insert into " + table + " values (1)", soon());
     for (const char* level : {"read committed", "repeatable read"}) {
         db->admin->query("update " + table + " set n = 1", soon());
-        advisory_locks others{db->source};
+        advisory_client others{db->source};
         auto held = others.try_lock(name);
         const auto reader = db->source.connect(soon());
         reader->query(std::string{"begin isolation level "} + level, soon());
         auto waiting = std::async(std::launch::async, [&] {
-            return lock_in(*reader, name, 20s, advisory_mode::exclusive, {.any_isolation = true});
+            return transaction_lock(*reader, name, 20s, advisory_mode::exclusive, {.any_isolation = true});
         });
         REQUIRE(db->somebody_waits_for(name));
         db->admin->query("update " + table + " set n = 2", soon());
@@ -1118,15 +1118,15 @@ TEST_CASE("options that contradict each other are refused") {
         sql::dialect::postgresql, [](sql::deadline) { return std::unique_ptr<sql::connection>{}; },
         "nowhere"};
     const auto kind = [&](advisory_options options) {
-        return kind_of([&] { advisory_locks{source, std::move(options)}; });
+        return kind_of([&] { advisory_client{source, std::move(options)}; });
     };
     CHECK(kind({}) == errc{});
     CHECK(kind({.domain = ""}) == errc::invalid_options);
     CHECK(kind({.domain = "a\nb"}) == errc::invalid_options);
     CHECK(kind({.max_connections = 0}) == errc::invalid_options);
     CHECK(kind({.check_period = 0s}) == errc::invalid_options);
-    CHECK(kind({.statement_deadline = 2min}) == errc::invalid_options);
+    CHECK(kind({.statement_timeout = 2min}) == errc::invalid_options);
     CHECK(kind({.wait_slice = 0ms}) == errc::invalid_options);
-    CHECK(kind({.max_silence = 14s}) == errc::invalid_options);
-    CHECK(kind({.max_silence = 0s}) == errc{});
+    CHECK(kind({.keepalive_timeout = 14s}) == errc::invalid_options);
+    CHECK(kind({.keepalive_timeout = 0s}) == errc{});
 }

@@ -333,7 +333,7 @@ TEST_CASE("a black hole between client and server: lost in time, and no call han
                 address.port = relay.port();
                 address.host = "127.0.0.1";
                 client locks{open(address.url()),
-                             database.options({.ttl = 3s, .statement_deadline = 1s})};
+                             database.options({.ttl = 3s, .statement_timeout = 1s})};
                 auto lease = locks.acquire("job");
                 const auto lost = lease.lost();
                 const auto last_success = std::chrono::steady_clock::now();
@@ -448,7 +448,7 @@ TEST_CASE("options out of range are refused with a message that names them") {
     CHECK(refused({.heartbeat = -1ms}, "heartbeat"));
     CHECK(refused({.ttl = 3s, .heartbeat = 2s, .margin = 1s}, "heartbeat"));
     CHECK(refused({.poll_interval = 0ms}, "poll_interval"));
-    CHECK(refused({.statement_deadline = 2min}, "statement_deadline"));
+    CHECK(refused({.statement_timeout = 2min}, "statement_timeout"));
     CHECK(refused({.max_connections = 0}, "max_connections"));
     CHECK(refused({.owner = "\xff"}, "owner"));
     CHECK(refused({.prefix = "Bobby'; drop table"}, "prefix"));

@@ -26,7 +26,7 @@ using steady = std::chrono::steady_clock;
 TEST_CASE("500 threads are stopped at once, and leave no place behind") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         client holder{database.source(), database.options()};
-        client waiter{database.source(), database.options({.ttl = 60s, .statement_deadline = 20s})};
+        client waiter{database.source(), database.options({.ttl = 60s, .statement_timeout = 20s})};
         const auto lease = holder.acquire("job");
         std::uint64_t stopped = 0;
         const auto stop_all = [&] {
@@ -94,9 +94,9 @@ TEST_CASE("2000 waits with random short limits leave no place and no lease") {
 TEST_CASE("a thousand waiting threads take a few connections and one look for all") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         const bool server = database.speaks() != sql::dialect::sqlite;
-        client holder{database.source(), database.options({.ttl = 60s, .statement_deadline = 20s})};
+        client holder{database.source(), database.options({.ttl = 60s, .statement_timeout = 20s})};
         const auto options =
-            database.options({.ttl = 60s, .poll_interval = 200ms, .statement_deadline = 20s});
+            database.options({.ttl = 60s, .poll_interval = 200ms, .statement_timeout = 20s});
         int names = 1;
         SUBCASE("on one name") {}
         if (database.which() == support::backend::postgresql) {

@@ -77,7 +77,7 @@ TEST_CASE("no descriptor of ours, or of a database's library, is inherited by a 
         // One that waits has its room: ears, mailbox, sleeper, file watch.
         auto waiting = std::async(std::launch::async, [&] { return other.acquire("a"); });
         REQUIRE(eventually([&] { return locks.inspect("a")->waiting == 1; }));
-        std::optional<advisory_locks> advisory;
+        std::optional<advisory_client> advisory;
         std::optional<advisory_lock> bound;
         if (database.speaks() != sql::dialect::sqlite) {
             advisory.emplace(database.source());

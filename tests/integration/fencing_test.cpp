@@ -433,7 +433,7 @@ TEST_CASE("MariaDB: a read view from before the grant is refused; without the vi
         client locks{database.source(), database.options()};
         auto lease = locks.acquire("job");
         CHECK(kind_of([&] { fence(*app, lease); }) == errc::conflict);
-        CHECK(kind_of([&] { release_in(*app, lease); }) == errc::conflict);
+        CHECK(kind_of([&] { release_on_commit(*app, lease); }) == errc::conflict);
         CHECK(lease.held());
         // The control: a locking read alone finds the grant, and the next read is stale.
         CHECK(app->query("select * from " + database.prefix() +
@@ -536,8 +536,8 @@ TEST_CASE("two transactions are fenced with one lease at a time") {
         const auto two = application(database);
         one->query("begin", soon());
         two->query("begin", soon());
-        fence(*one, lease, {.statement_deadline = 1s});
-        fence(*two, lease, {.statement_deadline = 1s});
+        fence(*one, lease, {.statement_timeout = 1s});
+        fence(*two, lease, {.statement_timeout = 1s});
         one->query("commit", soon());
         two->query("commit", soon());
     }
@@ -556,8 +556,8 @@ TEST_CASE("the wait of a fence is bounded on the server") {
             app->query("begin", soon());
             const auto start = std::chrono::steady_clock::now();
             const auto kind = kind_of([&] {
-                if (step == 0) fence(*app, lease, {.statement_deadline = 400ms});
-                if (step == 1) release_in(*app, lease, {.statement_deadline = 400ms});
+                if (step == 0) fence(*app, lease, {.statement_timeout = 400ms});
+                if (step == 1) release_on_commit(*app, lease, {.statement_timeout = 400ms});
             });
             CHECK(kind == errc::timed_out);
             REQUIRE(app->alive());
@@ -587,7 +587,7 @@ TEST_CASE("a fenced transaction may release its lease although somebody waits fo
             auto forced =
                 std::async(std::launch::async, [&] { return admin.force_release("job"); });
             REQUIRE(somebody_waits_for_a_row(database));
-            release_in(*app, lease);
+            release_on_commit(*app, lease);
             app->query("commit", soon());
             static_cast<void>(forced.get());
             const auto next = admin.try_acquire("job");
@@ -604,7 +604,7 @@ TEST_CASE("a client that dies before the commit of its release leaves the lease 
         {
             const auto app = application(database);
             app->query(begin_of(database), soon());
-            release_in(*app, lease);
+            release_on_commit(*app, lease);
         }  // the connection is gone, and the transaction with it
         CHECK(eventually([&] {
             return database.number(
@@ -621,11 +621,11 @@ TEST_CASE("a client that dies before the commit of its release leaves the lease 
 
 TEST_CASE("a release before the end of the transaction that released waits, and not for ever") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
-        client locks{database.source(), database.options({.statement_deadline = 400ms})};
+        client locks{database.source(), database.options({.statement_timeout = 400ms})};
         auto lease = locks.acquire("job");
         const auto app = application(database);
         app->query("begin", soon());
-        release_in(*app, lease);
+        release_on_commit(*app, lease);
         const auto start = std::chrono::steady_clock::now();
         CHECK(kind_of([&] { lease.release(); }) != errc{});
         CHECK(std::chrono::steady_clock::now() - start < 3s);
@@ -642,7 +642,7 @@ TEST_CASE("a commit that released is no loss, even to a comparison with the data
         const auto other = locks.acquire("other");
         const auto app = application(database);
         app->query(begin_of(database), soon());
-        release_in(*app, lease);
+        release_on_commit(*app, lease);
         app->query("commit", soon());
         REQUIRE(locks.force_release("other"));
         REQUIRE(eventually([&] { return other.lost().stop_requested(); }));  // it has compared
@@ -660,7 +660,7 @@ TEST_CASE("a rolled-back release is still the client's after a comparison with t
         const auto other = locks.acquire("other");
         const auto app = application(database);
         app->query(begin_of(database), soon());
-        release_in(*app, lease);
+        release_on_commit(*app, lease);
         app->query("rollback", soon());
         REQUIRE(locks.force_release("other"));
         REQUIRE(eventually([&] { return other.lost().stop_requested(); }));
@@ -696,7 +696,7 @@ TEST_CASE("on a Galera node the fence is a write, under the same conditions") {
         app.query("select * from " + database.prefix() + "token_floor", soon());  // the view
         auto young = locks.acquire("young");
         CHECK(kind_of([&] { fence(app, young); }) == errc::conflict);
-        release_in(app, lease);
+        release_on_commit(app, lease);
         app.query("commit", soon());
         auto next = locks.acquire("job");
         REQUIRE(locks.force_release("job"));
@@ -724,7 +724,7 @@ TEST_CASE("a reply to the fence that is lost leaves a dead connection and a held
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         client locks{database.source(), database.options()};
         auto lease = locks.acquire("job");
-        for (const char* what : {"fence", "release_in"}) {
+        for (const char* what : {"fence", "release_on_commit"}) {
             support::interception network;
             const auto app = network.wrap(database.source()).connect(soon());
             app->query(begin_of(database), soon());
@@ -735,7 +735,7 @@ TEST_CASE("a reply to the fence that is lost leaves a dead connection and a held
                       if (std::string_view{what} == "fence")
                           fence(*app, lease);
                       else
-                          release_in(*app, lease);
+                          release_on_commit(*app, lease);
                   }) == errc::outcome_unknown);
             CHECK(lease.held());  // no commit can follow
         }
@@ -834,7 +834,7 @@ TEST_CASE("a release that commits while a fence's answer is on its way stays rel
             const auto other = application(database);
             if (released_before) {
                 other->query("begin", soon());
-                release_in(*other, lease);
+                release_on_commit(*other, lease);
                 other->query("rollback", soon());
             }
             support::interception network;
@@ -848,7 +848,7 @@ TEST_CASE("a release that commits while a fence's answer is on its way stays rel
                 if (name != "fence") return;
                 database.run((postgresql ? "select pg_terminate_backend(" : "kill (") + id + ")");
                 other->query("begin", soon());
-                release_in(*other, lease);
+                release_on_commit(*other, lease);
                 other->query("commit", soon());
             });
             fence(*app, lease);
@@ -923,7 +923,7 @@ TEST_CASE("a read-only transaction cannot lock a lease's row on PostgreSQL, nor 
             app->query("start transaction read only", soon());
             std::string told;
             try {
-                releases ? release_in(*app, lease) : fence(*app, lease);
+                releases ? release_on_commit(*app, lease) : fence(*app, lease);
             } catch (const error& failure) {
                 CHECK(failure.kind() == errc::read_only);
                 told = failure.what();
@@ -953,7 +953,7 @@ TEST_CASE("MariaDB: tables of the same names in another database are told from a
             app->query(std::string{"set session transaction isolation level "} + isolation, soon());
             app->query("begin", soon());
             CHECK(kind_of([&] { fence(*app, lease); }) == errc::invalid_options);
-            CHECK(kind_of([&] { release_in(*app, lease); }) == errc::invalid_options);
+            CHECK(kind_of([&] { release_on_commit(*app, lease); }) == errc::invalid_options);
             app->query("rollback", soon());
         }
         CHECK(lease.held());
@@ -1020,7 +1020,7 @@ TEST_CASE("threads fence, release and read one lease at once") {
                     for (int i = 0; i < 12; ++i) {
                         app->query(begin_of(database), soon());
                         const auto kind = kind_of([&] {
-                            if (thread == 2 && i % 3 == 2) return release_in(*app, lease);
+                            if (thread == 2 && i % 3 == 2) return release_on_commit(*app, lease);
                             fence(*app, lease);
                         });
                         CHECK((kind == errc{} || kind == errc::deadlock));

@@ -44,7 +44,7 @@ constexpr std::int64_t forged_token = 4'000'000'000'000'000'000;
 
 client_options by_mail(const support::lock_database& database) {
     auto options = database.options({.poll_interval = 10s});
-    options.wake_ups = wake_ups::automatic;
+    options.wake_ups = wakeup_mode::automatic;
     return options;
 }
 
@@ -109,7 +109,7 @@ TEST_CASE(
         stranger stranger{database};
         scene on{database};
         REQUIRE(stranger.say(on.victim,
-                             {strategy::said_of({on.grant_id, forged_token}, on.victim.secret)}));
+                             {strategy::encode_wakeup({on.grant_id, forged_token}, on.victim.secret)}));
         if (database.speaks() == sql::dialect::sqlite) {
             // There the row is asked, whatever is proved.
             REQUIRE(eventually([&] { return on.waiter.stats().wake_ups > 0; }));
@@ -207,7 +207,7 @@ TEST_CASE("a session without a mailbox is told by the database, and nobody looks
         const auto to = address_of(database, database.number("select session from rowlock_waiter"));
         CHECK_FALSE(to.mailbox.has_value());
         // A stranger has opened one under its name, and reads what is sent there.
-        const base::mailbox trap{to.number};
+        const wakeup::mailbox trap{to.number};
         REQUIRE(eventually([&] {
             return database.speaks() == sql::dialect::postgresql
                        ? waiter.stats().polls > 0

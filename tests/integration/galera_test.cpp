@@ -69,7 +69,7 @@ TEST_CASE("row locks are refused on a Galera node unless the risk is accepted by
 TEST_CASE("GET_LOCK is refused on a Galera node, which grants it for itself alone") {
     const auto* node = the_node();
     if (node == nullptr) return;
-    advisory_locks locks{open(node->url())};
+    advisory_client locks{open(node->url())};
     for (const auto& key : {advisory_key{"job"}, advisory_key::verbatim("legacy_job")}) {
         try {
             static_cast<void>(locks.try_lock(key));
@@ -133,9 +133,9 @@ TEST_CASE("on a Galera node a letter that comes before the row costs nobody his 
         "select w.grant_id, m.wake_address, m.wake_secret from rowlock_waiter w "
         "join rowlock_session m on m.id = w.session",
         soon());
-    const base::mail_to box{place.integer(0, 1), base::network_namespace()};
+    const wakeup::mail_to box{place.integer(0, 1), wakeup::network_namespace()};
     REQUIRE(box.post(
-        strategy::said_of({place.integer(0, 0), held.token().value() + 1}, place.text(0, 2))));
+        strategy::encode_wakeup({place.integer(0, 0), held.token().value() + 1}, place.text(0, 2))));
     CHECK(waiting.wait_for(300ms) == std::future_status::timeout);
     held.release();
     auto got = waiting.get();
@@ -196,7 +196,7 @@ TEST_CASE("on a Galera node a fence writes, and nobody gets between it and the c
     fence(*slow, *held, {.max_idle = 20s});
     slow->query("commit", soon());
     slow->query("begin", soon());
-    release_in(*slow, *held);
+    release_on_commit(*slow, *held);
     slow->query("commit", soon());
     CHECK(others.try_acquire_for("job", 10s));
 }

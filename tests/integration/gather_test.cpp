@@ -1,7 +1,7 @@
 // What threads that call at the same moment share, and the short ways of those who are alone: each
 // "no" of theirs is forced, and beside it stands what they do when nothing is in the way.
 
-#include "coordination/batch/fast_protocol.hpp"
+#include "coordination/batch/batch_protocol.hpp"
 #include "coordination/queue/queue_protocol.hpp"
 #include "support/failure.hpp"
 #include "support/interception.hpp"
@@ -31,7 +31,7 @@
 using namespace rowlock;
 using namespace std::chrono_literals;
 using strategy::attempt;
-using strategy::fast_protocol;
+using strategy::batch_protocol;
 using strategy::grant_request;
 using strategy::granted_name;
 using support::eventually;
@@ -68,9 +68,9 @@ struct by_hand {
         REQUIRE(leases.release(*db, name, 1, 900, soon()));
         return token;
     }
-    [[nodiscard]] bool retake(std::string_view name, std::int64_t known,
+    [[nodiscard]] bool reacquire(std::string_view name, std::int64_t known,
                               std::int64_t session = 1) const {
-        return fast.retake(*db, request(name, 50, session), known, soon());
+        return fast.reacquire(*db, request(name, 50, session), known, soon());
     }
     [[nodiscard]] tokens acquire_all(const std::vector<grant_request>& wanted) const {
         return fast.acquire_all(*db, wanted, soon());
@@ -94,7 +94,7 @@ struct by_hand {
     support::lock_database& database;
     strategy::lease_protocol leases;
     strategy::queue_protocol queue{leases};
-    fast_protocol fast{leases};
+    batch_protocol fast{leases};
     std::unique_ptr<sql::connection> db, other;
 };
 
@@ -108,7 +108,7 @@ TEST_CASE("a lease that nobody had since is taken back with the next token") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_FAST_BACKENDS) {
         by_hand on{database};
         const auto token = on.used("job");
-        CHECK(on.retake("job", token));
+        CHECK(on.reacquire("job", token));
         CHECK(on.holder("job") == 50);
         CHECK(on.token("job") == token + 1);
     }
@@ -119,12 +119,12 @@ TEST_CASE("a lease that another had since, or has, is not taken back") {
         by_hand on{database};
         const auto token = on.used("job");
         on.acquire("job", 77, 2);
-        CHECK_FALSE(on.retake("job", token));
-        CHECK_FALSE(on.retake("job", token + 1));
+        CHECK_FALSE(on.reacquire("job", token));
+        CHECK_FALSE(on.reacquire("job", token + 1));
         CHECK(on.holder("job") == 77);
         REQUIRE(on.leases.release(*on.db, "job", 2, 77, soon()));
-        CHECK_FALSE(on.retake("job", token));
-        CHECK(on.retake("job", token + 1));  // control
+        CHECK_FALSE(on.reacquire("job", token));
+        CHECK(on.reacquire("job", token + 1));  // control
     }
 }
 
@@ -146,7 +146,7 @@ TEST_CASE("a lease is not taken back past a waiter, from the floor, or by a sess
                 database.run("update rowlock_lease set successor = 33 where name = 'job'");
             }
         }
-        CHECK_FALSE(on.retake("job", token));
+        CHECK_FALSE(on.reacquire("job", token));
         CHECK(on.holder("job") == 0);
     }
 }
@@ -158,7 +158,7 @@ TEST_CASE("who takes back while another is granted the lease gets nothing") {
         on.other->query("begin", soon());
         REQUIRE(on.leases.acquire(*on.other, request("job", 77, 2), soon()).what ==
                 attempt::outcome::granted);
-        auto taken = std::async(std::launch::async, [&] { return on.retake("job", token); });
+        auto taken = std::async(std::launch::async, [&] { return on.reacquire("job", token); });
         REQUIRE(eventually([&] {
             return database.number(
                        "select count(*) from pg_stat_activity "
@@ -339,7 +339,7 @@ TEST_CASE("leases that were freed together are taken back together, each at its 
         on.enqueue("waited for", 22);
         const std::vector<grant_request> wanted{request("a", 1), request("b", 2), request("c", 3),
                                                 request("waited for", 4)};
-        const auto got = on.fast.retake_all(*on.db, wanted, known, soon());
+        const auto got = on.fast.reacquire_all(*on.db, wanted, known, soon());
         CHECK(got == tokens{known[0] + 1, std::nullopt, known[2] + 1, std::nullopt});
         CHECK(on.holder("a") == 1);
         CHECK(on.holder("b") == 77);
@@ -366,7 +366,7 @@ TEST_CASE("leases are not taken back together from the floor, or by a session th
             database.run("update rowlock_lease set successor = 33");
         }
         const std::vector<grant_request> wanted{request("a", 1), request("b", 2)};
-        for (const auto& token : on.fast.retake_all(*on.db, wanted, known, soon())) {
+        for (const auto& token : on.fast.reacquire_all(*on.db, wanted, known, soon())) {
             CHECK(token.has_value() == all);
         }
     }
@@ -499,7 +499,7 @@ struct crowd {
             const std::lock_guard lock{mutex};
             ++sent[std::string{name}];
         }
-        if (name == "acquire" || name == "retake" || name == "probe" ||
+        if (name == "acquire" || name == "reacquire" || name == "probe" ||
             name == "release_unwaited" || name == "release") {
             std::this_thread::sleep_for(5ms);
         }
@@ -511,7 +511,7 @@ struct crowd {
 
     /// How many statements were shared.
     [[nodiscard]] int grants() {
-        return count("acquire_all") + count("retake_all") + count("take_all") + group_commits();
+        return count("acquire_all") + count("reacquire_all") + count("take_all") + group_commits();
     }
     [[nodiscard]] int releases() { return count("release_all") + group_commits(); }
     /// On SQLite a group is a transaction.
@@ -620,7 +620,7 @@ TEST_CASE("a shared statement whose reply is lost costs nobody his lease, and le
             const bool meant =
                 database.speaks() == sql::dialect::sqlite
                     ? name == "commit"  // a group is a transaction there
-                    : name == which || (acquires && (name == "retake_all" || name == "take_all"));
+                    : name == which || (acquires && (name == "reacquire_all" || name == "take_all"));
             if (meant && lost.fetch_add(1) == 0) interception::lose_reply();
         });
         std::atomic<int> wrong{0};
@@ -648,7 +648,7 @@ TEST_CASE(
     crowd all{database};
     std::atomic<int> round{0}, refused{0}, wrong{0};
     std::atomic<bool> retaken{false};
-    all.network.after([&](std::string_view name) { retaken = name == "retake_all"; });
+    all.network.after([&](std::string_view name) { retaken = name == "reacquire_all"; });
     all.network.before([&](std::string_view name) {
         if (name != "acquire_all" || !retaken || refused.fetch_add(1) > 0) return;
         throw error{errc::database_error, "refused"};
@@ -747,11 +747,11 @@ TEST_CASE("what a client gave back last it takes back by one short statement") {
         lease.release();
         std::vector<std::string> sent;
         network.before([&](std::string_view name) {
-            if (name == "retake" || name == "acquire" || name == "take") sent.emplace_back(name);
+            if (name == "reacquire" || name == "acquire" || name == "take") sent.emplace_back(name);
         });
         lease = locks.acquire("job");
         CHECK(lease.token().value() == token.value() + 1);
-        CHECK(sent == std::vector<std::string>{"retake"});
+        CHECK(sent == std::vector<std::string>{"reacquire"});
         lease.release();
         {
             client other{database.source(), database.options()};
@@ -760,7 +760,7 @@ TEST_CASE("what a client gave back last it takes back by one short statement") {
         lease = locks.acquire("job");
         CHECK(lease.token().value() == token.value() + 3);
         CHECK(sent == std::vector<std::string>{
-                          "retake", "retake",
+                          "reacquire", "reacquire",
                           database.speaks() == sql::dialect::mysql ? "take" : "acquire"});
     }
 }

@@ -1,7 +1,7 @@
-// Leases taken again and several at once, on MySQL and SQLite: strategy/fast_dialects.hpp. What
+// Leases taken again and several at once, on MySQL and SQLite: strategy/batch_dialects.hpp. What
 // comes between is forced by open transactions and hooks.
 
-#include "coordination/batch/fast_dialects.hpp"
+#include "coordination/batch/batch_dialects.hpp"
 #include "coordination/queue/queue_protocol.hpp"
 #include "sql/connection_memory.hpp"
 #include "sql/in_transaction.hpp"
@@ -79,9 +79,9 @@ public:
         strategy::queue_protocol{leases_}.enqueue(*db_, wants(name, grant_id), soon());
     }
 
-    [[nodiscard]] bool retake(std::string_view name, std::int64_t grant_id,
+    [[nodiscard]] bool reacquire(std::string_view name, std::int64_t grant_id,
                               std::int64_t known) const {
-        const auto call = sqlite_ ? strategy::run_retake : strategy::on_mysql::retake;
+        const auto call = sqlite_ ? strategy::run_retake : strategy::on_mysql::reacquire;
         return call(*db_, leases_.sql(), wants(name, grant_id), known, soon());
     }
     [[nodiscard]] tokens acquire_all(std::span<const grant_request> requests) const {
@@ -191,16 +191,16 @@ TEST_CASE("a lease is taken again at the token at which it was released") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_GROUP_BACKENDS) {
         const party self{database, 1};
         const auto known = self.touch("job");
-        REQUIRE(self.retake("job", 11, known));
+        REQUIRE(self.reacquire("job", 11, known));
         CHECK(held_by(database, "job", 1, 11));
         CHECK(database.number("select token from rowlock_lease") == known + 1);
         CHECK(self.leases().find_grant(self.db(), "job", 1, 11, soon()) == known + 1);
-        CHECK_FALSE(self.retake("job", 12, known));  // held, by us
-        CHECK_FALSE(self.retake("job", 12, known + 1));
+        CHECK_FALSE(self.reacquire("job", 12, known));  // held, by us
+        CHECK_FALSE(self.reacquire("job", 12, known + 1));
         REQUIRE(self.release("job", 11));
-        CHECK_FALSE(self.retake("job", 12, known));  // a grant too old
-        CHECK_FALSE(self.retake("none", 12, known));
-        CHECK(self.retake("job", 12, known + 1));
+        CHECK_FALSE(self.reacquire("job", 12, known));  // a grant too old
+        CHECK_FALSE(self.reacquire("none", 12, known));
+        CHECK(self.reacquire("job", 12, known + 1));
     }
 }
 
@@ -213,7 +213,7 @@ TEST_CASE("what goes with a grant goes with one that is taken again") {
         request.note = "it's \"why\"";
         request.deadline_us = 30'000'000;
         const auto call = database.speaks() == sql::dialect::sqlite ? strategy::run_retake
-                                                                    : strategy::on_mysql::retake;
+                                                                    : strategy::on_mysql::reacquire;
         REQUIRE(call(self.db(), self.leases().sql(), request, known, soon()));
         const auto info = self.leases().inspect(self.db(), "job", soon());
         REQUIRE(info);
@@ -231,10 +231,10 @@ TEST_CASE("a lease is not taken again from another, nor after another had it") {
         const party other{database, 2};
         const auto known = self.touch("job");
         REQUIRE(other.acquire("job", 22) == known + 1);
-        CHECK_FALSE(self.retake("job", 11, known));
-        CHECK_FALSE(self.retake("job", 11, known + 1));
+        CHECK_FALSE(self.reacquire("job", 11, known));
+        CHECK_FALSE(self.reacquire("job", 11, known + 1));
         REQUIRE(other.release("job", 22));
-        CHECK_FALSE(self.retake("job", 11, known));
+        CHECK_FALSE(self.reacquire("job", 11, known));
         CHECK(held(database) == 0);
     }
 }
@@ -245,15 +245,15 @@ TEST_CASE("a waiter's ticket keeps a lease from being taken again") {
         const party waiter{database, 2};
         const auto known = self.touch("job");
         waiter.enqueue("job", 22);
-        CHECK_FALSE(self.retake("job", 11, known));
+        CHECK_FALSE(self.reacquire("job", 11, known));
         CHECK(held(database) == 0);
         // A dead one's too: who acquires finds out.
         waiter.leases().end_session(waiter.db(), 2, soon());
-        CHECK_FALSE(self.retake("job", 11, known));
+        CHECK_FALSE(self.reacquire("job", 11, known));
         REQUIRE(self.acquire("job", 11) == known + 1);
         REQUIRE(self.release("job", 11));
         database.run("delete from rowlock_waiter");
-        CHECK(self.retake("job", 12, known + 1));
+        CHECK(self.reacquire("job", 12, known + 1));
     }
 }
 
@@ -270,7 +270,7 @@ TEST_CASE("an ended or expired session takes nothing again") {
         SUBCASE("gone") {
             database.run("delete from rowlock_session");
         }
-        CHECK_FALSE(self.retake("job", 11, known));
+        CHECK_FALSE(self.reacquire("job", 11, known));
         CHECK(held(database) == 0);
     }
 }
@@ -280,10 +280,10 @@ TEST_CASE("a lease is not taken again below the token floor") {
         const party self{database, 1};
         const auto known = self.touch("job");
         database.run("update rowlock_token_floor set floor = " + std::to_string(known));
-        REQUIRE(self.retake("job", 11, known));  // known + 1 is above it
+        REQUIRE(self.reacquire("job", 11, known));  // known + 1 is above it
         REQUIRE(self.release("job", 11));
         database.run("update rowlock_token_floor set floor = " + std::to_string(known + 2));
-        CHECK_FALSE(self.retake("job", 12, known + 1));
+        CHECK_FALSE(self.reacquire("job", 12, known + 1));
         CHECK(self.acquire("job", 12) == known + 3);
     }
 }
@@ -293,7 +293,7 @@ TEST_CASE("who takes a lease again does not wait for a row that somebody has loc
         const party self{database, 1};
         const auto known = self.touch("job");
         const row_lock somebody{database, "job"};
-        CHECK_FALSE(timed([&] { return self.retake("job", 11, known); }));
+        CHECK_FALSE(timed([&] { return self.reacquire("job", 11, known); }));
         // The connection is as it was: it waits where it should.
         auto control = std::async(std::launch::async, [&] { return self.acquire("job", 12); });
         CHECK(support::somebody_waits_for_a_row(database));
@@ -313,7 +313,7 @@ TEST_CASE("taking again and groups lock no session: its heartbeat passes") {
             return timed([&] { return self.leases().heartbeat(*heartbeat, 1, 0, soon()); });
         };
         SUBCASE("again") {
-            REQUIRE(self.retake("job", 11, known));
+            REQUIRE(self.reacquire("job", 11, known));
             CHECK(beats());
         }
         SUBCASE("several") {
@@ -343,9 +343,9 @@ TEST_CASE("a lease that was taken again is found after its reply was lost") {
         const party self{database, 1, network.wrap(database.source()).connect(soon())};
         const auto known = self.touch("job");
         network.after([](std::string_view name) {
-            if (name == "retake") interception::lose_reply();
+            if (name == "reacquire") interception::lose_reply();
         });
-        CHECK(kind_of([&] { (void)self.retake("job", 11, known); }) == errc::outcome_unknown);
+        CHECK(kind_of([&] { (void)self.reacquire("job", 11, known); }) == errc::outcome_unknown);
         const party again{database, 2};
         CHECK(again.leases().find_grant(again.db(), "job", 1, 11, soon()) == known + 1);
     }
@@ -715,7 +715,7 @@ TEST_CASE("two groups with the same names in opposite order do not wait for each
             self.db().query("begin", soon());
             const std::vector<std::string> half{names.begin(), names.begin() + count / 2};
             for (std::size_t i = 0; i < half.size(); ++i) {
-                REQUIRE(self.retake(half[i], 100 + static_cast<std::int64_t>(i), 3));
+                REQUIRE(self.reacquire(half[i], 100 + static_cast<std::int64_t>(i), 3));
             }
             const auto theirs = timed([&] { return other.acquire_all(turned); });
             CHECK(std::cmp_equal(granted(theirs), count / 2));
@@ -861,11 +861,11 @@ TEST_CASE("MySQL, which can limit no single statement, takes groups in a transac
             if (name.find("version()") != std::string_view::npos) return;
             CHECK(name != "take_all");
             CHECK(name != "release_all");
-            CHECK(name != "retake");
+            CHECK(name != "reacquire");
             CHECK(name != "insert_all");
         });
         sql::memory_of(self.db()).facts = sql::server_facts{.mariadb = false, .server = {}};
-        CHECK_FALSE(self.retake("a", 9, 1));
+        CHECK_FALSE(self.reacquire("a", 9, 1));
         const row_lock somebody{database, "b"};
         CHECK(timed([&] {
                   return self.acquire_all({"a", "b", "c", "new"});

@@ -102,8 +102,8 @@ auto in_background(Action action) {
 }
 
 /// A connection on which `session` sleeps, before a gate of its own.
-struct sleeper {
-    sleeper(const line& at, std::int64_t who, std::unique_ptr<sql::connection> made)
+struct mysql_wait_thread {
+    mysql_wait_thread(const line& at, std::int64_t who, std::unique_ptr<sql::connection> made)
         : session{who}, gate{who + 500}, keeper{connected(at.database)}, db{std::move(made)} {
         REQUIRE(wake_up::shut_gate(*keeper, gate, soon()));
         wake_up::prepare_to_sleep(*db, session, soon());
@@ -297,7 +297,7 @@ TEST_CASE("a lost reply to a hand-over loses no waiter's turn") {
     network.transactions = true;
     const auto made = [&](std::chrono::milliseconds poll) {
         return client{network.wrap(database.source()),
-                      database.options({.poll_interval = poll, .wake_ups = wake_ups::by_database})};
+                      database.options({.poll_interval = poll, .wake_ups = wakeup_mode::database})};
     };
     client holder = made(1s);
     client waiter = made(5s);
@@ -341,7 +341,7 @@ TEST_CASE("a waiter that the hand-over wakes finds it, whatever its driver") {
         CAPTURE(support::to_string(driver));
         const line at{database};
         // The same server and session, through the other driver.
-        const sleeper asleep{at, at.second, other_driver.source().connect(soon())};
+        const mysql_wait_thread asleep{at, at.second, other_driver.source().connect(soon())};
         REQUIRE(at.queue.cancel(*at.other, std::array<std::int64_t, 1>{33}, soon()).size() == 1);
         std::int64_t last = 100;
         std::int64_t held = 11;

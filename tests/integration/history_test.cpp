@@ -228,7 +228,7 @@ TEST_CASE("what is rolled back was never recorded") {
         const auto db = database.source().connect(soon());
         db->query(database.speaks() == sql::dialect::sqlite ? "begin immediate" : "begin", soon());
         fence(*db, held);
-        release_in(*db, held);
+        release_on_commit(*db, held);
         db->query("rollback", soon());
         CHECK(kinds(database, "a") == "granted");
         held.release();
@@ -326,7 +326,7 @@ TEST_CASE("no heartbeat waits for a transaction that is recorded, at whatever is
             soon());
         db->query("begin", soon());
         fence(*db, held);
-        release_in(*db, held);
+        release_on_commit(*db, held);
         const auto heart = database.connect();
         CHECK(some.leases.heartbeat(*heart, held.session_id(), 0,
                                     std::chrono::steady_clock::now() + 2s));
@@ -484,7 +484,7 @@ TEST_CASE("switching the history on does not stop locks for long while a fence i
         const auto db = database.source().connect(soon());
         db->query("begin", soon());
         fence(*db, held);
-        release_in(*db, held);
+        release_on_commit(*db, held);
         auto switched = std::async(std::launch::async, [&] { record(database); });
         auto longest = 0ms;
         for (int i = 0; i < 8; ++i) {

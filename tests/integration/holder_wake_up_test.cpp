@@ -40,13 +40,13 @@ constexpr auto at_once = 5s;
 client_options by_mail(const support::lock_database& database, client_options options = {}) {
     options.ttl = 60s;
     options = database.options(std::move(options));
-    options.wake_ups = wake_ups::automatic;
+    options.wake_ups = wakeup_mode::automatic;
     return options;
 }
 
 client_options by_database(const support::lock_database& database, client_options options = {}) {
     options.ttl = 60s;
-    options.wake_ups = wake_ups::by_database;
+    options.wake_ups = wakeup_mode::database;
     return database.options(std::move(options));
 }
 
@@ -193,7 +193,7 @@ TEST_CASE("control: a holder that hears nothing knows with its next heartbeat") 
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         client holder{
             database.source(),
-            database.options({.ttl = 60s, .heartbeat = 1500ms, .wake_ups = wake_ups::polling})};
+            database.options({.ttl = 60s, .heartbeat = 1500ms, .wake_ups = wakeup_mode::polling})};
         client other{database.source(), by_mail(database)};
         const auto start = steady::now();
         const auto held = holder.acquire("job");
@@ -259,7 +259,7 @@ TEST_CASE("one who knows all but the tables causes no statement of a holder") {
         // What was overheard when it was asked, among them.
         auto texts = lies({known + 1, known + 1},
                           {strategy::said_to_look(known, victim.secret),
-                           strategy::said_of({known + 1, known + 1}, victim.secret)});
+                           strategy::encode_wakeup({known + 1, known + 1}, victim.secret)});
         for (const auto& text :
              {std::string{"look"}, later, later + ' ', later + ' ' + zeros,
               strategy::said_to_look(known + 1, zeros), strategy::said_to_look(known + 1, ""),

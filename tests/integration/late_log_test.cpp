@@ -193,7 +193,7 @@ TEST_CASE("what is read of a grant is told when it is on the disk, and not befor
     if (!server.there()) return;
     const holder at{server.source()};
     const by_hand& look = at.look;
-    client_options options{.ttl = 30s, .poll_interval = 5s, .wake_ups = wake_ups::polling};
+    client_options options{.ttl = 30s, .poll_interval = 5s, .wake_ups = wakeup_mode::polling};
 
     SUBCASE("found by a look at the place") {
         watched_client b{server.source(), options};
@@ -226,7 +226,7 @@ TEST_CASE("what is read of a grant is told when it is on the disk, and not befor
         CHECK(eventually([&] { return look.of_lease("session") == 0; }));  // and was given back
     }
     SUBCASE("found by one who was woken amid the commit") {
-        options.wake_ups = wake_ups::by_database;
+        options.wake_ups = wakeup_mode::database;
         options.poll_interval = 30s;
         watched_client b{server.source(), options};
         auto told = wait_for_job(b);
@@ -348,7 +348,7 @@ TEST_CASE("a crash takes back what was read: no token twice, no two holders; con
     for (const std::string_view then : {"reclaim", "barging", "hand-over"}) {
         CAPTURE(then);
         std::optional<holder> at{std::in_place, server.source()};
-        watched_client b{server.source(), {.ttl = 30s, .wake_ups = wake_ups::polling}};
+        watched_client b{server.source(), {.ttl = 30s, .wake_ups = wakeup_mode::polling}};
         b.keep("places");
         auto told = wait_for_job(b, 40s);
         std::int64_t session = 0;
@@ -414,7 +414,7 @@ TEST_CASE("a client whose sleeping connection breaks compares what it holds at o
     if (!server.there()) return;
     const holder at{server.source()};
     client b{server.source(),
-             {.ttl = 60s, .poll_interval = 30s, .wake_ups = wake_ups::by_database}};
+             {.ttl = 60s, .poll_interval = 30s, .wake_ups = wakeup_mode::database}};
     const auto held = b.acquire("held");
     at.look.run("update rowlock_lease set session = null, token = token + 1 where name = 'held'");
     // It has waited, and sleeps in the server to the end of that sleep, two seconds at most.

@@ -42,12 +42,12 @@ constexpr auto at_once = 3s;
 client_options by_mail(const support::lock_database& database, client_options options = {}) {
     options.poll_interval = 10s;
     options = database.options(std::move(options));
-    options.wake_ups = wake_ups::automatic;
+    options.wake_ups = wakeup_mode::automatic;
     return options;
 }
 
 client_options by_database(const support::lock_database& database) {
-    return database.options({.poll_interval = 10s, .wake_ups = wake_ups::by_database});
+    return database.options({.poll_interval = 10s, .wake_ups = wakeup_mode::database});
 }
 
 std::int64_t waiting_session(support::lock_database& database) {
@@ -96,7 +96,7 @@ struct relay {
           held{first.acquire("job")} {
         network.after([this](std::string_view name) {
             if (name == "settle") ++settled;
-            if (name == "waited_for") ++looks;
+            if (name == "names_with_waiters") ++looks;
         });
         got_second = std::async(std::launch::async, [&] { return acquire_soon(second, "job"); });
         REQUIRE(places(database, 1));
@@ -203,11 +203,11 @@ TEST_CASE("where the mail does not arrive the database tells") {
     eavesdropper ear{database, next.to};
     queue.tell_served(*db, next, soon());
     CHECK(ear.heard() == 1);  // it has no mailbox
-    const base::mailbox box{next.to.number};
-    next.to.mailbox = base::network_namespace();
+    const wakeup::mailbox box{next.to.number};
+    next.to.mailbox = wakeup::network_namespace();
     queue.tell_served(*db, next, soon());
     CHECK(ear.heard() == 1);
-    CHECK(box.take() == std::vector{strategy::said_of({5, 9}, next.to.secret)});
+    CHECK(box.take() == std::vector{strategy::encode_wakeup({5, 9}, next.to.secret)});
     without_mail.tell_served(*db, next, soon());
     CHECK(ear.heard() == 2);
     const auto way = support::mail_to(next.to);
@@ -216,7 +216,7 @@ TEST_CASE("where the mail does not arrive the database tells") {
     queue.tell_served(*db, next, soon());
     CHECK(ear.heard() == 3);  // the box is full
     CHECK(box.take().size() > 1);
-    next.to.mailbox = *base::network_namespace() + 1;
+    next.to.mailbox = *wakeup::network_namespace() + 1;
     queue.tell_served(*db, next, soon());
     CHECK(ear.heard() == 4);  // it has that name elsewhere: what has it here is a stranger's
 }
@@ -234,7 +234,7 @@ TEST_CASE(
         REQUIRE(places(database, 1));
         const auto victim = support::address_of(database, waiting_session(database));
         const auto grant_id = database.number("select grant_id from rowlock_waiter");
-        const auto forged = strategy::said_of({grant_id, 4000000}, victim.secret);
+        const auto forged = strategy::encode_wakeup({grant_id, 4000000}, victim.secret);
         REQUIRE(eventually([&] { return waiter.stats().polls > 0; }));
         REQUIRE(support::mail_to(victim).post(forged));
         if (database.speaks() == sql::dialect::sqlite) {

@@ -100,7 +100,7 @@ std::int64_t use(client& locks, const std::string& name, int times) {
     return token;
 }
 
-const client_options quick{.ttl = 3s, .poll_interval = 100ms, .statement_deadline = 1s};
+const client_options quick{.ttl = 3s, .poll_interval = 100ms, .statement_timeout = 1s};
 
 /// The same hosts, the standby first.
 std::string standby_first(const replicated_pair& pair) {

@@ -278,13 +278,13 @@ TEST_CASE("a release that cannot see the ticket yet, and the looks of both sides
         CHECK(done.freed);
         CHECK_FALSE(done.next.has_value());
         const std::vector<std::string> name{"job"};
-        CHECK(hand.queue().waited_for(hand.db(), name, soon()).empty());
+        CHECK(hand.queue().names_with_waiters(hand.db(), name, soon()).empty());
         waiter.run("commit");
         // The control: with what was done so far nobody would ever be served.
         CHECK(database.number("select count(*) from rowlock_waiter") == 1);
         CHECK(database.number("select count(*) from rowlock_lease where session is null") == 1);
         // Each writes first and looks afterwards: whoever is later sees the other.
-        CHECK(hand.queue().waited_for(hand.db(), name, soon()) == name);
+        CHECK(hand.queue().names_with_waiters(hand.db(), name, soon()) == name);
         CHECK(waiter.queue().places_of(waiter.db(), 2, soon()).waiting.at(0).free);
         CHECK(waiter.grant_next("job").value().grant_id == 22);
     }
@@ -300,7 +300,7 @@ TEST_CASE("a grant to a session that ends meanwhile goes on to the next when the
                        " set session = 2, grant_id = 22, token = token + 1 where name = 'job'");
         REQUIRE(at.blocker.changed_by("delete from " + at.waiter + " where grant_id = 22") == 1);
         at.hand.end(2);
-        CHECK(at.hand.queue().names_after(at.hand.db(), 2, soon()) ==
+        CHECK(at.hand.queue().queues_of_session(at.hand.db(), 2, soon()) ==
               std::vector<std::string>{"job"});
         auto looking = in_background([&] { return at.other.grant_next("job"); });
         REQUIRE(somebody_waits_for_a_row(database));
@@ -491,7 +491,7 @@ TEST_CASE("looks that were set back are not set forth again by a grant that did 
             const auto ticket = overtake(at);
             if (!released) at.free();
             at.blocker.run("begin");
-            at.blocker.queue().rewind(at.blocker.db(), "job", ticket, soon());
+            at.blocker.queue().reset_watermark(at.blocker.db(), "job", ticket, soon());
             auto granting = in_background([&] {
                 return released ? at.other.release("job", 1, 11).next : at.other.grant_next("job");
             });
@@ -500,7 +500,7 @@ TEST_CASE("looks that were set back are not set forth again by a grant that did 
             const auto next = granting.get();
             REQUIRE(next.has_value());
             CHECK(next->grant_id == 44);  // by the snapshot it had
-            CHECK_FALSE(at.hand.queue().places_of(at.hand.db(), 2, soon()).waiting.at(0).overtaken);
+            CHECK_FALSE(at.hand.queue().places_of(at.hand.db(), 2, soon()).waiting.at(0).behind_watermark);
             const auto last = at.other.release("job", 3, 44).next;
             REQUIRE(last.has_value());
             CHECK(last->grant_id == 22);
@@ -519,7 +519,7 @@ TEST_CASE("looks are set back beside whoever releases to nobody, acquires or fre
             at.database.run("delete from rowlock_waiter where grant_id = 44");
             if (what == "acquire") at.free();
             at.blocker.run("begin");
-            at.blocker.queue().rewind(at.blocker.db(), "job", ticket, soon());
+            at.blocker.queue().reset_watermark(at.blocker.db(), "job", ticket, soon());
             std::optional<handed_over> given;  // by a release that, having waited, looks anew
             auto acting = in_background([&]() -> bool {
                 if (what == "release") {
@@ -686,7 +686,7 @@ public:
           hand_{database},
           number_{number},
           next_{number * 1'000'000} {
-        reaping_.statement_deadline = 10s;
+        reaping_.statement_timeout = 10s;
         // Eight connections at three rows, and a disk that others may keep busy for seconds.
         hand_.leases().set_up(hand_.db(), 19s, soon());
         renew();
@@ -735,7 +735,7 @@ public:
         look();
         while (!held_.empty()) release(true);
         hand_.end(session_);
-        for (const auto& name : hand_.queue().names_after(hand_.db(), session_, soon())) {
+        for (const auto& name : hand_.queue().queues_of_session(hand_.db(), session_, soon())) {
             (void)hand_.grant_next(name);
         }
     }
@@ -750,7 +750,7 @@ private:
             hand_.db(), {session_, "owner " + std::to_string(number_), "h", "p", 1, 60s}, soon());
         if (before == 0) return;
         hand_.end(before);
-        for (const auto& name : hand_.queue().names_after(hand_.db(), before, soon())) {
+        for (const auto& name : hand_.queue().queues_of_session(hand_.db(), before, soon())) {
             (void)hand_.grant_next(name);
         }
         held_.clear();
@@ -773,7 +773,7 @@ private:
         for (const auto& lease : hand_.leases().leases_of(hand_.db(), session_, soon())) {
             held_.emplace_back(lease.name, lease.grant_id);
         }
-        for (const auto& name : hand_.queue().names_after(hand_.db(), before, soon())) {
+        for (const auto& name : hand_.queue().queues_of_session(hand_.db(), before, soon())) {
             (void)hand_.grant_next(name);
         }
     }
@@ -862,7 +862,7 @@ TEST_CASE("all transitions at once: no deadlock, no token twice, nobody left beh
                 database, i, deleting ? database.reaping(0ms, 0ms) : database.reaping(24h, 24h)));
         }
         std::atomic<int> failures{0};
-        std::atomic<int> circles{0};
+        std::atomic<int> cycles{0};
         std::vector<std::thread> running;
         for (std::size_t i = 0; i < storms.size(); ++i) {
             running.emplace_back([&, i] {
@@ -873,9 +873,9 @@ TEST_CASE("all transitions at once: no deadlock, no token twice, nobody left beh
                     try {
                         storms[i]->once(name, what);
                     } catch (const error& failure) {
-                        // Forced releases and reclaims meet in circles, and are repeated.
+                        // Forced releases and reclaims meet in cycles, and are repeated.
                         if (failure.kind() == errc::deadlock && storm::may_be_victim(what)) {
-                            ++circles;
+                            ++cycles;
                         } else if (failures++ == 0) {
                             MESSAGE(std::string{failure.what()}, ", case ", what % 16);
                         }
@@ -891,8 +891,8 @@ TEST_CASE("all transitions at once: no deadlock, no token twice, nobody left beh
             database.number("select count(*) from (select name, token from " + grants +
                             " group by name, token having count(distinct grant_id) > 1) t") == 0;
         CHECK(once);
-        MESSAGE("grants ", database.number("select count(*) from " + grants), ", circles ",
-                circles);
+        MESSAGE("grants ", database.number("select count(*) from " + grants), ", cycles ",
+                cycles);
         CHECK(database.number("select count(*) from rowlock_waiter w join rowlock_session s on "
                               "s.id = w.session where not s.ended") == 0);
         CHECK(database.number("select count(*) from rowlock_lease l join rowlock_session s on "
@@ -941,7 +941,7 @@ TEST_CASE("PostgreSQL notifies the one session that was served, and nobody when 
         const auto said = [&](std::int64_t session, std::int64_t grant_id, std::int64_t token) {
             const auto to = ears_of(session);
             return std::vector{strategy::notification_channel(to) + ' ' +
-                               strategy::said_of({grant_id, token}, to.secret)};
+                               strategy::encode_wakeup({grant_id, token}, to.secret)};
         };
         CHECK(heard() == said(2, 22, next.token));
         hand.end(2);
@@ -1019,7 +1019,7 @@ public:
         facts.inside.fetch_sub(1);
         if (hand_.release(name, session_, grant_id).next) return;
         const std::vector<std::string> asked{name};
-        if (!hand_.queue().waited_for(hand_.db(), asked, soon()).empty()) {
+        if (!hand_.queue().names_with_waiters(hand_.db(), asked, soon()).empty()) {
             (void)hand_.grant_next(name);
         }
     }

@@ -278,7 +278,7 @@ TEST_CASE("several reapers, takers and releases at once: no deadlock, no smaller
             }));
         }
         client locks{database.source(),
-                     database.options({.poll_interval = 5ms, .statement_deadline = 500ms})};
+                     database.options({.poll_interval = 5ms, .statement_timeout = 500ms})};
         std::vector<std::future<int>> takers;
         for (int thread = 0; thread < 3; ++thread) {
             takers.push_back(std::async(std::launch::async, [&, thread] {
@@ -622,6 +622,6 @@ TEST_CASE("reaper options out of range are refused") {
     CHECK(refused({.retention = 49s}));  // less than ten statement deadlines
     CHECK(refused({.grace = 9s}));
     CHECK(refused({.batch = 0}));
-    CHECK(refused({.statement_deadline = 0ms}));
-    CHECK(refused({.statement_deadline = 2min}));
+    CHECK(refused({.statement_timeout = 0ms}));
+    CHECK(refused({.statement_timeout = 2min}));
 }

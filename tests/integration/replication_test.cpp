@@ -72,7 +72,7 @@ private:
 TEST_CASE("an advisory lock ends with its server's time as primary, and is not granted after") {
     support::lock_database database{support::backend::mariadb};
     if (!database.there()) return;
-    advisory_locks locks{database.source(), {.check_period = 100ms, .statement_deadline = 1s}};
+    advisory_client locks{database.source(), {.check_period = 100ms, .statement_timeout = 1s}};
     const auto held = locks.try_lock("job");
     REQUIRE(held);
     {
@@ -87,7 +87,7 @@ TEST_CASE("an advisory lock ends with its server's time as primary, and is not g
 TEST_CASE("a grant that no synchronous standby confirmed is not taken for one") {
     support::lock_database database{support::backend::postgresql};
     if (!database.there()) return;
-    client locks{database.source(), database.options({.statement_deadline = 700ms})};
+    client locks{database.source(), database.options({.statement_timeout = 700ms})};
     const auto held = locks.acquire("held before");
     {
         const missing_standby gone{database};

@@ -305,7 +305,7 @@ TEST_CASE("a row is found by its key after the key's column was altered to anoth
     ROWLOCK_FOR_EACH_BACKEND(database, support::backend::mariadb, support::backend::soci_mariadb) {
         const std::string table = database.prefix() + "altered";
         const auto finds = [&](const char* key) {
-            row_session session{database.source(), {.trust_index_for = 0ms}};
+            row_session session{database.source(), {.index_cache_ttl = 0ms}};
             return session.lock(table, {"k"}, {key}).has_value();
         };
         for (const auto& [type, key] :
@@ -359,8 +359,8 @@ TEST_CASE("rows of odd tables and types are locked one by one") {
                              (number ? key : "'" + key + "'") + ")");
             }
             {
-                row_session one{database.source(), {.trust_index_for = 0ms}};
-                row_session two{database.source(), {.trust_index_for = 0ms}};
+                row_session one{database.source(), {.index_cache_ttl = 0ms}};
+                row_session two{database.source(), {.index_cache_ttl = 0ms}};
                 CHECK(one.lock(table, {"k"}, {each.mine}));
                 CHECK(two.lock(table, {"k"}, {each.theirs}, {.wait = row_wait::nowait()}));
             }
@@ -405,7 +405,7 @@ TEST_CASE("tables whose names differ in case are kept apart") {
         database.run("create table " + table + "s (a int not null, b int, unique k (a))");
         const auto kind = [&](const std::string& name) {
             return kind_of([&] {
-                row_session session{database.source(), {.trust_index_for = 0ms}};
+                row_session session{database.source(), {.index_cache_ttl = 0ms}};
                 (void)session.lock(name, {"a"}, {1});
             });
         };
@@ -524,7 +524,7 @@ TEST_CASE("skip_locked does not wait for a table for longer than a statement may
                                        : "s " + store.table() + " write"),
             soon());
         row_session session{database.source(),
-                            {.wait = row_wait::bounded(300ms), .statement_deadline = 300ms}};
+                            {.wait = row_wait::bounded(300ms), .statement_timeout = 300ms}};
         const auto start = std::chrono::steady_clock::now();
         CHECK(kind_of([&] {
                   (void)session.lock(store.table(), {"sku"}, {"A1"},
@@ -618,7 +618,7 @@ TEST_CASE("many threads share few places") {
             for (int t = 0; t < 12; ++t) {
                 threads.emplace_back([&, t, mine = source] {
                     for (int i = 0; i < 6; ++i) {
-                        row_session_options options{.max_sessions = 3, .wait_for_place = 60s};
+                        row_session_options options{.max_sessions = 3, .checkout_timeout = 60s};
                         options.wait = row_wait::bounded(30s);
                         bool fail = true;
                         retry(mine, {.backoff = 1ms}, options, [&](row_session& session) {

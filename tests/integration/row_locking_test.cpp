@@ -242,7 +242,7 @@ TEST_CASE("an index that was dropped is noticed") {
         shop store{database};
         const auto lock = [&](std::chrono::milliseconds trust) {
             return kind_of([&] {
-                row_session session{database.source(), {.trust_index_for = trust}};
+                row_session session{database.source(), {.index_cache_ttl = trust}};
                 (void)session.lock(store.table(), {"sku"}, {"A1"});
             });
         };
@@ -278,7 +278,7 @@ TEST_CASE("indexes that do not make a key unique are not taken for ones that do"
         CHECK(kind("e") == errc::unindexed_key);
         database.run("create table " + table + "_child () inherits (" + table + ")");
         CHECK(kind_of([&] {
-                  row_session session{database.source(), {.trust_index_for = 0ms}};
+                  row_session session{database.source(), {.index_cache_ttl = 0ms}};
                   (void)session.lock(table, {"b"}, {1});
               }) == errc::unsupported);
         database.run("drop table " + table + " cascade");
@@ -424,12 +424,12 @@ TEST_CASE("at repeatable read a row that changed behind the snapshot is a confli
 
 TEST_CASE("there are at most max_sessions, and a place that comes free is taken") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
-        row_session_options one{.max_sessions = 1, .wait_for_place = 30ms};
+        row_session_options one{.max_sessions = 1, .checkout_timeout = 30ms};
         std::optional<row_session> first{std::in_place, database.source(), one};
         CHECK(kind_of([&] {
                   const row_session of_a_copy{sql::connection_source{database.source()}, one};
               }) == errc::timed_out);
-        one.wait_for_place = 10s;
+        one.checkout_timeout = 10s;
         row_session_report told;
         one.on_end = [&](const row_session_report& end) { told = end; };
         std::promise<void> about_to_wait;
@@ -638,8 +638,8 @@ TEST_CASE("keys of every type that may be unique find their row by its index") {
             database.run("create table " + table + " (k " + type + " primary key)");
             database.run("insert into " + table + " values ('" + mine + "'), ('" + theirs + "')");
             {
-                row_session one{database.source(), {.trust_index_for = 0ms}};
-                row_session two{database.source(), {.trust_index_for = 0ms}};
+                row_session one{database.source(), {.index_cache_ttl = 0ms}};
+                row_session two{database.source(), {.index_cache_ttl = 0ms}};
                 CHECK(one.lock(table, {"k"}, {mine}));
                 CHECK(two.lock(table, {"k"}, {theirs}, {.wait = row_wait::nowait()}));
             }

@@ -34,7 +34,7 @@ namespace {
 
 /// Statements that run on the caller's handles, or before our own connection's path is pinned.
 const std::set<std::string, std::less<>> on_any_path{
-    "fence",          "release_in",         "insert_resource", "row_session_setup",
+    "fence",          "release_on_commit",         "insert_resource", "row_session_setup",
     "row_table",      "column_types",       "advisory_setup",  "advisory_try_in",
     "session_setup",  "session_setup_only", "server_identity", "server_timeline",
     "version_create", "version_erase",      "version_list",    "version_read",
@@ -380,14 +380,14 @@ TEST_CASE("a client lives among what was planted, on its connections and on the 
     const auto mine = source.connect(soon());
     mine->query("begin", soon());
     fence(*mine, lease);
-    CHECK(try_lock_in(*mine, "b"));
-    CHECK(lock_in(*mine, advisory_key{"c"}, 1s));
-    release_in(*mine, lease);
+    CHECK(try_transaction_lock(*mine, "b"));
+    CHECK(transaction_lock(*mine, advisory_key{"c"}, 1s));
+    release_on_commit(*mine, lease);
     mine->query("commit", soon());
     waiter.join();
     CHECK(next.has_value());
 
-    advisory_locks advisory{source};
+    advisory_client advisory{source};
     CHECK(advisory.try_lock("d"));
     CHECK_FALSE(read_history(source).empty());
     CHECK_NOTHROW(reap(source));

@@ -107,12 +107,12 @@ TEST_CASE("a client of a single connection waits, holds and releases on one; by 
 TEST_CASE("a waiter of a single connection is woken by PostgreSQL, and by its poll on MariaDB") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
         const bool postgresql = database.speaks() == sql::dialect::postgresql;
-        client holder{database.source(), database.options({.wake_ups = wake_ups::by_database})};
+        client holder{database.source(), database.options({.wake_ups = wakeup_mode::database})};
         client waiter{database.source(),
                       database.options({.ttl = 60s,
                                         .heartbeat = 100ms,  // which may read what is said to it
                                         .poll_interval = postgresql ? 30'000ms : 100ms,
-                                        .wake_ups = wake_ups::by_database,
+                                        .wake_ups = wakeup_mode::database,
                                         .single_connection = true})};
         for (int i = 0; i < 5; ++i) {
             auto held = holder.acquire("job");
@@ -169,7 +169,7 @@ TEST_CASE("a single connection that stalls costs no lease: the heartbeat opens a
         address.port = link.port();
         client locks{open(address.url()), database.options({.ttl = 4s,
                                                             .heartbeat = 1s,
-                                                            .statement_deadline = 20s,
+                                                            .statement_timeout = 20s,
                                                             .single_connection = true})};
         const auto held = locks.acquire("job");
         REQUIRE(eventually([&] { return locks.stats().heartbeats >= 1; }));
@@ -207,8 +207,8 @@ public:
           locks{open(through_link()), database.options({.ttl = 60s,
                                                         .heartbeat = 1s,
                                                         .poll_interval = 60s,
-                                                        .wake_ups = wake_ups::by_database,
-                                                        .statement_deadline = 30s,
+                                                        .wake_ups = wakeup_mode::database,
+                                                        .statement_timeout = 30s,
                                                         .single_connection = true})},
           arrival_{std::async(std::launch::async, [this] {
               const auto got = acquire_soon(locks, "job");
@@ -256,7 +256,7 @@ private:
 
 TEST_CASE("a waiter listens on the connection that takes the place of one that stalls") {
     ROWLOCK_FOR_EACH_BACKEND(database, support::backend::postgresql) {
-        client holder{database.source(), database.options({.wake_ups = wake_ups::by_database})};
+        client holder{database.source(), database.options({.wake_ups = wakeup_mode::database})};
         auto held = holder.acquire("job");
         distant_waiter waiter{database};
         waiter.link.hold(waiter.connection(), support::tcp_relay::direction::answers);
@@ -271,7 +271,7 @@ TEST_CASE("a waiter listens on the connection that takes the place of one that s
 
 TEST_CASE("a waiter listens again after another call found the single connection broken") {
     ROWLOCK_FOR_EACH_BACKEND(database, support::backend::postgresql) {
-        client holder{database.source(), database.options({.wake_ups = wake_ups::by_database})};
+        client holder{database.source(), database.options({.wake_ups = wakeup_mode::database})};
         auto held = holder.acquire("job");
         distant_waiter waiter{database};
         const auto connection = waiter.connection();
@@ -295,13 +295,13 @@ TEST_CASE("a waiter hears of its turn while its client pauses after a failure") 
     ROWLOCK_FOR_EACH_BACKEND(database, support::backend::postgresql) {
         for (const bool single : {true, false}) {
             CAPTURE(single);
-            client holder{database.source(), database.options({.wake_ups = wake_ups::by_database})};
+            client holder{database.source(), database.options({.wake_ups = wakeup_mode::database})};
             std::atomic<int> failed{0};
             support::interception network;
             client waiter{network.wrap(database.source()),
                           database.options({.ttl = 60s,
                                             .poll_interval = 60s,
-                                            .wake_ups = wake_ups::by_database,
+                                            .wake_ups = wakeup_mode::database,
                                             .single_connection = single,
                                             .retry = {.backoff = 30s, .max_backoff = 30s}})};
             auto held = holder.acquire("job");
@@ -325,7 +325,7 @@ TEST_CASE("a waiter hears of its turn while its client pauses after a failure") 
 
 TEST_CASE("a holder that has waited hears of a request after its single connection was cut") {
     ROWLOCK_FOR_EACH_BACKEND(database, support::backend::postgresql) {
-        client other{database.source(), database.options({.wake_ups = wake_ups::by_database})};
+        client other{database.source(), database.options({.wake_ups = wakeup_mode::database})};
         std::optional<lease> theirs{other.acquire("job")};
         auto address = contract::address_of(support::server::postgresql);
         support::tcp_relay link{address.port};
@@ -333,7 +333,7 @@ TEST_CASE("a holder that has waited hears of a request after its single connecti
         address.port = link.port();
         client locks{open(address.url()), database.options({.ttl = 60s,
                                                             .poll_interval = 60s,
-                                                            .wake_ups = wake_ups::by_database,
+                                                            .wake_ups = wakeup_mode::database,
                                                             .single_connection = true})};
         auto waiting = std::async(std::launch::async, [&] { return acquire_soon(locks, "job"); });
         REQUIRE(places(database, 1));
@@ -364,7 +364,7 @@ TEST_CASE("turns on a single connection cost no heartbeats where the heartbeat l
         client locks{
             network.wrap(database.source()),
             database.options(
-                {.ttl = 60s, .wake_ups = wake_ups::by_database, .single_connection = true})};
+                {.ttl = 60s, .wake_ups = wakeup_mode::database, .single_connection = true})};
         const auto held = locks.acquire("job");
         await_listener(database);
         // Looked for with each heartbeat until no late statement can bring its lease any more.

@@ -86,7 +86,7 @@ interception::hook not_from_here(std::string_view wanted,
 fate hold_for(support::lock_database& database, milliseconds time, milliseconds its_ttl,
               double loss, unsigned seed) {
     far_away link{database, loss, seed};
-    client locks{link.source(), database.options({.ttl = its_ttl, .statement_deadline = 20s})};
+    client locks{link.source(), database.options({.ttl = its_ttl, .statement_timeout = 20s})};
     const auto job = locks.acquire("job-" + std::to_string(seed));
     std::this_thread::sleep_for(time);
     const auto seen = locks.stats();
@@ -102,7 +102,7 @@ steady::duration hand_over(support::lock_database& database) {
     there.become(less_far);
     const auto options = [&] {
         return database.options(
-            {.ttl = 30s, .wake_ups = wake_ups::by_database, .statement_deadline = 20s});
+            {.ttl = 30s, .wake_ups = wakeup_mode::database, .statement_timeout = 20s});
     };
     client holder{here.source(), options()};
     client waiter{there.source(), options()};

@@ -243,8 +243,8 @@ TEST_CASE("mail that lies is not believed, and mail that makes no sense harms no
     const std::array<std::string, 9> texts{
         "1 1",
         std::to_string(grant_id) + " 99",
-        strategy::said_of({grant_id, 99}, std::string(32, '0')),
-        strategy::said_of({grant_id, 99}, victim.secret),  // by one who can read the file
+        strategy::encode_wakeup({grant_id, 99}, std::string(32, '0')),
+        strategy::encode_wakeup({grant_id, 99}, victim.secret),  // by one who can read the file
         " ",
         "x",
         "1",

@@ -359,7 +359,7 @@ TEST_CASE("a row with a promise that the reaper deletes leaves the promised toke
         hand.forget_promise();
     }
     auto reaping = database.reaping(0ms, 0ms);
-    reaping.statement_deadline = 5s;
+    reaping.statement_timeout = 5s;
     for (int i = 0; i < 3; ++i) {
         strategy::reap_round(hand.db(), hand.leases().sql(), reaping);
     }

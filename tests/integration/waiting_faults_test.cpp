@@ -486,7 +486,7 @@ void shout_proved(support::lock_database& database, std::int64_t grant_id, std::
     const auto session = database.number(
         "select max(session) from rowlock_waiter where grant_id = " + std::to_string(grant_id));
     const auto to = support::address_of(database, session);
-    shout(database, strategy::said_of({grant_id, token}, to.secret));
+    shout(database, strategy::encode_wakeup({grant_id, token}, to.secret));
 }
 
 }  // namespace
@@ -510,7 +510,7 @@ TEST_CASE("notifications that make no sense are not heard, and the line goes on"
           grant + " 1x", grant + "  1", " " + grant + " 1", grant + "x 1",
           grant + " 99999999999999999999", std::string{"99999999999999999999 1"},
           std::string{"7 1"}, std::string(7000, '9'), grant + " 1 0", grant + " 1 2 " + guess,
-          grant + " 1 0 " + guess, strategy::said_of({number, 1}, guess), std::string{}}) {
+          grant + " 1 0 " + guess, strategy::encode_wakeup({number, 1}, guess), std::string{}}) {
         CAPTURE(payload);
         shout(database, payload);
         CHECK(waiting.wait_for(20ms) == std::future_status::timeout);
@@ -583,7 +583,7 @@ TEST_CASE("a notification with a wrong token is found out, though the grant is r
     // In one transaction with the release: a token that would pass every fence there will ever be.
     const auto db = database.connect();
     db->query("begin", soon());
-    release_in(*db, held);
+    release_on_commit(*db, held);
     std::optional<lease> believed;
     // On a busy machine it may be found out before the call returns, which then goes on waiting.
     for (int attempt = 0; attempt < 10 && !believed; ++attempt) {

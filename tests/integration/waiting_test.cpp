@@ -1,4 +1,4 @@
-// Standing in line: order, wake-ups, giving up, circles. Races are forced by hooks and locks; where
+// Standing in line: order, wake-ups, giving up, cycles. Races are forced by hooks and locks; where
 // a wake-up is the point, the poll interval is 10 s.
 
 #include "coordination/queue/queue_protocol.hpp"
@@ -574,7 +574,7 @@ TEST_CASE("a lost reply to the taking of a place, or to a release, loses nobody'
 }
 
 // Its ticket was drawn long before it committed. Here the others are served by decree.
-TEST_CASE("a place that was overtaken is served by the next release all the same") {
+TEST_CASE("a place that was behind_watermark is served by the next release all the same") {
     if (support::lock_database database{support::backend::postgresql}; database.there()) {
         client holder{database.source(), database.options()};
         client waiter{database.source(), database.options({.poll_interval = 100ms})};
@@ -693,7 +693,7 @@ bool holds_and_waits(client& locks, const std::string& first, const std::string&
 
 }  // namespace
 
-TEST_CASE("of a circle of waiters exactly one gives way, and the others go on") {
+TEST_CASE("of a cycle of waiters exactly one gives way, and the others go on") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         constexpr auto parties = 3;
         std::vector<std::unique_ptr<client>> clients;
@@ -763,7 +763,7 @@ TEST_CASE("whose turn comes too late for the lease's own deadline, again and aga
     }
 }
 
-TEST_CASE("a place that was given up and still stands for a moment makes no circle") {
+TEST_CASE("a place that was given up and still stands for a moment makes no cycle") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         const auto protocol = database.protocol();
         const strategy::queue_protocol queue{protocol};
@@ -795,14 +795,14 @@ TEST_CASE("a place that was given up and still stands for a moment makes no circ
 }
 
 TEST_CASE(
-    "threads that do not wait for each other are no circle, unless their client is one party") {
+    "threads that do not wait for each other are no cycle, unless their client is one party") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         auto detection = deadlock_detection::by_thread;
-        bool circle = false;
+        bool cycle = false;
         SUBCASE("by thread") {}
         SUBCASE("control: by client") {
             detection = deadlock_detection::by_client;
-            circle = true;
+            cycle = true;
         }
         SUBCASE("off") {
             detection = deadlock_detection::off;
@@ -827,7 +827,7 @@ TEST_CASE(
         auto first = wait_for(left, "b");
         REQUIRE(places(database, 1));
         auto second = wait_for(right, "a");
-        if (circle) {
+        if (cycle) {
             REQUIRE(eventually([&] { return victims == 1; }));
         } else {
             REQUIRE(places(database, 2));
@@ -839,11 +839,11 @@ TEST_CASE(
         b.release();
         first.get();
         second.get();
-        CHECK(victims == (circle ? 1 : 0));
+        CHECK(victims == (cycle ? 1 : 0));
     }
 }
 
-TEST_CASE("detection that is off leaves a circle to the time limits") {
+TEST_CASE("detection that is off leaves a cycle to the time limits") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         const auto options = database.options(
             {.poll_interval = 50ms, .deadlock_detection = deadlock_detection::off});
@@ -932,7 +932,7 @@ TEST_CASE("a lease released in the caller's transaction goes on soon after its c
         REQUIRE(eventually([&] { return waiter.stats().polls > 0; }));
         const auto db = database.connect();
         db->query("begin", support::soon());
-        release_in(*db, lease);
+        release_on_commit(*db, lease);
         db->query("commit", support::soon());
         CHECK(waiting.wait_for(at_once) == std::future_status::ready);
         lease.release();

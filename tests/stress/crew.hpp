@@ -26,7 +26,7 @@ struct role {
     int ttl_ms = 30'000;
     int poll_ms = 1'000;
     bool polling = false;      ///< without wake-ups
-    bool by_database = false;  ///< wake_ups::by_database
+    bool by_database = false;  ///< wakeup_mode::database
     bool barging = false;
     bool fails_when_cut_off = false;  ///< when_cut_off::fail
     unsigned seed = 1;

@@ -245,7 +245,7 @@ struct served {
     std::vector<std::string> failures;
 };
 
-void wait_in_line(rowlock::client& locks, int place, rowlock::queueing queueing, served& all) {
+void wait_in_queue(rowlock::client& locks, int place, rowlock::queueing queueing, served& all) {
     std::string failure = "timed out";
     try {
         auto lease = locks.try_acquire_for("line", 120s, {.queueing = queueing});
@@ -276,7 +276,7 @@ void form_a_line(support::lock_database& database, int clients, int threads,
     std::vector<std::thread> line;
     for (int place = 0; place < clients * threads; ++place) {
         auto& client = *locks[static_cast<std::size_t>(place % clients)];
-        line.emplace_back([&, place] { wait_in_line(client, place, queueing, all); });
+        line.emplace_back([&, place] { wait_in_queue(client, place, queueing, all); });
         if (queueing == rowlock::queueing::fair) {
             stand_in_line(database, place + 1);
         } else {
@@ -320,7 +320,7 @@ void wait_by_the_thousand(support::lock_database& database) {
     const int tasks_before = support::threads_of_this_process();
     // On a busy machine the first statements of a thousand threads take longer than five seconds.
     rowlock::client locks{database.source(),
-                          database.options({.ttl = 60s, .statement_deadline = 20s})};
+                          database.options({.ttl = 60s, .statement_timeout = 20s})};
     std::vector<std::thread> line;
     for (int i = 0; i < waiters; ++i) {
         line.emplace_back([&] {

@@ -225,9 +225,9 @@ private:
         options.poll_interval = std::chrono::milliseconds{with.number("poll_ms")};
         options.prefix = with.text("prefix");
         // All workers are on one machine. Where the listeners are killed they must be needed.
-        options.wake_ups = with.number("polling") != 0       ? rowlock::wake_ups::polling
-                           : with.number("by_database") != 0 ? rowlock::wake_ups::by_database
-                                                             : rowlock::wake_ups::automatic;
+        options.wake_ups = with.number("polling") != 0       ? rowlock::wakeup_mode::polling
+                           : with.number("by_database") != 0 ? rowlock::wakeup_mode::database
+                                                             : rowlock::wakeup_mode::automatic;
         if (with.number("fails_when_cut_off") != 0) {
             options.when_cut_off = rowlock::when_cut_off::fail;
         }

@@ -19,8 +19,8 @@ inline rowlock::strategy::wake_address address_of(lock_database& database, std::
             .mailbox = row.maybe_integer(0, 2)};
 }
 
-inline rowlock::base::mail_to mail_to(const rowlock::strategy::wake_address& to) {
-    return rowlock::base::mail_to{to.number, to.mailbox};
+inline rowlock::wakeup::mail_to mail_to(const rowlock::strategy::wake_address& to) {
+    return rowlock::wakeup::mail_to{to.number, to.mailbox};
 }
 
 }  // namespace support

@@ -117,8 +117,8 @@ client_options lock_database::options(client_options options) const {
     options.prefix = prefix_;
     // All clients of a test are on one machine, and what is tested is most often what the database
     // does. Who wants the other way asks for it.
-    if (speaks() != sql::dialect::sqlite && options.wake_ups == wake_ups::automatic) {
-        options.wake_ups = wake_ups::by_database;
+    if (speaks() != sql::dialect::sqlite && options.wake_ups == wakeup_mode::automatic) {
+        options.wake_ups = wakeup_mode::database;
     }
     return options;
 }
@@ -130,7 +130,7 @@ strategy::lease_protocol lock_database::protocol() const {
 reaper_options lock_database::reaping(milliseconds retention, milliseconds grace) const {
     return {.retention = retention,
             .grace = grace,
-            .statement_deadline = std::min({retention / 10, grace / 2, milliseconds{5s}}),
+            .statement_timeout = std::min({retention / 10, grace / 2, milliseconds{5s}}),
             .prefix = prefix_};
 }
 

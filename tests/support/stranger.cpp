@@ -125,9 +125,9 @@ std::vector<std::string> lies(const strategy::said_grant& of,
                                  words + " 1",
                                  words + " 0 ",
                                  words + " 0 " + zeros,
-                                 strategy::said_of(of, zeros),
-                                 strategy::said_of(of, std::to_string(of.grant_id)),
-                                 strategy::said_of(of, "")};
+                                 strategy::encode_wakeup(of, zeros),
+                                 strategy::encode_wakeup(of, std::to_string(of.grant_id)),
+                                 strategy::encode_wakeup(of, "")};
     for (const auto& said : overheard) {
         all.push_back(said);  // once more
         if (said.size() <= 33) continue;

@@ -14,7 +14,7 @@
 using namespace rowlock;
 using strategy::is_proved;
 using strategy::said_grant;
-using strategy::said_of;
+using strategy::encode_wakeup;
 using strategy::said_to_look;
 using strategy::told_to_look;
 using strategy::understood;
@@ -28,36 +28,36 @@ const std::string secret = "00112233445566778899aabbccddeeff";
 TEST_CASE("what is said of a grant is understood, and proved by its secret alone") {
     for (const auto number : {std::int64_t{1}, std::numeric_limits<std::int64_t>::max()}) {
         const said_grant meant{number, number, number == 1};
-        const auto said = said_of(meant, secret);
+        const auto said = encode_wakeup(meant, secret);
         CHECK(said.size() <= 128);
-        CHECK(understood(said) == meant);
+        CHECK(decode_wakeup(said) == meant);
         CHECK(is_proved(said, secret));
         CHECK_FALSE(is_proved(said, "00112233445566778899aabbccddeefe"));
         CHECK_FALSE(is_proved(said, ""));
-        CHECK_FALSE(is_proved(said_of(meant, ""), ""));  // a session that was opened without one
+        CHECK_FALSE(is_proved(encode_wakeup(meant, ""), ""));  // a session that was opened without one
     }
 }
 
 TEST_CASE("the proof is the half of SHA-256 that the SQL of PostgreSQL makes too") {
     // select left(encode(sha256('00112233445566778899aabbccddeeff7 9 0'), 'hex'), 32)
-    CHECK(said_of({7, 9}, secret) == "7 9 0 74aa53f7631dd8a7887317eadcbcf74a");
+    CHECK(encode_wakeup({7, 9}, secret) == "7 9 0 74aa53f7631dd8a7887317eadcbcf74a");
 }
 
 TEST_CASE("whoever changes a letter of what was said has no proof of it") {
-    const auto said = said_of({123, 456, true}, secret);
+    const auto said = encode_wakeup({123, 456, true}, secret);
     for (std::size_t at = 0; at < said.size(); ++at) {
         for (const char other : {' ', '0', '1', '9', 'f'}) {
             if (said[at] == other) continue;
             std::string changed = said;
             changed[at] = other;
             CAPTURE(changed);
-            CHECK_FALSE((understood(changed) && is_proved(changed, secret)));
+            CHECK_FALSE((decode_wakeup(changed) && is_proved(changed, secret)));
         }
     }
     for (const auto& other : {said + " ", said + "0", " " + said, said.substr(1), std::string{},
                               said.substr(0, said.size() - 1), said.substr(said.size() - 32)}) {
         CAPTURE(other);
-        CHECK_FALSE((understood(other) && is_proved(other, secret)));
+        CHECK_FALSE((decode_wakeup(other) && is_proved(other, secret)));
     }
 }
 
@@ -66,11 +66,11 @@ TEST_CASE("that rows were changed is understood, proved by its secret alone, and
         const auto said = said_to_look(revision, secret);
         CHECK(said.size() <= 128);
         CHECK(told_to_look(said) == revision);
-        CHECK_FALSE(understood(said));
+        CHECK_FALSE(decode_wakeup(said));
         CHECK(is_proved(said, secret));
         CHECK_FALSE(is_proved(said, "00112233445566778899aabbccddeefe"));
     }
-    CHECK_FALSE(told_to_look(said_of({7, 9}, secret)));
+    CHECK_FALSE(told_to_look(encode_wakeup({7, 9}, secret)));
     // One proof is of no use for another revision, or for a grant.
     const auto said = said_to_look(7, secret);
     for (const std::string words :

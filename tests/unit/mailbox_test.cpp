@@ -13,7 +13,7 @@
 #include <vector>
 
 using rowlock::errc;
-using rowlock::base::mailbox;
+using rowlock::wakeup::mailbox;
 using support::kind_of;
 using texts = std::vector<std::string>;
 
@@ -25,10 +25,10 @@ std::int64_t number() {
 }
 
 /// The way to it, for one in the same network namespace.
-class mail_to : public rowlock::base::mail_to {
+class mail_to : public rowlock::wakeup::mail_to {
 public:
     explicit mail_to(std::int64_t number)
-        : rowlock::base::mail_to{number, rowlock::base::network_namespace()} {}
+        : rowlock::wakeup::mail_to{number, rowlock::wakeup::network_namespace()} {}
 };
 
 bool readable(const mailbox& box) {
@@ -91,8 +91,8 @@ TEST_CASE(
     "a box of another network namespace is not looked for here, where its name is a stranger's") {
     const auto ours = number();
     const mailbox box{ours};
-    using way = rowlock::base::mail_to;
-    const auto here = rowlock::base::network_namespace();
+    using way = rowlock::wakeup::mail_to;
+    const auto here = rowlock::wakeup::network_namespace();
     REQUIRE(here.has_value());
     CHECK(way{ours, here}.reachable());
     CHECK_FALSE(way{ours, *here ^ 1}.reachable());

@@ -67,11 +67,11 @@ TEST_CASE("a client's options for waiting are validated by its constructor") {
     CHECK(refusal({.poll_interval = 1ms}).empty());
     CHECK(refusal({.poll_interval = 24h}).empty());
 
-    for (const auto each : {wake_ups::automatic, wake_ups::by_database, wake_ups::polling}) {
+    for (const auto each : {wakeup_mode::automatic, wakeup_mode::database, wakeup_mode::polling}) {
         CHECK(refusal({.wake_ups = each}).empty());
     }
-    CHECK(says(refusal({.wake_ups = beyond(wake_ups::polling)}),
-               "wake_ups must be automatic, by_database or polling"));
+    CHECK(says(refusal({.wake_ups = beyond(wakeup_mode::polling)}),
+               "wake_ups must be automatic, database or polling"));
 
     for (const auto each :
          {deadlock_detection::off, deadlock_detection::by_thread, deadlock_detection::by_client}) {

@@ -1,5 +1,5 @@
 #include "base/event_queue.hpp"
-#include "base/loss_signals.hpp"
+#include "base/loss_notifier.hpp"
 
 #include <doctest/doctest.h>
 
@@ -13,7 +13,7 @@
 using rowlock::event;
 using rowlock::event_kind;
 using rowlock::base::event_queue;
-using rowlock::base::loss_signals;
+using rowlock::base::loss_notifier;
 
 TEST_CASE("events arrive in order, also after a callback that threw") {
     std::vector<std::int64_t> sessions;
@@ -72,7 +72,7 @@ TEST_CASE("signals are delivered although every earlier callback is stuck") {
             }));
     }
     {
-        loss_signals delivery;
+        loss_notifier delivery;
         for (const auto& source : sources) delivery.deliver(source);
         while (entered < signals) std::this_thread::yield();  // ctest's time limit ends a failure
     }

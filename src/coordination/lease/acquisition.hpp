@@ -1,7 +1,7 @@
 #pragma once
 
 #include "coordination/lease/engine.hpp"
-#include "coordination/lease/futility.hpp"
+#include "coordination/lease/retry_limits.hpp"
 #include <rowlock/error.hpp>
 
 #include <algorithm>
@@ -39,8 +39,8 @@ struct engine::acquisition {
     bool seen_held = false;     ///< the database has told that another holds it: this is a waiter
     bool holds_others = false;  ///< its thread, when it stood in line
     bool contended = false;     ///< as far as we know from our last release of it
-    attempts_in_vain in_vain{};
-    grants_too_late too_late{};
+    contention_limit in_vain{};
+    late_grant_limit too_late{};
     std::chrono::milliseconds poll{20};  ///< the next pause of a barging caller
 
     /// Whether the caller has set a moment: neither for ever nor one attempt.
@@ -132,7 +132,7 @@ auto engine::repeat(const time_limits& limits, const std::stop_token& stop, Acti
     for (int made = 1;; ++made) {
         try {
             return std::optional<answer>{
-                action(std::min(limits.give_up, steady::now() + options_.statement_deadline))};
+                action(std::min(limits.give_up, steady::now() + options_.statement_timeout))};
         } catch (const error& failure) {
             const bool unknown = failure.kind() == errc::outcome_unknown;
             if (unknown) count(counter::unknown_outcomes);

@@ -30,9 +30,9 @@ bool engine::release_behind(const std::shared_ptr<grant>& held) {
         if (const auto alive = self.lock()) alive->released_behind(*held, done, failure);
     };
     try {
-        names_.note_free(held->name, held->token.value());
+        names_.remember_free(held->name, held->token.value());
         protocol_.post_release(**db, held->name, held->session_id, held->grant_id,
-                               steady::now() + options_.statement_deadline, told);
+                               steady::now() + options_.statement_timeout, told);
     } catch (const error& failure) {
         told(nullptr, &failure);
     } catch (...) {

@@ -54,8 +54,8 @@ engine::engine(sql::connection_source source, client_options options)
           {.schema = options_.schema,
            .prefix = options_.prefix,
            .testing_clock = options_.time != nullptr && source_.speaks() == sql::dialect::sqlite}}},
-      queue_{protocol_, options_.wake_ups == wake_ups::automatic},
-      fast_{protocol_},
+      queue_{protocol_, options_.wake_ups == wakeup_mode::automatic},
+      batch_{protocol_},
       fencing_{protocol_.sql()},
       budget_{connection_budget(options_, source_.speaks())},
       shared_{{.connect = [this](sql::deadline until) { return connect(until); },
@@ -67,11 +67,11 @@ engine::engine(sql::connection_source source, client_options options)
       pool_{{.connect = [this](sql::deadline until) { return make_connection(until); },
              .when_full = "all connections of this client are busy: raise max_connections",
              .on_broken = [this] { connection_broke(); }}},
-      acquires_{calls_at_once, strategy::fast_protocol::most,
+      acquires_{calls_at_once, strategy::batch_protocol::most,
                 [this](auto asked) { acquire_for(asked); }},
-      releases_{calls_at_once, strategy::fast_protocol::most,
+      releases_{calls_at_once, strategy::batch_protocol::most,
                 [this](auto asked) { release_for(asked); }},
-      looks_{calls_at_once, strategy::fast_protocol::most, [this](auto asked) { look_for(asked); }},
+      looks_{calls_at_once, strategy::batch_protocol::most, [this](auto asked) { look_for(asked); }},
       events_{options_.on_event} {
     if (options_.owner.empty()) {
         options_.owner = std::string{random_owner} + std::to_string(base::random_id());
@@ -114,7 +114,7 @@ std::shared_ptr<grant> engine::acquire(const lock_name& name, steady::time_point
 std::optional<std::shared_ptr<grant>> engine::ask(acquisition& call) {
     using outcome = strategy::attempt::outcome;
     if (std::exchange(call.straight_to_line, false)) {
-        if (auto waited = wait_in_line(call)) return waited;
+        if (auto waited = wait_in_queue(call)) return waited;
         return go_on(call);
     }
     const auto attempt = repeat(limits_of(call), call.stop, [&](sql::deadline end) {
@@ -154,10 +154,10 @@ std::optional<std::shared_ptr<grant>> engine::wait_for_holder(acquisition& call,
         return std::nullopt;
     }
     if (!call.has_time()) {
-        names_.note_held(call.name.str());
+        names_.remember_held(call.name.str());
         return std::shared_ptr<grant>{};
     }
-    if (auto waited = wait_in_line(call)) return waited;
+    if (auto waited = wait_in_queue(call)) return waited;
     return go_on(call);
 }
 
@@ -211,8 +211,8 @@ bool engine::wait_to_ask_again(acquisition& call, const error& failure) {
 /// A caller who does not want to wait for the lock still wants one statement to have its time.
 steady::time_point engine::failure_deadline(steady::time_point until) const {
     const auto now = steady::now();
-    return std::min(std::max(until, now + options_.statement_deadline),
-                    now + options_.retry.total + options_.statement_deadline);
+    return std::min(std::max(until, now + options_.statement_timeout),
+                    now + options_.retry.total + options_.statement_timeout);
 }
 
 /// Of the attempts of an acquisition: those that began in time have a statement's time.
@@ -416,10 +416,10 @@ std::shared_ptr<session> engine::open_session(sql::connection& db, sql::deadline
 /// the row says so, and the database tells us.
 session::ears engine::make_ears() const {
     session::ears made{.address = strategy::random_wake_address()};
-    if (options_.wake_ups != wake_ups::automatic || !base::network_namespace()) return made;
+    if (options_.wake_ups != wakeup_mode::automatic || !wakeup::network_namespace()) return made;
     try {
-        made.mailbox = std::make_unique<base::mailbox>(made.address.number);
-        made.address.mailbox = base::network_namespace();
+        made.mailbox = std::make_unique<wakeup::mailbox>(made.address.number);
+        made.address.mailbox = wakeup::network_namespace();
     } catch (const error&) {
         // No descriptor is left.
     }
@@ -647,8 +647,8 @@ bool engine::send_release(grant& held, bool& unknown) {
         return released;
     };
     // The last part is for a driver that cancels what was not answered.
-    const auto cancelling = std::min<milliseconds>(250ms, options_.statement_deadline / 4);
-    const auto done = repeat(steady::now() + options_.statement_deadline - cancelling,
+    const auto cancelling = std::min<milliseconds>(250ms, options_.statement_timeout / 4);
+    const auto done = repeat(steady::now() + options_.statement_timeout - cancelling,
                              std::stop_token{}, [&](sql::deadline until) {
                                  try {
                                      return send(until);
@@ -658,7 +658,7 @@ bool engine::send_release(grant& held, bool& unknown) {
                                  }
                              });
     if (done && done->freed && !done->next) {
-        names_.note_free(held.name, held.token.value());
+        names_.remember_free(held.name, held.token.value());
     }
     if (unknown) look_for_waiters(held.name, true);
     return done && done->freed;
@@ -857,7 +857,7 @@ void engine::close() noexcept {
     workers[0].reset();
     workers[1].reset();
     workers[3].reset();
-    const auto until = steady::now() + options_.statement_deadline;
+    const auto until = steady::now() + options_.statement_timeout;
     (void)settle_posted(nullptr, until);
     auto rest = room ? room->close() : waiting_room::leftovers{};
     // A client that lived for a moment says its last words on the connection that it has.

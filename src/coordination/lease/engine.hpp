@@ -4,12 +4,12 @@
 #include "base/event_queue.hpp"
 #include "base/fork_guard.hpp"
 #include "base/identity.hpp"
-#include "base/loss_signals.hpp"
+#include "base/loss_notifier.hpp"
 #include "base/worker.hpp"
-#include "coordination/batch/fast_protocol.hpp"
-#include "coordination/batch/gathering.hpp"
+#include "coordination/batch/batch_protocol.hpp"
+#include "coordination/batch/batcher.hpp"
 #include "coordination/lease/lease_protocol.hpp"
-#include "coordination/lease/name_memory.hpp"
+#include "coordination/lease/token_cache.hpp"
 #include "coordination/lease/posted_releases.hpp"
 #include "coordination/queue/queue_protocol.hpp"
 #include "coordination/session/grant.hpp"
@@ -46,8 +46,8 @@ struct hold;
 struct turn;
 class waiting_room;
 
-/// What a client is made of. engine.cpp: the calls of its users. gather.cpp: what threads that call
-/// at the same moment share. behind.cpp: releases that nobody waits for. line.cpp: what of them
+/// What a client is made of. engine.cpp: the calls of its users. batching.cpp: what threads that call
+/// at the same moment share. behind.cpp: releases that nobody waits for. queueing.cpp: what of them
 /// concerns the queues. fence.cpp: the caller's transactions. upkeep.cpp: the background.
 /// hearing.cpp: what wakes a holder.
 ///
@@ -74,7 +74,7 @@ public:
 
     // In the caller's transaction: fence.cpp
     void fence(sql::connection& db, grant& held, const fence_options& options);
-    void release_in(sql::connection& db, grant& held, const fence_options& options);
+    void release_on_commit(sql::connection& db, grant& held, const fence_options& options);
 
     std::optional<lease_info> inspect(const lock_name& name);
     std::vector<lease_info> list(std::string_view prefix, const page& page);
@@ -181,7 +181,7 @@ private:
 
     void declare_if_over(grant& held);
 
-    // --- gather.cpp
+    // --- batching.cpp
     struct acquire_ask {
         strategy::grant_request request;
         std::optional<std::int64_t> known;  ///< the token it was free with when we saw it last
@@ -196,9 +196,9 @@ private:
         std::string_view name;
         sql::deadline until;
     };
-    using acquires = base::gathering<acquire_ask, strategy::attempt>;
-    using releases = base::gathering<release_ask, strategy::release_outcome>;
-    using looks = base::gathering<look_ask, bool>;
+    using acquires = detail::batcher<acquire_ask, strategy::attempt>;
+    using releases = detail::batcher<release_ask, strategy::release_outcome>;
+    using looks = detail::batcher<look_ask, bool>;
     std::optional<strategy::attempt> acquire_together(acquisition& call, sql::deadline until);
     void acquire_for(std::span<acquires::item* const> asked);
     void grant_all(sql::connection& db, std::span<acquires::item* const> asked, bool known,
@@ -220,10 +220,10 @@ private:
     }
     bool settle_posted(const sql::connection* but, sql::deadline until) noexcept;
 
-    // --- line.cpp
+    // --- queueing.cpp
     std::shared_ptr<waiting_room> room();  ///< opened with the first call
     [[nodiscard]] std::shared_ptr<waiting_room> open_room() const noexcept;  ///< or null
-    std::optional<std::shared_ptr<grant>> wait_in_line(acquisition& call);
+    std::optional<std::shared_ptr<grant>> wait_in_queue(acquisition& call);
     std::shared_ptr<turn> take_place(acquisition& call, waiting_room& at, sql::connection& db,
                                      sql::deadline until);
     std::shared_ptr<grant> take_turn(const acquisition& call, const turn& served);
@@ -349,7 +349,7 @@ private:
     const base::clock clock_;
     const strategy::lease_protocol protocol_;
     const strategy::queue_protocol queue_;
-    const strategy::fast_protocol fast_;
+    const strategy::batch_protocol batch_;
     const strategy::fencing fencing_;
     const std::size_t budget_;       ///< of pool_
     sql::shared_connection shared_;  ///< if shares(): all that follow are users of it
@@ -357,7 +357,7 @@ private:
     std::array<std::atomic<std::uint64_t>, static_cast<std::size_t>(counter::count_of_counters)>
         counters_{};
     base::random_ids ids_;  ///< of grants and gates
-    name_memory names_;
+    token_cache names_;
     posted_releases posted_;
     acquires acquires_;
     releases releases_;
@@ -412,7 +412,7 @@ private:
     std::optional<bool> heartbeat_is_direct_;  ///< no pooler is in between
 
     base::event_queue events_;
-    base::loss_signals signals_;
+    base::loss_notifier signals_;
     std::unique_ptr<base::worker> heartbeat_;
     std::unique_ptr<base::worker> second_heartbeat_;  ///< from the first late one on
     std::unique_ptr<base::worker> watchdog_;

@@ -20,8 +20,8 @@ using steady = std::chrono::steady_clock;
 using strategy::verdict;
 
 void validate(const fence_options& options) {
-    require(options.statement_deadline > 0ms && options.statement_deadline <= 1min,
-            "a fence's statement_deadline must be positive and at most one minute");
+    require(options.statement_timeout > 0ms && options.statement_timeout <= 1min,
+            "a fence's statement_timeout must be positive and at most one minute");
     require(options.max_idle >= 0ms && options.max_idle <= 24h,
             "a fence's max_idle must be from 0 (the ttl) to 1 day");
 }
@@ -58,8 +58,8 @@ void engine::fence(sql::connection& db, grant& held, const fence_options& option
     hold_again(held, releases_before);
 }
 
-void engine::release_in(sql::connection& db, grant& held, const fence_options& options) {
-    in_transaction(db, held, options, &strategy::fencing::release_in);
+void engine::release_on_commit(sql::connection& db, grant& held, const fence_options& options) {
+    in_transaction(db, held, options, &strategy::fencing::release_on_commit);
     const std::lock_guard lock{held.mutex};
     ++held.releases_in;
     // Unless it was declared lost meanwhile: the transaction frees the row all the same.
@@ -80,10 +80,10 @@ void engine::in_transaction(sql::connection& db, grant& held, const fence_option
     // The server is to give up first, and may be busy: its refusal leaves the connection whole,
     // ours does not.
     constexpr auto grace = 1s;
-    const auto until = steady::now() + options.statement_deadline + grace;
+    const auto until = steady::now() + options.statement_timeout + grace;
     const strategy::claim lease{held.name, held.session_id, held.token.value(), held.grant_id};
     const strategy::fence_limits limits{
-        .statement = options.statement_deadline,
+        .statement = options.statement_timeout,
         .idle = options.max_idle > 0ms ? options.max_idle : options_.ttl};
     auto seen = verdict::current;
     try {
@@ -237,8 +237,8 @@ void fence(sql::connection& db, const recursive_mutex& locked, const fence_optio
     detail::in_transaction_of(db, locked, options, &detail::engine::fence, detail::no_lock);
 }
 
-void release_in(sql::connection& db, lease& held, const fence_options& options) {
-    detail::in_transaction_of(db, held, options, &detail::engine::release_in, detail::no_lease);
+void release_on_commit(sql::connection& db, lease& held, const fence_options& options) {
+    detail::in_transaction_of(db, held, options, &detail::engine::release_on_commit, detail::no_lease);
 }
 
 }  // namespace rowlock

@@ -65,7 +65,7 @@ std::optional<std::string> told(const sql::result& row) {
     return std::string{row.text(0, 0)};
 }
 
-void set_up_mysql(sql::connection& db, milliseconds statement_deadline, sql::deadline until) {
+void set_up_mysql(sql::connection& db, milliseconds statement_timeout, sql::deadline until) {
     const auto whole_seconds = [](milliseconds time) {
         return std::to_string(
             std::max<std::int64_t>(1, std::chrono::ceil<std::chrono::seconds>(time).count()));
@@ -80,13 +80,13 @@ void set_up_mysql(sql::connection& db, milliseconds statement_deadline, sql::dea
     db.query(
         "set session time_zone = '+00:00', sql_mode = 'STRICT_ALL_TABLES', autocommit = 1, "
         "completion_type = 0, innodb_lock_wait_timeout = " +
-            whole_seconds(statement_deadline) +
+            whole_seconds(statement_timeout) +
             (facts.isolates_snapshots ? ", innodb_snapshot_isolation = off" : "") +
             (facts.mariadb ? ", tx_isolation = 'READ-COMMITTED', max_statement_time = " +
-                                 whole_seconds(statement_deadline) +
-                                 ", idle_transaction_timeout = " + whole_seconds(statement_deadline)
+                                 whole_seconds(statement_timeout) +
+                                 ", idle_transaction_timeout = " + whole_seconds(statement_timeout)
                            : ", transaction_isolation = 'READ-COMMITTED', max_execution_time = " +
-                                 std::to_string(statement_deadline.count())),
+                                 std::to_string(statement_timeout.count())),
         until);
 }
 
@@ -129,15 +129,15 @@ error no_token_floor() {
             "docs/migrations.md, \"Going back\", says how to put it back"};
 }
 
-void lease_protocol::set_up(sql::connection& db, milliseconds statement_deadline,
+void lease_protocol::set_up(sql::connection& db, milliseconds statement_timeout,
                             sql::deadline until) const {
     if (!db.keeps_session_state()) return;
     if (db.speaks() == sql::dialect::mysql) {
-        set_up_mysql(db, statement_deadline, until);
+        set_up_mysql(db, statement_timeout, until);
         sql::memory_of(db).server = sql::facts_of(db, until).server;  // asked already
     }
     if (!sql_.session_setup) return;
-    const auto timeout = std::to_string(statement_deadline.count());
+    const auto timeout = std::to_string(statement_timeout.count());
     const auto set = [&](const sql::statement& what) {
         const auto row = run(db, what, until, timeout, timeout, sql_.lease_table);
         if (sql_.lease_table == sql_.prefix + "lease" && !row.is_null(0, 1)) {
@@ -382,7 +382,7 @@ bool lease_protocol::force_release(sql::connection& db, std::string_view name, v
         }
         if (seen.free) return false;
         whom = {.token = seen.token, .session = seen.session};
-        if (put_out(db, name, seen, until)) return true;
+        if (evict(db, name, seen, until)) return true;
     }
 }
 
@@ -396,7 +396,7 @@ bool lease_protocol::force_release_of(sql::connection& db, std::string_view name
     if (seen.token != token) return whom.token.has_value();
     if (seen.free) return false;
     whom = {.token = token, .session = seen.session};
-    const bool done = put_out(db, name, seen, until);
+    const bool done = evict(db, name, seen, until);
     whom.token.reset();
     return done;
 }
@@ -408,10 +408,10 @@ bool lease_protocol::is_durable(sql::connection& db, std::string_view name, cons
     return changed_one(run(db, *sql_.confirm_lease, until, name, seen.token));
 }
 
-bool lease_protocol::put_out(sql::connection& db, std::string_view name, const look& seen,
+bool lease_protocol::evict(sql::connection& db, std::string_view name, const look& seen,
                              sql::deadline until) const {
     // Lease first: the wait for a fenced transaction must not hold the session's row, or its
-    // heartbeats would wait too. reclaim() goes the other way round; a circle of the two is found
+    // heartbeats would wait too. reclaim() goes the other way round; a cycle of the two is found
     // by the database and repeated.
     transaction_scope transaction{db, until};
     if (!changed_one(run(db, sql_.force_release, until, name, seen.token, seen.session))) {
@@ -429,7 +429,7 @@ std::optional<release_request> lease_protocol::request_release(sql::connection& 
     const look seen = probe(db, name, 0, until);
     if (seen.free || seen.token != token) return std::nullopt;
     {
-        // Lease first, as in put_out().
+        // Lease first, as in evict().
         transaction_scope transaction{db, until};
         if (run(db, sql_.lock_lease, until, name, token, seen.session).empty()) return std::nullopt;
         run(db, sql_.bump_revision, until, seen.session);

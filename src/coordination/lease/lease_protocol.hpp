@@ -126,7 +126,7 @@ public:
 
     /// Prepares a connection of our own, and learns which server it leads to. Up to five round
     /// trips, once per connection.
-    void set_up(sql::connection& db, std::chrono::milliseconds statement_deadline,
+    void set_up(sql::connection& db, std::chrono::milliseconds statement_timeout,
                 sql::deadline until) const;
 
     /// Which server the connection leads to: another after a promotion, the same after a restart.
@@ -206,7 +206,7 @@ public:
     /// Ends the owner's other sessions and moves their leases to `session`, in one transaction:
     /// past those who wait for them. Their places in queues die with them. Returns the sessions
     /// that were ended: a lease that was being given to one of them, or whose deadline has passed,
-    /// goes to nobody unless the caller looks (queue_protocol::names_after, grant_next).
+    /// goes to nobody unless the caller looks (queue_protocol::queues_of_session, grant_next).
     /// Nothing is done if `session` is over: it could hold none of them.
     std::optional<std::vector<std::int64_t>> reclaim(sql::connection& db, std::string_view owner,
                                                      std::int64_t session,
@@ -228,7 +228,7 @@ private:
                         sql::deadline until) const;
     bool is_durable(sql::connection& db, std::string_view name, const look& seen,
                     sql::deadline until) const;
-    bool put_out(sql::connection& db, std::string_view name, const look& seen,
+    bool evict(sql::connection& db, std::string_view name, const look& seen,
                  sql::deadline until) const;
 
     [[nodiscard]] const sql::statement& release_on(const sql::connection& db) const;

@@ -27,14 +27,14 @@ client_options validated(client_options options) {
             "heartbeat + margin must be less than ttl");
     require(options.poll_interval > 0ms && options.poll_interval <= 24h,
             "poll_interval must be positive and at most one day");
-    require(options.wake_ups <= wake_ups::polling,
-            "wake_ups must be automatic, by_database or polling");
+    require(options.wake_ups <= wakeup_mode::polling,
+            "wake_ups must be automatic, database or polling");
     require(options.releasing <= releasing::pipelined, "releasing must be confirmed or pipelined");
     require(options.deadlock_detection <= deadlock_detection::by_client,
             "deadlock_detection must be off, by_thread or by_client");
     require(options.when_cut_off <= when_cut_off::requeue, "when_cut_off must be fail or requeue");
-    require(options.statement_deadline > 0ms && options.statement_deadline <= 1min,
-            "statement_deadline must be positive and at most one minute");
+    require(options.statement_timeout > 0ms && options.statement_timeout <= 1min,
+            "statement_timeout must be positive and at most one minute");
     require(options.max_connections >= 1 && options.max_connections <= 1000,
             "max_connections must be from 1 to 1000");
     require(utf8::is_text(options.owner, 255),
@@ -52,7 +52,7 @@ client_options validated(client_options options) {
     if (options.reaper) {
         options.reaper->schema = options.schema;
         options.reaper->prefix = options.prefix;
-        options.reaper->statement_deadline = options.statement_deadline;
+        options.reaper->statement_timeout = options.statement_timeout;
         strategy::validate(*options.reaper);
     }
     return options;

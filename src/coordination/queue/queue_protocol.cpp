@@ -85,7 +85,7 @@ places read_places(const sql::result& rows) {
                                  .holder_session = rows.maybe_integer(row, 6).value_or(0),
                                  .holder_expired = rows.integer(row, 7) != 0,
                                  .remaining = microseconds{rows.integer(row, 8)},
-                                 .overtaken = rows.columns() > 9 && rows.integer(row, 9) != 0});
+                                 .behind_watermark = rows.columns() > 9 && rows.integer(row, 9) != 0});
     }
     return found;
 }
@@ -98,7 +98,7 @@ std::optional<handed_over> read_handed_over(const sql::result& row, std::size_t 
 
 /// Three columns of a session that is to be woken.
 bool post(const wake_address& to, std::string_view said) noexcept {
-    return base::mail_to{to.number, to.mailbox}.post(said);
+    return wakeup::mail_to{to.number, to.mailbox}.post(said);
 }
 
 void notify(sql::connection& db, const wake_address& to, std::string_view said,
@@ -290,7 +290,7 @@ std::vector<std::int64_t> queue_protocol::cancel(sql::connection& db,
     }
     for_each_list(db, *sql.tickets, alone, grant_ids, until, [&](const sql::result& rows) {
         if (rows.empty()) return;
-        // One commit for all; in ticket order, so two of us cannot wait in a circle.
+        // One commit for all; in ticket order, so two of us cannot wait in a cycle.
         std::optional<transaction_scope> transaction;
         if (rows.rows() > 1) transaction.emplace(db, until);
         std::vector<std::int64_t> gone;
@@ -317,10 +317,10 @@ places queue_protocol::places_at(sql::connection& db, std::int64_t session,
     return read_places(run(db, *sql.places_at, until, session, array_of(grant_ids)));
 }
 
-void queue_protocol::rewind(sql::connection& db, std::string_view name, std::int64_t ticket,
+void queue_protocol::reset_watermark(sql::connection& db, std::string_view name, std::int64_t ticket,
                             sql::deadline until) const {
     const auto& sql = leases_.sql();
-    if (sql.rewind) run(db, *sql.rewind, until, name, ticket);
+    if (sql.reset_watermark) run(db, *sql.reset_watermark, until, name, ticket);
 }
 
 std::optional<queue_grant> queue_protocol::served(sql::connection& db, std::string_view name,
@@ -499,10 +499,10 @@ std::optional<handed_over> queue_protocol::pass_on(sql::connection& db, std::str
     }
 }
 
-std::vector<std::string> queue_protocol::waited_for(sql::connection& db,
+std::vector<std::string> queue_protocol::names_with_waiters(sql::connection& db,
                                                     std::span<const std::string> names,
                                                     sql::deadline until) const {
-    return distinct_names(db, leases_.sql().waited_for, alone, names, until);
+    return distinct_names(db, leases_.sql().names_with_waiters, alone, names, until);
 }
 
 std::vector<std::string> queue_protocol::leave(sql::connection& db, std::int64_t session,
@@ -513,12 +513,12 @@ std::vector<std::string> queue_protocol::leave(sql::connection& db, std::int64_t
         return distinct_names(db, *sql.leave, std::array{value{session}}, names, until);
     }
     leases_.delete_session(db, session, until);
-    return waited_for(db, names, until);
+    return names_with_waiters(db, names, until);
 }
 
-std::vector<std::string> queue_protocol::names_after(sql::connection& db, std::int64_t session,
+std::vector<std::string> queue_protocol::queues_of_session(sql::connection& db, std::int64_t session,
                                                      sql::deadline until) const {
-    const auto rows = run(db, leases_.sql().names_after, until, session);
+    const auto rows = run(db, leases_.sql().queues_of_session, until, session);
     std::vector<std::string> names;
     names.reserve(rows.rows());
     for (std::size_t row = 0; row < rows.rows(); ++row) names.emplace_back(rows.text(row, 0));
@@ -527,14 +527,14 @@ std::vector<std::string> queue_protocol::names_after(sql::connection& db, std::i
 
 std::vector<deadlock_found> queue_protocol::deadlocks(sql::connection& db, std::int64_t session,
                                                       sql::deadline until) const {
-    return wait_graph{run(db, leases_.sql().deadlocks, until, session)}.circles(session);
+    return wait_graph{run(db, leases_.sql().deadlocks, until, session)}.cycles(session);
 }
 
 void queue_protocol::tell_served(sql::connection& db, const handed_over& next,
                                  sql::deadline until) const noexcept {
     if (next.woken) return;
     try {
-        const auto said = said_of({next.grant_id, next.token, next.asynchronous}, next.to.secret);
+        const auto said = encode_wakeup({next.grant_id, next.token, next.asynchronous}, next.to.secret);
         if (by_mail_ && post(next.to, said)) return;
         if (db.speaks() == sql::dialect::mysql) {
             wake_up::wake(db, next.session, next.grant_id, until);
@@ -561,7 +561,7 @@ void queue_protocol::tell_to_look(sql::connection& db, std::int64_t session,
 }
 
 bool is_near(const wake_address& session) noexcept {
-    return base::mail_to{session.number, session.mailbox}.reachable();
+    return wakeup::mail_to{session.number, session.mailbox}.reachable();
 }
 
 }  // namespace rowlock::strategy

@@ -41,7 +41,7 @@ struct place {
     /// Until the holder's session or the lease's own deadline expires; 0 if it is free.
     std::chrono::microseconds remaining{0};
     /// Looks into this queue begin behind it: somebody should rewind.
-    bool overtaken;
+    bool behind_watermark;
 };
 
 struct places {
@@ -90,11 +90,11 @@ struct served_place {
     bool durable = false;  ///< its giver still says that its commit has returned
 };
 
-/// A circle of waiters, seen from the place that has to give way.
+/// A cycle of waiters, seen from the place that has to give way.
 struct deadlock_found {
-    std::int64_t grant_id;    ///< of our place: the youngest ticket of the circle
+    std::int64_t grant_id;    ///< of our place: the youngest ticket of the cycle
     std::string description;  ///< "a (held by … ) -> b (held by …) -> a", without our ids
-    std::vector<std::int64_t> tickets;  ///< of the circle's places
+    std::vector<std::int64_t> tickets;  ///< of the cycle's places
 };
 
 class queue_protocol {
@@ -124,7 +124,7 @@ public:
 
     /// For a place that was overtaken: looks into its queue begin with it again. Waits for the
     /// lease's row as grant_next does.
-    void rewind(sql::connection& db, std::string_view name, std::int64_t ticket,
+    void reset_watermark(sql::connection& db, std::string_view name, std::int64_t ticket,
                 sql::deadline until) const;
 
     /// Whether a place was served, by a grant that no crash of the server takes back: on MySQL,
@@ -168,7 +168,7 @@ public:
                                           sql::deadline until) const;
 
     /// Frees a lease, or gives it straight to the first waiter that the statement sees. If nobody
-    /// was seen the caller looks again afterwards (waited_for), since a ticket may have been
+    /// was seen the caller looks again afterwards (names_with_waiters), since a ticket may have been
     /// committed meanwhile.
     /// @param contended whether waiters are to be expected. If so PostgreSQL hands over in one
     /// round trip, and MySQL in two, or in five on a borrowed connection and SOCI. If not, all free
@@ -200,7 +200,7 @@ public:
                                        sql::deadline until) const;
 
     /// Which of these names have a live waiter. Reads only, one round trip for each 16 names.
-    std::vector<std::string> waited_for(sql::connection& db, std::span<const std::string> names,
+    std::vector<std::string> names_with_waiters(sql::connection& db, std::span<const std::string> names,
                                         sql::deadline until) const;
 
     /// Removes our session, which no lease and no ticket names, and tells which of these names have
@@ -210,7 +210,7 @@ public:
 
     /// The names with live waiters whose lease this (ended) session has, or in whose queue it has a
     /// place; one snapshot. Whoever ended the session runs grant_next for them.
-    std::vector<std::string> names_after(sql::connection& db, std::int64_t session,
+    std::vector<std::string> queues_of_session(sql::connection& db, std::int64_t session,
                                          sql::deadline until) const;
 
     /// Circles in which a place of this session is the youngest: the other members wait for what

@@ -77,7 +77,7 @@ nanoseconds waiting_room::step() noexcept {
 
 void waiting_room::make_rounds() {
     hear();
-    if (sleeper_ && is_idle()) sleeper_->pause();
+    if (mysql_wait_thread_ && is_idle()) mysql_wait_thread_->pause();
     if (next_moment() > now() && !is_deaf()) return;
     connect();
     // What makes somebody run comes first. What the poll finds is done in the same round.
@@ -215,7 +215,7 @@ void waiting_room::set_up(sql::deadline until) {
         pooler_known_ = true;
     }
     if (!postgresql || may_listen_ || !pooler_known_) {
-        strategy::wait_briefly_for_rows(*db_, until);
+        strategy::set_short_lock_timeout(*db_, until);
     }
 }
 
@@ -258,23 +258,23 @@ void waiting_room::let_sleep() {
         if (!turns_.empty()) session = turns_.begin()->second->ours->id();
     }
     if (session == 0 || !shut_gate_for(session)) return;
-    if (!sleeper_) {
+    if (!mysql_wait_thread_) {
         try {
-            auto made = std::make_unique<sleeper>(sleeper::surroundings{
+            auto made = std::make_unique<mysql_wait_thread>(mysql_wait_thread::surroundings{
                 .connect = [this](sql::deadline until) { return engine_.pool_.make(until); },
                 .on_sleep = [this](bool again) { before_sleep(again); },
                 .on_woken = [this](sql::connection& db, sql::deadline until) { woken(db, until); },
                 .on_doubt = [this] { look_at_all(); },
                 .on_broken = [this] { engine_.connection_broke(); },
-                .statement_deadline = options_.statement_deadline});
+                .statement_timeout = options_.statement_timeout});
             const guard lock{mutex_};
-            sleeper_ = std::move(made);
+            mysql_wait_thread_ = std::move(made);
         } catch (const std::system_error&) {
             may_sleep_ = false;  // no thread: looking often does without
             return;
         }
     }
-    sleeper_->sleep_for(session, gate_);
+    mysql_wait_thread_->sleep_for(session, gate_);
 }
 
 /// One gate for each session and each connection of ours: a sleep for another session, or before
@@ -383,8 +383,8 @@ void waiting_room::read_mail() {
     const auto mail = mail_for_->mailbox()->take();
     bool useful = false;
     for (const auto& text : mail) useful = heard(text, believed) || useful;
-    if (!useful && mail.size() >= base::mailbox::flood) {
-        deaf_until_ = now() + base::mailbox::rest_from_flood;
+    if (!useful && mail.size() >= wakeup::mailbox::flood) {
+        deaf_until_ = now() + wakeup::mailbox::rest_from_flood;
     }
 }
 
@@ -410,7 +410,7 @@ bool waiting_room::heard(std::string_view said, bool believed) {
         engine_.poke_heartbeat();
         return true;
     }
-    const auto next = strategy::understood(said);
+    const auto next = strategy::decode_wakeup(said);
     if (!next) return false;
     std::shared_ptr<turn> which;
     {
@@ -452,7 +452,7 @@ void waiting_room::cancel_places() {
     try {
         std::vector<std::int64_t> ids;
         for (const auto& each : given_up) ids.push_back(each->grant_id);
-        const auto deleted = queue_.cancel(*db_, ids, soon_for_a_write());
+        const auto deleted = queue_.cancel(*db_, ids, write_deadline());
         patience_ = strategy::brief;
         while (!given_up.empty()) {
             const auto& last = given_up.back();
@@ -484,7 +484,7 @@ bool waiting_room::is_idle() const {
 
 /// After a task that writes did not fit into its time.
 void waiting_room::be_more_patient() noexcept {
-    patience_ = std::min<nanoseconds>(2 * patience_, options_.statement_deadline);
+    patience_ = std::min<nanoseconds>(2 * patience_, options_.statement_timeout);
 }
 
 /// What was served to a thread that had left, to the next waiter. False: there is no such grant, or
@@ -492,7 +492,7 @@ void waiting_room::be_more_patient() noexcept {
 bool waiting_room::hand_on_served(const std::string& name, std::int64_t session,
                                   std::int64_t grant_id) {
     try {
-        const auto done = queue_.release(*db_, name, session, grant_id, true, soon_for_a_write());
+        const auto done = queue_.release(*db_, name, session, grant_id, true, write_deadline());
         patience_ = strategy::brief;
         if (done.freed) engine_.after_release(*db_, name, done, soon());
         return done.freed;
@@ -571,7 +571,7 @@ void waiting_room::ask_after_sessions() {
             if (ended_.empty()) return;
             ended = ended_.back();
         }
-        const auto names = queue_.names_after(*db_, ended, soon());
+        const auto names = queue_.queues_of_session(*db_, ended, soon());
         const guard lock{mutex_};
         std::erase(ended_, ended);
         for (const auto& name : names) plan(hand_on_, name, {now(), 0ns});
@@ -603,11 +603,11 @@ void waiting_room::look_for_waiters() {
         if (!engine_.settle_posted(nullptr, soon())) {
             throw error{errc::timed_out, "a release that was sent has not been answered yet"};
         }
-        const auto waited_for = queue_.waited_for(*db_, names, soon());
-        for (const auto& name : waited_for) engine_.note_contended(name);
+        const auto names_with_waiters = queue_.names_with_waiters(*db_, names, soon());
+        for (const auto& name : names_with_waiters) engine_.note_contended(name);
         const guard lock{mutex_};
-        if (waited_for.empty()) vain_look_ = now();
-        for (const auto& name : waited_for) plan(hand_on_, name, {now(), 0ns});
+        if (names_with_waiters.empty()) vain_look_ = now();
+        for (const auto& name : names_with_waiters) plan(hand_on_, name, {now(), 0ns});
         for (const auto& [name, when] : looks) {
             if (when.again == 0) continue;
             plan(looks_, name, {now() + 2 * when.pause, 2 * when.pause, when.again - 1});
@@ -657,7 +657,7 @@ bool waiting_room::is_busy() const {
 }
 
 void waiting_room::hand_on(const std::string& name) {
-    const auto next = queue_.grant_next(*db_, name, soon_for_a_write());
+    const auto next = queue_.grant_next(*db_, name, write_deadline());
     if (!next) return;
     handed_over(*next);
     engine_.wake(*db_, *next, soon());
@@ -802,15 +802,15 @@ void waiting_room::look_after(const strategy::place& at, session& ours) {
     }
     if (at.holder_expired) {
         // Ended first, in a commit of its own; only then may the lease row change (I3).
-        if (engine_.protocol_.end_expired_session(*db_, at.holder_session, soon_for_a_write())) {
+        if (engine_.protocol_.end_expired_session(*db_, at.holder_session, write_deadline())) {
             const guard lock{mutex_};
             ended_.push_back(at.holder_session);
         }
     }
     // They come in the order of their tickets: the first of a name covers the others.
-    if (at.overtaken && round_.rewound.insert(at.name).second) rewind(at);
+    if (at.behind_watermark && round_.rewound.insert(at.name).second) reset_watermark(at);
     const guard lock{mutex_};
-    if (at.free || at.holder_expired || at.overtaken) plan(hand_on_, at.name, {now(), 0ns});
+    if (at.free || at.holder_expired || at.behind_watermark) plan(hand_on_, at.name, {now(), 0ns});
     if (at.remaining > 0us) {
         round_.expiry = std::min<nanoseconds>(round_.expiry, last_poll_ + at.remaining + 1ms);
     }
@@ -818,10 +818,10 @@ void waiting_room::look_after(const strategy::place& at, session& ours) {
 
 /// Nobody else would ever find this place. A look soon tells whether it helped: the lease's row may
 /// be somebody's for long.
-void waiting_room::rewind(const strategy::place& at) {
+void waiting_room::reset_watermark(const strategy::place& at) {
     round_.expiry = std::min<nanoseconds>(round_.expiry, last_poll_ + 250ms);
     try {
-        queue_.rewind(*db_, at.name, at.ticket, soon_for_a_write());
+        queue_.reset_watermark(*db_, at.name, at.ticket, write_deadline());
     } catch (const error& failure) {
         if (!failure.retryable() || !db_->alive()) throw;
     }
@@ -867,10 +867,10 @@ void waiting_room::ask_after(session& ours, std::vector<std::shared_ptr<turn>> m
     }
 }
 
-/// Only a thread that holds a lease while it waits for another can be part of a circle.
+/// Only a thread that holds a lease while it waits for another can be part of a cycle.
 ///
 /// The tables are a little behind: a place that was given up still stands, and a grant that came to
-/// it is still there, while the thread goes on and waits elsewhere. Two of those feign a circle. A
+/// it is still there, while the thread goes on and waits elsewhere. Two of those feign a cycle. A
 /// true one stays as it is until somebody gives way, so it is looked at twice.
 void waiting_room::look_for_deadlocks(session& ours,
                                       const std::vector<std::shared_ptr<turn>>& standing) {
@@ -878,29 +878,29 @@ void waiting_room::look_for_deadlocks(session& ours,
     const bool possible = std::ranges::any_of(
         standing, [&](const auto& each) { return ours.holds_for(each->thread); });
     if (!possible) return;
-    const auto circles = queue_.deadlocks(*db_, ours.id(), soon());
+    const auto cycles = queue_.deadlocks(*db_, ours.id(), soon());
     for (const auto& each : standing) {
-        if (std::ranges::find(circles, each->grant_id, &strategy::deadlock_found::grant_id) ==
-            circles.end()) {
-            each->circle.clear();
+        if (std::ranges::find(cycles, each->grant_id, &strategy::deadlock_found::grant_id) ==
+            cycles.end()) {
+            each->cycle.clear();
         }
     }
-    for (const auto& circle : circles) give_way(circle, ours);
+    for (const auto& cycle : cycles) give_way(cycle, ours);
 }
 
 /// The place is given up before its thread is told: were it served meanwhile there would be no
 /// deadlock.
-void waiting_room::give_way(const strategy::deadlock_found& circle, session& ours) {
+void waiting_room::give_way(const strategy::deadlock_found& cycle, session& ours) {
     std::shared_ptr<turn> which;
     {
         const guard lock{mutex_};
-        const auto found = turns_.find(circle.grant_id);
+        const auto found = turns_.find(cycle.grant_id);
         if (found == turns_.end() || found->second->giving_up) return;
         which = found->second;
     }
     if (!ours.holds_for(which->thread)) return;
-    if (which->circle != circle.tickets) {
-        which->circle = circle.tickets;
+    if (which->cycle != cycle.tickets) {
+        which->cycle = cycle.tickets;
         which->circle_since = last_poll_;
     }
     const nanoseconds sure_at = which->circle_since + circle_stands;
@@ -908,11 +908,11 @@ void waiting_room::give_way(const strategy::deadlock_found& circle, session& our
         round_.expiry = std::min(round_.expiry, sure_at);
         return;
     }
-    const std::array<std::int64_t, 1> id{circle.grant_id};
-    if (queue_.cancel(*db_, id, soon_for_a_write()).empty()) return;
-    ours.forget(circle.grant_id);
+    const std::array<std::int64_t, 1> id{cycle.grant_id};
+    if (queue_.cancel(*db_, id, write_deadline()).empty()) return;
+    ours.forget(cycle.grant_id);
     engine_.count(engine::counter::deadlocks);
-    const error found{errc::deadlock, "a circle of waiters: " + circle.description +
+    const error found{errc::deadlock, "a cycle of waiters: " + cycle.description +
                                           "; release what this thread holds, then start over"};
     const guard lock{mutex_};
     plan(hand_on_, which->name, {now(), 0ns});
@@ -1001,15 +1001,15 @@ bool waiting_room::watch_closely(bool wanted) {
 /// Whether our session sleeps in the server and can be woken there.
 bool waiting_room::is_asleep() const {
     const auto ours = engine_.current();
-    return ours && sleeper_ && sleeper_->asleep_for() == ours->id();
+    return ours && mysql_wait_thread_ && mysql_wait_thread_->asleep_for() == ours->id();
 }
 
 sql::deadline waiting_room::soon() const {
-    return steady::now() + options_.statement_deadline;
+    return steady::now() + options_.statement_timeout;
 }
 
-sql::deadline waiting_room::soon_for_a_write() const {
-    return strategy::soon_for_a_row(*db_, soon(), patience_);
+sql::deadline waiting_room::write_deadline() const {
+    return strategy::row_lock_deadline(*db_, soon(), patience_);
 }
 
 }  // namespace rowlock::detail

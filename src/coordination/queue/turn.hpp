@@ -46,7 +46,7 @@ struct turn {
     std::chrono::steady_clock::time_point since = std::chrono::steady_clock::now();
 
     bool contended = false;     ///< the lease was just handed to another: there is no hurry
-    bool holds_others = false;  ///< its thread may be part of a circle
+    bool holds_others = false;  ///< its thread may be part of a cycle
 
     state now = state::asked;
     bool giving_up = false;
@@ -56,9 +56,9 @@ struct turn {
     /// the look before: of the room's thread alone.
     std::chrono::nanoseconds moved_at{0};
     std::chrono::nanoseconds step{0};
-    /// Tickets of the circle that it seemed to close at the last look, and since when: of the
+    /// Tickets of the cycle that it seemed to close at the last look, and since when: of the
     /// room's thread alone.
-    std::vector<std::int64_t> circle{};
+    std::vector<std::int64_t> cycle{};
     std::chrono::nanoseconds circle_since{0};
     std::shared_ptr<grant> granted{};
     std::optional<error> failure{};

@@ -11,7 +11,7 @@
 namespace rowlock::strategy {
 namespace {
 
-/// Of a longer circle the beginning and the end are told.
+/// Of a longer cycle the beginning and the end are told.
 constexpr std::size_t most_told = 16;
 constexpr std::size_t longest_note = 64;
 
@@ -54,7 +54,7 @@ wait_graph::wait_graph(const sql::result& rows) {
 }
 
 /// Goes from one place to whatever it waits for, through older tickets only, the shortest ways
-/// first. Each place and each obstacle once: what leads to no circle from there never will.
+/// first. Each place and each obstacle once: what leads to no cycle from there never will.
 ///
 /// Places of one party at one name do not wait for each other, and neither does one for what the
 /// party holds: a lease is bound to no thread. So nothing leads from a name to itself within a
@@ -85,7 +85,7 @@ private:
         std::size_t obstacle;
     };
 
-    /// The last step of a circle.
+    /// The last step of a cycle.
     std::optional<step> look(std::size_t from) {
         const vertex& place = graph_.vertices_[from];
         const auto first =
@@ -155,12 +155,12 @@ private:
     std::vector<std::optional<step>> from_;  ///< how a place was reached
 };
 
-std::vector<deadlock_found> wait_graph::circles(std::int64_t session) const {
+std::vector<deadlock_found> wait_graph::cycles(std::int64_t session) const {
     std::vector<deadlock_found> found;
     for (std::size_t i = 0; i < vertices_.size(); ++i) {
         const vertex& place = vertices_[i];
         if (place.ticket == 0 || place.session != session) continue;
-        if (auto circle = search{*this, i}.run()) found.push_back(std::move(*circle));
+        if (auto cycle = search{*this, i}.run()) found.push_back(std::move(*cycle));
     }
     return found;
 }

@@ -10,22 +10,22 @@
 
 namespace rowlock::strategy {
 
-/// Who waits for whom, as one snapshot showed it; finds the circles that are ours to break.
+/// Who waits for whom, as one snapshot showed it; finds the cycles that are ours to break.
 ///
 /// A party is a pair of session and thread label. A place waits for the party that holds the lease,
-/// and for the parties before it in the queue. Of each circle the place with the youngest ticket
+/// and for the parties before it in the queue. Of each cycle the place with the youngest ticket
 /// gives way: every member finds the same one, so exactly one does.
 class wait_graph {
 public:
     /// @param rows of the statement `deadlocks`
     explicit wait_graph(const sql::result& rows);
 
-    /// For each place of `session` that is the youngest of a circle, one circle.
+    /// For each place of `session` that is the youngest of a cycle, one cycle.
     ///
-    /// A party that waits for what it holds itself, or has several places at one name, is no circle
+    /// A party that waits for what it holds itself, or has several places at one name, is no cycle
     /// here: a lease is bound to no thread, and another may release it. A mutex refuses that by
     /// itself.
-    [[nodiscard]] std::vector<deadlock_found> circles(std::int64_t session) const;
+    [[nodiscard]] std::vector<deadlock_found> cycles(std::int64_t session) const;
 
 private:
     struct vertex {

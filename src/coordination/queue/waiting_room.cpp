@@ -2,7 +2,7 @@
 
 #include "coordination/queue/waiting_room.hpp"
 
-#include "base/quiet_thread.hpp"
+#include "base/signal_blocked_thread.hpp"
 #include "coordination/lease/engine.hpp"
 #include <rowlock/sql/notifications.hpp>
 
@@ -30,12 +30,12 @@ waiting_room::waiting_room(engine& owner)
       options_{owner.options()},
       queue_{owner.queue_},
       alarm_{clock_},
-      may_listen_{options_.wake_ups != wake_ups::polling},
+      may_listen_{options_.wake_ups != wakeup_mode::polling},
       // The sleep would be in the way of the heartbeat, and what ends it might hit that.
       may_sleep_{may_listen_ && !owner.shares()} {
     if (options_.time) subscription_ = options_.time->on_advance([this] { look_at_all(); });
     try {
-        thread_ = base::quiet_thread([this] { run(); });
+        thread_ = base::signal_blocked_thread([this] { run(); });
     } catch (const std::system_error&) {
         throw error{errc::out_of_resources,
                     "no thread could be started to look after waiters: raise the limit (ulimit "
@@ -48,7 +48,7 @@ waiting_room::~waiting_room() {
     stop();
     if (thread_.joinable()) thread_.join();
     disconnect();  // opens the gate, so that the sleeper ends
-    sleeper_.reset();
+    mysql_wait_thread_.reset();
 }
 
 std::shared_ptr<turn> waiting_room::expect(std::string name, std::int64_t grant_id,
@@ -87,7 +87,7 @@ bool waiting_room::wait(const std::shared_ptr<turn>& which, steady::time_point u
     constexpr auto patience = 40ms;
     constexpr auto very_long = std::chrono::hours{24 * 365 * 10};
     const auto over = [&] { return which->over(); };
-    // Whoever is told need not look, but for what nobody tells: a dead holder, a circle.
+    // Whoever is told need not look, but for what nobody tells: a dead holder, a cycle.
     const bool later = which->contended && hears_ && !which->holds_others;
     if (later) report_place(*which, 0);
     guard lock{mutex_};
@@ -225,7 +225,7 @@ std::size_t waiting_room::waiting() const {
 
 std::size_t waiting_room::connections() const {
     const guard lock{mutex_};
-    return (connected_ ? 1u : 0u) + (sleeper_ && sleeper_->connected() ? 1u : 0u);
+    return (connected_ ? 1u : 0u) + (mysql_wait_thread_ && mysql_wait_thread_->connected() ? 1u : 0u);
 }
 
 void waiting_room::stop() noexcept {
@@ -237,7 +237,7 @@ waiting_room::leftovers waiting_room::close() noexcept {
     subscription_.reset();
     stop();
     if (thread_.joinable()) thread_.join();
-    if (sleeper_) sleeper_->stop();
+    if (mysql_wait_thread_) mysql_wait_thread_->stop();
     disconnect();
     mail_for_.reset();
     leftovers rest;

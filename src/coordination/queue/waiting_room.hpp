@@ -4,7 +4,7 @@
 #include "coordination/queue/queue_protocol.hpp"
 #include "coordination/queue/turn.hpp"
 #include "coordination/wakeup/mailbox.hpp"
-#include "coordination/wakeup/sleeper.hpp"
+#include "coordination/wakeup/mysql_wait_thread.hpp"
 #include "sql/brief_wait.hpp"
 #include <rowlock/options.hpp>
 #include <rowlock/sql/connection.hpp>
@@ -173,11 +173,11 @@ private:
     void poll(const std::shared_ptr<session>& ours,
               const std::vector<std::shared_ptr<turn>>& standing);
     void look_after(const strategy::place& at, session& ours);
-    void rewind(const strategy::place& at);
+    void reset_watermark(const strategy::place& at);
     void see(const std::shared_ptr<turn>& which, const strategy::place& at);
     void ask_after(session& ours, std::vector<std::shared_ptr<turn>> missing);
     void look_for_deadlocks(session& ours, const std::vector<std::shared_ptr<turn>>& standing);
-    void give_way(const strategy::deadlock_found& circle, session& ours);
+    void give_way(const strategy::deadlock_found& cycle, session& ours);
     [[nodiscard]] nanoseconds poll_due() const;
     void pace();
     void look_away();
@@ -190,7 +190,7 @@ private:
     void before_sleep(bool again);
     void woken(sql::connection& db, sql::deadline until);
     [[nodiscard]] sql::deadline soon() const;
-    [[nodiscard]] sql::deadline soon_for_a_write() const;
+    [[nodiscard]] sql::deadline write_deadline() const;
 
     engine& engine_;
     const client_options& options_;
@@ -210,7 +210,7 @@ private:
     std::vector<std::int64_t> ended_;
     std::vector<told> told_;
     std::vector<std::shared_ptr<grant>> unwanted_;  ///< served to threads that had left
-    std::unique_ptr<sleeper> sleeper_;              ///< where one is needed, from the first wait on
+    std::unique_ptr<mysql_wait_thread> mysql_wait_thread_;              ///< where one is needed, from the first wait on
     bool sleep_began_ = false;                      ///< and what was said meanwhile was not heard
     bool poll_wanted_ = false;
     bool closing_ = false;

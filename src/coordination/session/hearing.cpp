@@ -16,7 +16,7 @@ namespace rowlock::detail {
 namespace {
 
 using base::alarm;
-using base::mailbox;
+using wakeup::mailbox;
 
 /// So often in a row what was said is taken; the rest is there the next time.
 constexpr int most_takes = 16;
@@ -112,7 +112,7 @@ bool engine::hears_notifications() const noexcept {
 /// notification in the database, so a client has one of them.
 void engine::listen_with_heartbeat(const session& ours, sql::connection& db, sql::deadline until) {
     if (source_.speaks() != sql::dialect::postgresql) return;
-    if (options_.wake_ups == wake_ups::polling || !heartbeat_may_listen_) return;
+    if (options_.wake_ups == wakeup_mode::polling || !heartbeat_may_listen_) return;
     const auto room = open_room();
     if (room && shares()) return;  // one connection: it listens there
     const bool wanted = !room || !room->listens_for(ours.id());
@@ -146,7 +146,7 @@ void engine::listen_with_heartbeat(const session& ours, sql::connection& db, sql
 /// does not let us read how that session is woken, the holder's next heartbeat finds out. One round
 /// trip, and one more to notify.
 void engine::tell_holder(sql::connection& db, std::int64_t session, sql::deadline until) noexcept {
-    if (options_.wake_ups == wake_ups::polling) return;
+    if (options_.wake_ups == wakeup_mode::polling) return;
     queue_.tell_to_look(db, session, until);
 }
 

@@ -45,7 +45,7 @@ public:
     /// How it is woken.
     struct ears {
         strategy::wake_address address{};
-        std::unique_ptr<base::mailbox> mailbox{};  ///< null where none can be had
+        std::unique_ptr<wakeup::mailbox> mailbox{};  ///< null where none can be had
     };
 
     session(std::int64_t id, std::string server, ears heard_by, nanoseconds trusted_until,
@@ -60,7 +60,7 @@ public:
     /// The one on which it lives; empty if that did not tell.
     [[nodiscard]] const std::string& server() const noexcept { return server_; }
     [[nodiscard]] const strategy::wake_address& address() const noexcept { return ears_.address; }
-    [[nodiscard]] const base::mailbox* mailbox() const noexcept { return ears_.mailbox.get(); }
+    [[nodiscard]] const wakeup::mailbox* mailbox() const noexcept { return ears_.mailbox.get(); }
     /// Whether `server`, as far as it tells, is another one.
     [[nodiscard]] bool lives_elsewhere(const std::optional<std::string>& server) const noexcept {
         return server && !server->empty() && !server_.empty() && *server != server_;

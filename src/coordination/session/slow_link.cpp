@@ -104,7 +104,7 @@ engine::beaten engine::beat_elsewhere(session& ours) {
     const nanoseconds left = ours.trust()->until() - clock_.now();
     const auto now = steady::now();
     const auto end =
-        now + std::min<nanoseconds>(std::max<nanoseconds>(left, 50ms), options_.statement_deadline);
+        now + std::min<nanoseconds>(std::max<nanoseconds>(left, 50ms), options_.statement_timeout);
     // One that has stood may have died meanwhile: a new one should still be in time.
     const auto patient = now + std::max(left / 2, 8 * round_trip());
     if (shares()) {

@@ -47,7 +47,7 @@ nanoseconds engine::beat() noexcept {
             if (heartbeat_db_ && !heartbeat_db_->alive()) return clock_.now();
             return std::min(next, ours->news_at());
         }
-        for (const auto id : end_lost_sessions(steady::now() + options_.statement_deadline)) {
+        for (const auto id : end_lost_sessions(steady::now() + options_.statement_timeout)) {
             look_for_waiters_after(id);
         }
         failed_beats_ = 0;
@@ -61,7 +61,7 @@ nanoseconds engine::beat(session& ours) {
     const nanoseconds connect_at = first_connection_at(ours);
     if (clock_.now() < connect_at) return connect_at;
     // Opening may take longer than the window is open: the second heartbeat keeps it open.
-    auto& db = heartbeat_connection(steady::now() + options_.statement_deadline);
+    auto& db = heartbeat_connection(steady::now() + options_.statement_timeout);
     const auto until = heartbeat_deadline(ours);
     if (!beat_is_due(ours, clock_.now())) {
         listen_with_heartbeat(ours, db, until);
@@ -158,7 +158,7 @@ bool engine::hear_requests(session& ours, sql::connection& db, sql::deadline unt
 void engine::after_beat(session& ours, sql::deadline until) {
     // A row that a fenced transaction has locked must not keep us from all the others.
     if (!heartbeat_is_brief_ && (compare_wanted_ || ours.unresolved_due(clock_.now()) > 0)) {
-        strategy::wait_briefly_for_rows(*heartbeat_db_, until);
+        strategy::set_short_lock_timeout(*heartbeat_db_, until);
         heartbeat_is_brief_ = true;
     }
     const bool last = resolve_last_;
@@ -209,7 +209,7 @@ bool engine::beat_is_due(const session& ours, nanoseconds now) const {
 sql::deadline engine::heartbeat_deadline(const session& ours) const {
     const nanoseconds left = ours.trust()->until() - clock_.now();
     return steady::now() +
-           std::min<nanoseconds>(std::max<nanoseconds>(left, 50ms), options_.statement_deadline);
+           std::min<nanoseconds>(std::max<nanoseconds>(left, 50ms), options_.statement_timeout);
 }
 
 /// One for all stays open as long as a user of it is left.
@@ -301,7 +301,7 @@ void engine::raise_floor_past(const grant& lost, sql::deadline until) {
 /// A task on SQLite that did not fit into its time gets twice that, soon.
 void engine::put_off() noexcept {
     if (source_.speaks() != sql::dialect::sqlite) return;
-    row_patience_ = std::min<nanoseconds>(2 * row_patience_, options_.statement_deadline);
+    row_patience_ = std::min<nanoseconds>(2 * row_patience_, options_.statement_timeout);
     put_off_ = true;
 }
 
@@ -338,7 +338,7 @@ void engine::compare_with_database(session& ours, sql::deadline until) {
         }
         if (ours.is_unresolved(row.grant_id)) continue;
         try {
-            give_back_stray(ours, row, strategy::soon_for_a_row(db, until, row_patience_));
+            give_back_stray(ours, row, strategy::row_lock_deadline(db, until, row_patience_));
         } catch (const error& failure) {
             if (!strategy::is_locked(db, failure)) {
                 fail_waiters(row.name, failure);
@@ -401,7 +401,7 @@ void engine::resolve_unknown(session& ours, sql::deadline until) {
     for (const auto& unknown : ours.unresolved()) {
         if (!ours.is_unresolved(unknown.grant_id) || !unknown.is_due(clock_.now())) continue;
         try {
-            resolve(ours, unknown, strategy::soon_for_a_row(*heartbeat_db_, until, row_patience_));
+            resolve(ours, unknown, strategy::row_lock_deadline(*heartbeat_db_, until, row_patience_));
             row_patience_ = strategy::brief;
         } catch (const error& failure) {
             if (!strategy::is_locked(*heartbeat_db_, failure)) {
@@ -553,7 +553,7 @@ nanoseconds engine::reap_once() noexcept {
     try {
         event done{.kind = event_kind::reaped};
         try {
-            const auto until = steady::now() + options_.statement_deadline;
+            const auto until = steady::now() + options_.statement_timeout;
             const auto db = pool_.make(until);
             try {
                 done.message = to_string(
@@ -617,9 +617,9 @@ std::unique_ptr<sql::connection> engine::make_connection(sql::deadline until, ra
 
 std::unique_ptr<sql::connection> engine::connect(sql::deadline until) {
     auto db = source_.connect(until);
-    protocol_.set_up(*db, options_.statement_deadline, until);
+    protocol_.set_up(*db, options_.statement_timeout, until);
     // A heartbeat must not wait until another has given a row free.
-    if (shares()) strategy::wait_briefly_for_rows(*db, until);
+    if (shares()) strategy::set_short_lock_timeout(*db, until);
     return db;
 }
 
@@ -662,7 +662,7 @@ loss_reason engine::why_over(const session& ours, sql::connection& db,
 loss_reason engine::why_over(const session& ours) noexcept {
     if (ours.server().empty()) return loss_reason::session_ended;
     try {
-        const auto until = steady::now() + options_.statement_deadline;
+        const auto until = steady::now() + options_.statement_timeout;
         const auto db = take_spare_connection(until);  // a fence may ask
         return why_over(ours, *db, until);
     } catch (const std::exception&) {
@@ -731,7 +731,7 @@ void engine::report(event_kind kind, const grant& about, std::string message,
 /// How long a statement that we gave up may still arrive at the server, or run there: its deadline,
 /// and what the kernel resends to a connection that fell silent.
 nanoseconds engine::statement_bound() const {
-    return std::max<nanoseconds>(2 * options_.statement_deadline, 30s) + 1s;
+    return std::max<nanoseconds>(2 * options_.statement_timeout, 30s) + 1s;
 }
 
 }  // namespace rowlock::detail

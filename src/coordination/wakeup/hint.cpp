@@ -59,13 +59,13 @@ std::string notification_channel(const wake_address& of) {
     return "rowlock_" + std::to_string(of.number);
 }
 
-std::string said_of(const said_grant& grant, std::string_view secret) {
+std::string encode_wakeup(const said_grant& grant, std::string_view secret) {
     return with_proof(std::to_string(grant.grant_id) + ' ' + std::to_string(grant.token) +
                           (grant.asynchronous ? " 1" : " 0"),
                       secret);
 }
 
-std::optional<said_grant> understood(std::string_view said) noexcept {
+std::optional<said_grant> decode_wakeup(std::string_view said) noexcept {
     said_grant heard;
     if (!read(first_word(said), heard.grant_id) || !read(first_word(said), heard.token)) return {};
     const auto asynchronous = first_word(said);

@@ -35,10 +35,10 @@ struct said_grant {
 
 /// "<grant id> <token> <1 if asynchronous, else 0> <proof>". The fragment `said` of PostgreSQL's
 /// statements writes the same.
-[[nodiscard]] std::string said_of(const said_grant& grant, std::string_view secret);
+[[nodiscard]] std::string encode_wakeup(const said_grant& grant, std::string_view secret);
 
 /// The same, read, whatever its proof is worth. Nothing if it is something else.
-[[nodiscard]] std::optional<said_grant> understood(std::string_view said) noexcept;
+[[nodiscard]] std::optional<said_grant> decode_wakeup(std::string_view said) noexcept;
 
 /// "look <revision> <proof>": another client has changed rows of the session, whose revision is
 /// this by now. It moves the session's next heartbeat forward, which finds out.

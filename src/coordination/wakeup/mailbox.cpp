@@ -17,7 +17,7 @@
 #include <system_error>
 #include <utility>
 
-namespace rowlock::base {
+namespace rowlock::wakeup {
 namespace {
 
 constexpr std::size_t longest_text = 128;
@@ -123,4 +123,4 @@ bool mail_to::post(std::string_view text) const noexcept {
     return sent == static_cast<ssize_t>(text.size());
 }
 
-}  // namespace rowlock::base
+}  // namespace rowlock::wakeup

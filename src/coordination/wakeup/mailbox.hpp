@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-namespace rowlock::base {
+namespace rowlock::wakeup {
 
 /// The network namespace that this process is in: the same number in all processes that can reach
 /// each other's mailboxes, another one on each other machine and in each other namespace. Nothing
@@ -66,4 +66,4 @@ private:
     int socket_ = -1;
 };
 
-}  // namespace rowlock::base
+}  // namespace rowlock::wakeup

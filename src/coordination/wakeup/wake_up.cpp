@@ -104,10 +104,10 @@ ending sleep_until_woken(sql::connection& db, std::int64_t session, std::int64_t
 // If nobody holds the lock of the session this is KILL QUERY NULL, which is refused: there is no
 // connection 0. What is said of the grant is said before that.
 std::string as_text(sql::connection& db, std::int64_t session, std::int64_t grant_id) {
-    const auto sleeper = "is_used_lock(" + lock_of_session(session) + ")";
+    const auto mysql_wait_thread = "is_used_lock(" + lock_of_session(session) + ")";
     const auto say = "coalesce(release_lock(" + lock_of_telling(*sql::memory_of(db).told) +
                      "), 0) + get_lock(" + lock_of_telling(grant_id) + ", 0)";
-    return "kill query if(" + say + " >= 0, " + sleeper + ", " + sleeper + ")";
+    return "kill query if(" + say + " >= 0, " + mysql_wait_thread + ", " + mysql_wait_thread + ")";
 }
 
 void note_told(sql::connection& db, std::int64_t grant_id) {

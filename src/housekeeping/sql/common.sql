@@ -1,4 +1,4 @@
--- statement settle_floor
+-- statement publish_floor
 -- Declares the floor settled when it was raised longer ago than any statement can run: no insert that
 -- computed its token under the old floor is still waiting.
 -- $1 grace in µs

@@ -10,7 +10,7 @@ with k as materialized (
 update rowlock_session m set ended = true
   from c where m.id = c.id and not m.ended and m.expires_at <= c.now
 
--- statement settle_floor
+-- statement publish_floor
 -- Declares the floor settled when it was raised longer ago than any statement can run: no insert that
 -- computed its token under the old floor is still waiting.
 -- $1 grace in µs
@@ -87,7 +87,7 @@ delete from rowlock_session m using k where m.id = k.id
 -- else can change it, so its ctid still names it in d. A row version that is younger than the
 -- statement's snapshot is not found by d and stays.
 -- An acquire that meets a row between its deletion and the commit waits for that, and inserts the
--- name anew with a token above the floor, which no statement still runs from before (settle_floor).
+-- name anew with a token above the floor, which no statement still runs from before (publish_floor).
 -- The commit is asynchronous: after a crash of the server rows may be there again, free, with tokens
 -- under the floor, and are deleted once more. A later grant of the name is durable and with it, since
 -- the log has an order, the deletion before it.

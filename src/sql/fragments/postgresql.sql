@@ -22,7 +22,7 @@ pg_catalog.substr(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_lsn()), 1
 
 -- fragment said
 -- The words of t with the proof that they come from one who can read the session's row, as
--- strategy::said_of makes it: half of SHA-256 over the secret and the words.
+-- strategy::encode_wakeup makes it: half of SHA-256 over the secret and the words.
 t.words || ' '
 || pg_catalog.left(
        pg_catalog.encode(

@@ -12,7 +12,7 @@ namespace {
 
 using namespace std::chrono_literals;
 using std::chrono::milliseconds;
-using turn = advisory_place::turn;
+using turn = advisory_key_state::turn;
 
 advisory_options validated(advisory_options options) {
     validate_advisory_domain(options.domain);
@@ -20,16 +20,16 @@ advisory_options validated(advisory_options options) {
             "max_connections must be from 1 to 1000");
     require(options.check_period >= 10ms && options.check_period <= 1h,
             "check_period must be from 10 ms to 1 hour");
-    require(options.statement_deadline >= 10ms && options.statement_deadline <= 1min,
-            "statement_deadline must be from 10 ms to one minute");
+    require(options.statement_timeout >= 10ms && options.statement_timeout <= 1min,
+            "statement_timeout must be from 10 ms to one minute");
     require(options.wait_slice >= 10ms && options.wait_slice <= 1min,
             "wait_slice must be from 10 ms to one minute");
     require(
-        options.max_silence == 0ms ||
-            (options.max_silence <= 24h &&
-             options.max_silence >= (options.check_period + options.statement_deadline) * 3 / 2),
-        "max_silence must be 0, or at most one day and at least one and a half times "
-        "check_period + statement_deadline");
+        options.keepalive_timeout == 0ms ||
+            (options.keepalive_timeout <= 24h &&
+             options.keepalive_timeout >= (options.check_period + options.statement_timeout) * 3 / 2),
+        "keepalive_timeout must be 0, or at most one day and at least one and a half times "
+        "check_period + statement_timeout");
     require(options.retry.attempts >= 1 && options.retry.backoff >= 0ms &&
                 options.retry.max_backoff >= 0ms && options.retry.total >= 0ms &&
                 options.retry.jitter >= 0 && options.retry.jitter <= 1,
@@ -79,7 +79,7 @@ milliseconds polling_pause() {
 }  // namespace
 
 advisory_hold::advisory_hold(advisory_key of, advisory_mode how,
-                             const std::shared_ptr<advisory_tenure>& by,
+                             const std::shared_ptr<advisory_holding>& by,
                              std::weak_ptr<advisory_engine> engine)
     : key{std::move(of)}, mode{how}, trust{by->on->trust}, owner{std::move(engine)}, tenure{by} {}
 
@@ -88,7 +88,7 @@ bool advisory_hold::held() noexcept {
     return trust->open(clock.now());
 }
 
-bool advisory_place::admits(advisory_mode mode) const noexcept {
+bool advisory_key_state::admits(advisory_mode mode) const noexcept {
     if (!lock) return true;
     return !lock->leaving && lock->mode == advisory_mode::shared && mode == advisory_mode::shared;
 }
@@ -107,17 +107,17 @@ public:
         wake(*at_);
         if (at_->queue.empty() && !at_->lock) engine_.places_.erase(at_->identity);
     }
-    [[nodiscard]] advisory_place::ticket& ticket() noexcept { return ticket_; }
+    [[nodiscard]] advisory_key_state::ticket& ticket() noexcept { return ticket_; }
 
 private:
     advisory_engine& engine_;
     place at_;
-    advisory_place::ticket ticket_;
+    advisory_key_state::ticket ticket_;
 };
 
 class advisory_engine::in_turn {
 public:
-    explicit in_turn(advisory_place& at) : at_{at} {}
+    explicit in_turn(advisory_key_state& at) : at_{at} {}
     in_turn(const in_turn&) = delete;
     in_turn& operator=(const in_turn&) = delete;
     ~in_turn() {
@@ -126,7 +126,7 @@ public:
     }
 
 private:
-    advisory_place& at_;
+    advisory_key_state& at_;
 };
 
 advisory_engine::advisory_engine(sql::connection_source source, advisory_options options)
@@ -164,7 +164,7 @@ void advisory_engine::release(advisory_hold& hold) {
     guard lock{mutex_};
     const auto of = hold.tenure.lock();
     if (before != advisory_hold::state::releasing || !of || of->over) {
-        if (of && !of->over) condemn(of->on, loss_reason::trust_window_passed);
+        if (of && !of->over) mark_lost(of->on, loss_reason::trust_window_passed);
         hold.now = advisory_hold::state::lost;
         throw error{errc::lock_lost, "the advisory lock was lost before it was unlocked (" +
                                          std::string{to_string(hold.reason.load())} +
@@ -225,12 +225,12 @@ strategy::server_key advisory_engine::resolve(const advisory_key& key) {
 
 advisory_engine::place advisory_engine::place_of(const std::string& identity) {
     auto& slot = places_[identity];
-    if (!slot) slot = std::make_shared<advisory_place>(advisory_place{.identity = identity});
+    if (!slot) slot = std::make_shared<advisory_key_state>(advisory_key_state{.identity = identity});
     return slot;
 }
 
 /// True: the turn is ours. False: it was held all the time, or a stop was requested.
-bool advisory_engine::await_turn(guard& lock, advisory_place& at, advisory_place::ticket& mine,
+bool advisory_engine::await_turn(guard& lock, advisory_key_state& at, advisory_key_state::ticket& mine,
                                  const request& wanted) {
     // An attempt of another thread is over in a few round trips: worth waiting for even by a try.
     const auto patience = mine.patient ? wanted.until : soon();
@@ -252,7 +252,7 @@ bool advisory_engine::await_turn(guard& lock, advisory_place& at, advisory_place
 }
 
 /// The first may go; those who only try want to know who is in the way.
-void advisory_engine::wake(const advisory_place& at) {
+void advisory_engine::wake(const advisory_key_state& at) {
     for (auto* each : at.queue) {
         if (each == at.queue.front() || !each->patient) each->call();
     }
@@ -332,12 +332,12 @@ advisory_engine::attempted advisory_engine::join(guard& lock, const place& at,
     ++of->users;
     auto company = strategy::advisory_protocol::company::not_ours;
     try {
-        if (seize(lock, of->on, soon())) {
+        if (checkout(lock, of->on, soon())) {
             const use now{*this, of->on};
             const nanoseconds sent = clock_.now();
             {
                 const unlocked running{lock};
-                company = protocol_.company_of(*of->on->db, of->on->session, of->key, soon());
+                company = protocol_.holder_status(*of->on->db, of->on->session, of->key, soon());
             }
             extend_trust(*of->on, sent);
         }
@@ -350,7 +350,7 @@ advisory_engine::attempted advisory_engine::join(guard& lock, const place& at,
         lose(of, loss_reason::forced_release);
         return {outcome::again};
     }
-    if (company == strategy::advisory_protocol::company::waited_for) {
+    if (company == strategy::advisory_protocol::company::names_with_waiters) {
         if (--of->users == 0) leave_quietly(lock, of);
         return give_way(lock, at, wanted);
     }
@@ -444,8 +444,8 @@ bool advisory_engine::settle(guard& lock, const place& at, const request& wanted
 
 advisory_engine::tenure advisory_engine::new_tenure(const place& at, const request& wanted,
                                                     const station& on) {
-    at->lock = std::make_shared<advisory_tenure>(
-        advisory_tenure{.key = wanted.server, .mode = wanted.mode, .on = on, .at = at});
+    at->lock = std::make_shared<advisory_holding>(
+        advisory_holding{.key = wanted.server, .mode = wanted.mode, .on = on, .at = at});
     ++on->locks;
     return at->lock;
 }
@@ -461,7 +461,7 @@ std::shared_ptr<advisory_hold> advisory_engine::install(const place& at, const r
         ++fresh->users;
         return new_hold(fresh, wanted);
     } catch (...) {  // no memory: the lock goes with its connection
-        condemn(on, loss_reason::connection_lost);
+        mark_lost(on, loss_reason::connection_lost);
         throw;
     }
 }
@@ -502,7 +502,7 @@ void advisory_engine::leave(guard& lock, const tenure& what) {
         "in the background";
     const auto until = soon();
     try {
-        if (!seize(lock, on, until)) throw gone();
+        if (!checkout(lock, on, until)) throw gone();
     } catch (const error& failure) {
         if (failure.kind() != errc::timed_out) throw;
         owe();
@@ -514,11 +514,11 @@ void advisory_engine::leave(guard& lock, const tenure& what) {
         ours = unlock_on(lock, *what, until);
     } catch (const error& failure) {
         if (!on->usable() || on->gone) {
-            condemn(on, loss_reason::connection_lost);
+            mark_lost(on, loss_reason::connection_lost);
             throw gone();
         }
         if (on->locks == 1) {
-            condemn(on, loss_reason::connection_lost);
+            mark_lost(on, loss_reason::connection_lost);
         } else {
             owe();
         }
@@ -548,7 +548,7 @@ error advisory_engine::gone() {
 }
 
 /// With the connection taken. A statement that failed may have been carried out.
-bool advisory_engine::unlock_on(guard& lock, const advisory_tenure& what, sql::deadline until) {
+bool advisory_engine::unlock_on(guard& lock, const advisory_holding& what, sql::deadline until) {
     const unlocked running{lock};
     sql::connection& db = *what.on->db;
     try {

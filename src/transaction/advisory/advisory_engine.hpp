@@ -3,7 +3,7 @@
 #include "base/clock.hpp"
 #include "base/event_queue.hpp"
 #include "base/fork_guard.hpp"
-#include "base/loss_signals.hpp"
+#include "base/loss_notifier.hpp"
 #include "base/trust_window.hpp"
 #include "transaction/advisory/advisory_protocol.hpp"
 #include <rowlock/advisory_lock.hpp>
@@ -22,20 +22,20 @@
 
 namespace rowlock::detail {
 
-struct advisory_tenure;
+struct advisory_holding;
 
 /// What an advisory_lock points to.
 struct advisory_hold {
     enum class state : unsigned char { held, releasing, released, lost };
 
-    advisory_hold(advisory_key of, advisory_mode how, const std::shared_ptr<advisory_tenure>& by,
+    advisory_hold(advisory_key of, advisory_mode how, const std::shared_ptr<advisory_holding>& by,
                   std::weak_ptr<advisory_engine> engine);
 
     advisory_key key;
     advisory_mode mode;
     std::shared_ptr<trust_window> trust;  ///< of the connection
     std::weak_ptr<advisory_engine> owner;
-    std::weak_ptr<advisory_tenure> tenure;
+    std::weak_ptr<advisory_holding> tenure;
     base::clock clock{};
     base::fork_guard fork{};
     std::atomic<state> now{state::held};
@@ -48,7 +48,7 @@ struct advisory_hold {
 
 /// One of our connections. Everything but `db` is guarded by the engine's mutex; `db` belongs to
 /// whoever has it taken.
-struct advisory_station {
+struct advisory_connection {
     std::unique_ptr<sql::connection> db;
     strategy::server_session session;
     std::shared_ptr<trust_window> trust;
@@ -65,14 +65,14 @@ struct advisory_station {
     [[nodiscard]] bool usable() const { return db->alive() && !db->discarded(); }
 };
 
-struct advisory_place;
+struct advisory_key_state;
 
 /// One lock that the server granted to one of our connections.
-struct advisory_tenure {
+struct advisory_holding {
     strategy::server_key key;
     advisory_mode mode;
-    std::shared_ptr<advisory_station> on;
-    std::shared_ptr<advisory_place> at;
+    std::shared_ptr<advisory_connection> on;
+    std::shared_ptr<advisory_key_state> at;
     int users = 0;                                        ///< holds, and readers about to join
     std::vector<std::shared_ptr<advisory_hold>> holds{};  ///< those that are to learn of a loss
     bool leaving = false;  ///< being unlocked: nobody joins, the check does not mind it
@@ -82,7 +82,7 @@ struct advisory_tenure {
 /// One key in this process. Whoever stands first in the queue and fits takes the turn, and asks the
 /// database if it must; so threads of this process exclude each other although the database sees
 /// one session.
-struct advisory_place {
+struct advisory_key_state {
     enum class turn : unsigned char {
         free,
         attempting,  ///< somebody has the turn, for a few round trips
@@ -102,7 +102,7 @@ struct advisory_place {
 
     std::string identity;
     turn now = turn::free;
-    std::shared_ptr<advisory_tenure> lock{};
+    std::shared_ptr<advisory_holding> lock{};
     std::list<ticket*> queue{};
 
     [[nodiscard]] bool admits(advisory_mode mode) const noexcept;
@@ -120,7 +120,7 @@ private:
     std::unique_lock<std::mutex>& lock_;
 };
 
-/// Behind advisory_locks. advisory_engine.cpp has the calls, advisory_stations.cpp the connections,
+/// Behind advisory_client. advisory_engine.cpp has the calls, advisory_connections.cpp the connections,
 /// advisory_watch.cpp the background.
 class advisory_engine : public std::enable_shared_from_this<advisory_engine> {
 public:
@@ -146,9 +146,9 @@ public:
 
 private:
     using guard = std::unique_lock<std::mutex>;
-    using station = std::shared_ptr<advisory_station>;
-    using place = std::shared_ptr<advisory_place>;
-    using tenure = std::shared_ptr<advisory_tenure>;
+    using station = std::shared_ptr<advisory_connection>;
+    using place = std::shared_ptr<advisory_key_state>;
+    using tenure = std::shared_ptr<advisory_holding>;
 
     struct request {
         const advisory_key& key;
@@ -177,9 +177,9 @@ private:
     // Keys and turns
     strategy::server_key resolve(const advisory_key& key);
     place place_of(const std::string& identity);
-    bool await_turn(guard& lock, advisory_place& at, advisory_place::ticket& mine,
+    bool await_turn(guard& lock, advisory_key_state& at, advisory_key_state::ticket& mine,
                     const request& wanted);
-    static void wake(const advisory_place& at);
+    static void wake(const advisory_key_state& at);
 
     // With the turn
     enum class outcome : unsigned char { ours, not_ours, again };
@@ -209,7 +209,7 @@ private:
     void leave(guard& lock, const tenure& what);
     void leave_quietly(guard& lock, const tenure& what) noexcept;
     static error gone();
-    bool unlock_on(guard& lock, const advisory_tenure& what, sql::deadline until);
+    bool unlock_on(guard& lock, const advisory_holding& what, sql::deadline until);
     void finish(const tenure& what);
     void lose(const tenure& what, loss_reason why) noexcept;
     void lose(advisory_hold& hold, loss_reason why) noexcept;
@@ -218,7 +218,7 @@ private:
     [[nodiscard]] sql::deadline soon() const;
     /// How long after it was sent an answer is believed in.
     [[nodiscard]] nanoseconds belief() const {
-        return options_.check_period + options_.statement_deadline;
+        return options_.check_period + options_.statement_timeout;
     }
     station shared_station(guard& lock, sql::deadline until);
     station own_station(guard& lock, sql::deadline until);
@@ -230,11 +230,11 @@ private:
         strategy::server_session session{};
     };
     [[nodiscard]] connected connect(bool check_pooler, sql::deadline until) const;
-    bool seize(guard& lock, const station& which, sql::deadline until);
+    bool checkout(guard& lock, const station& which, sql::deadline until);
     void give_back(const station& which) noexcept;
-    void condemn(const station& which, loss_reason why) noexcept;
-    void bury(advisory_station& which) noexcept;
-    void extend_trust(advisory_station& which, nanoseconds sent);
+    void mark_lost(const station& which, loss_reason why) noexcept;
+    void retire(advisory_connection& which) noexcept;
+    void extend_trust(advisory_connection& which, nanoseconds sent);
     void require_open() const;
 
     // The background
@@ -242,7 +242,7 @@ private:
     void poke_watch() const noexcept;
     void watch() noexcept;
     nanoseconds look_after(guard& lock);
-    [[nodiscard]] sql::deadline end_of_belief(const advisory_station& which) const;
+    [[nodiscard]] sql::deadline end_of_belief(const advisory_connection& which) const;
     void check(guard& lock, const station& which);
     void give_back_owed(guard& lock);
     void listen(guard& lock, nanoseconds next);
@@ -256,7 +256,7 @@ private:
     const base::fork_guard fork_;
     const base::clock clock_;
     base::event_queue events_;
-    base::loss_signals signals_;
+    base::loss_notifier signals_;
 
     mutable std::mutex mutex_;
     std::condition_variable_any changed_;  ///< a station came free, or we are closing

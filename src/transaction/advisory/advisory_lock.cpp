@@ -63,14 +63,14 @@ void advisory_lock::unlock() {
         engine->release(*hold_);
     } else if (hold_->now == detail::advisory_hold::state::lost) {
         throw error{errc::lock_lost,
-                    "the advisory_locks of this lock were destroyed, which unlocked it"};
+                    "the advisory_client of this lock were destroyed, which unlocked it"};
     }
 }
 
-advisory_locks::advisory_locks(sql::connection_source source, advisory_options options)
+advisory_client::advisory_client(sql::connection_source source, advisory_options options)
     : engine_{std::make_shared<detail::advisory_engine>(std::move(source), std::move(options))} {}
 
-advisory_locks::~advisory_locks() {
+advisory_client::~advisory_client() {
     if (engine_->fork().in_child()) {
         detail::advisory_engine::abandon(std::move(engine_));
     } else {
@@ -78,12 +78,12 @@ advisory_locks::~advisory_locks() {
     }
 }
 
-std::size_t advisory_locks::connections() const {
+std::size_t advisory_client::connections() const {
     engine_->fork().require_same_process();
     return engine_->connections();
 }
 
-std::optional<advisory_lock> advisory_locks::acquire(const advisory_key& key, advisory_mode mode,
+std::optional<advisory_lock> advisory_client::acquire(const advisory_key& key, advisory_mode mode,
                                                      time_point until, std::stop_token stop) {
     const auto engine = engine_;
     auto hold = engine->acquire(key, mode, until, stop);

@@ -152,11 +152,11 @@ advisory_protocol::advisory_protocol(sql::dialect speaks)
 }
 
 server_session advisory_protocol::set_up(sql::connection& db, milliseconds statement,
-                                         milliseconds max_silence, sql::deadline until) const {
+                                         milliseconds keepalive_timeout, sql::deadline until) const {
     if (!is_mysql()) {
         const std::string mark = fresh_mark();
         const auto row = run(db, setup_, until, std::to_string(statement.count()),
-                             std::to_string(max_silence.count()), mark);
+                             std::to_string(keepalive_timeout.count()), mark);
         if (row.integer(0, 1) == 0) {
             throw error{errc::unsupported,
                         "the server process of a new connection holds advisory locks already: a "
@@ -174,8 +174,8 @@ server_session advisory_protocol::set_up(sql::connection& db, milliseconds state
     }
     std::string settings = "set session autocommit = 1";
     settings += facts.mariadb ? ", max_statement_time = 0" : ", max_execution_time = 0";
-    if (max_silence.count() > 0) {
-        const auto seconds = std::chrono::ceil<std::chrono::seconds>(max_silence);
+    if (keepalive_timeout.count() > 0) {
+        const auto seconds = std::chrono::ceil<std::chrono::seconds>(keepalive_timeout);
         settings += ", wait_timeout = " + std::to_string(seconds.count());
     }
     db.query(settings, until);
@@ -227,14 +227,14 @@ std::vector<bool> advisory_protocol::held(sql::connection& db, const server_sess
                       : held_postgresql(db, session, locks, until);
 }
 
-advisory_protocol::company advisory_protocol::company_of(sql::connection& db,
+advisory_protocol::company advisory_protocol::holder_status(sql::connection& db,
                                                          const server_session& session,
                                                          const server_key& key,
                                                          sql::deadline until) const {
     const auto row = run(db, *company_, until, key.bits, as_number(key.pair));
     require_session(db, session, row.integer(0, 2));
     if (row.integer(0, 0) == 0) return company::not_ours;
-    return row.integer(0, 1) == 0 ? company::alone : company::waited_for;
+    return row.integer(0, 1) == 0 ? company::alone : company::names_with_waiters;
 }
 
 std::vector<bool> advisory_protocol::held_postgresql(sql::connection& db,

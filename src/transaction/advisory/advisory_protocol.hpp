@@ -51,7 +51,7 @@ public:
     /// Settings of a connection of our own. @throws error errc::unsupported on a Galera node, and
     /// if the server process holds advisory locks already
     [[nodiscard]] server_session set_up(sql::connection& db, std::chrono::milliseconds statement,
-                                        std::chrono::milliseconds max_silence,
+                                        std::chrono::milliseconds keepalive_timeout,
                                         sql::deadline until) const;
 
     /// @throws error errc::read_only on a standby
@@ -76,9 +76,9 @@ public:
     [[nodiscard]] std::vector<bool> held(sql::connection& db, const server_session& session,
                                          std::span<const wanted> locks, sql::deadline until) const;
 
-    enum class company { alone, waited_for, not_ours };
+    enum class company { alone, names_with_waiters, not_ours };
     /// PostgreSQL: whether others wait for a lock of ours.
-    [[nodiscard]] company company_of(sql::connection& db, const server_session& session,
+    [[nodiscard]] company holder_status(sql::connection& db, const server_session& session,
                                      const server_key& key, sql::deadline until) const;
 
 private:

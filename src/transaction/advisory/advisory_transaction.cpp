@@ -17,7 +17,7 @@ using std::chrono::steady_clock;
 constexpr milliseconds slice = 250ms;
 
 sql::deadline soon(const transaction_lock_options& options) {
-    return steady_clock::now() + options.statement_deadline;
+    return steady_clock::now() + options.statement_timeout;
 }
 
 /// For a library that does not tell: now() stands still within a transaction only.
@@ -46,13 +46,13 @@ void require_transaction(sql::connection& db, const transaction_lock_options& op
 
 strategy::server_key key_in(sql::connection& db, const advisory_key& key,
                             const transaction_lock_options& options) {
-    if (options.statement_deadline <= 0ms || options.statement_deadline > 1min) {
+    if (options.statement_timeout <= 0ms || options.statement_timeout > 1min) {
         throw error{errc::invalid_options,
-                    "statement_deadline must be positive and at most one minute"};
+                    "statement_timeout must be positive and at most one minute"};
     }
     if (db.speaks() == sql::dialect::mysql) {
         throw error{errc::unsupported,
-                    "GET_LOCK belongs to the connection and survives a commit: use advisory_locks, "
+                    "GET_LOCK belongs to the connection and survives a commit: use advisory_client, "
                     "or lock a row"};
     }
     if (db.speaks() == sql::dialect::sqlite) {
@@ -87,14 +87,14 @@ bool attempt(sql::connection& db, const strategy::server_key& key, advisory_mode
 
 }  // namespace
 
-bool try_lock_in(sql::connection& db, const advisory_key& key, advisory_mode mode,
+bool try_transaction_lock(sql::connection& db, const advisory_key& key, advisory_mode mode,
                  const transaction_lock_options& options) {
     const auto server = key_in(db, key, options);
     require_transaction(db, options);
     return attempt(db, server, mode, options);
 }
 
-bool lock_in(sql::connection& db, const advisory_key& key, milliseconds wait, advisory_mode mode,
+bool transaction_lock(sql::connection& db, const advisory_key& key, milliseconds wait, advisory_mode mode,
              const transaction_lock_options& options) {
     const auto start = steady_clock::now();
     const auto server = key_in(db, key, options);

@@ -1,7 +1,7 @@
 // The engine's background: it listens to the connections' sockets, asks the server whether our
 // locks are still ours, and closes what is not needed.
 
-#include "base/quiet_thread.hpp"
+#include "base/signal_blocked_thread.hpp"
 #include "transaction/advisory/advisory_engine.hpp"
 
 #include <algorithm>
@@ -41,7 +41,7 @@ void advisory_engine::close() noexcept {
         changed_.notify_all();
     }
     for (const auto& each : std::vector<station>{stations_}) {
-        condemn(each, loss_reason::client_closed);
+        mark_lost(each, loss_reason::client_closed);
     }
     const auto closed = std::exchange(closed_, {});
     lock.unlock();
@@ -50,7 +50,7 @@ void advisory_engine::close() noexcept {
 void advisory_engine::start_watch() {
     if (watch_.joinable()) return;
     alarm_ = std::make_unique<base::alarm>(clock_);
-    watch_ = base::quiet_thread([this] { watch(); });
+    watch_ = base::signal_blocked_thread([this] { watch(); });
 }
 
 void advisory_engine::poke_watch() const noexcept {
@@ -84,11 +84,11 @@ nanoseconds advisory_engine::look_after(guard& lock) {
         // One that waits for its first lock is its user's business.
         if (each->taken && each->locks == 0) continue;
         if (!each->trust->open(now)) {
-            condemn(each, loss_reason::trust_window_passed);
+            mark_lost(each, loss_reason::trust_window_passed);
         } else if (each->next_check <= now) {
             const bool idle = each->locks == 0 && each != shared_;
             if (idle) {
-                condemn(each, loss_reason::none);
+                mark_lost(each, loss_reason::none);
             } else {
                 check(lock, each);
             }
@@ -103,7 +103,7 @@ nanoseconds advisory_engine::look_after(guard& lock) {
     return owed_.empty() ? next : std::min<nanoseconds>(next, clock_.now() + 200ms);
 }
 
-sql::deadline advisory_engine::end_of_belief(const advisory_station& which) const {
+sql::deadline advisory_engine::end_of_belief(const advisory_connection& which) const {
     return std::min(soon(), steady::now() + (which.trust->until() - clock_.now()));
 }
 
@@ -127,7 +127,7 @@ void advisory_engine::check(guard& lock, const station& which) {
     const nanoseconds sent = clock_.now();
     const auto until = end_of_belief(*which);
     // Four attempts fit into what is left of the trust window, should this one fail.
-    which->next_check = sent + options_.statement_deadline / 4;
+    which->next_check = sent + options_.statement_timeout / 4;
     try {
         std::vector<bool> answers;
         {

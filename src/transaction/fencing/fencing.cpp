@@ -16,7 +16,7 @@ namespace {
 using sql::value;
 using std::chrono::milliseconds;
 
-/// What fence.sql and release_in.sql raise on PostgreSQL. The text is ours; nothing of the user's
+/// What fence.sql and release_on_commit.sql raise on PostgreSQL. The text is ours; nothing of the user's
 /// is in it.
 bool was_raised(const error& failure) {
     return failure.sqlstate() == "22P02" &&
@@ -62,7 +62,7 @@ verdict fencing::fence(sql::connection& db, const claim& lease, const fence_limi
     return renewed ? verdict::current : verdict::not_current;
 }
 
-verdict fencing::release_in(sql::connection& db, const claim& lease, const fence_limits& limits,
+verdict fencing::release_on_commit(sql::connection& db, const claim& lease, const fence_limits& limits,
                             sql::deadline until) const {
     switch (db.speaks()) {
         case sql::dialect::postgresql: {
@@ -72,25 +72,25 @@ verdict fencing::release_in(sql::connection& db, const claim& lease, const fence
                                                   limits.idle.count(),
                                                   limits.statement.count(),
                                                   lease.grant_id};
-            return on_postgresql(db, located(kind::release_in), parameters, until);
+            return on_postgresql(db, located(kind::release_on_commit), parameters, until);
         }
         case sql::dialect::mysql:
-            return on_mysql(db, kind::release_in, lease, limits, until);
+            return on_mysql(db, kind::release_on_commit, lease, limits, until);
         case sql::dialect::sqlite:
             break;
     }
     const std::array<value, 4> parameters{lease.name, lease.session, lease.token, lease.grant_id};
-    const bool freed = db.execute(sql_.release_in, parameters, until).affected() > 0;
+    const bool freed = db.execute(sql_.release_on_commit, parameters, until).affected() > 0;
     return freed ? verdict::current : verdict::not_current;
 }
 
 sql::statement fencing::located(kind which) const {
     const auto schema = sql_.found_in->get();
-    if (schema.empty()) return which == kind::fence ? sql_.fence : sql_.release_in;
+    if (schema.empty()) return which == kind::fence ? sql_.fence : sql_.release_on_commit;
     const std::lock_guard lock{mutex_};
     const std::pair key{which, schema};
     if (const auto known = located_.find(key); known != located_.end()) return known->second;
-    const auto name = which == kind::fence ? "fence" : "release_in";
+    const auto name = which == kind::fence ? "fence" : "release_on_commit";
     auto text = sql::load_statement(sql_.speaks, name, {.prefix = sql_.prefix, .found_in = schema});
     return located_.emplace(key, std::move(text)).first->second;
 }
@@ -122,7 +122,7 @@ sql::result fencing::run_bounded(sql::connection& db, kind which, const claim& l
     const auto& statement = bounded(which, sql::facts_of(db, until).mariadb, longest);
     std::vector<value> parameters{value{lease.name}, value{lease.session}, value{lease.token}};
     if (which == kind::lock) std::swap(parameters[1], parameters[2]);
-    if (which == kind::release_in) parameters.emplace_back(lease.grant_id);
+    if (which == kind::release_on_commit) parameters.emplace_back(lease.grant_id);
     return db.execute(statement, parameters, until);
 }
 
@@ -135,7 +135,7 @@ const sql::statement& fencing::bounded(kind which, bool mariadb, milliseconds lo
                                   : which == kind::fence_view  ? *sql_.fence_view
                                   : which == kind::fence_write ? *sql_.fence_write
                                   : which == kind::lock        ? sql_.lock_lease
-                                                               : sql_.release_in;
+                                                               : sql_.release_on_commit;
     std::string text = plain.text();
     if (mariadb) {
         const auto thousandths = std::to_string(1000 + longest.count() % 1000).substr(1);

@@ -41,11 +41,11 @@ public:
 
     verdict fence(sql::connection& db, const claim& lease, const fence_limits& limits,
                   sql::deadline until) const;
-    verdict release_in(sql::connection& db, const claim& lease, const fence_limits& limits,
+    verdict release_on_commit(sql::connection& db, const claim& lease, const fence_limits& limits,
                        sql::deadline until) const;
 
 private:
-    enum class kind : unsigned char { fence, fence_view, fence_write, lock, release_in };
+    enum class kind : unsigned char { fence, fence_view, fence_write, lock, release_on_commit };
 
     verdict on_mysql(sql::connection& db, kind which, const claim& lease,
                      const fence_limits& limits, sql::deadline until) const;

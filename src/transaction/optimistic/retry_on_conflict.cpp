@@ -31,14 +31,14 @@ void pause_or_give_up(const retry_policy& policy, const error& failure, int atte
 }
 
 attempt_transaction::attempt_transaction(sql::connection& db,
-                                         std::chrono::milliseconds statement_deadline)
-    : db_{db}, statement_deadline_{statement_deadline} {
-    if (statement_deadline <= std::chrono::milliseconds{0} ||
-        statement_deadline > std::chrono::minutes{1}) {
+                                         std::chrono::milliseconds statement_timeout)
+    : db_{db}, statement_deadline_{statement_timeout} {
+    if (statement_timeout <= std::chrono::milliseconds{0} ||
+        statement_timeout > std::chrono::minutes{1}) {
         throw error{errc::invalid_options,
-                    "statement_deadline must be positive and at most one minute"};
+                    "statement_timeout must be positive and at most one minute"};
     }
-    const auto state = sql::transaction_of(db_, from_now(statement_deadline));
+    const auto state = sql::transaction_of(db_, from_now(statement_timeout));
     if (state != sql::transaction_state::none) {
         throw error{errc::invalid_options,
                     "this connection is in a transaction, or has autocommit switched off: end it, "
@@ -46,7 +46,7 @@ attempt_transaction::attempt_transaction(sql::connection& db,
                     "around the whole of it"};
     }
     db_.query(db_.speaks() == sql::dialect::sqlite ? "begin immediate" : "begin",
-              from_now(statement_deadline));
+              from_now(statement_timeout));
 }
 
 attempt_transaction::~attempt_transaction() {

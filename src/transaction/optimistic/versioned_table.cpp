@@ -42,9 +42,9 @@ void validate(const table_description& given) {
     if (given.table.empty()) refuse("a versioned_table needs a table");
     if (given.key.empty()) refuse("a versioned_table needs the columns of its key");
     if (given.version.name().empty()) refuse("a versioned_table needs a version column");
-    if (given.statement_deadline <= std::chrono::milliseconds{0} ||
-        given.statement_deadline > std::chrono::minutes{1}) {
-        refuse("statement_deadline must be positive and at most one minute");
+    if (given.statement_timeout <= std::chrono::milliseconds{0} ||
+        given.statement_timeout > std::chrono::minutes{1}) {
+        refuse("statement_timeout must be positive and at most one minute");
     }
     std::vector<std::string> columns = given.key;
     columns.push_back(given.version.name());
@@ -280,7 +280,7 @@ public:
 
     [[nodiscard]] const table_description& description() const noexcept { return description_; }
     [[nodiscard]] sql::deadline until() const {
-        return std::chrono::steady_clock::now() + description_.statement_deadline;
+        return std::chrono::steady_clock::now() + description_.statement_timeout;
     }
 
     /// What the catalog said, asked once per dialect.

@@ -28,10 +28,10 @@ struct version_statements {
 class versions::state {
 public:
     explicit state(versions_options options) : options_{std::move(options)} {
-        if (options_.statement_deadline <= std::chrono::milliseconds{0} ||
-            options_.statement_deadline > std::chrono::minutes{1}) {
+        if (options_.statement_timeout <= std::chrono::milliseconds{0} ||
+            options_.statement_timeout > std::chrono::minutes{1}) {
             throw error{errc::invalid_options,
-                        "statement_deadline must be positive and at most one minute"};
+                        "statement_timeout must be positive and at most one minute"};
         }
         // Which database it will be is known with the first call; only one of them has schemas.
         sql::validate_names(sql::dialect::postgresql, options_.schema, options_.prefix);
@@ -52,7 +52,7 @@ public:
     sql::result run(sql::connection& db, const sql::statement& what, const Values&... values) {
         const std::array<sql::value, sizeof...(values)> bound{sql::value{values}...};
         return db.execute(what, bound,
-                          std::chrono::steady_clock::now() + options_.statement_deadline);
+                          std::chrono::steady_clock::now() + options_.statement_timeout);
     }
 
     /// One of the three compare-and-sets, and what it means if no row matched.

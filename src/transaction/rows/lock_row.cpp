@@ -9,14 +9,14 @@ std::optional<table_row> lock_row(sql::connection& db, std::string_view table,
                                   const key_columns& columns, const row_key& values,
                                   const lock_row_options& options) {
     using namespace std::chrono_literals;
-    if (options.statement_deadline <= 0ms || options.statement_deadline > 1min ||
-        options.trust_index_for < 0ms) {
+    if (options.statement_timeout <= 0ms || options.statement_timeout > 1min ||
+        options.index_cache_ttl < 0ms) {
         throw error{errc::invalid_options,
-                    "lock_row: statement_deadline must be positive and at most a minute, "
-                    "trust_index_for not negative"};
+                    "lock_row: statement_timeout must be positive and at most a minute, "
+                    "index_cache_ttl not negative"};
     }
     strategy::require_usable(options.wait, db.speaks());
-    const auto until = std::chrono::steady_clock::now() + options.statement_deadline;
+    const auto until = std::chrono::steady_clock::now() + options.statement_timeout;
     sql::require_transaction(db, "lock_row", until);
     strategy::refuse_cluster(db, options.accept_double_grants_in_cluster, until);
     const auto wait = options.wait.how() == row_wait::kind::bounded ? options.wait.limit() : 0ms;
@@ -26,9 +26,9 @@ std::optional<table_row> lock_row(sql::connection& db, std::string_view table,
                                .values = values,
                                .read = options.columns,
                                .wait = options.wait,
-                               .statement_deadline = options.statement_deadline,
-                               .trust_index_for = options.trust_index_for,
-                               .last = until + wait + options.statement_deadline,
+                               .statement_timeout = options.statement_timeout,
+                               .index_cache_ttl = options.index_cache_ttl,
+                               .last = until + wait + options.statement_timeout,
                                .borrowed = true});
 }
 

@@ -39,9 +39,9 @@ milliseconds clamped(milliseconds wait, sql::deadline last) {
 
 sql::deadline deadline_of(const row_request& wanted) {
     const auto wait = wanted.wait.how() == row_wait::kind::bounded       ? wanted.wait.limit()
-                      : wanted.wait.how() == row_wait::kind::skip_locked ? wanted.statement_deadline
+                      : wanted.wait.how() == row_wait::kind::skip_locked ? wanted.statement_timeout
                                                                          : 0ms;
-    return std::min(wanted.last, steady_clock::now() + wait + wanted.statement_deadline);
+    return std::min(wanted.last, steady_clock::now() + wait + wanted.statement_timeout);
 }
 
 std::string in_seconds(milliseconds time) {
@@ -354,7 +354,7 @@ sql::result lock_by_index(sql::connection& db, row_keys& keys, const known_key& 
     const bound_values bound{key, wanted.values};
     const auto& facts = sql::facts_of(db, deadline_of(wanted));
     const bool bounded = wanted.wait.how() == row_wait::kind::bounded;
-    auto time = bounded ? wanted.wait.limit() : wanted.statement_deadline;
+    auto time = bounded ? wanted.wait.limit() : wanted.statement_timeout;
     const auto end = steady_clock::now() + time;
     bool plan_checked = false;
     for (;;) {
@@ -387,7 +387,7 @@ sql::result lock_on_mysql(sql::connection& db, row_keys& keys, const known_key& 
     }
     keys.forget(wanted.table, wanted.columns);
     const auto again =
-        keys.find(db, wanted.table, wanted.columns, wanted.trust_index_for, deadline_of(wanted));
+        keys.find(db, wanted.table, wanted.columns, wanted.index_cache_ttl, deadline_of(wanted));
     try {
         return lock_by_index(db, keys, again, wanted);
     } catch (const error& failure) {
@@ -442,8 +442,8 @@ std::optional<table_row> lock_one(sql::connection& db, row_keys& keys, const row
     const auto speaks = db.speaks();
     require_usable(wanted.wait, speaks);
     const auto key =
-        keys.find(db, wanted.table, wanted.columns, wanted.trust_index_for,
-                  std::min(wanted.last, steady_clock::now() + wanted.statement_deadline));
+        keys.find(db, wanted.table, wanted.columns, wanted.index_cache_ttl,
+                  std::min(wanted.last, steady_clock::now() + wanted.statement_timeout));
     sql::result row;
     switch (speaks) {
         case sql::dialect::postgresql:
@@ -471,11 +471,11 @@ std::optional<table_row> lock_one(sql::connection& db, row_keys& keys, const row
 }
 
 void insert_resource(sql::connection& db, row_keys& keys, const sql::statement& insert,
-                     std::string_view name, row_wait wait, milliseconds statement_deadline,
+                     std::string_view name, row_wait wait, milliseconds statement_timeout,
                      sql::deadline last) {
     const auto time = clamped(
         wait.how() == row_wait::kind::bounded ? std::max(wait.limit(), at_once) : at_once, last);
-    const auto until = std::min(last, steady_clock::now() + time + statement_deadline);
+    const auto until = std::min(last, steady_clock::now() + time + statement_timeout);
     const auto wait_text = std::to_string(time.count());
     const std::array<sql::value, 2> parameters{sql::value{name}, sql::value{wait_text}};
     if (db.speaks() == sql::dialect::postgresql) {

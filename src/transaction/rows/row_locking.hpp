@@ -19,8 +19,8 @@ struct row_request {
     const row_key& values;
     const std::vector<std::string>& read;  ///< empty: the key
     row_wait wait;
-    std::chrono::milliseconds statement_deadline;
-    std::chrono::milliseconds trust_index_for;
+    std::chrono::milliseconds statement_timeout;
+    std::chrono::milliseconds index_cache_ttl;
     sql::deadline last;  ///< nothing lasts longer
     /// Somebody else's transaction: no setting may be left changed, and SQLite's write lock may not
     /// be ours yet.
@@ -35,7 +35,7 @@ struct row_request {
 /// necessarily locked afterwards.
 void insert_resource(sql::connection& db, row_keys& keys, const sql::statement& insert,
                      std::string_view name, row_wait wait,
-                     std::chrono::milliseconds statement_deadline, sql::deadline last);
+                     std::chrono::milliseconds statement_timeout, sql::deadline last);
 
 /// In which order to lock these keys, the same for everybody, in whatever order the columns are
 /// named: their indexes.

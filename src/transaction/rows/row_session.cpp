@@ -24,18 +24,18 @@ using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
 // For a roll-back, which has no reason to take long, also in a destructor.
-constexpr auto farewell = 1s;
+constexpr auto close_timeout = 1s;
 
 row_session_options validated(row_session_options options, sql::dialect speaks) {
-    require(options.statement_deadline > 0ms && options.statement_deadline <= 1min,
-            "statement_deadline must be positive and at most one minute");
+    require(options.statement_timeout > 0ms && options.statement_timeout <= 1min,
+            "statement_timeout must be positive and at most one minute");
     require(options.max_hold >= 100ms && options.max_hold <= 24h,
             "max_hold must be from 100 ms to 1 day");
     require(options.max_sessions >= 1 && options.max_sessions <= 1000,
             "max_sessions must be from 1 to 1000");
-    require(options.wait_for_place >= 0ms && options.wait_for_place <= 24h,
-            "wait_for_place must be from 0 to 1 day");
-    require(options.trust_index_for >= 0ms, "trust_index_for must not be negative");
+    require(options.checkout_timeout >= 0ms && options.checkout_timeout <= 24h,
+            "checkout_timeout must be from 0 to 1 day");
+    require(options.index_cache_ttl >= 0ms, "index_cache_ttl must not be negative");
     strategy::require_usable(options.wait, speaks);
     sql::validate_names(speaks, options.schema, options.prefix);
     return options;
@@ -60,7 +60,7 @@ std::int64_t whole_seconds(milliseconds time) {
 /// For the caller's own statements.
 milliseconds lock_timeout_of(const row_session_options& options) {
     const auto wait = options.wait.how() == row_wait::kind::bounded ? options.wait.limit()
-                                                                    : options.statement_deadline;
+                                                                    : options.statement_timeout;
     return std::min(wait, options.max_hold);
 }
 
@@ -102,11 +102,11 @@ public:
           options_{validated(std::move(options), source.speaks())},
           home_{detail::row_sessions::of(source)},
           guarded_{*this} {
-        const auto place_by = steady_clock::now() + options_.wait_for_place;
+        const auto place_by = steady_clock::now() + options_.checkout_timeout;
         place_.emplace(home_->pool().take(static_cast<std::size_t>(options_.max_sessions), place_by,
-                                          place_by + options_.statement_deadline));
+                                          place_by + options_.statement_timeout));
         waited_ = place_->waited();
-        start(steady_clock::now() + options_.statement_deadline);
+        start(steady_clock::now() + options_.statement_timeout);
     }
     state(const state&) = delete;
     state& operator=(const state&) = delete;
@@ -154,7 +154,7 @@ public:
                 if (lock_row(db, table, column, value, key_alone, wait)) return;
                 foreign_timeout_ = db.speaks() == sql::dialect::postgresql;
                 strategy::insert_resource(db, keys(), insert_resource(), name.str(), wait,
-                                          options_.statement_deadline, ends_at_);
+                                          options_.statement_timeout, ends_at_);
             }
             throw error{errc::conflict,
                         "the row of a resource was deleted again and again while it was being "
@@ -334,8 +334,8 @@ private:
                                        .values = values,
                                        .read = read,
                                        .wait = wait,
-                                       .statement_deadline = options_.statement_deadline,
-                                       .trust_index_for = options_.trust_index_for,
+                                       .statement_timeout = options_.statement_timeout,
+                                       .index_cache_ttl = options_.index_cache_ttl,
                                        .last = ends_at_,
                                        .borrowed = false});
         if (row) ++rows_locked_;
@@ -440,7 +440,7 @@ private:
         auto& db = **place_;
         try {
             require_still_open(db);
-            db.query("commit", steady_clock::now() + options_.statement_deadline);
+            db.query("commit", steady_clock::now() + options_.statement_timeout);
         } catch (const error& failure) {
             // The server said no, or did not say: not what without_doubt() is for.
             failure_.emplace(failure);
@@ -486,7 +486,7 @@ private:
         auto& db = **place_;
         if (!db.alive() || db.discarded()) return how;
         try {
-            db.query("rollback", steady_clock::now() + farewell);
+            db.query("rollback", steady_clock::now() + close_timeout);
             if (db.transaction() == sql::transaction_state::open) db.discard();
         } catch (const error& failure) {
             // SQLite may have rolled back by itself.

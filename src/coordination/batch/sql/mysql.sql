@@ -1,4 +1,4 @@
--- statement retake
+-- statement reacquire
 -- MariaDB only. Takes a lease again that this client has released, in one round trip where acquire has
 -- a look and a write: one row changed if it was granted. The new token is the known one + 1.
 --
@@ -29,7 +29,7 @@ update rowlock_lease
 
 -- statement probe_all
 -- A look at several leases in one snapshot: reads, locks nothing, writes nothing. A name that has no
--- row does not come back: whether somebody waits for it is waited_for's to say.
+-- row does not come back: whether somebody waits for it is names_with_waiters's to say.
 -- $1 my session  $2 … $17 names; may repeat
 -- → the floor, whether my session lives, name, token, whether it may be granted, its grant id, its
 --   session, whether that has expired, what is left of it in µs, whether somebody waits for it. One row

@@ -1,4 +1,4 @@
--- statement retake
+-- statement reacquire
 -- Takes a lease back that this client freed with the token $7, if nothing has happened to it since: acquire.sql
 -- without the probe, for a quarter of its cost to the server. No row changed: somebody had it meanwhile, or
 -- waits for it, or our session is over; acquire.sql finds out.
@@ -21,8 +21,8 @@ update rowlock_lease l
    and (select w.ticket from rowlock_waiter w where w.name = $1::text
            and w.ticket > coalesce(l.served, 0) - 256 order by w.ticket limit 1) is null
 
--- statement retake_all
--- retake.sql for several leases, by one commit. It may wait for a row, but for no long one's and in no circle:
+-- statement reacquire_all
+-- reacquire.sql for several leases, by one commit. It may wait for a row, but for no long one's and in no cycle:
 -- a token is freed by one client alone, so no two groups want a row at the same token; and a row that is
 -- free at its token is in nobody's fenced transaction.
 -- $1 my session; arrays: $2 names, each once  $3 the tokens they were freed with  $4 grant ids  $5 threads

@@ -1,4 +1,4 @@
--- statement retake
+-- statement reacquire
 -- Takes a lease again that this client has released: one row changed if it was granted, and the new
 -- token is the known one + 1. Compare-and-set: every grant changes the token, so a row that is free at
 -- the known one has not been anybody's since. A statement that writes has the file to itself, so what

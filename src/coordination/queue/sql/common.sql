@@ -6,7 +6,7 @@ select l.token, l.deadline - {now}
   from rowlock_lease l
  where l.name = $1 and l.session = $2 and l.grant_id = $3
 
--- statement waited_for
+-- statement names_with_waiters
 -- Which of these names have a live waiter. Reads only.
 -- $1 … $16 names; may repeat
 select distinct w.name
@@ -14,7 +14,7 @@ select distinct w.name
  where w.name in ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)
    and {live}
 
--- statement names_after
+-- statement queues_of_session
 -- The names with live waiters that the end of a session concerns: it has the lease, or a place before
 -- them. Leases and tickets in one snapshot: a grant that moved the session from the one to the other is
 -- seen as either. Driven by the waiters, of whom there are few: leases have no index by session.

@@ -14,7 +14,7 @@ on conflict (grant_id) do nothing
 -- statement cancel
 -- Gives up places; durable, since a ticket that came back after a crash would be served to nobody. A
 -- ticket that a grant has locked is waited for, and is gone then. In ticket order, so two calls cannot
--- wait in a circle; whoever grants holds no more than one ticket, and waits for nothing once it has it.
+-- wait in a cycle; whoever grants holds no more than one ticket, and waits for nothing once it has it.
 -- $1 grant ids, as an array's text
 -- → the grant ids whose tickets this call deleted
 with k as materialized (
@@ -48,7 +48,7 @@ select l.token, (extract(epoch from l.deadline - clock_timestamp()) operator(pg_
   from rowlock_lease l
  where l.name = $1::text and l.session = $2::bigint and l.grant_id = $3::bigint
 
--- statement waited_for
+-- statement names_with_waiters
 -- Which of these names have a live waiter. Reads only.
 -- $1 … $16 names; may repeat
 select distinct n.name
@@ -57,7 +57,7 @@ select distinct n.name
                    $16::text]) as n(name)
  where {waited_n}
 
--- statement names_after
+-- statement queues_of_session
 -- The names with live waiters that the end of a session concerns: it has the lease, or a place before
 -- them. Leases and tickets in one snapshot: a grant that moved the session from the one to the other is
 -- seen as either. Driven by the waiters, of whom there are few: leases have no index by session. OFFSET 0
@@ -71,13 +71,13 @@ select distinct w.name
         or exists (select from rowlock_waiter d where d.name = w.name and d.session = $1::bigint))
 
 -- statement deadlocks
--- What a search for circles of waiters needs, in one snapshot; reads only. The parties are pairs of
+-- What a search for cycles of waiters needs, in one snapshot; reads only. The parties are pairs of
 -- session and thread label; who has no label takes no part.
 --
 -- `reach` is the set of names that our places lead to: from a name to what its holder waits for, and to
 -- what those in its queue wait for besides. A set of names ends where nothing new is found, also among
--- circles without us. Of a queue only those come back who can be in a circle: they hold something
--- here, or have more than one place. What is a circle, and who gives way, is decided by the caller.
+-- cycles without us. Of a queue only those come back who can be in a cycle: they hold something
+-- here, or have more than one place. What is a cycle, and who gives way, is decided by the caller.
 -- OFFSET 0 keeps each look-up a look-up by key: the planner knows nothing of how few names are reached,
 -- and would read whole tables.
 -- $1 my session
@@ -138,7 +138,7 @@ select w.ticket, w.session, m.owner, m.host, m.program, w.thread, w.note, m.pid,
 -- while we were skipping would leave its waiters to nobody. c locks the first live ticket; one that was
 -- cancelled meanwhile is stepped over. Only with both locks are both rows written: neither a ticket is
 -- lost without a grant, nor a grant made to a ticket whose cancellation was confirmed. Lease first,
--- then one ticket: whoever holds a ticket waits for nothing more, so no circle can close.
+-- then one ticket: whoever holds a ticket waits for nothing more, so no cycle can close.
 --
 -- EXISTS is asked once, first: without the lease no ticket is read, and none is judged before the wait.
 -- c sees the tickets of the snapshot: one whose enqueue was answered before another was sent is in it
@@ -257,7 +257,7 @@ select (u.name is not null)::int, u.session, u.grant_id, u.token,
 -- statement leave
 -- The last words of a client whose session is named by no lease and no ticket: removes the session and
 -- tells which of the names that it has released lately have a live waiter, to be served. It is
--- delete_session and waited_for in one round trip. The releases were committed before this snapshot was
+-- delete_session and names_with_waiters in one round trip. The releases were committed before this snapshot was
 -- taken; whoever commits a ticket behind it looks after that, as everybody does who writes one, and
 -- finds the lease free. What is deleted here is no row that the look reads, or one that it may see or
 -- not: nobody waits by a session without tickets. If the reply is lost the session is gone or expires,
@@ -365,7 +365,7 @@ select mine.token, (extract(epoch from mine.deadline - clock_timestamp()) operat
        next.wake_address, next.wake_secret, next.mailbox
   from mine left join next on true
 
--- statement rewind
+-- statement reset_watermark
 -- Has looks into a queue begin with this ticket, which was overtaken: see fragment in_line. It waits for
 -- the lease's row as grant_next does; who could not have it tries again.
 -- $1 name  $2 ticket
@@ -376,7 +376,7 @@ update rowlock_lease set served = $2::bigint where name = $1::text and served > 
 -- index entry more, where hand_over costs the server thrice as much. No row changed: not this grant, or
 -- there is a ticket, which hand_over finds out. A ticket that commits behind this statement's snapshot is
 -- not seen: look for waiters afterwards.
--- How it looks: retake.sql.
+-- How it looks: reacquire.sql.
 -- $1 name  $2 my session  $3 grant id  $4 1 = may commit asynchronously, see release.sql
 update rowlock_lease l
    set session = null, grant_id = null, thread = null, note = null, acquired_at = null,

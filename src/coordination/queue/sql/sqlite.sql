@@ -43,13 +43,13 @@ select (select count(*) from rowlock_session m where m.id = $1 and {live}),
  order by mine.ticket
 
 -- statement deadlocks
--- What a search for circles of waiters needs, in one snapshot; reads only. The parties are pairs of
+-- What a search for cycles of waiters needs, in one snapshot; reads only. The parties are pairs of
 -- session and thread label; who has no label takes no part.
 --
 -- `reach` is the set of names that our places lead to: from a name to what its holder waits for, and to
 -- what those in its queue wait for besides. A set of names ends where nothing new is found, also among
--- circles without us. Of a queue only those come back who can be in a circle: they hold something
--- here, or have more than one place. What is a circle, and who gives way, is decided by the caller.
+-- cycles without us. Of a queue only those come back who can be in a cycle: they hold something
+-- here, or have more than one place. What is a cycle, and who gives way, is decided by the caller.
 -- $1 my session
 -- → name; its holder's or waiter's: ticket (NULL: the holder), grant id, session, thread, note, host,
 --   program, process id

@@ -25,7 +25,7 @@ select straight_join count(*), @@session.wait_timeout
        on l.name = v.name and l.session = v.session and l.token = v.token
   lock in share mode
 
--- statement release_in
+-- statement release_on_commit
 -- Frees a lease in the caller's transaction if it is still this grant: one row changed. The lock is
 -- exclusive from here on: a taker sees the row free once we commit, and ours again if we roll back.
 -- fence_view comes first, for what it tells of the session and of the transaction's view.
@@ -38,7 +38,7 @@ update rowlock_lease
 -- statement fence_view
 -- Whether the transaction's own view shows a lease as this grant: 1 or 0. Locks nothing below
 -- SERIALIZABLE. A view older than the grant does not show it; what is written afterwards by
--- fence_write or release_in sees the latest row.
+-- fence_write or release_on_commit sees the latest row.
 -- $1 name  $2 session  $3 token
 -- → 1 or 0, and the idle limit in force, as fence.sql
 select count(*), @@session.wait_timeout from rowlock_lease l straight_join rowlock_session s where {is_current}

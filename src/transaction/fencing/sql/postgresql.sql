@@ -42,7 +42,7 @@ select case when exists (select from held) then 1
                    then held.idle else $4::bigint::pg_catalog.text end, true)
           from held)
 
--- statement release_in
+-- statement release_on_commit
 -- Frees a lease in the caller's transaction if it is still this grant; otherwise raises an error, as
 -- fence.sql does, whose reasons all hold here. The lock is exclusive from here on: a taker sees the
 -- row free once we commit, and ours again if we roll back.

@@ -12,7 +12,7 @@ update rowlock_session
                 where l.name = $1 and l.session = $2 and l.token = $3
                   and coalesce(l.deadline > {now}, 1))
 
--- statement release_in
+-- statement release_on_commit
 -- Frees a lease in the caller's transaction if it is still this grant: one row changed. There is one
 -- writer: nobody takes it before our commit, and a rollback leaves it ours.
 -- $1 name  $2 session  $3 token  $4 grant id

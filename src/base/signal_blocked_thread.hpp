@@ -20,7 +20,7 @@ private:
 
 /// A thread that receives no signals.
 template <typename... Parts>
-[[nodiscard]] std::thread quiet_thread(Parts&&... parts) {
+[[nodiscard]] std::thread signal_blocked_thread(Parts&&... parts) {
     const blocked_signals inherited;
     return std::thread{std::forward<Parts>(parts)...};
 }

@@ -31,7 +31,7 @@ std::shared_ptr<waiting_room> engine::open_room() const noexcept {
 
 /// Takes a place and waits there. Nothing: the place was lost, ask again. Null: the caller's time
 /// is up, or a stop was requested.
-std::optional<std::shared_ptr<grant>> engine::wait_in_line(acquisition& call) {
+std::optional<std::shared_ptr<grant>> engine::wait_in_queue(acquisition& call) {
     // What is still on its way must not hold us up in line: the heartbeat gives it back.
     call.hand_over();
     const auto at = room();
@@ -211,7 +211,7 @@ void engine::wake(sql::connection& db, const strategy::handed_over& next,
 
 /// Whether a session is told past the database: it waits on this machine.
 bool engine::is_near(const strategy::wake_address& session) const noexcept {
-    return options_.wake_ups == wake_ups::automatic && strategy::is_near(session);
+    return options_.wake_ups == wakeup_mode::automatic && strategy::is_near(session);
 }
 
 void engine::note_contended(const std::string& name) {
@@ -237,11 +237,11 @@ void engine::hand_on(std::vector<std::string> names, const std::vector<std::int6
     if (names.empty() && ended.empty()) return;
     try {
         auto& db = heartbeat_connection(until);
-        auto waited_for = queue_.waited_for(db, names, until);
+        auto names_with_waiters = queue_.names_with_waiters(db, names, until);
         for (const auto id : ended) {
-            for (auto& name : queue_.names_after(db, id, until)) waited_for.push_back(name);
+            for (auto& name : queue_.queues_of_session(db, id, until)) names_with_waiters.push_back(name);
         }
-        for (const auto& name : waited_for) {
+        for (const auto& name : names_with_waiters) {
             if (const auto next = queue_.grant_next(db, name, until)) wake(db, *next, until);
         }
     } catch (...) {

@@ -1,6 +1,6 @@
-#include "coordination/wakeup/sleeper.hpp"
+#include "coordination/wakeup/mysql_wait_thread.hpp"
 
-#include "base/quiet_thread.hpp"
+#include "base/signal_blocked_thread.hpp"
 #include "coordination/wakeup/wake_up.hpp"
 #include <rowlock/error.hpp>
 
@@ -18,33 +18,33 @@ constexpr auto longest = 2s;
 
 }  // namespace
 
-sleeper::sleeper(surroundings around) : around_{std::move(around)} {
-    thread_ = base::quiet_thread([this] { run(); });
+mysql_wait_thread::mysql_wait_thread(surroundings around) : around_{std::move(around)} {
+    thread_ = base::signal_blocked_thread([this] { run(); });
 }
 
-sleeper::~sleeper() {
+mysql_wait_thread::~mysql_wait_thread() {
     stop();
     thread_.join();
 }
 
-void sleeper::sleep_for(std::int64_t session, std::int64_t gate) noexcept {
+void mysql_wait_thread::sleep_for(std::int64_t session, std::int64_t gate) noexcept {
     const std::lock_guard lock{mutex_};
     const place before = std::exchange(wanted_, {session, gate});
     if (wanted_ != before) changed_.notify_all();
 }
 
-void sleeper::pause() noexcept {
+void mysql_wait_thread::pause() noexcept {
     const std::lock_guard lock{mutex_};
     wanted_ = {};
 }
 
-void sleeper::stop() noexcept {
+void mysql_wait_thread::stop() noexcept {
     const std::lock_guard lock{mutex_};
     stopping_ = true;
     changed_.notify_all();
 }
 
-void sleeper::run() noexcept {
+void mysql_wait_thread::run() noexcept {
     constexpr auto first_pause = 100ms;
     constexpr auto longest_pause = 2s;
     std::chrono::milliseconds pause = first_pause;
@@ -71,13 +71,13 @@ void sleeper::run() noexcept {
 }
 
 /// False if the connection failed: those who wait look for themselves.
-bool sleeper::sleep(const place& where) noexcept {
+bool mysql_wait_thread::sleep(const place& where) noexcept {
     using strategy::wake_up::ending;
     try {
         connect(where);
         asleep_for_ = where.session;
         around_.on_sleep(std::exchange(slept_to_its_end_, false));
-        const auto until = steady::now() + longest + around_.statement_deadline;
+        const auto until = steady::now() + longest + around_.statement_timeout;
         switch (
             strategy::wake_up::sleep_until_woken(*db_, where.session, where.gate, longest, until)) {
             case ending::woken:
@@ -102,16 +102,16 @@ bool sleeper::sleep(const place& where) noexcept {
 }
 
 /// In a handler of what went wrong.
-void sleeper::doubt() noexcept {
+void mysql_wait_thread::doubt() noexcept {
     if (db_ && !db_->alive()) around_.on_broken();
     around_.on_doubt();
 }
 
 /// One connection is for one session and one gate.
-void sleeper::connect(const place& where) {
+void mysql_wait_thread::connect(const place& where) {
     if (db_ && db_->alive() && connected_for_ == where) return;
     disconnect();
-    const auto until = steady::now() + around_.statement_deadline;
+    const auto until = steady::now() + around_.statement_timeout;
     auto made = around_.connect(until);
     strategy::wake_up::prepare_to_sleep(*made, where.session, until);
     db_ = std::move(made);
@@ -119,16 +119,16 @@ void sleeper::connect(const place& where) {
     connected_ = true;
 }
 
-void sleeper::disconnect() noexcept {
+void mysql_wait_thread::disconnect() noexcept {
     asleep_for_ = 0;
     slept_to_its_end_ = false;
     db_.reset();
     connected_ = false;
 }
 
-void sleeper::read_what_was_served() noexcept {
+void mysql_wait_thread::read_what_was_served() noexcept {
     try {
-        around_.on_woken(*db_, steady::now() + around_.statement_deadline);
+        around_.on_woken(*db_, steady::now() + around_.statement_timeout);
     } catch (...) {
         // Perhaps a second wake-up has met the reading.
         doubt();

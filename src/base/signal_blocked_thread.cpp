@@ -1,4 +1,4 @@
-#include "base/quiet_thread.hpp"
+#include "base/signal_blocked_thread.hpp"
 
 #include <pthread.h>
 

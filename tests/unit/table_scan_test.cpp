@@ -1,4 +1,4 @@
-#include "housekeeping/lease_walk.hpp"
+#include "housekeeping/table_scan.hpp"
 
 #include <doctest/doctest.h>
 
@@ -16,7 +16,7 @@
 
 using namespace rowlock;
 using namespace std::chrono_literals;
-using strategy::lease_walk;
+using strategy::table_scan;
 
 namespace {
 
@@ -68,17 +68,17 @@ struct walker {
     sql::statements sql;
     std::stop_source stop{};
     std::stop_token token{stop.get_token()};
-    lease_walk walk;
+    table_scan walk;
 };
 
-using place = std::optional<lease_walk::place>;
+using place = std::optional<table_scan::place>;
 
 /// What the statements of a walk over so many pages saw, where none finds more than it may change.
-std::vector<lease_walk::pages> stretches_of(table_of_leases table,
+std::vector<table_scan::pages> stretches_of(table_of_leases table,
                                             std::chrono::milliseconds each = 0ms) {
     const walker by{table};
-    std::vector<lease_walk::pages> seen;
-    by.walk.over_pages([&](const lease_walk::pages& in) -> place {
+    std::vector<table_scan::pages> seen;
+    by.walk.over_pages([&](const table_scan::pages& in) -> place {
         seen.push_back(in);
         std::this_thread::sleep_for(each);
         return std::nullopt;
@@ -86,7 +86,7 @@ std::vector<lease_walk::pages> stretches_of(table_of_leases table,
     return seen;
 }
 
-std::int64_t length_of(const lease_walk::pages& piece) {
+std::int64_t length_of(const table_scan::pages& piece) {
     return piece.past - piece.page;
 }
 
@@ -124,11 +124,11 @@ TEST_CASE("a table without rows takes no statement; one whose server cannot read
 TEST_CASE("a statement that took a whole batch is followed by one behind its last row") {
     table_of_leases table{1000, 1};
     const walker by{table};
-    std::vector<lease_walk::pages> seen;
-    by.walk.over_pages([&](const lease_walk::pages& in) -> place {
+    std::vector<table_scan::pages> seen;
+    by.walk.over_pages([&](const table_scan::pages& in) -> place {
         seen.push_back(in);
-        if (seen.size() == 1) return lease_walk::place{10, 7};
-        if (seen.size() == 2) return lease_walk::place{10, 9};  // of one page several batches
+        if (seen.size() == 1) return table_scan::place{10, 7};
+        if (seen.size() == 2) return table_scan::place{10, 9};  // of one page several batches
         return std::nullopt;
     });
     REQUIRE(seen.size() > 3);
@@ -150,7 +150,7 @@ TEST_CASE("a walk ends when a stop is requested") {
     const walker by{table};
     auto stop = by.stop;
     int seen = 0;
-    by.walk.over_pages([&](const lease_walk::pages&) -> place {
+    by.walk.over_pages([&](const table_scan::pages&) -> place {
         if (++seen == 2) stop.request_stop();
         return std::nullopt;
     });

@@ -1,4 +1,4 @@
-#include "coordination/batch/fast_dialects.hpp"
+#include "coordination/batch/batch_dialects.hpp"
 #include "sql/connection_memory.hpp"
 #include "sql/run_statement.hpp"
 #include "sql/server_facts.hpp"
@@ -73,7 +73,7 @@ void look_for_waiters(sql::connection& db, const sql::statements& sql, names_vie
     std::array<value, list_size> parameters{};
     put_list(std::span<value>{parameters}, 0, std::span<const std::string_view>{absent},
              [](std::string_view name) { return name; });
-    const auto rows = db.execute(sql.waited_for, parameters, until);
+    const auto rows = db.execute(sql.names_with_waiters, parameters, until);
     for (std::size_t row = 0; row < rows.rows(); ++row) {
         const auto found = std::ranges::find(names, rows.text(row, 0));
         if (found != names.end()) {
@@ -362,7 +362,7 @@ std::vector<bool> release_unlocked(sql::connection& db, const sql::statements& s
 
 }  // namespace
 
-bool retake(sql::connection& db, const sql::statements& sql, const grant_request& request,
+bool reacquire(sql::connection& db, const sql::statements& sql, const grant_request& request,
             std::int64_t known, sql::deadline until) {
     if (!sql::facts_of(db, until).mariadb) return false;
     try {

@@ -1,4 +1,4 @@
-#include "coordination/batch/gathering.hpp"
+#include "coordination/batch/batcher.hpp"
 
 #include "support/waits.hpp"
 
@@ -22,7 +22,7 @@ namespace {
 
 /// Doubles numbers. The first call waits until it is let go.
 struct doubling {
-    using numbers = rowlock::base::gathering<int, int>;
+    using numbers = rowlock::detail::batcher<int, int>;
 
     explicit doubling(std::size_t calls = 1, std::size_t most = 32)
         : sums{calls, most, [this](std::span<numbers::item* const> asked) { answer(asked); }} {}

@@ -8,13 +8,13 @@ namespace rowlock::base {
 /// Requests stops off the caller's thread, since request_stop() runs the user's callbacks. A thread
 /// that takes a signal first makes sure that another will look at the rest, so a callback that
 /// blocks delays no other signal. Threads end when idle; one that is stuck is left behind.
-class loss_signals {
+class loss_notifier {
 public:
-    loss_signals();
+    loss_notifier();
     /// Signals that were handed over are still delivered.
-    ~loss_signals();
-    loss_signals(const loss_signals&) = delete;
-    loss_signals& operator=(const loss_signals&) = delete;
+    ~loss_notifier();
+    loss_notifier(const loss_notifier&) = delete;
+    loss_notifier& operator=(const loss_notifier&) = delete;
 
     void deliver(const std::stop_source& signal) noexcept;
 

@@ -16,7 +16,7 @@
 #include <utility>
 #include <vector>
 
-namespace rowlock::base {
+namespace rowlock::detail {
 
 /// Threads that ask for the same kind of thing at the same moment share one call. Who is alone
 /// makes it at once. Who comes while all calls are under way is gathered, and the next call is
@@ -26,7 +26,7 @@ namespace rowlock::base {
 ///
 /// Thread-safe. Nothing is locked during a call.
 template <typename Ask, typename Answer>
-class gathering {
+class batcher {
 public:
     using steady = std::chrono::steady_clock;
 
@@ -38,17 +38,17 @@ public:
     using call = std::function<void(std::span<item* const>)>;
 
     /// @param calls how many at a time  @param most how many items each
-    gathering(std::size_t calls, std::size_t most, call make)
+    batcher(std::size_t calls, std::size_t most, call make)
         : calls_{calls}, most_{most}, make_{std::move(make)} {}
-    gathering(const gathering&) = delete;
-    gathering& operator=(const gathering&) = delete;
-    ~gathering() = default;
+    batcher(const batcher&) = delete;
+    batcher& operator=(const batcher&) = delete;
+    ~batcher() = default;
 
     /// The answer; nothing if there is none, or if no call began with it within `patience`, or one
     /// has been under way for longer: calls that hang hold up nobody else.
     std::optional<Answer> ask(Ask what, steady::duration patience) {
         seat mine{{std::move(what)}};
-        if (!uses(fast_path::batches)) {
+        if (!base::uses(base::fast_path::batches)) {
             item* const alone = &mine;
             make_({&alone, 1});
             return result_of(mine);
@@ -218,4 +218,4 @@ private:
     std::deque<seat*> gathered_;
 };
 
-}  // namespace rowlock::base
+}  // namespace rowlock::detail

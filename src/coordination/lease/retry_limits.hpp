@@ -8,7 +8,7 @@ namespace rowlock::detail {
 
 /// Attempts in a row that neither won nor found a holder. Contention ends in a winner, so many of
 /// them are a fault.
-class attempts_in_vain {
+class contention_limit {
 public:
     void forget() noexcept { made_ = 0; }
     [[nodiscard]] int made() const noexcept { return made_; }
@@ -30,7 +30,7 @@ private:
 };
 
 /// Grants whose own deadline was over before they were known.
-class grants_too_late {
+class late_grant_limit {
 public:
     /// @throws error errc::timed_out with the third
     void count() {

@@ -15,7 +15,7 @@ namespace rowlock::detail {
 /// Where the database cannot notify (MySQL, MariaDB): a thread that sleeps in the server for the
 /// sake of a session, as long as somebody waits in it, and is woken there by whoever serves it. It
 /// reads what it was woken for itself: nothing else that its client does can hold that up.
-class sleeper {
+class mysql_wait_thread {
 public:
     struct surroundings {
         std::function<std::unique_ptr<sql::connection>(sql::deadline)> connect;
@@ -29,16 +29,16 @@ public:
         /// The connection is gone, and with it perhaps the server, and what it had committed.
         std::function<void()> on_broken;
         /// For connecting, and for the server to answer when a sleep is over.
-        std::chrono::milliseconds statement_deadline;
+        std::chrono::milliseconds statement_timeout;
     };
 
     /// @throws std::system_error if no thread can be started
-    explicit sleeper(surroundings around);
-    sleeper(const sleeper&) = delete;
-    sleeper& operator=(const sleeper&) = delete;
+    explicit mysql_wait_thread(surroundings around);
+    mysql_wait_thread(const mysql_wait_thread&) = delete;
+    mysql_wait_thread& operator=(const mysql_wait_thread&) = delete;
     /// Waits for the sleep that is under way: two seconds at most while the server answers, no time
     /// if its gate was opened.
-    ~sleeper();
+    ~mysql_wait_thread();
 
     /// Before a gate that is shut. What is slept already is slept to its end.
     void sleep_for(std::int64_t session, std::int64_t gate) noexcept;

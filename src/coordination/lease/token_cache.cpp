@@ -1,26 +1,26 @@
-#include "coordination/lease/name_memory.hpp"
+#include "coordination/lease/token_cache.hpp"
 
 namespace rowlock::detail {
 
-void name_memory::note_free(const std::string& name, std::int64_t token) {
+void token_cache::remember_free(const std::string& name, std::int64_t token) {
     note(name, token);
 }
 
-void name_memory::note_held(const std::string& name) {
+void token_cache::remember_held(const std::string& name) {
     note(name, held);
 }
 
-void name_memory::forget(const std::string& name) {
+void token_cache::forget(const std::string& name) {
     const std::lock_guard lock{mutex_};
     seen_.erase(name);
 }
 
-void name_memory::forget_all() {
+void token_cache::forget_all() {
     const std::lock_guard lock{mutex_};
     seen_.clear();
 }
 
-std::optional<std::int64_t> name_memory::take_free(const std::string& name) {
+std::optional<std::int64_t> token_cache::take_free(const std::string& name) {
     const std::lock_guard lock{mutex_};
     const auto found = seen_.find(name);
     if (found == seen_.end() || found->second == held) return std::nullopt;
@@ -29,13 +29,13 @@ std::optional<std::int64_t> name_memory::take_free(const std::string& name) {
     return token;
 }
 
-bool name_memory::was_held(const std::string& name) const {
+bool token_cache::was_held(const std::string& name) const {
     const std::lock_guard lock{mutex_};
     const auto found = seen_.find(name);
     return found != seen_.end() && found->second == held;
 }
 
-void name_memory::note(const std::string& name, std::int64_t what) {
+void token_cache::note(const std::string& name, std::int64_t what) {
     const std::lock_guard lock{mutex_};
     // Cheaper than to know which of them is the oldest: what is used is soon there again.
     if (seen_.size() >= most && !seen_.contains(name)) seen_.clear();

@@ -1,4 +1,4 @@
-#include "housekeeping/lease_walk.hpp"
+#include "housekeeping/table_scan.hpp"
 
 #include "sql/run_statement.hpp"
 
@@ -28,7 +28,7 @@ void rest_after(steady_clock::duration work) {
 
 }  // namespace
 
-void lease_walk::over_pages(const by_pages& look) const {
+void table_scan::over_pages(const by_pages& look) const {
     const auto extent = run(db_, sql_.lease_pages.value(), until());
     const std::int64_t end = extent.integer(0, 0);  // what is added now is in use
     const std::int64_t at_once = extent.integer(0, 1);
@@ -54,7 +54,7 @@ void lease_walk::over_pages(const by_pages& look) const {
     }
 }
 
-void lease_walk::over_names(const by_names& look) const {
+void table_scan::over_names(const by_names& look) const {
     std::string after;
     while (!stop_.stop_requested()) {
         const auto began = steady_clock::now();

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-/// Behind fast_protocol: transitions of lease_protocol in fewer statements and commits, where their
+/// Behind batch_protocol: transitions of lease_protocol in fewer statements and commits, where their
 /// case is simple. What they do not do is left to lease_protocol, which finds out why. Each
 /// function says the same thing on every database.
 namespace rowlock::strategy {
@@ -33,7 +33,7 @@ namespace on_mysql {
 /// Takes a lease that was free with token `known` when this client released it, if it still is, our
 /// session lives, nobody waits for it and the floor has not risen past it: the token is known + 1,
 /// durable. False: nothing was changed. One round trip; none on MySQL, which answers false.
-bool retake(sql::connection& db, const sql::statements& sql, const grant_request& request,
+bool reacquire(sql::connection& db, const sql::statements& sql, const grant_request& request,
             std::int64_t known, sql::deadline until);
 
 /// Whether each of these names can be had. Names that have no row are `present = false`. Reads, and
@@ -74,7 +74,7 @@ std::vector<std::optional<std::int64_t>> acquire_all(sql::connection& db,
                                                      std::span<const grant_request> requests,
                                                      sql::deadline until);
 /// @param known the token each was freed with: its next is that + 1
-std::vector<std::optional<std::int64_t>> retake_all(sql::connection& db, const sql::statements& sql,
+std::vector<std::optional<std::int64_t>> reacquire_all(sql::connection& db, const sql::statements& sql,
                                                     std::span<const grant_request> requests,
                                                     std::span<const std::int64_t> known,
                                                     sql::deadline until);

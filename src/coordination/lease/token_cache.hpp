@@ -10,12 +10,12 @@ namespace rowlock::detail {
 
 /// What a client saw of names that it does not hold, so that it can begin with the statement that
 /// will do. Hints: each is proved by the statement that it leads to. Bounded; thread-safe.
-class name_memory {
+class token_cache {
 public:
     /// We freed it with this token, and nobody waited.
-    void note_free(const std::string& name, std::int64_t token);
+    void remember_free(const std::string& name, std::int64_t token);
     /// Somebody else had it.
-    void note_held(const std::string& name);
+    void remember_held(const std::string& name);
     void forget(const std::string& name);
     void forget_all();
 

@@ -9,7 +9,7 @@
 namespace rowlock::detail {
 
 sql::deadline advisory_engine::soon() const {
-    return steady::now() + options_.statement_deadline;
+    return steady::now() + options_.statement_timeout;
 }
 
 /// The one that everything shares which need not wait. Taken.
@@ -20,7 +20,7 @@ advisory_engine::station advisory_engine::shared_station(guard& lock, sql::deadl
             return make_station(lock, until, true);
         }
         station which = shared_;
-        if (seize(lock, which, until)) return which;
+        if (checkout(lock, which, until)) return which;
     }
 }
 
@@ -65,8 +65,8 @@ advisory_engine::station advisory_engine::idle_or_new_station(guard& lock, sql::
 advisory_engine::station advisory_engine::make_station(guard& lock, sql::deadline until,
                                                        bool shared) {
     start_watch();
-    auto fresh = std::make_shared<advisory_station>();
-    fresh->trust = std::make_shared<trust_window>(clock_.now() + options_.statement_deadline);
+    auto fresh = std::make_shared<advisory_connection>();
+    fresh->trust = std::make_shared<trust_window>(clock_.now() + options_.statement_timeout);
     stations_.push_back(fresh);
     if (shared) shared_ = fresh;
     try {
@@ -114,22 +114,22 @@ advisory_engine::connected advisory_engine::connect(bool check_pooler, sql::dead
         throw error{errc::unsupported,
                     "behind a transaction pooler an advisory lock stays with a server process "
                     "that serves others next, and two clients get it at once: connect to "
-                    "PostgreSQL directly, use session pooling, or try_lock_in() in a transaction"};
+                    "PostgreSQL directly, use session pooling, or try_transaction_lock() in a transaction"};
     }
     made.session = protocol_.set_up(*made.db,  // A slice ends at half of it at the latest.
-                                    options_.statement_deadline + 2 * options_.wait_slice,
-                                    options_.max_silence, until);
+                                    options_.statement_timeout + 2 * options_.wait_slice,
+                                    options_.keepalive_timeout, until);
     return made;
 }
 
 /// False if it is gone. @throws error errc::timed_out
-bool advisory_engine::seize(guard& lock, const station& which, sql::deadline until) {
+bool advisory_engine::checkout(guard& lock, const station& which, sql::deadline until) {
     const bool came = which->freed.wait_until(
         lock, until, [&] { return which->gone || (!which->taken && !which->wanted_by_watch); });
     if (!came) {
         throw error{errc::timed_out,
                     "the connection of these advisory locks was busy for longer than "
-                    "statement_deadline"};
+                    "statement_timeout"};
     }
     if (which->gone) return false;
     which->taken = true;
@@ -140,9 +140,9 @@ void advisory_engine::give_back(const station& which) noexcept {
     which->taken = false;
     if (which->locks == 0) which->next_check = clock_.now() + options_.check_period;
     if (which->gone) {
-        bury(*which);
+        retire(*which);
     } else if (!which->usable()) {
-        condemn(which, loss_reason::connection_lost);
+        mark_lost(which, loss_reason::connection_lost);
     } else if (which->wanted_by_watch) {
         which->freed.notify_all();
     } else {
@@ -152,7 +152,7 @@ void advisory_engine::give_back(const station& which) noexcept {
 }
 
 /// It holds nothing from now on. Closed as soon as nobody uses it.
-void advisory_engine::condemn(const station& which, loss_reason why) noexcept {
+void advisory_engine::mark_lost(const station& which, loss_reason why) noexcept {
     if (which->gone) return;
     which->gone = true;
     which->trust->close();
@@ -163,17 +163,17 @@ void advisory_engine::condemn(const station& which, loss_reason why) noexcept {
     for (const auto& each : on_it) lose(each, why);
     std::erase(stations_, which);
     if (shared_ == which) shared_.reset();
-    if (!which->taken) bury(*which);
+    if (!which->taken) retire(*which);
     which->freed.notify_all();
     changed_.notify_all();
 }
 
-void advisory_engine::bury(advisory_station& which) noexcept {
+void advisory_engine::retire(advisory_connection& which) noexcept {
     if (which.db) closed_.push_back(std::move(which.db));
     poke_watch();
 }
 
-void advisory_engine::extend_trust(advisory_station& which, nanoseconds sent) {
+void advisory_engine::extend_trust(advisory_connection& which, nanoseconds sent) {
     const auto until = sent + belief();
     // Nobody believes in one that holds nothing: it may have waited for longer than that.
     if (!which.gone && which.locks == 0) {
@@ -188,7 +188,7 @@ void advisory_engine::extend_trust(advisory_station& which, nanoseconds sent) {
 
 void advisory_engine::require_open() const {
     if (!closing_) return;
-    throw error{errc::lock_lost, "the advisory_locks object was destroyed"};
+    throw error{errc::lock_lost, "the advisory_client object was destroyed"};
 }
 
 }  // namespace rowlock::detail

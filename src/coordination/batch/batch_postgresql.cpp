@@ -1,4 +1,4 @@
-#include "coordination/batch/fast_dialects.hpp"
+#include "coordination/batch/batch_dialects.hpp"
 #include "sql/array_text.hpp"
 #include "sql/run_statement.hpp"
 
@@ -50,7 +50,7 @@ std::vector<std::optional<std::int64_t>> acquire_all(sql::connection& db,
     return tokens;
 }
 
-std::vector<std::optional<std::int64_t>> retake_all(sql::connection& db, const sql::statements& sql,
+std::vector<std::optional<std::int64_t>> reacquire_all(sql::connection& db, const sql::statements& sql,
                                                     std::span<const grant_request> requests,
                                                     std::span<const std::int64_t> known,
                                                     sql::deadline until) {
@@ -59,7 +59,7 @@ std::vector<std::optional<std::int64_t>> retake_all(sql::connection& db, const s
     request_arrays all{requests};
     array_text freed_with;
     for (const auto token : known) freed_with.add(token);
-    const auto rows = run(db, *sql.retake_all, until, requests.front().session, all.names.close(),
+    const auto rows = run(db, *sql.reacquire_all, until, requests.front().session, all.names.close(),
                           freed_with.close(), all.ids.close(), all.threads.close(),
                           all.notes.close(), all.deadlines.close());
     for (std::size_t row = 0; row < rows.rows(); ++row) {

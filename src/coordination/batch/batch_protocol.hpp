@@ -1,6 +1,6 @@
 #pragma once
 
-#include "coordination/batch/fast_dialects.hpp"
+#include "coordination/batch/batch_dialects.hpp"
 
 #include <cstdint>
 #include <optional>
@@ -13,9 +13,9 @@ namespace rowlock::strategy {
 /// The short ways, which lead to the end when nobody else is interested: leaner statements, and one
 /// commit for what several threads of a client want at the same moment. Each "no" changes nothing
 /// and means: ask lease_protocol or queue_protocol, alone.
-class fast_protocol {
+class batch_protocol {
 public:
-    explicit fast_protocol(const lease_protocol& leases) : leases_{leases} {}
+    explicit batch_protocol(const lease_protocol& leases) : leases_{leases} {}
 
     /// How many leases acquire_all and release_all take at most.
     static constexpr std::size_t most = largest_group;
@@ -23,7 +23,7 @@ public:
     /// Takes a lease that this client freed with the token `known`, if nothing has happened to it
     /// since, nobody waits for it and our session lives. The new token is known + 1; durable like
     /// every grant. One round trip.
-    [[nodiscard]] bool retake(sql::connection& db, const grant_request& request, std::int64_t known,
+    [[nodiscard]] bool reacquire(sql::connection& db, const grant_request& request, std::int64_t known,
                               sql::deadline until) const;
 
     /// Grants of different names to one session by one commit; of each its token, or nothing. A row
@@ -32,7 +32,7 @@ public:
         sql::connection& db, std::span<const grant_request> requests, sql::deadline until) const;
 
     /// The same of leases that this client freed with the tokens `known`: on PostgreSQL for less.
-    [[nodiscard]] std::vector<std::optional<std::int64_t>> retake_all(
+    [[nodiscard]] std::vector<std::optional<std::int64_t>> reacquire_all(
         sql::connection& db, std::span<const grant_request> requests,
         std::span<const std::int64_t> known, sql::deadline until) const;
 

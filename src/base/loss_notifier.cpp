@@ -1,6 +1,6 @@
-#include "base/loss_signals.hpp"
+#include "base/loss_notifier.hpp"
 
-#include "base/quiet_thread.hpp"
+#include "base/signal_blocked_thread.hpp"
 
 #include <chrono>
 #include <condition_variable>
@@ -10,7 +10,7 @@
 
 namespace rowlock::base {
 
-struct loss_signals::shared {
+struct loss_notifier::shared {
     std::mutex mutex;
     std::condition_variable changed;
     std::deque<std::stop_source> queue;
@@ -18,15 +18,15 @@ struct loss_signals::shared {
     bool closing = false;
 };
 
-loss_signals::loss_signals() : state_{std::make_shared<shared>()} {}
+loss_notifier::loss_notifier() : state_{std::make_shared<shared>()} {}
 
-loss_signals::~loss_signals() {
+loss_notifier::~loss_notifier() {
     const std::lock_guard lock{state_->mutex};
     state_->closing = true;
     state_->changed.notify_all();
 }
 
-void loss_signals::deliver(const std::stop_source& signal) noexcept {
+void loss_notifier::deliver(const std::stop_source& signal) noexcept {
     try {
         const std::lock_guard lock{state_->mutex};
         state_->queue.push_back(signal);
@@ -39,13 +39,13 @@ void loss_signals::deliver(const std::stop_source& signal) noexcept {
 }
 
 /// With the mutex held: somebody will look at the queue, whatever the threads at work are stuck in.
-void loss_signals::ensure_available(const std::shared_ptr<shared>& state) {
+void loss_notifier::ensure_available(const std::shared_ptr<shared>& state) {
     if (state->available > 0) return;
-    quiet_thread(work, state).detach();
+    signal_blocked_thread(work, state).detach();
     ++state->available;
 }
 
-void loss_signals::work(std::shared_ptr<shared> state) {
+void loss_notifier::work(std::shared_ptr<shared> state) {
     constexpr std::chrono::seconds patience{2};
     std::unique_lock lock{state->mutex};
     for (;;) {

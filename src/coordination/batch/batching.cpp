@@ -43,7 +43,7 @@ void engine::acquire_for(std::span<acquires::item* const> asked) {
     const auto& first = asked.front()->ask;
     const auto db = take_connection(first.until);
     if (asked.size() == 1) {
-        if (first.known && fast_.retake(*db, first.request, *first.known, first.until)) {
+        if (first.known && batch_.reacquire(*db, first.request, *first.known, first.until)) {
             asked.front()->answer = {strategy::attempt::outcome::granted, *first.known + 1, {}};
         } else {
             asked.front()->answer = protocol_.acquire(*db, first.request, first.until);
@@ -79,8 +79,8 @@ void engine::grant_all(sql::connection& db, std::span<acquires::item* const> ask
         requests.push_back(each->ask.request);
         if (known) freed_with.push_back(*each->ask.known);
     }
-    const auto tokens = known ? fast_.retake_all(db, requests, freed_with, until)
-                              : fast_.acquire_all(db, requests, until);
+    const auto tokens = known ? batch_.reacquire_all(db, requests, freed_with, until)
+                              : batch_.acquire_all(db, requests, until);
     for (std::size_t i = 0; i < asked.size(); ++i) {
         if (!tokens[i]) continue;
         asked[i]->answer = {strategy::attempt::outcome::granted, *tokens[i], {}};
@@ -99,7 +99,7 @@ void engine::look_for(std::span<looks::item* const> asked) {
     std::ranges::sort(names);
     names.erase(std::unique(names.begin(), names.end()), names.end());
     const auto db = take_connection(until);
-    const auto held = fast_.held(*db, names, until);
+    const auto held = batch_.held(*db, names, until);
     for (auto* each : asked) {
         const auto at = std::ranges::lower_bound(names, each->ask.name) - names.begin();
         each->answer = held[static_cast<std::size_t>(at)];
@@ -141,7 +141,7 @@ void engine::release_for(std::span<releases::item* const> asked) {
         chosen.push_back(each);
         grants.push_back(each->ask.granted);
     }
-    const auto freed = fast_.release_all(*db, first.session, grants, first.until);
+    const auto freed = batch_.release_all(*db, first.session, grants, first.until);
     for (std::size_t i = 0; i < chosen.size(); ++i) {
         if (!freed[i]) continue;
         chosen[i]->answer = strategy::release_outcome{

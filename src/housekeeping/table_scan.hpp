@@ -20,9 +20,9 @@ struct walk_options {
 /// however many leases there are and however few of them it wants, and none sees again what those
 /// before it have seen. Between two pieces it rests for as long as the first one took. What changes
 /// behind it is for the next walk. One thread, not longer than the connection.
-class lease_walk {
+class table_scan {
 public:
-    lease_walk(sql::connection& db, const sql::statements& sql, const walk_options& options,
+    table_scan(sql::connection& db, const sql::statements& sql, const walk_options& options,
                const std::stop_token& stop)
         : db_{db}, sql_{sql}, options_{options}, stop_{stop} {}
 
