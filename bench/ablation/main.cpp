@@ -4,7 +4,6 @@
 #include "common/ours.hpp"
 #include "common/program.hpp"
 #include "common/tables.hpp"
-#include "contract/server_address.hpp"
 #include "handoff/contests.hpp"
 #include "handoff/report.hpp"
 #include "support/tcp_relay.hpp"
@@ -15,6 +14,8 @@
 #include <unistd.h>
 
 #include <array>
+#include <cstdlib>
+#include <optional>
 #include <stdexcept>
 #include <utility>
 
@@ -50,6 +51,29 @@ std::string url_of(const std::string& database, const bench::temporary_folder& f
     if (database == "mariadb") return bench::need(bench::mariadb_url(), "MariaDB");
     return "sqlite:" + (folder.path() / "locks.db").string();
 }
+
+/// The server's URL over TCP, where the one that is used otherwise leads to a Unix socket.
+std::string tcp_url(const std::string& database) {
+    const char* const found = std::getenv(database == "postgresql" ? "ROWLOCK_TEST_POSTGRESQL_URL"
+                                                                   : "ROWLOCK_TEST_MARIADB_URL");
+    return bench::need(found == nullptr ? "" : found, database + " over TCP");
+}
+
+/// The port in a URL, `scheme://user:password@host:port/database`.
+struct server_port {
+    explicit server_port(std::string of) : url{std::move(of)} {
+        begin = url.find(':', url.rfind('@')) + 1;
+        end = url.find('/', begin);
+        number = static_cast<std::uint16_t>(std::stoi(url.substr(begin, end - begin)));
+    }
+    [[nodiscard]] std::string replaced_by(std::uint16_t other) const {
+        return url.substr(0, begin) + std::to_string(other) + url.substr(end);
+    }
+    std::string url;
+    std::size_t begin = 0;
+    std::size_t end = 0;
+    std::uint16_t number = 0;
+};
 
 // --- hand-overs, from process to process
 // -----------------------------------------------------------
@@ -104,13 +128,10 @@ void measure(bench::findings& found, const hand_over_row& row, const options& ho
     std::string url = url_of(row.database, folder);
     std::optional<support::tcp_relay> relay;
     if (row.round_trip > 0ms) {
-        auto address = contract::address_of(
-            row.database == "postgresql" ? support::server::postgresql : support::server::mariadb);
-        relay.emplace(address.port);
+        const server_port server{tcp_url(row.database)};
+        relay.emplace(server.number);
         relay->become({.round_trip = row.round_trip});
-        address.host = "127.0.0.1";
-        address.port = relay->port();
-        url = address.url();
+        url = server.replaced_by(relay->port());
     }
     const handoff::lease_options as_it_is{.url = url,
                                           .prefix = fmt::format("rowlock_bench_{}_", ::getpid()),

@@ -17,11 +17,11 @@
 
 /// Advisory locks: names that the database server itself locks for a connection, without any table.
 /// They cost one round trip, pass on in well under a millisecond and end with the connection. There
-/// is no fencing token: a holder that was paused or cut off cannot be told from the next one by the
-/// data. Where that matters use a lease and fence() (client.hpp, transaction.hpp).
+/// is no fencing token: the data cannot tell a holder that was paused or cut off from its
+/// successor. Where that matters use a lease and fence() (client.hpp, transaction.hpp).
 ///
-/// PostgreSQL: pg_advisory_lock; to wait for one the user needs the language plpgsql, as everybody
-/// has it unless it was revoked. MySQL and MariaDB: GET_LOCK, exclusive only. SQLite has none.
+/// PostgreSQL: pg_advisory_lock; waiting needs the language plpgsql, which every user may use
+/// unless that right was revoked. MySQL and MariaDB: GET_LOCK, exclusive only. SQLite has none.
 namespace rowlock {
 
 enum class advisory_mode : unsigned char {
@@ -29,9 +29,9 @@ enum class advisory_mode : unsigned char {
     shared,  ///< together with other shared holders; PostgreSQL only
 };
 
-/// What is locked. A name is mapped to the database's own key as docs/advisory-keys.md says, so
+/// The key of a lock. A name is mapped to the database's own key as docs/advisory-keys.md says, so
 /// that programs in other languages can lock the same. The explicit kinds are for keys that other
-/// programs use already.
+/// programs already use.
 class advisory_key {
 public:
     enum class kind : unsigned char { name, number, pair, verbatim };
@@ -45,18 +45,19 @@ public:
 
     /// PostgreSQL: the key of pg_advisory_lock(bigint).
     [[nodiscard]] static advisory_key number(std::int64_t key);
-    /// PostgreSQL: the keys of pg_advisory_lock(int, int), a space apart from number()'s.
+    /// PostgreSQL: the keys of pg_advisory_lock(int, int), a key space separate from number()'s.
     [[nodiscard]] static advisory_key pair(std::int32_t first, std::int32_t second);
     /// MySQL and MariaDB: the name of GET_LOCK(name, …), which all schemas of the server share. 1
-    /// to 64 printable ASCII characters. Upper and lower case are the same lock to MySQL and to the
-    /// threads of one advisory_client, and two locks to MariaDB: write a name in one way.
+    /// to 64 printable ASCII characters. Names that differ only in case are one lock to MySQL and
+    /// to the threads of one advisory_client, and two locks to MariaDB: always write a name the
+    /// same way.
     /// @throws error errc::invalid_name
     [[nodiscard]] static advisory_key verbatim(std::string_view text);
 
     [[nodiscard]] kind type() const noexcept { return kind_; }
     /// For people: the name, `number 42`, `pair 1 2`, or the verbatim text.
     [[nodiscard]] const std::string& str() const noexcept { return text_; }
-    /// The number; of a pair, the first in the upper and the second in the lower 32 bits; else 0.
+    /// The number; for a pair: the first in the upper and the second in the lower 32 bits; else 0.
     [[nodiscard]] std::int64_t bits() const noexcept { return bits_; }
 
     friend bool operator==(const advisory_key&, const advisory_key&) = default;
@@ -70,50 +71,50 @@ private:
     std::int64_t bits_ = 0;
 };
 
-/// The 64-bit key that a name has on PostgreSQL.
+/// The 64-bit key of a name on PostgreSQL.
 /// @throws error errc::invalid_options if `domain` breaks the rules of lock_name
 [[nodiscard]] std::int64_t advisory_number(const lock_name& name,
                                            std::string_view domain = "rowlock");
-/// The 48 characters that a name has for GET_LOCK. `schema` is what `SELECT DATABASE()` answers,
+/// The 48-character key of a name for GET_LOCK. `schema` is the result of `SELECT DATABASE()`,
 /// empty for NULL.
-/// @throws error errc::invalid_options if `domain` breaks the rules of lock_name, or `schema` holds
-/// a line feed
+/// @throws error errc::invalid_options if `domain` breaks the rules of lock_name, or `schema`
+/// contains a line feed
 [[nodiscard]] std::string advisory_text(const lock_name& name, std::string_view schema,
                                         std::string_view domain = "rowlock");
 
 /// Options of advisory_client, validated once by its constructor (errc::invalid_options).
 struct advisory_options {
-    /// Keeps the names of applications that share a database apart; under the rules of lock_name.
-    /// Programs that are to exclude each other use the same.
+    /// Separates the names of applications that share a database; under the rules of lock_name.
+    /// Programs that are to exclude each other use the same domain.
     std::string domain = "rowlock";
-    /// One connection for each lock. Off: what is free at once shares one connection, which costs
-    /// the server least; a lost connection then costs all locks on it. A lock that had to be waited
-    /// for stays on the connection that waited.
+    /// One connection for each lock. Off: locks that are free at once share one connection, which
+    /// costs the server least; a lost connection then costs all locks on it. A lock that had to be
+    /// waited for stays on the connection that waited.
     bool own_connection = false;
-    /// Open connections at most. Eight: one shared and seven locks that are or were waited for.
-    /// Beyond that waiting goes on by polling on the shared one, which is slower to notice and not
-    /// fair; with own_connection a call waits for a place within statement_timeout and then throws
-    /// errc::timed_out.
+    /// Maximum of open connections. Eight: one shared and seven locks that are or were waited for.
+    /// Beyond that a call waits by polling on the shared connection, which notices a release later
+    /// and is not fair; with own_connection a call waits for a free connection within
+    /// statement_timeout and then throws errc::timed_out.
     int max_connections = 8;
-    /// How often the server is asked whether it still holds our locks. A connection that breaks is
-    /// noticed at once through libpq, whose socket is watched, and by this question through
-    /// Connector/C++ and SOCI. 5 s is one cheap statement for each connection.
+    /// How often the client asks the server whether it still holds our locks. libpq notices a
+    /// broken connection at once, because its socket is watched; Connector/C++ and SOCI notice it
+    /// by this question. 5 s is one cheap statement for each connection.
     std::chrono::milliseconds check_period{std::chrono::seconds{5}};
-    /// For one statement, connecting included. Without an answer for check_period +
-    /// statement_timeout the locks of a connection count as lost.
+    /// For one statement, connecting included. After check_period + statement_timeout without an
+    /// answer the locks of a connection count as lost.
     std::chrono::milliseconds statement_timeout{std::chrono::seconds{5}};
-    /// How long one waiting statement lasts before it is sent anew: the longest that a stop or the
-    /// end of the object takes to be noticed. A quarter of a second stays below PostgreSQL's
+    /// How long one waiting statement lasts before it is sent anew: the longest delay until a stop
+    /// or the destruction of the object is noticed. A quarter of a second stays below PostgreSQL's
     /// deadlock_timeout, so that CREATE INDEX CONCURRENTLY, which waits for every older statement,
     /// is not taken for a deadlock. MySQL (not MariaDB) waits in whole seconds, rounded up.
     std::chrono::milliseconds wait_slice{250};
-    /// After so much silence from us the server ends the session and frees its locks, so that a
-    /// machine that vanished does not keep them for hours. By then our held() has long been false
-    /// by itself. At least one and a half times check_period + statement_timeout. MySQL and
-    /// MariaDB: wait_timeout; PostgreSQL 14 and newer: idle_session_timeout. 0 leaves the server's
-    /// own setting.
+    /// After this much silence from us the server ends the session and frees its locks, so that a
+    /// machine that vanished does not keep them for hours. Our held() turns false long before. At
+    /// least one and a half times check_period + statement_timeout. MySQL and MariaDB:
+    /// wait_timeout; PostgreSQL 14 and newer: idle_session_timeout. 0 leaves the server's own
+    /// setting.
     std::chrono::milliseconds keepalive_timeout{std::chrono::seconds{30}};
-    /// When a connection breaks before the lock is ours.
+    /// Applies when a connection breaks before the lock is granted.
     retry_policy retry = {};
     event_callback on_event = {};
 };
@@ -123,9 +124,9 @@ class advisory_engine;
 struct advisory_hold;
 }  // namespace detail
 
-/// A lock that is ours until it is unlocked, the object goes, or it is lost. Not bound to a thread:
-/// it may be moved to another and unlocked there. One thread at a time per object; held() and
-/// lost() may be called from any.
+/// A held lock: until it is unlocked, destroyed or lost. Not bound to a thread: it may be moved to
+/// another and unlocked there. One thread at a time per object; held() and lost() may be called
+/// from any.
 class [[nodiscard]] advisory_lock {
 public:
     advisory_lock(advisory_lock&&) noexcept;
@@ -133,8 +134,8 @@ public:
     advisory_lock& operator=(advisory_lock&&) noexcept;
     advisory_lock(const advisory_lock&) = delete;
     advisory_lock& operator=(const advisory_lock&) = delete;
-    /// Unlocks, within twice the statement deadline. What goes wrong is an event (unlock_failed);
-    /// the lock is then freed in the background, or with the connection.
+    /// Unlocks, within twice the statement deadline. A failure is reported as an event
+    /// (unlock_failed); the lock is then freed in the background, or with the connection.
     ~advisory_lock();
 
     [[nodiscard]] const advisory_key& key() const noexcept;
@@ -142,18 +143,18 @@ public:
     [[nodiscard]] const std::string& name() const noexcept;
     [[nodiscard]] advisory_mode mode() const noexcept;
 
-    /// Whether it is still ours as far as we know: false from the moment that the connection is
-    /// seen broken, the server denies it, or check_period + statement_timeout have passed without
-    /// an answer. No round trip.
+    /// Whether the lock is still ours as far as known: false once the connection is found broken,
+    /// the server denies the lock, or check_period + statement_timeout have passed without an
+    /// answer. No round trip.
     [[nodiscard]] bool held() const noexcept;
-    /// Fires when the lock is lost; not when it is unlocked. On a thread of its own.
+    /// Fires when the lock is lost, not when it is unlocked. Callbacks run on a separate thread.
     [[nodiscard]] std::stop_token lost() const;
 
     /// One round trip (none for a shared lock that other threads of this process still hold).
-    /// Returns normally only if the lock was held to this moment. A second call does nothing.
-    /// @throws error errc::lock_lost if it was lost before, found out here at the latest;
-    /// errc::timed_out if the server did not answer in time: it is being given back in the
-    /// background and no longer ours.
+    /// Returns normally only if the lock was held until now. A second call does nothing.
+    /// @throws error errc::lock_lost if it was lost before, detected here at the latest;
+    /// errc::timed_out if the server did not answer in time: the lock is no longer ours and is
+    /// being released in the background.
     void unlock();
 
 private:
@@ -165,20 +166,19 @@ private:
 
 /// Start here. Owns connections, made on demand, and one thread that watches them. Thread-safe.
 ///
-/// Threads of this process exclude each other as well, first come, first served, before the
-/// database is asked. Between processes the database decides; it favours those that wait, but
-/// promises no order. There is no thread identity: a thread that locks what it holds waits for
-/// itself, without end (lock) or until the time is over; try_lock() answers empty. Several names
-/// are best taken in one order by everybody: neither this library nor the database sees a deadlock
-/// between advisory locks on different connections.
+/// Threads of this process exclude each other as well, first come, first served, before the client
+/// asks the database. Between processes the database decides; it favours waiters but promises no
+/// order. There is no thread identity: a thread that locks what it holds waits for itself, without
+/// end (lock) or until its timeout; try_lock() answers empty. All programs should take several
+/// names in one order: neither this library nor the database sees a deadlock between advisory locks
+/// on different connections.
 ///
 /// Errors of every call that locks:
 /// - errc::unsupported: SQLite (by the constructor); a key or mode that the database does not have;
-///   a transaction pooler in between, declared or found out, which hands the session that owns the
-///   lock to others; a connection whose server process holds advisory locks already (PostgreSQL); a
-///   Galera node, which grants GET_LOCK for itself alone;
-/// - errc::read_only: a standby (MySQL: read_only), which grants locks that the primary knows
-///   nothing of;
+///   a transaction pooler in between, declared or detected, which hands the session that owns the
+///   lock to other clients; a connection whose server process already holds advisory locks
+///   (PostgreSQL); a Galera node, which grants GET_LOCK for itself alone;
+/// - errc::read_only: a standby (MySQL: read_only), which grants locks unknown to the primary;
 /// - errc::database_unreachable, access_denied, out_of_resources, timed_out, outcome_unknown,
 ///   database_error, after the retries of retry_policy; errc::wrong_process in a forked child.
 class advisory_client {
@@ -186,13 +186,15 @@ public:
     /// Connects to nothing.
     /// @throws error errc::invalid_options, errc::unsupported for SQLite
     explicit advisory_client(sql::connection_source source, advisory_options options = {});
-    /// Unlocks what is held, within two statement deadlines; locks that still exist count as lost.
-    /// Calls that wait in other threads end with errc::lock_lost within a wait_slice.
+    /// Unlocks what is held, within two statement deadlines; advisory_lock objects that still exist
+    /// count as lost. Calls that wait in other threads end with errc::lock_lost within a
+    /// wait_slice.
     ~advisory_client();
     advisory_client(const advisory_client&) = delete;
     advisory_client& operator=(const advisory_client&) = delete;
 
-    /// Waits until the lock is ours. One round trip if it is free; two for each slice of waiting.
+    /// Waits until the lock is granted. One round trip if it is free; two for each slice of
+    /// waiting.
     [[nodiscard]] advisory_lock lock(const advisory_key& key) {
         return *acquire(key, advisory_mode::exclusive, time_point::max(), {});
     }
@@ -200,12 +202,13 @@ public:
     [[nodiscard]] std::optional<advisory_lock> lock(const advisory_key& key, std::stop_token stop) {
         return acquire(key, advisory_mode::exclusive, time_point::max(), std::move(stop));
     }
-    /// One attempt; empty if held by another. One round trip, none if a thread of this process is
+    /// One attempt; empty if the lock is held. One round trip, none if a thread of this process is
     /// in the way.
     [[nodiscard]] std::optional<advisory_lock> try_lock(const advisory_key& key) {
         return acquire(key, advisory_mode::exclusive, time_point::min(), {});
     }
-    /// Waits up to `timeout`; empty if it was held all that time. A timeout ≤ 0 is one attempt.
+    /// Waits up to `timeout`; empty if the lock was held all that time. A timeout ≤ 0 is one
+    /// attempt.
     template <typename Rep, typename Period>
     [[nodiscard]] std::optional<advisory_lock> try_lock_for(
         const advisory_key& key, const std::chrono::duration<Rep, Period>& timeout,
@@ -213,8 +216,8 @@ public:
         return acquire(key, advisory_mode::exclusive, after(timeout), std::move(stop));
     }
 
-    /// PostgreSQL: together with other shared holders. A shared lock that this process holds
-    /// already is joined, unless somebody waits for it exclusively.
+    /// PostgreSQL: together with other shared holders. Joins a shared lock that this process
+    /// already holds, unless a thread waits for it exclusively.
     [[nodiscard]] advisory_lock lock_shared(const advisory_key& key) {
         return *acquire(key, advisory_mode::shared, time_point::max(), {});
     }

@@ -21,32 +21,32 @@ class engine;
 struct hold;
 }  // namespace detail
 
-/// Who holds a lock, for people. Text comes from other programs: escape it before a terminal.
+/// The holder of a lock, for people. Text comes from other programs: escape it for a terminal.
 struct holder_info {
     std::int64_t session = 0;
     std::int64_t grant_id = 0;
     std::string owner{}, host{}, program{}, thread{}, note{};
     std::int64_t pid = 0;
     std::chrono::milliseconds held_for{0};
-    /// Until the holder's session or the lease's own deadline expires, by the database's clock,
-    /// without further heartbeats; negative if past.
+    /// Until the holder's session or the lease's own deadline expires, by the database's clock, if
+    /// no further heartbeat comes; negative if past.
     std::chrono::milliseconds remaining{0};
 };
 
-/// A lock that is known to the database, as of one moment.
+/// Snapshot of a lock that the database knows.
 struct lease_info {
     std::string name{};
-    fencing_token token{};                      ///< of the latest grant; 0: none is known
+    fencing_token token{};                      ///< of the latest grant; 0: unknown
     std::chrono::milliseconds changed{0};       ///< since the last grant or release
     std::optional<holder_info> holder{};        ///< empty: free
     std::int64_t waiting = 0;                   ///< live waiters in its queue
-    std::chrono::milliseconds longest_wait{0};  ///< of the first of them
+    std::chrono::milliseconds longest_wait{0};  ///< of the first waiter
 };
 
-/// Who waits for a lock, for people. Text comes from other programs: escape it before a terminal.
+/// A waiter for a lock, for people. Text comes from other programs: escape it for a terminal.
 struct waiter_info {
     std::string name{};         ///< of the lock
-    std::int64_t position = 0;  ///< 1 = is served next
+    std::int64_t position = 0;  ///< 1 = served next
     std::int64_t ticket = 0;
     std::int64_t session = 0;
     std::string owner{}, host{}, program{}, thread{}, note{};
@@ -56,16 +56,16 @@ struct waiter_info {
 
 /// A page of client::list, by name.
 struct page {
-    std::string after = {};  ///< the last name of the page before
+    std::string after = {};  ///< the last name of the previous page
     int limit = 100;         ///< 1 to 10 000
 };
 
 /// Start here. A client opens one session in the database and acquires leases in it; one heartbeat
 /// keeps all of them. One client per process is the rule. Thread-safe.
 ///
-/// Building one connects to nothing: it may be built while the database is down. The first call
-/// that needs the database opens the session (two more round trips) and reports what is wrong.
-/// After the session was lost its leases stay lost and the next acquire opens a new one.
+/// The constructor connects to nothing: a client may be built while the database is down. The first
+/// call that needs the database opens the session (two more round trips) and reports what is wrong.
+/// Leases of a lost session stay lost; the next acquire opens a new session.
 ///
 /// Errors of every call that talks to the database: errc::database_unreachable, access_denied,
 /// read_only, out_of_resources, schema_outdated, timed_out, outcome_unknown, database_error; after
@@ -75,36 +75,39 @@ public:
     /// @throws error errc::invalid_options
     explicit client(sql::connection_source source, client_options options = {});
     /// Releases what is held, within two statement deadlines; leases that still exist become inert
-    /// and count as lost. They have no margin: the next holder may follow at once, also of what was
-    /// lost before.
+    /// and count as lost. These leases, and those lost before, have no margin: the next holder may
+    /// follow at once.
     ~client();
     client(const client&) = delete;
     client& operator=(const client&) = delete;
 
-    /// Waits until the lock is ours. One round trip if it is free (two on MySQL/MariaDB). If it is
-    /// held, one more takes a place in its queue, and the thread sleeps; whoever was asked for a
-    /// place later than ours was confirmed is served later. All waiters of a client share one light
-    /// read per poll. A time limit or a stop ends the wait within 50 ms, also if the database does
-    /// not answer; the statements before it have a statement_timeout each.
+    /// Waits until the lock is granted. One round trip if it is free (two on MySQL/MariaDB). If it
+    /// is held, one more round trip enqueues the caller, and the thread sleeps; a waiter whose
+    /// queue entry is requested after this one was confirmed is served later. All waiters of a
+    /// client share one light read per poll. A time limit or a stop ends the wait within 50 ms,
+    /// even if the database does not answer; the statements before the wait have a
+    /// statement_timeout each.
     ///
     /// A thread that acquires a name it holds waits for its own lease. Deadlock detection does not
-    /// report that, as another thread may release the lease; rowlock::mutex does.
-    /// A waiter outlasts the end of its session and an outage of the database, at the price of its
-    /// place (client_options::when_cut_off). Before the lock was found held retry_policy decides.
-    /// @throws error errc::lock_lost if our session ended while we waited, and when_cut_off says
-    /// so: the place is gone, and so are the leases of this client; errc::deadlock if we close a
-    /// cycle of waiters and are the youngest in it
+    /// report that, as another thread may release the lease; rowlock::mutex does. A waiter survives
+    /// the end of its session and an outage of the database but loses its queue entry
+    /// (client_options::when_cut_off). Until the lock is found held, retry_policy applies.
+    /// @throws error errc::lock_lost if the session ended during the wait and when_cut_off is
+    /// `fail`, or the thread holds another lease: the queue entry is gone, and so are the leases of
+    /// this client; errc::deadlock if this waiter closes a cycle of waiters and is the youngest in
+    /// it
     [[nodiscard]] lease acquire(const lock_name& name, const acquire_options& options = {});
     /// The same; empty if and only if `stop` was requested first.
     [[nodiscard]] std::optional<lease> acquire(const lock_name& name, std::stop_token stop,
                                                const acquire_options& options = {});
-    /// One attempt; empty if another holds it, or waits for it. A failed attempt writes nothing.
+    /// One attempt; empty if another caller holds the lock or waits for it. A failed attempt writes
+    /// nothing.
     [[nodiscard]] std::optional<lease> try_acquire(const lock_name& name,
                                                    const acquire_options& options = {});
-    /// Waits up to `timeout`; empty if it was held all that time. A timeout ≤ 0 is one attempt. No
-    /// attempt starts after the limit; one that runs has its statement_timeout.
-    /// @throws error errc::timed_out if the limit passed before the lock was found held or free;
-    /// the last failure if that was one
+    /// Waits up to `timeout`; empty if the lock was held all that time. A timeout ≤ 0 is one
+    /// attempt. No attempt starts after the limit; a running attempt has its statement_timeout.
+    /// @throws error errc::timed_out if the limit passed before the lock was found held or free; if
+    /// an attempt failed before that, its error
     template <typename Rep, typename Period>
     [[nodiscard]] std::optional<lease> try_acquire_for(
         const lock_name& name, const std::chrono::duration<Rep, Period>& timeout,
@@ -124,40 +127,40 @@ public:
         return acquire_until(name, after(until - Clock::now()), {}, options);
     }
 
-    /// For a supervised singleton that was restarted: ends the sessions of our predecessors, those
+    /// For a supervised singleton that was restarted: ends the sessions of its predecessors, those
     /// with the same client_options::owner, and takes their leases over with new tokens, in one
     /// transaction, without waiting for the ttl. Two live processes with one owner would rob each
-    /// other: the margin of the robbed one is not kept. Call it before any acquire.
-    /// @throws error errc::invalid_options without an owner; errc::lock_lost while the margin of
-    /// leases that this client has lost lasts and their holders have not stopped
+    /// other, without the margin. Call it before any acquire.
+    /// @throws error errc::invalid_options without an owner; errc::lock_lost while the margin of a
+    /// lease that this client lost still runs and its holder has not stopped
     [[nodiscard]] std::vector<lease> reclaim();
 
-    /// What is known of one name; empty if it was never locked, or has been reaped, and nobody
-    /// waits for it. One round trip.
+    /// State of one name; empty if it was never locked, or has been reaped, and has no waiter. One
+    /// round trip.
     [[nodiscard]] std::optional<lease_info> inspect(const lock_name& name);
-    /// What is known of the names that start with `prefix`, in byte order. One round trip.
+    /// State of the names that start with `prefix`, in byte order. One round trip.
     [[nodiscard]] std::vector<lease_info> list(std::string_view prefix = {}, const page& page = {});
 
     /// The live waiters of one name, in the order in which they will be served. One round trip.
     [[nodiscard]] std::vector<waiter_info> queue(const lock_name& name);
 
-    /// Asks the holder to give the lock up: its lease is lost to it, with
-    /// loss_reason::release_requested. It knows at once on the same machine and on PostgreSQL, and
-    /// with its next heartbeat where it cannot be woken (see wake_ups). The lock is free when that
-    /// lease is released or destroyed, and otherwise when the holder's session would have expired
-    /// without another heartbeat, in no more than the time that is returned: that is a ttl of the
-    /// holder's, so that the whole margin lies between its lost() and the next holder. Empty if the
-    /// lock is free, or held by another grant than `holder`, from inspect(). A lease whose own
-    /// deadline comes before that is left to it. Six to nine round trips.
+    /// Asks the holder to give the lock up: the holder loses its lease, with
+    /// loss_reason::release_requested. It learns of that at once on the same machine and on
+    /// PostgreSQL, and with its next heartbeat where it cannot be woken (see wakeup_mode). The lock
+    /// becomes free when that lease is released or destroyed, otherwise when the holder's session
+    /// would have expired without another heartbeat. That takes no longer than the returned time: a
+    /// ttl of the holder's, so that the whole margin lies between its lost() and the next holder.
+    /// Returns nullopt if the lock is free, or held by another grant than `holder`, from inspect().
+    /// A lease whose own deadline comes before that keeps it. Six to nine round trips.
     std::optional<std::chrono::milliseconds> request_release(const lock_name& name,
                                                              fencing_token holder);
 
-    /// Takes the lock from its holder at once, while that may still work: the token is raised, so
-    /// that fenced writes of the old holder fail at once; the holder learns of it
-    /// as it does of a request. True if someone held it.
+    /// Takes the lock from its holder at once, although that holder may still be working: the token
+    /// is raised, so that its fenced writes fail at once; it learns of the loss as it does of a
+    /// request. Returns true if the lock was held.
     bool force_release(const lock_name& name);
-    /// Only if the grant with that token, from inspect(), still holds it; else nothing happens, and
-    /// false.
+    /// Only if the grant with that token, from inspect(), still holds the lock; otherwise returns
+    /// false and changes nothing.
     bool force_release(const lock_name& name, fencing_token holder);
 
     [[nodiscard]] client_stats stats() const;

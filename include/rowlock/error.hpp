@@ -7,16 +7,16 @@
 
 namespace rowlock {
 
-/// What went wrong, as a thing a program can act on. Contention is not an error: `try_` calls
-/// answer it with an empty optional.
+/// Error conditions that a program can act on. Contention is not an error: `try_` calls answer it
+/// with an empty optional.
 enum class errc {
     invalid_name = 1,      ///< the lock name breaks a rule of lock_name
     invalid_options,       ///< an option or argument is out of range, or two contradict
     invalid_url,           ///< the database URL cannot be understood
-    lock_lost,             ///< the lease was held once and is not any more
-    not_owner,             ///< unlock by someone who does not hold the lock
+    lock_lost,             ///< the lease was held and no longer is
+    not_owner,             ///< unlock by a thread that does not hold the lock
     would_deadlock,        ///< this thread already holds this non-recursive mutex
-    deadlock,              ///< a cycle of waiters; this one has to give way: release, start over
+    deadlock,              ///< a cycle of waiters; this waiter must give way: release, start over
     timed_out,             ///< a deadline passed and nothing was done
     database_unreachable,  ///< no connection; nothing was sent
     access_denied,         ///< wrong user or password, or a missing right
@@ -39,7 +39,7 @@ enum class errc {
 /// credentials or parameter values.
 class error : public std::system_error {
 public:
-    /// What the server said, kept apart from what we say.
+    /// The server's report, kept apart from our own message.
     struct server_report {
         std::string sqlstate;  ///< five characters, empty if the database has none
         int native_code = 0;   ///< MySQL errno or SQLite extended result code, else 0

@@ -10,32 +10,32 @@
 
 namespace rowlock {
 
-/// Why a lease ended against its holder's will. After trust_window_passed, deadline_passed and
+/// Why a lease ended without its holder's release. After trust_window_passed, deadline_passed and
 /// server_changed its holder has a margin (lease.hpp).
 enum class loss_reason : unsigned char {
     none,
     trust_window_passed,  ///< no heartbeat was confirmed in time; the database may agree or not
     session_ended,        ///< another client found our session expired and ended it
-    forced_release,       ///< the row is not ours any more: an operator broke the lock or changed
-                          ///< the row by hand, or a crash of the server lost the grant (a moment
-                          ///< after a hand-over, or without durable commits)
+    forced_release,       ///< the row is no longer ours: an operator broke the lock or changed
+                          ///< the row by hand, or a server crash lost the grant (right after a
+                          ///< hand-over, or without durable commits)
     deadline_passed,      ///< the lease's own fixed deadline
     client_closed,        ///< the client object was destroyed; the lease is free at once
     connection_lost,      ///< the connection that held an advisory lock broke, or its server is no
                           ///< longer the primary
-    server_changed,     ///< another server answers than the one our session was opened on, as after
-                        ///< a promotion: it may not know all that the one before it has granted
-    release_requested,  ///< another client asked for it by client::request_release, as `rowlock
-                        ///< break` does: stop, then release or destroy the lease
+    server_changed,       ///< a different server answers than the one that opened our session, as
+                          ///< after a promotion: it may not know all grants of its predecessor
+    release_requested,  ///< another client called client::request_release, as `rowlock break` does:
+                        ///< stop, then release or destroy the lease
 };
 [[nodiscard]] std::string_view to_string(loss_reason why) noexcept;
 
 enum class event_kind : unsigned char {
     session_opened,
     session_ended,   ///< ours: closed, expired or ended by another client
-    waiting,         ///< a place in a queue was taken, or its position changed; see `position`; or
-                     ///< no place can be taken now, and `message` says why
-    lease_acquired,  ///< `waited` says how long it took
+    waiting,         ///< a queue entry was made, or its position changed; see `position`; or
+                     ///< none can be made now, and `message` says why
+    lease_acquired,  ///< `waited`: how long it took
     lease_released,
     lease_lost,        ///< `reason` says why
     heartbeat_late,    ///< confirmed after more than one and a half periods
@@ -44,20 +44,20 @@ enum class event_kind : unsigned char {
                        ///< replaced in time; `message` says what was measured, and what to set
     reconnected,
     outcome_unknown,  ///< an acquire or release whose reply was lost; being resolved
-    resolved,         ///< … and has been
+    resolved,         ///< that outcome is known now
     unlock_failed,    ///< a mutex' noexcept unlock() did not succeed; `message` says why
     reaped,           ///< `message` holds the counts
     advisory_locked,
     advisory_unlocked,
-    advisory_lost,   ///< `reason` says why: connection_lost, trust_window_passed, client_closed, or
-                     ///< forced_release where the server denies a lock we never gave back
-    place_lost,      ///< a waiter's session ended, and with it its place: it goes to the end of the
-                     ///< queue; see when_cut_off
+    advisory_lost,  ///< `reason` says why: connection_lost, trust_window_passed, client_closed, or
+                    ///< forced_release if the server denies a lock we never released
+    place_lost,     ///< a waiter's session and queue entry ended: the waiter goes to the end of the
+                    ///< queue; see when_cut_off
     events_dropped,  ///< the callback was too slow; `message` says how many were dropped
 };
 [[nodiscard]] std::string_view to_string(event_kind kind) noexcept;
 
-/// Something that happened in the background.
+/// A background event.
 struct event {
     event_kind kind{};
     std::string name{};     ///< the lock, or empty

@@ -8,8 +8,8 @@ namespace rowlock {
 
 /// The number of one grant of one name. Every grant of a name carries a greater token than every
 /// earlier grant of that name, also after expiry, forced release, restart and reaping; tokens of
-/// different names say nothing about each other. Give it to whatever the lock protects and refuse
-/// smaller ones: that stops a holder which was paused past its lease.
+/// different names are unrelated. Pass it to the resource that the lock protects and refuse smaller
+/// ones: that stops a holder which was paused past its lease.
 ///
 /// Source of the idea: Martin Kleppmann, "How to do distributed locking" (2016).
 class fencing_token {

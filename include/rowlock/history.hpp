@@ -11,55 +11,55 @@
 #include <string_view>
 #include <vector>
 
-/// What happened to leases, places in queues and sessions, as the database recorded it: see
-/// record_history() in rowlock/migrations.hpp, which switches that on.
+/// Events of leases, queue entries and sessions, as the database recorded them: see
+/// record_history() in rowlock/migrations.hpp, which switches the recording on.
 namespace rowlock {
 
 enum class history_kind : unsigned char {
     granted,      ///< a hold begins; the lease was free
-    handed_over,  ///< … its holder gave it to this waiter
-    taken_over,   ///< … the hold before had ended with its session or by its own deadline
-    reclaimed,    ///< … of a predecessor's session (client::reclaim)
+    handed_over,  ///< a hold begins; the previous holder gave the lease to this waiter
+    taken_over,   ///< a hold begins; the previous one ended with its session or deadline
+    reclaimed,    ///< a hold begins; taken from a predecessor's session (client::reclaim)
     released,     ///< the hold has ended; so has every hold of a session that has ended
-    expired,      ///< the reaper freed what had ended with its session or by its own deadline
+    expired,      ///< the reaper freed a hold that had ended with its session or deadline
     forced,       ///< the hold was ended by force
     deleted,      ///< the reaper deleted the row; later tokens are greater
-    altered,      ///< somebody changed the tables by other means
-    queued,       ///< a place in a queue was taken
-    left,         ///< it is gone: served, given up or removed
+    altered,      ///< the tables were changed by other means
+    queued,       ///< a queue entry was made
+    left,         ///< a queue entry is gone: served, given up or removed
     session_opened,
-    session_ended,    ///< by its client, or by whoever reclaimed its leases
-    session_expired,  ///< nobody had renewed it in time
+    session_ended,    ///< by its client, or by the client that reclaimed its leases
+    session_expired,  ///< it was not renewed in time
 };
 [[nodiscard]] const char* to_string(history_kind kind) noexcept;
 
-/// One record. What a kind does not tell is 0 or empty.
+/// One record. Fields that a kind does not fill are 0 or empty.
 struct history_record {
-    std::int64_t id = 0;  ///< records of one name are in the order of what happened to it
+    std::int64_t id = 0;  ///< records of one name are in the order of its events
     /// By the database's clock, read after the row was locked.
     std::chrono::sys_time<std::chrono::microseconds> at{};
     std::chrono::microseconds age{0};  ///< by the same clock
     history_kind kind = history_kind::altered;
     std::string name;                   ///< empty for sessions
     fencing_token token;                ///< of the lease, after the change
-    std::int64_t session = 0;           ///< whose hold, place or session it is
-    std::int64_t grant_id = 0;          ///< of the hold, or which the place becomes
-    std::int64_t ticket = 0;            ///< of the place
-    std::int64_t previous_session = 0;  ///< whose hold the row named before
-    /// Of a hold its own deadline, of a session that is over its last expiry.
+    std::int64_t session = 0;           ///< of the hold, the queue entry, or itself
+    std::int64_t grant_id = 0;          ///< of the hold, or that the queue entry becomes
+    std::int64_t ticket = 0;            ///< of the queue entry
+    std::int64_t previous_session = 0;  ///< that the row named as holder before
+    /// For a hold: its deadline. For an ended session: its last expiry.
     std::optional<std::chrono::sys_time<std::chrono::microseconds>> ends_at;
     std::string owner, host, program;  ///< of the session, where a hold or a session begins or ends
     std::int64_t pid = 0;
     std::string note;     ///< of the hold
-    std::string db_user;  ///< who was logged in to the database; empty on SQLite
+    std::string db_user;  ///< the database login; empty on SQLite
 };
 
 struct history_query {
     std::string name = {};  ///< empty: of all names, and of sessions
-    /// Only what is not older than this.
+    /// Only records no older than this.
     std::optional<std::chrono::microseconds> since = {};
-    int limit = 1'000;  ///< the latest so many; 1 to 1 000 000
-    /// Only records before this one: the smallest id of a page leads to the page before.
+    int limit = 1'000;  ///< at most this many, the latest; 1 to 1 000 000
+    /// Only records before this id: pass the smallest id of a page to get the previous page.
     std::int64_t before = std::numeric_limits<std::int64_t>::max();
     std::string schema = {};  ///< as in client_options
     std::string prefix = "rowlock_";

@@ -22,46 +22,48 @@ struct grant_of;
 ///     lost       false   stopped      throws errc::lock_lost
 ///     released   false   not stopped  does nothing
 ///
-/// After release_on_commit() (transaction.hpp) it is one of the two that the caller's transaction decides:
-/// held() is false, lost() not stopped, and release() frees the lock if the transaction did not.
+/// After release_on_commit() (transaction.hpp) the caller's transaction decides whether the lease
+/// is held or released: held() is false, lost() not stopped, and release() frees the lock if the
+/// transaction did not.
 ///
-/// A lost lease stays lost. From lost() on its holder has client_options::margin to stop: nothing
-/// of this library gives the lock to another before that is over, or before the holder has said
-/// that it stopped by release() or by destroying the lease (a mutex: unlock()). After a forced
-/// release (loss_reason::forced_release) and after a destroyed client there is no such time.
+/// A lost lease stays lost. From lost() on its holder has client_options::margin to stop: this
+/// library does not give the lock to another holder before the margin is over, or before the holder
+/// reports that it stopped, by release() or by destroying the lease (a mutex: unlock()). A forced
+/// release (loss_reason::forced_release) and a destroyed client leave no such time.
 ///
-/// No thread identity: any thread may use or release it; held(), token(),
-/// name(), remaining() and lost() may be called from several threads at once, release() and moving
-/// from one at a time. In a forked child a lease is inert: held() is false, nothing is released.
+/// No thread identity: any thread may use or release it; held(), token(), name(), remaining() and
+/// lost() may be called from several threads at once, release() and moving from one at a time. In a
+/// forked child a lease is inert: held() is false, nothing is released.
 class [[nodiscard]] lease {
 public:
     lease() noexcept = default;  ///< holds nothing, as if released
     lease(lease&&) noexcept;
     lease& operator=(lease&&) noexcept;
-    /// Releases; a failure is reported as an event, and retried in the background. Takes at most
-    /// one statement deadline.
+    /// Releases the lock; a failure is reported as an event and retried in the background. Takes at
+    /// most one statement deadline.
     ~lease();
 
     [[nodiscard]] const std::string& name() const noexcept;
     /// Fixed for the lifetime of this lease. No round trip.
     [[nodiscard]] fencing_token token() const noexcept;
-    /// Whether this client may still believe that it holds the lock. No round trip: compares
+    /// Whether this client may still trust that it holds the lock. No round trip: compares
     /// CLOCK_BOOTTIME with the trust window, so it turns false in time even without a network.
     [[nodiscard]] bool held() const noexcept;
     explicit operator bool() const noexcept { return held(); }
     /// How long held() stays true if no further heartbeat succeeds; 0 if it is false. No round
     /// trip.
     [[nodiscard]] std::chrono::milliseconds remaining() const noexcept;
-    /// Stopped when the lease is lost, soon after held() turned false. Callbacks run on a thread of
-    /// the library's; one that blocks delays no other lease's signal. One that throws terminates.
+    /// Stopped when the lease is lost, soon after held() turned false. Callbacks run on a library
+    /// thread; one that blocks delays no other lease's signal. One that throws terminates the
+    /// process.
     [[nodiscard]] std::stop_token lost() const;
 
-    /// Frees the lock. One round trip. Of a lost lease: says that its holder has stopped; no round
-    /// trip.
-    /// @throws error errc::lock_lost if it was lost before: whatever it protected may have been
-    /// touched by another. errc::outcome_unknown or database_unreachable if no answer came within a
-    /// statement deadline: it is repeated in the background and the lease counts as released.
-    /// errc::wrong_process in a forked child.
+    /// Frees the lock. One round trip. For a lost lease: reports that its holder has stopped; no
+    /// round trip.
+    /// @throws error errc::lock_lost if it was lost before: another client may have touched what it
+    /// protected. errc::outcome_unknown or database_unreachable if no answer came within a
+    /// statement deadline: the release is repeated in the background and the lease counts as
+    /// released. errc::wrong_process in a forked child.
     void release();
 
     /// Identity of the grant in the database, for SQL of your own and for people.

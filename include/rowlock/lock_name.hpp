@@ -13,8 +13,8 @@ class lock_name {
 public:
     static constexpr std::size_t max_bytes = 255;
 
-    /// @throws error errc::invalid_name saying which rule the text breaks; the text itself is not
-    /// repeated in the message.
+    /// @throws error errc::invalid_name naming the rule that the text breaks; the message does not
+    /// repeat the text.
     lock_name(std::string_view text);  // NOLINT(google-explicit-constructor)
     lock_name(const std::string& text) : lock_name{std::string_view{text}} {}
     lock_name(const char* text)

@@ -22,12 +22,12 @@ struct migration_status {
 };
 
 /// Brings the tables up to `target` (-1 = latest) or down to it (0 = remove everything). Many
-/// processes may call it at once: one works, the others wait. Needs the right to create tables; the
-/// rest of the library does not.
-/// @return the versions that were applied or taken back, in order; empty if there was nothing to
-/// do.
+/// processes may call it at once: one works, the others wait. Requires the right to create tables;
+/// the rest of the library does not.
+/// @return the versions that were applied or reverted, in order; empty if there was nothing to do.
 /// @throws error errc::schema_outdated if the database is newer than this library or a recorded
-/// migration differs from ours; errc::timed_out while another migrates; errc::access_denied …
+/// migration differs from ours; errc::timed_out while another process migrates; errc::access_denied
+/// …
 std::vector<int> migrate(const sql::connection_source& source,
                          const migration_options& options = {}, int target = -1);
 
@@ -41,22 +41,21 @@ void require_current_schema(sql::connection& connection, const migration_options
                             sql::deadline until);
 
 /// The history: a table, <prefix>history, in which triggers record every grant, release, hand-over,
-/// forced release, place in a queue and session, each in the transaction that makes it. Off unless
-/// somebody switches it on. What it costs and who needs which rights: docs/operations.md; reading:
-/// rowlock/history.hpp.
+/// forced release, queue entry and session, each in the transaction that makes it. Off by default.
+/// Costs and required rights: docs/operations.md; reading: rowlock/history.hpp.
 enum class history_recording : unsigned char {
-    absent,   ///< no table, or none that this user may see
+    absent,   ///< no table, or none visible to this user
     stopped,  ///< the table, without triggers (or, on MySQL, a user who may not see them)
     on,
 };
 
-/// Switches the history on (also puts missing triggers back), or stops it; what was recorded stays.
+/// Switches the history on (and restores missing triggers), or stops it; existing records stay.
 /// Many processes may call it at once. Takes locks that wait for transactions with fences, a second
 /// at a time, up to options.wait. Needs the rights of migrate(), and TRIGGER on MySQL.
 /// @throws error errc::schema_outdated without tables, errc::timed_out, errc::access_denied …
 void record_history(const sql::connection_source& source, bool on,
                     const migration_options& options = {});
-/// Stops it and removes what was recorded.
+/// Stops the history and removes its records.
 /// @throws error as record_history()
 void drop_history(const sql::connection_source& source, const migration_options& options = {});
 [[nodiscard]] history_recording history_status(const sql::connection_source& source,

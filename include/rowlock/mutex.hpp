@@ -12,7 +12,7 @@ namespace rowlock {
 /// name exclude each other, in one client or in several. One object may be shared by threads; it is
 /// unlocked by the thread that locked it. The client must outlive it.
 ///
-/// Unlike a std::mutex it can be lost: ask held() or take lost() while working.
+/// Unlike a std::mutex it can be lost: check held() or watch lost() while working.
 class mutex {
 public:
     mutex(client& locks, const lock_name& name, acquire_options options = {});
@@ -41,8 +41,8 @@ public:
     void release();
 
     [[nodiscard]] const std::string& name() const noexcept;
-    /// Of the calling thread's hold, as for a lease; 0, false or an empty token if it has none.
-    /// Another thread may have the lock by now, after a loss. No round trip.
+    /// For the calling thread's hold, as for a lease; 0, false or an empty token if it has none.
+    /// After a loss another thread may hold the lock by now. No round trip.
     [[nodiscard]] fencing_token token() const noexcept;
     [[nodiscard]] bool held() const noexcept;
     [[nodiscard]] std::stop_token lost() const;
@@ -61,7 +61,7 @@ private:
 class recursive_mutex {
 public:
     recursive_mutex(client& locks, const lock_name& name, acquire_options options = {});
-    /// If this is the client's last object of that name, gives back what the calling thread holds.
+    /// If this is the client's last object of that name, releases the calling thread's hold.
     ~recursive_mutex();
     recursive_mutex(const recursive_mutex&) = delete;
     recursive_mutex& operator=(const recursive_mutex&) = delete;
@@ -83,11 +83,11 @@ public:
     void release();
 
     [[nodiscard]] const std::string& name() const noexcept;
-    /// Of the calling thread's hold; see mutex.
+    /// For the calling thread's hold; see mutex.
     [[nodiscard]] fencing_token token() const noexcept;
     [[nodiscard]] bool held() const noexcept;
     [[nodiscard]] std::stop_token lost() const;
-    /// How often the calling thread has it locked.
+    /// How many times the calling thread has locked it.
     [[nodiscard]] int depth() const noexcept;
 
 private:

@@ -20,23 +20,23 @@
 #include <utility>
 #include <vector>
 
-/// Optimistic locks: nothing is locked while people or programs think; a write says which version
-/// of the row it is based on, and changes nothing if the row has moved on.
+/// Optimistic locks: nothing is locked while people or programs think; a write names the version of
+/// the row that it is based on, and changes nothing if the row has moved on.
 ///
 ///     const rowlock::versioned_table stock{
 ///         {.table = "inventory", .key = {"sku"}, .version = "version"}};
 ///
 ///     auto row = stock.read(db, "A1", {"quantity"});
 ///     auto sold = stock.update(db, "A1", row->version(), {rowlock::increment("quantity", -1)});
-///     if (!sold) …                                  // somebody else was first: read again
+///     if (!sold) …                                  // another writer was first: read again
 ///
 /// `db` is any connection, ours or a connection_ref over the caller's handle, inside or outside of
-/// a transaction. No call here begins or ends one (but for the overload of retry_on_conflict() that
-/// is asked to), and none leaves a setting changed.
+/// a transaction. No call here begins or ends one (except the overload of retry_on_conflict() that
+/// takes `db`), and none leaves a setting changed.
 namespace rowlock {
 
-/// What a row's version was when it was looked at. Opaque, equality apart: keep it, send it out
-/// with a form or as an ETag (str()), and hand it back.
+/// The version of a row as it was read. Opaque except for equality: keep it, send it out with a
+/// form or as an ETag (str()), and hand it back.
 class row_version {
 public:
     explicit row_version(std::string text) : text_{std::move(text)} {}
@@ -59,20 +59,20 @@ struct updated_at {
 };
 
 /// Which column is the version. A counter, given by its name, is the better choice: it is exact and
-/// small. A time works if there is one already:
+/// small. An existing time column works too:
 ///
 ///     .version = "version"                      // an integer, NOT NULL
 ///     .version = rowlock::updated_at{"changed"}
 ///
 /// A time is set to the database's clock, but always at least one step later than the row's last
-/// one, so that two updates within one tick, or after the clock was set back, still differ. It must
-/// be fine enough for that: PostgreSQL timestamptz or timestamp (UTC), with all six digits; MySQL
-/// and MariaDB DATETIME(6) (UTC; TIMESTAMP is refused, since in the hour that daylight saving
-/// repeats two instants read alike); SQLite text as strftime writes it (steps of 1 ms) or an
-/// integer of microseconds since 1970.
+/// one, so that two updates within one tick, or after the clock was set back, still differ. The
+/// column must be fine enough for that: PostgreSQL timestamptz or timestamp (UTC), with all six
+/// digits; MySQL and MariaDB DATETIME(6) (UTC; TIMESTAMP is refused, since in the hour that
+/// daylight saving repeats two instants read alike); SQLite text as strftime writes it (steps of 1
+/// ms) or an integer of microseconds since 1970.
 ///
-/// Everybody who changes the row must change the version, and only by moving it ahead. A trigger
-/// must not write it; MySQL's ON UPDATE CURRENT_TIMESTAMP gives way to what is written here.
+/// Every writer of the row must change the version, and only move it ahead. A trigger must not
+/// write it; MySQL's ON UPDATE CURRENT_TIMESTAMP yields to the value written here.
 class version_column {
 public:
     version_column(const char* counter) : name_{counter} {}
@@ -87,17 +87,17 @@ private:
     bool is_time_ = false;
 };
 
-/// The caller's own table. Names are quoted: upper and lower case, reserved words and quotes are
-/// kept as they are. SOCI reads texts itself: no colons and apostrophes in names there.
+/// The caller's own table. Names are quoted: case, reserved words and quotes are kept. SOCI parses
+/// texts itself: no colons and apostrophes in names there.
 struct table_description {
     /// `table` or `schema.table`.
     std::string table;
     /// The columns that together identify one row; they should be the primary key or have a unique
-    /// index. errc::unindexed_key if they turn out not to.
+    /// index. errc::unindexed_key if they turn out not to identify one.
     std::vector<std::string> key;
     version_column version;
-    /// If set, a row with anything but NULL there counts as deleted. A time or an integer of
-    /// microseconds since 1970; SQLite: text, too.
+    /// If set, a row with a non-NULL value in this column counts as deleted. A time or an integer
+    /// of microseconds since 1970; on SQLite also text.
     std::string deleted_at = {};
     /// For each statement. As client_options::statement_timeout.
     std::chrono::milliseconds statement_timeout{std::chrono::seconds{5}};
@@ -106,7 +106,7 @@ struct table_description {
 /// Whether rows that are marked as deleted are read.
 enum class deleted_rows : unsigned char { hidden, shown };
 
-/// What read() found.
+/// A row that read() found.
 class versioned_row : public table_row {
 public:
     versioned_row(table_row row, row_version version, bool deleted)
@@ -121,14 +121,14 @@ private:
     bool deleted_;
 };
 
-/// What became of a conditional change. True if it was made.
+/// The result of a conditional change. True if the change was made.
 class [[nodiscard]] update_result {
 public:
     enum class outcome : unsigned char {
         done,
         conflict,  ///< nothing was changed: the row has another version by now
-        gone,      ///< nothing was changed: there is no such row, or it is marked as deleted (for
-                   ///< restore(): it is not)
+        gone,      ///< nothing was changed: the row is missing or marked as deleted (for
+                   ///< restore(): not marked)
     };
 
     static update_result done(row_version now) { return update_result{std::move(now)}; }
@@ -138,7 +138,7 @@ public:
     explicit operator bool() const noexcept { return what_ == outcome::done; }
     [[nodiscard]] outcome what() const noexcept { return what_; }
 
-    /// The version after the change, for the next one; after an erase() the last it had.
+    /// The version after the change, for the next one; after an erase() the row's last version.
     /// @throws error errc::conflict if the change was not made.
     [[nodiscard]] const row_version& version() const { return *or_throw().version_; }
 
@@ -155,30 +155,30 @@ private:
 
 /// Reads and changes rows of one table by version. Each change is one conditional statement; the
 /// database decides, whatever isolation level the caller's transaction has:
-/// - READ COMMITTED, and MySQL's REPEATABLE READ: a change that finds the row locked waits, looks
-///   at what the other transaction left, and answers conflict. It does not abort the transaction.
+/// - READ COMMITTED, and MySQL's REPEATABLE READ: a change that finds the row locked waits, reads
+///   what the other transaction left, and answers conflict. It does not abort the transaction.
 /// - PostgreSQL's REPEATABLE READ and SERIALIZABLE: the server fails the transaction instead, and
-///   so does MariaDB with innodb_snapshot_isolation (on by default from 11.6); SQLite does so where
-///   a transaction has read before another connection wrote. That is an error errc::conflict: start
+///   so does MariaDB with innodb_snapshot_isolation (on by default from 11.6); SQLite does so if
+///   the transaction read before another connection wrote. That is an error errc::conflict: start
 ///   the transaction over.
-/// - MySQL's SERIALIZABLE: read() locks the row for its transaction. Of two who have read and then
-///   write, one gets errc::deadlock (retryable): start the transaction over.
+/// - MySQL's SERIALIZABLE: read() locks the row for its transaction. Of two transactions that read
+///   and then write, one gets errc::deadlock (retryable): start the transaction over.
 /// - MySQL's READ UNCOMMITTED: do not read there. It shows versions that may be rolled back.
 ///
-/// Forget a version that came to be in a transaction that was rolled back: the next one to change
-/// the row may give it the same again, and it would match.
+/// Discard a version that was made in a transaction that rolled back: the next writer may give the
+/// row the same version again, and it would match.
 ///
 /// On a Galera cluster the second writer of a row is a deadlock at its commit (retryable).
 ///
-/// A change whose reply is lost outside of a transaction is errc::outcome_unknown. That the row
-/// still has the version seen proves nothing: the change may be waiting for a lock on the server
-/// yet. Make the same change again, with the same `seen`: whatever comes of the first, one of them
-/// at most is made. If that is a conflict, read the row to see whose change it was.
+/// A change whose reply is lost outside of a transaction is errc::outcome_unknown. Finding the row
+/// still at the version seen proves nothing: the change may still be waiting for a lock on the
+/// server. Make the same change again, with the same `seen`: at most one of the two is made. If the
+/// second answers conflict, read the row to see whose change it was.
 ///
-/// Thread-safe, each call on a connection of its own; copies share what they know. Make one per
-/// table and database and keep it: what the catalog says of the columns is asked once (PostgreSQL,
-/// MySQL and MariaDB: one round trip more at the first call), and prepared statements are found
-/// again by their shape.
+/// Thread-safe, each call on a connection of its own; copies share their caches. Make one per table
+/// and database and keep it: the columns are read from the catalog once (PostgreSQL, MySQL and
+/// MariaDB: one round trip more at the first call), and prepared statements are reused by their
+/// shape.
 ///
 /// Errors of every call, besides those of sql::connection:
 /// - errc::invalid_options: a key of another length or with a NULL, an unknown or reserved column;
@@ -197,44 +197,44 @@ public:
 
     [[nodiscard]] const table_description& description() const noexcept;
 
-    /// The row, or nothing if there is none (or it is marked as deleted). One round trip, no lock.
-    /// In a transaction that keeps its snapshot it may be old; the change that follows will tell.
+    /// The row, or nullopt if it is missing (or marked as deleted). One round trip, no lock. In a
+    /// transaction that keeps its snapshot it may be old; the change that follows detects that.
     [[nodiscard]] std::optional<versioned_row> read(
         sql::connection& db, const row_key& key, const std::vector<std::string>& columns,
         deleted_rows deleted = deleted_rows::hidden) const;
 
-    /// Makes a row with its first version: 1, or the time. Empty if the key is taken, by a row that
-    /// is marked as deleted, too; a PostgreSQL transaction goes on. One round trip (MySQL: two if
-    /// it is taken; four before another unique index of the table is errc::unique_violation).
+    /// Inserts a row with its first version: 1, or the time. Empty if the key is taken, even by a
+    /// row marked as deleted; a PostgreSQL transaction goes on. One round trip (MySQL: two if the
+    /// key is taken; four before another unique index of the table is errc::unique_violation).
     ///
     /// Needs a primary key or unique index of just the key's columns: errc::unindexed_key on
     /// PostgreSQL, where that ends the transaction, and on SQLite; MySQL makes a second row.
     ///
-    /// Counters begin at 1 again if a row is erased and made anew: a version seen before that may
-    /// then match. Where that matters, soft_delete() and restore(). A time helps only as far as the
-    /// clock has gone on since: not within a tick, nor if the old row was ahead of the clock.
+    /// Counters restart at 1 if a row is erased and inserted again: an older version may then
+    /// match. Where that matters, use soft_delete() and restore(). A time helps only as far as the
+    /// clock has advanced since: not within a tick, nor if the old row was ahead of the clock.
     [[nodiscard]] std::optional<row_version> insert(
         sql::connection& db, const row_key& key,
         const std::vector<assignment>& assignments = {}) const;
 
-    /// Writes the columns and moves the version on, if it is still `seen`. Without assignments only
-    /// the version moves. One round trip (MySQL with updated_at: two), and one more, a plain read,
-    /// to tell conflict from gone. In a MySQL transaction whose snapshot still shows `seen`, gone
-    /// is told as conflict.
+    /// Writes the columns and advances the version, if it is still `seen`. Without assignments only
+    /// the version advances. One round trip (MySQL with updated_at: two), and one more, a plain
+    /// read, to tell conflict from gone. In a MySQL transaction whose snapshot still shows `seen`,
+    /// gone is reported as conflict.
     update_result update(sql::connection& db, const row_key& key, const row_version& seen,
                          const std::vector<assignment>& assignments) const;
 
-    /// Deletes the row, marked as deleted or not, if its version is still `seen`. Round trips as
+    /// Deletes the row, even if marked as deleted, if its version is still `seen`. Round trips as
     /// update().
     update_result erase(sql::connection& db, const row_key& key, const row_version& seen) const;
 
-    /// Marks the row as deleted and moves its version on. Round trips as update().
+    /// Marks the row as deleted and advances its version. Round trips as update().
     /// @throws error errc::invalid_options without a deleted_at column
     update_result soft_delete(sql::connection& db, const row_key& key,
                               const row_version& seen) const;
 
-    /// Takes the mark away and moves the version on. `seen` is what soft_delete() answered, or what
-    /// read() showed. Round trips as update().
+    /// Removes the mark and advances the version. `seen` is the version from soft_delete() or
+    /// read(). Round trips as update().
     /// @throws error errc::invalid_options without a deleted_at column
     update_result restore(sql::connection& db, const row_key& key, const row_version& seen) const;
 
@@ -261,8 +261,8 @@ struct versioned_resource {
 };
 
 /// Versions of things that have no row of their own: a file, a remote object, a whole report. They
-/// are kept in rowlock's table `rowlock_version` (see migrate()). Check and move the version in the
-/// transaction that does the work, or around the work. Names follow the rules of lock_name.
+/// are kept in rowlock's table `rowlock_version` (see migrate()). Check and advance the version in
+/// the transaction that does the work, or around the work. Names follow the rules of lock_name.
 ///
 /// Isolation, threads and errors as versioned_table; errc::invalid_name.
 class versions {
@@ -270,33 +270,33 @@ public:
     /// @throws error errc::invalid_options
     explicit versions(versions_options options = {});
 
-    /// Nothing if the resource was never created, or was erased and `deleted` is hidden. One round
-    /// trip, no lock.
+    /// Returns nullopt if the resource was never created, or was erased and `deleted` is hidden.
+    /// One round trip, no lock.
     [[nodiscard]] std::optional<row_version> read(
         sql::connection& db, const lock_name& resource,
         deleted_rows deleted = deleted_rows::hidden) const;
 
-    /// Version 1, or nothing if the resource is there already, erased or not. Safe beside others
-    /// that do the same; a PostgreSQL transaction goes on. In a MySQL transaction whose snapshot is
-    /// older than the resource, read() finds nothing then: start over. One round trip (MySQL: two).
+    /// Version 1, or nullopt if the resource already exists, erased or not. Safe with concurrent
+    /// callers; a PostgreSQL transaction goes on. In a MySQL transaction whose snapshot is older
+    /// than the resource, read() then finds nothing: start over. One round trip (MySQL: two).
     [[nodiscard]] std::optional<row_version> create(sql::connection& db,
                                                     const lock_name& resource) const;
 
-    /// Moves the version on if it is still `seen`. One round trip, and one more to tell conflict
+    /// Advances the version if it is still `seen`. One round trip, and one more to tell conflict
     /// from gone.
     update_result update(sql::connection& db, const lock_name& resource,
                          const row_version& seen) const;
 
-    /// Marks the resource as deleted. Its row stays and its version goes on counting, so nothing
-    /// that was seen before can ever match again. Round trips as update().
+    /// Marks the resource as deleted. Its row stays and its version keeps counting, so an older
+    /// version never matches again. Round trips as update().
     update_result erase(sql::connection& db, const lock_name& resource,
                         const row_version& seen) const;
 
-    /// Takes the mark away; `seen` is what erase() answered. Round trips as update().
+    /// Removes the mark; `seen` is the version from erase(). Round trips as update().
     update_result restore(sql::connection& db, const lock_name& resource,
                           const row_version& seen) const;
 
-    /// A page of the resources whose names start with `prefix`, by name, the erased ones, too.
+    /// A page of the resources whose names start with `prefix`, by name, including erased ones.
     [[nodiscard]] std::vector<versioned_resource> list(sql::connection& db,
                                                        std::string_view prefix = {},
                                                        const page& which = {}) const;
@@ -308,12 +308,11 @@ private:
 
 namespace detail {
 
-/// The error that stands for an update_result which is `conflict`.
+/// The error equivalent of an update_result that is `conflict`.
 [[nodiscard]] error conflict_error();
 
-/// As pause_or_rethrow(), to be called while `failure` is handled. A conflict that is not to be
-/// repeated any more says how many attempts there were; on a connection that is gone nothing is
-/// repeated.
+/// As pause_or_rethrow(), to be called while `failure` is handled. A conflict that is not repeated
+/// any more reports the number of attempts; on a dead connection nothing is repeated.
 void pause_or_give_up(const retry_policy& policy, const error& failure, int attempts_made,
                       std::chrono::steady_clock::time_point first, const std::stop_token& stop,
                       const sql::connection* db);
@@ -327,8 +326,8 @@ public:
     attempt_transaction& operator=(const attempt_transaction&) = delete;
     ~attempt_transaction();
 
-    /// @throws error errc::database_error if the transaction is not there to be committed: a
-    /// statement in it failed, or the action ended it
+    /// @throws error errc::database_error if there is no transaction to commit: a statement in it
+    /// failed, or the action ended it
     void commit();
     void roll_back() noexcept;
 
@@ -341,7 +340,7 @@ private:
 template <typename Result>
 inline constexpr bool tells_conflict = std::is_same_v<std::remove_cv_t<Result>, update_result>;
 
-/// Runs `once(attempt)` until it neither throws what may be repeated nor answers conflict.
+/// Runs `once(attempt)` until it neither throws a repeatable error nor answers conflict.
 template <typename Once>
 auto until_no_conflict(const retry_policy& policy, const std::stop_token& stop,
                        const sql::connection* db, Once&& once)
@@ -379,11 +378,11 @@ struct conflict_options {
 
 /// Calls `action(attempt)`, counted from 1, until there is no conflict; between attempts it pauses
 /// as the policy says, with jitter. The action reads the row again and bases its change on that,
-/// **in a new transaction each time**: one that keeps its snapshot would read the old version for
-/// ever. It ends in one of these ways:
+/// **in a new transaction each time**: one that keeps its snapshot would read the old version
+/// forever. The action ends in one of these ways:
 /// - it returns an update_result: `conflict` is repeated, `done` and `gone` are the answer;
 /// - it returns anything else, or nothing: that is the answer;
-/// - it throws an error that is retryable(), such as what update_result::or_throw() throws: it is
+/// - it throws an error that is retryable(), such as the one of update_result::or_throw(): it is
 ///   repeated. Everything else it throws is passed on, errc::outcome_unknown above all: a change
 ///   whose reply was lost may have been made.
 /// @returns the answer and the number of attempts
@@ -395,14 +394,14 @@ auto retry_on_conflict(const retry_policy& policy, Action&& action,
     return detail::until_no_conflict(policy, options.stop, nullptr, action);
 }
 
-/// The same, with a transaction on `db` for each attempt, begun here because you ask for it and
-/// committed before the answer is given. `db` must not be in a transaction, nor have autocommit
-/// switched off (MySQL). An attempt that throws, or answers `conflict` or `gone`, is rolled back:
-/// forget the versions that it made. On SQLite the transaction has the file to itself from its
-/// start (BEGIN IMMEDIATE), so what it reads cannot change before it writes. A commit whose reply
-/// is lost is errc::outcome_unknown and is never repeated; nor is anything once the connection is
-/// gone. Two round trips per attempt besides the action's (Connector/C++: two more, to see that
-/// there is no transaction).
+/// The same, with a transaction on `db` for each attempt, begun by this call and committed before
+/// it returns. `db` must not be in a transaction, nor have autocommit switched off (MySQL). An
+/// attempt that throws, or answers `conflict` or `gone`, is rolled back: discard the versions that
+/// it made. On SQLite the transaction has the file to itself from its start (BEGIN IMMEDIATE), so
+/// what it reads cannot change before it writes. A commit whose reply is lost is
+/// errc::outcome_unknown and is never repeated; nor is anything once the connection is gone. Two
+/// round trips per attempt besides the action's (Connector/C++: two more, to verify that there is
+/// no transaction).
 /// @throws error as above; errc::invalid_options if `db` is in a transaction or has autocommit off;
 /// errc::database_error if the action ended the transaction itself, or swallowed the error that did
 template <typename Action>

@@ -13,8 +13,8 @@
 namespace rowlock {
 
 /// When and how often a failed call is repeated: reconnects, deadlock victims, serialization
-/// failures, a busy SQLite file. Contention for a lock is not a failure and is not governed by
-/// this.
+/// failures, a busy SQLite file. Contention for a lock is not a failure and is not governed by this
+/// policy.
 struct retry_policy {
     /// 1 = never repeat. With the back-off below ten attempts take about 5 s: most fail-overs of a
     /// proxy and every deadlock storm seen in tests are over by then.
@@ -23,139 +23,136 @@ struct retry_policy {
     /// trips.
     std::chrono::milliseconds backoff{20};
     std::chrono::milliseconds max_backoff{std::chrono::seconds{1}};
-    /// Each pause is shortened at random by up to this fraction, so that clients cut off together
-    /// do not come back together.
+    /// Each pause is shortened at random by up to this fraction, so that clients that lost their
+    /// connections together do not reconnect together.
     double jitter = 0.5;
-    /// No attempt starts later than this after the first. A caller's own deadline is never passed
-    /// either.
+    /// No attempt starts later than this after the first, nor after the caller's own deadline.
     std::chrono::milliseconds total{std::chrono::seconds{10}};
     /// Replaces all of the above: given the failure, the number of attempts made and the time since
-    /// the first, returns the pause before the next attempt, or nothing to give up. Thread-safe.
+    /// the first, returns the pause before the next attempt, or nullopt to give up. Thread-safe.
     std::function<std::optional<std::chrono::milliseconds>(const error&, int attempts,
                                                            std::chrono::milliseconds elapsed)>
         decide = {};
 
-    /// The pause before the next attempt, or nothing to give up.
+    /// The pause before the next attempt, or nullopt to give up.
     [[nodiscard]] std::optional<std::chrono::milliseconds> next(
         const error& failure, int attempts_made, std::chrono::milliseconds elapsed) const;
 };
 
-/// The client's own clock: CLOCK_BOOTTIME, which goes on while the machine sleeps. Replaced by
-/// rowlock::testing::manual_clock in tests.
+/// The client's own clock: CLOCK_BOOTTIME, which keeps running while the machine sleeps. Tests
+/// replace it by rowlock::testing::manual_clock.
 class time_source {
 public:
     virtual ~time_source() = default;
     [[nodiscard]] virtual std::chrono::nanoseconds now() const noexcept = 0;
-    /// Calls `wake` whenever the hand-moved clock was moved; until the returned handle is
+    /// Calls `wake` each time a clock that is moved by hand has moved, until the returned handle is
     /// destroyed.
     [[nodiscard]] virtual std::shared_ptr<void> on_advance(std::function<void()> wake) = 0;
 };
 
-/// How waiters of a client learn that it is their turn, and holders that another client wants
-/// their lock or took it. Whatever is chosen, a look at the table each poll_interval remains, and
-/// the heartbeat.
+/// How a waiter learns of its grant, and a holder that another client requested or took its lock.
+/// In every mode the client still polls each poll_interval, and the heartbeat remains.
 enum class wakeup_mode : unsigned char {
-    /// A client on this machine (in the same network namespace of Linux) is told past the database,
-    /// by a datagram of the kernel; all others by the database.
+    /// A client on this machine (in the same network namespace of Linux) is notified directly, by a
+    /// kernel datagram; any other client by the database.
     automatic,
-    /// PostgreSQL: LISTEN/NOTIFY. For waiters alone: on MySQL and MariaDB a statement that sleeps
-    /// in the server and is interrupted, on SQLite changes of the file; holders there are not
-    /// woken. Where that is impossible (a transaction pooler, SOCI) as
-    /// `polling`.
+    /// PostgreSQL: LISTEN/NOTIFY. Waiters only, not holders: on MySQL and MariaDB a statement that
+    /// sleeps in the server and is interrupted, on SQLite changes of the file. Where that is
+    /// impossible (a transaction pooler, SOCI): as `polling`.
     database,
-    /// Looks at the table, soon at first, then with growing pauses up to poll_interval.
+    /// Polls the table, soon at first, then with growing pauses up to poll_interval.
     polling,
 };
 
 /// When the destructor of a lease object and unlock() return. release() always waits.
 enum class releasing : unsigned char {
-    /// After the database has freed the lease: whoever asks for it from then on finds it free.
+    /// After the database has freed the lease: every client that asks from then on finds it free.
     confirmed,
-    /// PostgreSQL by libpq, where nobody is known to wait: once the release is sent. The client's
-    /// next statement follows it without a pause and finds the lease free. Another client that is
-    /// told past the database may ask too early and find it held. The answer is read with that
-    /// next statement, after 10 ms at the latest; a failure is reported as an event and repeated in
-    /// the background. Saves one of the two round trips of a lock that is taken and given back.
+    /// PostgreSQL by libpq, where no waiter is known: once the release is sent. The client's next
+    /// statement follows it without a pause and finds the lease free. Another client, notified past
+    /// the database, may ask too early and find it held. The answer is read with that next
+    /// statement, after 10 ms at the latest; a failure is reported as an event and the release is
+    /// repeated in the background. Saves one of the two round trips of acquire and release.
     pipelined,
 };
 
-/// What counts as one party when a cycle of waiters is looked for.
+/// What counts as one party of a deadlock cycle.
 enum class deadlock_detection : unsigned char {
     off,
-    /// The thread that acquired. Right where a lease is released by the thread that acquired it,
-    /// as that of a mutex is. A lease given to another thread hides a cycle or feigns one.
+    /// The acquiring thread. Correct where the thread that acquired a lease also releases it, as
+    /// with a mutex. A lease handed to another thread hides a cycle or fakes one.
     by_thread,
-    /// The client, whatever its threads. Right for one job at a time per client; in a client with
-    /// independent threads it finds cycles that would have dissolved.
+    /// The whole client. Correct for one job at a time per client; in a client with independent
+    /// threads it reports cycles that would have dissolved.
     by_client,
 };
 
-/// What a waiter does when its session is lost, or the database stays out of reach for longer than
-/// retry_policy goes on. A waiter is a call that has found the lock held and has time left.
+/// What a waiter does when its session is lost, or the database stays unreachable for longer than
+/// retry_policy retries. A waiter is a call that has found the lock held and has time left.
 enum class when_cut_off : unsigned char {
     /// The call fails: errc::lock_lost if the session is over, else with the failure itself.
     fail,
-    /// The call goes on until its own time limit or stop: as soon as the database answers it opens
-    /// a new session and takes a new place, at the end of the queue (event_kind::place_lost). A
-    /// server that has no connection left is waited for likewise, from the first attempt on. A
+    /// The call goes on until its own time limit or stop: as soon as the database answers, it opens
+    /// a new session and takes a new queue entry, at the end of the queue (event_kind::place_lost).
+    /// It waits likewise for a server that has no connection left, from the first attempt on. A
     /// thread that holds another lease of this client fails as above: that lease may be lost too.
     requeue,
 };
 
-/// Who is served first.
+/// The order in which waiters are served.
 enum class queueing : unsigned char {
-    /// In the order of tickets: a place taken before another was asked for is served before it.
+    /// In ticket order: a queue entry confirmed before another was requested is served before it.
     fair,
-    /// Takes no place: looks again and again, with growing pauses, and takes the lease whenever it
-    /// is free, also past those who wait in line. Writes nothing while waiting. Can starve.
+    /// Does not enqueue: polls with growing pauses and takes the lease whenever it is free,
+    /// overtaking the queue. Writes nothing while waiting. Can starve.
     barging,
 };
 
 /// Options of a client, validated once by its constructor (errc::invalid_options).
 struct client_options {
-    /// How long our leases outlive us if we vanish: the session's time to live. 30 s forgives a
+    /// The session's time to live: how long leases outlive a client that vanishes. 30 s forgives a
     /// long garbage collection or a database restart and still frees a crashed worker's job soon.
     /// 100 ms to 1 day.
     std::chrono::milliseconds ttl{std::chrono::seconds{30}};
     /// 0 = ttl/3, so that two heartbeats in a row may fail before the trust window ends.
     std::chrono::milliseconds heartbeat{0};
-    /// 0 = ttl/6. How much earlier than the database we stop believing in our leases: it pays for
-    /// clock rates that differ and for the time it takes to stop working. Kept also if the database
-    /// is back earlier, unless the holder says that it stopped (lease.hpp). heartbeat + margin must
-    /// stay under ttl.
+    /// 0 = ttl/6. How much earlier than the database the client stops trusting its leases: covers
+    /// clock rates that differ and the time the holder needs to stop working. The margin is kept
+    /// even if the database is back earlier, unless the holder reports that it stopped (lease.hpp).
+    /// heartbeat + margin must stay under ttl.
     std::chrono::milliseconds margin{0};
-    /// The longest pause between two looks at the queues we wait in (one statement for all waiters
-    /// of the client). The holder's expiry is looked at exactly. 1 s bounds what a lost wake-up
-    /// costs and is no load. Up to one day.
+    /// The longest pause between two polls of the queues that the client waits in (one statement
+    /// for all its waiters). The holder's expiry is polled exactly. 1 s bounds the cost of a lost
+    /// wake-up and is no load. Up to one day.
     std::chrono::milliseconds poll_interval{std::chrono::seconds{1}};
-    /// See wake_ups.
+    /// See wakeup_mode.
     rowlock::wakeup_mode wake_ups = wakeup_mode::automatic;
-    /// See releasing. Not waiting is a promise less, so it has to be asked for.
+    /// See releasing. `pipelined` promises less, so it is not the default.
     rowlock::releasing releasing = releasing::confirmed;
     /// A waiter that would close a cycle of waiters fails with errc::deadlock. Costs one read per
     /// wait and poll, only in a client that holds a lease while it waits for another.
     rowlock::deadlock_detection deadlock_detection = deadlock_detection::by_thread;
-    /// See when_cut_off. An acquire() is there to wait, and most callers can only ask again.
+    /// See when_cut_off. By default an acquire() keeps waiting: most callers could only call it
+    /// again.
     rowlock::when_cut_off when_cut_off = when_cut_off::requeue;
     /// For one statement, connecting included, enforced by the server where it can and by the
-    /// client. Up to one minute: the reaper's grace rests on it. 5 s is beyond any healthy
+    /// client. Up to one minute: the reaper's grace depends on it. 5 s is beyond any healthy
     /// statement and within a third of the ttl.
     std::chrono::milliseconds statement_timeout{std::chrono::seconds{5}};
     /// Open connections, besides the one reserved for the heartbeat, and one for a fence that is
-    /// refused: its transaction may have locked what all others wait for. Calls beyond that wait
-    /// for a free one within their own deadline. Four keep a server's disk busy: commits of one
-    /// moment share a flush.
-    /// On SQLite two are used at most: the file has one writer.
+    /// refused: its transaction may have locked what all others wait for. Calls beyond this limit
+    /// wait for a free connection within their own deadline. Four keep a server's disk busy:
+    /// simultaneous commits share a flush. On SQLite at most two are used: the file has one writer.
     int max_connections = 4;
-    /// One connection for everything: calls, waiting and heartbeats take turns on it, a statement
-    /// at a time, heartbeats first. For programs that many run at once, as `rowlock run`: they wait
-    /// for one lease and hold it. A heartbeat waits at most 100 ms for a statement that waits for a
-    /// row that another has locked (MySQL: 1 s); if a statement stalls it opens a second
-    /// connection, which replaces the first. On MySQL and MariaDB a waiter is not woken by the
-    /// database, and a hand-over from another machine is noticed after up to a poll_interval.
+    /// One connection for everything: calls, waits and heartbeats alternate on it, a statement at a
+    /// time, heartbeats first. For programs that run in many processes at once, such as `rowlock
+    /// run`, each waiting for and holding one lease. A heartbeat waits at most 100 ms for a
+    /// statement that waits for a locked row (MySQL: 1 s); if a statement stalls, the client opens
+    /// a second connection, which replaces the first. On MySQL and MariaDB the database does not
+    /// wake a waiter, and a hand-over from another machine is noticed after up to a poll_interval.
     /// Releases are never pipelined. No effect on SQLite, where a connection is an open file.
     bool single_connection = false;
-    /// Stable name of this process among its restarts, for reclaim(); unique among live processes.
+    /// Name of this process, stable across restarts, for reclaim(); unique among live processes.
     /// Empty: a random one, and reclaim() is refused.
     std::string owner = {};
     /// Shown to people beside the host name and pid. Empty: the executable's name.
@@ -177,9 +174,10 @@ struct client_options {
 struct acquire_options {
     /// Shown to people beside the lease. Up to 1 000 bytes of UTF-8.
     std::string note = {};
-    /// The lease ends so long after its grant, without renewal: for work that must not run on for
-    /// ever. It counts as lost the margin, or a sixth of this if that is less, before. A grant that
-    /// comes too late for it is given back; after three, errc::timed_out.
+    /// The lease ends this long after its grant, without renewal: for work that must not run on
+    /// indefinitely. It counts as lost earlier, by the margin or by a sixth of this deadline,
+    /// whichever is less. A grant that arrives too late for the deadline is given back; after
+    /// three, errc::timed_out.
     std::optional<std::chrono::milliseconds> deadline = {};
     rowlock::queueing queueing = queueing::fair;
 };

@@ -11,23 +11,22 @@
 namespace rowlock {
 
 struct reaper_options {
-    /// Between two rounds of a reaper thread. Housekeeping only: nobody waits for it.
+    /// Between two rounds of a reaper thread. Housekeeping only: no client waits for it.
     std::chrono::milliseconds interval{std::chrono::seconds{60}};
-    /// A free lease row that nobody touched for so long is deleted. A day keeps the last token of a
-    /// nightly job in sight. At least ten statement deadlines, so that no statement that saw the
-    /// row can still be running.
+    /// A free lease row that was not touched for this long is deleted. A day keeps the last token
+    /// of a nightly job visible. At least ten statement deadlines, so that no statement that saw
+    /// the row can still be running.
     std::chrono::milliseconds retention{std::chrono::hours{24}};
     /// Between raising the token floor over the rows to delete and deleting them: longer than any
-    /// statement of any client can run. Statement deadlines are capped at one minute.
+    /// client's statement can run. Statement deadlines are capped at one minute.
     std::chrono::milliseconds grace{std::chrono::minutes{2}};
-    /// Records of the history (rowlock/history.hpp) that are older are deleted, where there is one
-    /// and this user may. A week: what happened on a Saturday night is asked about on a Monday. A
-    /// record takes about 200 bytes, and a grant with its release two of them. 0 keeps them for
-    /// ever.
+    /// History records (rowlock/history.hpp) older than this are deleted, if a history exists and
+    /// this user has the right. A week: on Monday one can still ask about Saturday night. A record
+    /// takes about 200 bytes; a grant with its release makes two. 0 keeps them forever.
     std::chrono::milliseconds history_retention{std::chrono::hours{24 * 7}};
-    /// Rows per transaction: small enough that nobody waits for one.
+    /// Rows per transaction: small enough that no client waits noticeably.
     int batch = 500;
-    /// Of the reaper's own statements.
+    /// For the reaper's own statements.
     std::chrono::milliseconds statement_timeout{std::chrono::seconds{5}};
     /// The tables' names, as in client_options.
     std::string schema = {};
@@ -50,8 +49,9 @@ struct reap_report {
 [[nodiscard]] std::string to_string(const reap_report& report);
 
 /// One round on a connection of its own, all batches. Housekeeping: correctness never depends on
-/// it, several may run at once, and rows a holder keeps locked are skipped. It goes over the leases
-/// in pieces of some milliseconds and rests as long between them. Round trips: some for each batch.
+/// it, several may run at once, and rows that a holder keeps locked are skipped. It scans the
+/// leases in pieces of a few milliseconds and pauses equally long between them. Round trips: a few
+/// per batch.
 /// @throws error errc::invalid_options, database_unreachable, schema_outdated …
 reap_report reap(const sql::connection_source& source, const reaper_options& options = {});
 

@@ -10,7 +10,7 @@
 
 namespace rowlock {
 
-/// What a repeated call gave, and how many attempts that took.
+/// The result of a repeated call, and how many attempts it took.
 template <typename T>
 struct retried {
     T value;

@@ -9,26 +9,26 @@
 #include <string_view>
 #include <vector>
 
-/// What row_session and lock_row() have in common: how a row is named and waited for.
+/// Shared by row_session and lock_row(): how a row is named and waited for.
 namespace rowlock {
 
 /// What to do while another transaction has the row locked. The time is for one row. (A table that
-/// is being altered is another matter: MariaDB and MySQL wait for it as for the row, skip_locked up
-/// to the statement deadline; PostgreSQL up to the session's own `wait`, or the lock_timeout of the
-/// caller's transaction, whatever is said here.)
+/// is being altered is different: MariaDB and MySQL wait for it as for the row, skip_locked up to
+/// the statement deadline; PostgreSQL waits up to the session's own `wait`, or the lock_timeout of
+/// the caller's transaction, regardless of this row_wait.)
 class row_wait {
 public:
     enum class kind : unsigned char { bounded, nowait, skip_locked };
 
     /// Waits up to `limit`, to the millisecond, then errc::timed_out. PostgreSQL and MariaDB wait
-    /// in the server's queue; MySQL, which knows whole seconds alone, asks again every few
-    /// milliseconds, and so has no queue.
+    /// in the server's queue; MySQL supports only whole seconds, so there the library asks again
+    /// every few milliseconds, without a queue.
     [[nodiscard]] static constexpr row_wait bounded(std::chrono::milliseconds limit) noexcept {
         return {kind::bounded, limit};
     }
     /// errc::timed_out at once. (SQLite: after 10 ms.)
     [[nodiscard]] static constexpr row_wait nowait() noexcept { return {kind::nowait, {}}; }
-    /// An empty answer at once: a locked row and a missing one are then the same. Not on SQLite.
+    /// An empty answer at once: a locked row and a missing one look the same. Not on SQLite.
     [[nodiscard]] static constexpr row_wait skip_locked() noexcept {
         return {kind::skip_locked, {}};
     }

@@ -1,6 +1,6 @@
 #pragma once
 
-/// Everything but drivers.
+/// Everything except drivers.
 #include <rowlock/advisory_lock.hpp>
 #include <rowlock/client.hpp>
 #include <rowlock/error.hpp>

@@ -40,32 +40,32 @@ struct assignment {
 
     std::string_view column;
     sql::value value;
-    bool adds = false;  ///< to what the column holds
+    bool adds = false;  ///< `value` is added to the column
 };
 
-/// `column = column + by`; a `by` below zero takes away. NULL stays NULL.
+/// `column = column + by`; a negative `by` subtracts. NULL stays NULL.
 [[nodiscard]] inline assignment increment(std::string_view column, std::int64_t by = 1) {
     assignment made{column, by};
     made.adds = true;
     return made;
 }
 
-/// A row as it was when it was read. A value, not a handle: it does not follow the table, and keeps
-/// no connection. Several threads may read it at once.
+/// A row as it was read. A value, not a handle: it does not follow the table, and keeps no
+/// connection. Several threads may read it at once.
 class table_row {
 public:
-    /// @param first where in the row the first of these columns is
+    /// @param first index in the row of the first of these columns
     table_row(std::vector<std::string> columns, sql::result row, std::size_t first = 0)
         : columns_{std::move(columns)}, row_{std::move(row)}, first_{first} {}
 
-    /// What was read, in the order that was asked for.
+    /// The columns that were read, in the order requested.
     [[nodiscard]] const std::vector<std::string>& columns() const noexcept { return columns_; }
 
-    // By the name that was asked for, to the letter.
+    // By the requested name, verbatim.
     // @throws error errc::invalid_options for a column that was not read
     [[nodiscard]] bool is_null(std::string_view column) const;
     /// Empty for NULL. A view into this row: valid until the row is destroyed, moved or assigned
-    /// to. Make a std::string of what shall live longer.
+    /// to. Copy it to a std::string to keep it longer.
     [[nodiscard]] std::string_view text(std::string_view column) const;
     /// @throws error errc::database_error if it is NULL or no integer
     [[nodiscard]] std::int64_t integer(std::string_view column) const;

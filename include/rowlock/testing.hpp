@@ -12,8 +12,8 @@
 /// Component `rowlock::sqlite`.
 namespace rowlock::testing {
 
-/// Stands still until moved. Serves as the client's clock and, in `database`, as the database's.
-/// Thread-safe.
+/// Stands still until moved. Serves as the client's clock and, in `database`, as the database's
+/// clock. Thread-safe.
 class manual_clock final : public time_source {
 public:
     manual_clock();
@@ -23,9 +23,9 @@ public:
 
     [[nodiscard]] std::chrono::nanoseconds now() const noexcept override;
     /// Once the handle is destroyed `wake` is not running and will not run again. So do not destroy
-    /// it while holding a mutex that `wake` locks. Both may outlive the clock.
+    /// the handle while holding a mutex that `wake` locks. Both may outlive the clock.
     [[nodiscard]] std::shared_ptr<void> on_advance(std::function<void()> wake) override;
-    /// Moves the clock forward, then calls whoever waits for it, on this thread.
+    /// Moves the clock forward, then calls every registered `wake`, on this thread.
     /// @throws error errc::invalid_options if `by` is negative
     void advance(std::chrono::nanoseconds by);
 

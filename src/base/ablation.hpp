@@ -6,14 +6,14 @@
 
 namespace rowlock::base {
 
-/// The shortcuts whose worth bench/ablation measures, by switching them off one at a time. Those
-/// that an option of the client switches (wake_ups, releasing) are not here.
+/// Fast paths whose benefit bench/ablation measures by switching them off one at a time. Those that
+/// have a client option (wake_ups, releasing) are not here.
 enum class fast_path : unsigned char {
-    reacquire,        ///< by the token that the name was freed with, as this client remembers it
-    batches,          ///< threads of one client that call at the same moment share statements
+    reacquire,        ///< a free name is acquired by the token that this client freed it with
+    batches,          ///< concurrent calls of one client share statements
     probe_held,       ///< a try for a name that was held the last time begins with a read
-    prefetched_next,  ///< who comes next is found out while the lease is held
-    reserved_token,   ///< and its token is durable before it is told
+    prefetched_next,  ///< the holder looks up the next waiter before it releases
+    reserved_token,   ///< PostgreSQL: that waiter's token is durable before the release
     single_text,      ///< MySQL and MariaDB: the hand-over's transaction in one round trip
 };
 

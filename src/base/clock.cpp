@@ -56,19 +56,19 @@ alarm::~alarm() {
 }
 
 bool alarm::wait_until(nanoseconds moment, std::span<pollfd> also) {
-    // No allocation: what a thread of ours sleeps with must not fail.
+    // No allocation: the sleep of a library thread must not fail.
     std::array<pollfd, 2 + most_others> watched{{{wake_, POLLIN, 0}, {timer_, POLLIN, 0}}};
     also = also.first(std::min(also.size(), most_others));
     std::copy(also.begin(), also.end(), watched.begin() + 2);
     const bool timed = moment != never && !clock_.replaced();
     if (timed) {
-        // Zero would disarm the timer; a moment that has passed fires at once.
+        // Zero would disarm the timer; a time that has passed fires at once.
         itimerspec due{};
         due.it_value = to_timespec(std::max(moment, nanoseconds{1}));
         timerfd_settime(timer_, TFD_TIMER_ABSTIME, &due, nullptr);
     }
     if (clock_.replaced() && moment <= clock_.now()) return false;
-    // A timer that was not armed stays silent; of a hand-moved clock it may be armed from before.
+    // Not armed for this wait, but perhaps still armed from an earlier one.
     if (!timed) watched[1].fd = -1;
     const int spoke = poll(watched.data(), 2 + also.size(), -1);
     if (spoke > 0) std::copy_n(watched.begin() + 2, also.size(), also.begin());

@@ -27,7 +27,7 @@ private:
     std::shared_ptr<time_source> replaced_;
 };
 
-/// Sleeps until a moment of that clock or until poked, whichever is first. CLOCK_BOOTTIME goes on
+/// Sleeps until a time on that clock or until poked, whichever is first. CLOCK_BOOTTIME goes on
 /// while the machine is suspended, and the timer fires at once after a resume; a condition variable
 /// would sleep on. One thread waits, any thread pokes.
 class alarm {
@@ -40,11 +40,11 @@ public:
     static constexpr nanoseconds never = nanoseconds::max();
 
     void wait_until(nanoseconds moment) { static_cast<void>(wait_until(moment, {})); }
-    /// Or until one of these descriptors can be read or was closed by its peer; negative ones are
-    /// left out. `revents` tells which. True if it was poked.
+    /// Also returns when one of these descriptors is readable or was closed by its peer; negative
+    /// ones are ignored. `revents` reports which. True if it was poked.
     bool wait_until(nanoseconds moment, std::span<pollfd> also);
     static constexpr std::size_t most_others = 4;
-    /// The current or next wait ends at once.
+    /// Ends the current or next wait at once.
     void poke() const noexcept;
 
 private:

@@ -66,7 +66,7 @@ void event_queue::deliver(std::shared_ptr<shared> state) {
                 next.message =
                     std::to_string(state->dropped) + " events were dropped: the callback is slow";
             } catch (...) {
-                // No memory for the words.
+                // No memory for the message.
             }
             state->dropped = 0;
         } else {
@@ -77,7 +77,8 @@ void event_queue::deliver(std::shared_ptr<shared> state) {
         try {
             state->callback(next);
         } catch (...) {
-            // The user's exception is the user's: this thread serves every other event too.
+            // An exception of the user's callback is dropped: this thread also serves every other
+            // event.
         }
         lock.lock();
     }

@@ -6,11 +6,11 @@
 
 namespace rowlock::base {
 
-/// Calls the user's callback on a thread of its own, in order. Whoever posts never waits.
+/// Calls the user's callback on a thread of its own, in order. post() never waits for it.
 class event_queue {
 public:
     explicit event_queue(event_callback callback);
-    /// Delivers what is queued, for up to a second; a callback that blocks longer is left behind.
+    /// Delivers queued events for up to a second; a callback that blocks longer is left behind.
     ~event_queue();
     event_queue(const event_queue&) = delete;
     event_queue& operator=(const event_queue&) = delete;

@@ -4,9 +4,9 @@
 
 namespace rowlock::base {
 
-/// Counts the fork()s between this process and the one that loaded the library. An object
-/// remembers the number at its making; if it differs later the object is a forked child's copy,
-/// whose sockets, threads and leases belong to the parent.
+/// Counts the fork()s between this process and the one that loaded the library. An object records
+/// the count when it is made; if the count differs later the object is a forked child's copy, whose
+/// sockets, threads and leases belong to the parent.
 [[nodiscard]] std::uint64_t fork_generation() noexcept;
 
 class fork_guard {

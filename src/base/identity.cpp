@@ -15,8 +15,8 @@ namespace {
 
 constexpr int id_bits = 62;
 
-/// Up to 256 bytes come whole, and are not interrupted. Where the call is forbidden the library's
-/// generator asks the same source in another way, or throws.
+/// getrandom() returns up to 256 bytes whole and uninterrupted. Where the call is forbidden,
+/// std::random_device uses the same source in another way, or throws.
 void draw(std::span<std::uint64_t> numbers) {
     const auto size = numbers.size_bytes();
     if (getrandom(numbers.data(), size, 0) == static_cast<ssize_t>(size)) return;

@@ -8,12 +8,12 @@
 
 namespace rowlock::base {
 
-/// Above 0, so many random bits from the kernel's generator, which nobody can foretell: two
+/// A number above 0 with this many random bits from the kernel's unpredictable generator: two
 /// processes never share a sequence, also after fork(). One system call.
-/// @throws std::exception if the kernel has none to give
+/// @throws std::exception if the kernel provides none
 [[nodiscard]] std::int64_t random_id(int bits = 62);
 
-/// Many of them, for a system call each 32 ids: 62 random bits, above 0. No id tells anything of
+/// Such ids at one system call per 32: 62 random bits, above 0. No id reveals anything about
 /// another one. A forked child draws its own. Thread-safe.
 class random_ids {
 public:
@@ -31,7 +31,7 @@ private:
 /// @throws std::exception as random_id()
 [[nodiscard]] std::string random_secret();
 
-/// For people; "unknown" if the system does not tell.
+/// For display; "unknown" if the system does not report one.
 [[nodiscard]] std::string host_name();
 
 }  // namespace rowlock::base

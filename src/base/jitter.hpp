@@ -6,8 +6,8 @@
 
 namespace rowlock::base {
 
-/// Shortened at random by up to this fraction, half of it if none is given, so that many who wait
-/// do not come all at once.
+/// Shortens a time at random by up to this fraction (half by default), so that many waiters do not
+/// arrive at once.
 template <typename Duration>
 [[nodiscard]] Duration shortened(Duration time, double by = 0.5) {
     thread_local std::minstd_rand generator{std::random_device{}()};

@@ -33,12 +33,12 @@ void loss_notifier::deliver(const std::stop_source& signal) noexcept {
         ensure_available(state_);
         state_->changed.notify_one();
     } catch (...) {
-        // No memory or no thread. On this thread is better than never.
+        // No memory or no thread: delivering on this thread is better than never.
         std::stop_source{signal}.request_stop();
     }
 }
 
-/// With the mutex held: somebody will look at the queue, whatever the threads at work are stuck in.
+/// Requires the mutex. Ensures that a thread will serve the queue even if all busy ones are stuck.
 void loss_notifier::ensure_available(const std::shared_ptr<shared>& state) {
     if (state->available > 0) return;
     signal_blocked_thread(work, state).detach();
@@ -59,7 +59,7 @@ void loss_notifier::work(std::shared_ptr<shared> state) {
             // This thread may never come back from the callback: leave a successor first.
             if (!state->queue.empty()) ensure_available(state);
         } catch (...) {
-            // No thread to be had: the rest waits for this one.
+            // No thread available: the rest waits for this one.
         }
         lock.unlock();
         next.request_stop();

@@ -6,7 +6,7 @@
 namespace rowlock::base {
 
 /// Requests stops off the caller's thread, since request_stop() runs the user's callbacks. A thread
-/// that takes a signal first makes sure that another will look at the rest, so a callback that
+/// that takes a signal first makes sure that another thread will serve the rest, so a callback that
 /// blocks delays no other signal. Threads end when idle; one that is stuck is left behind.
 class loss_notifier {
 public:

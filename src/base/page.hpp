@@ -6,7 +6,7 @@
 
 namespace rowlock::detail {
 
-/// What a listing is asked for.
+/// Checks the arguments of a listing.
 /// @throws error errc::invalid_options for a prefix that is no text, or a limit out of range
 void validate(std::string_view prefix, const page& page);
 

@@ -4,7 +4,7 @@
 
 namespace rowlock {
 
-/// What a caller must get right.
+/// Checks a precondition that the caller must meet.
 /// @throws error errc::invalid_options with this message unless it holds
 inline void require(bool holds, const char* message) {
     if (!holds) throw error{errc::invalid_options, message};

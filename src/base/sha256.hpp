@@ -5,7 +5,7 @@
 
 namespace rowlock {
 
-/// FIPS 180-4. Names of advisory locks are mapped by it, here and in other languages.
+/// FIPS 180-4. Maps the names of advisory locks, here and in other languages.
 [[nodiscard]] std::array<unsigned char, 32> sha256(std::string_view text) noexcept;
 
 }  // namespace rowlock

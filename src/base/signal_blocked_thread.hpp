@@ -5,8 +5,8 @@
 
 namespace rowlock::base {
 
-/// Blocks all signals while it lives. A thread that is started meanwhile inherits that: signals are
-/// for the application's threads.
+/// Blocks all signals while it lives. A thread started meanwhile inherits the mask: signals are for
+/// the application's threads.
 class blocked_signals {
 public:
     blocked_signals();

@@ -8,10 +8,10 @@ namespace rowlock::detail {
 
 using std::chrono::nanoseconds;
 
-/// How long a session may be believed in. Written by the heartbeat, read by every held().
+/// How long a session may be trusted. Written by the heartbeat, read by every held().
 ///
-/// Latched: once any thread has seen the window closed it stays closed, also if a reply to an
-/// earlier heartbeat comes in afterwards.
+/// Latched: once any thread has seen the window closed it stays closed, even if a reply to an
+/// earlier heartbeat arrives afterwards.
 class trust_window {
 public:
     explicit trust_window(nanoseconds until) noexcept : until_{until.count()} {}

@@ -9,7 +9,7 @@ namespace {
 struct shape {
     std::size_t length;
     std::uint32_t lead_bits;
-    std::uint32_t smallest;  ///< a smaller code point in so many bytes is overlong
+    std::uint32_t smallest;  ///< a smaller code point in that many bytes is overlong
 };
 
 shape shape_of(unsigned char lead) noexcept {

@@ -15,7 +15,7 @@ enum class verdict {
 /// as the upper end of a prefix.
 [[nodiscard]] verdict check(std::string_view text) noexcept;
 
-/// Whether a database keeps it as text: UTF-8 without NUL, of at most so many bytes.
+/// Whether a database stores it as text: UTF-8 without NUL, of at most `most_bytes` bytes.
 [[nodiscard]] bool is_text(std::string_view text, std::size_t most_bytes) noexcept;
 
 }  // namespace rowlock::utf8

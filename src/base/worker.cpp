@@ -36,7 +36,7 @@ void worker::run() {
     }
 }
 
-/// True if a step is to be taken. What a stranger says wakes the thread and causes none.
+/// True if a step is due. A message without proof wakes the thread but causes no step.
 bool worker::sleep(nanoseconds until) {
     if (!ears_.open) {
         alarm_.wait_until(until);

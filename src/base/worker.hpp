@@ -12,18 +12,18 @@
 
 namespace rowlock::base {
 
-/// A thread that takes a step, sleeps until the moment the step returned or until poked, and so on.
+/// A thread that runs a step, sleeps until the time the step returned or until poked, and repeats.
 /// Heartbeat, watchdog and reaper are such threads.
 class worker {
 public:
-    /// What may cut a sleep short besides. Both are called by the thread of the worker alone, and
-    /// must not throw.
+    /// Other events that may cut a sleep short. Both functions are called on the worker's thread
+    /// alone, and must not throw.
     struct ears {
         static constexpr std::size_t most = 2;
-        /// Before each sleep: fills in the descriptors to poll, -1 for none. Returns when to hear
-        /// at the latest.
+        /// Called before each sleep: fills in the descriptors to poll, -1 for none. Returns when to
+        /// call hear() at the latest.
         std::function<nanoseconds(std::span<pollfd>)> open{};
-        /// One of them can be read, or it is time. True: the next step is to be taken now.
+        /// Called when one of them is readable, or it is time. True: the next step is due now.
         std::function<bool()> hear{};
     };
 
@@ -31,16 +31,17 @@ public:
     /// until poked
     worker(const clock& clock, std::function<nanoseconds()> step) : worker{clock, step, {}} {}
     worker(const clock& clock, std::function<nanoseconds()> step, ears with);
-    /// Waits for the step that is running.
+    /// Waits for the running step.
     ~worker();
     worker(const worker&) = delete;
     worker& operator=(const worker&) = delete;
 
-    /// The next step is taken now.
+    /// Makes the next step due now.
     void poke() const noexcept;
-    /// Something was said that no descriptor of its ears shows: it hears now. No step by itself.
+    /// For a message that no descriptor of the ears shows: wakes the thread, so that open() can ask
+    /// for hear() at once. Causes no step by itself.
     void poke_ears() const noexcept { alarm_.poke(); }
-    /// No further step; the destructor waits for the one that is running.
+    /// Allows no further step; the destructor waits for the running one.
     void stop() noexcept;
 
 private:

@@ -61,7 +61,7 @@ void report(const break_options& options, const database& in, const char* outcom
         json{{"database", in.source.description()}, {"name", options.name}, {"outcome", outcome}});
 }
 
-/// Whether the grant `token` holds the lock no longer, within `limit`.
+/// Whether the grant `token` stops holding the lock within `limit`.
 bool is_over_within(client& locks, const break_options& options, fencing_token token,
                     milliseconds limit, blocked_signals& signals) {
     const auto end = steady_clock::now() + limit;
@@ -93,7 +93,7 @@ int ask_to_stop(client& locks, const database& in, const break_options& options,
     if (!options.json) {
         complain(fmt::format("{}, and is asked to stop; {}", holder_text(row), queue_text(queue)));
     }
-    // A moment for the reply to the last question.
+    // Adds a second for the reply to the last question.
     const milliseconds limit = options.wait.value_or(*left + 1s);
     if (is_over_within(locks, options, row.token, limit, signals)) {
         report(options, in, "stopped", "was given up by its holder");
@@ -107,7 +107,7 @@ int ask_to_stop(client& locks, const database& in, const break_options& options,
 
 int take_away(client& locks, const database& in, const break_options& options,
               const lease_info& row) {
-    // Meanwhile another may have taken it.
+    // Another client may have taken the lock meanwhile.
     const bool taken = locks.force_release(options.name, row.token);
     report(options, in, taken ? "taken" : "gone",
            taken ? "was taken from its holder, which works on until it learns of it"

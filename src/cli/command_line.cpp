@@ -87,7 +87,7 @@ public:
     }
 };
 
-/// What the parser fills in.
+/// The parser's output.
 struct parsed {
     run_options run;
     acquire_options acquire;
@@ -159,7 +159,7 @@ std::int64_t grant_id(const std::string& text) {
 CLI::App& add_command(CLI::App& app, parsed& into, const std::string& name, const std::string& help,
                       std::function<int()> action) {
     auto& command = *app.add_subcommand(name, help);
-    command.footer("");  // not the general one, which it would inherit
+    command.footer("");  // replaces the inherited general footer
     command.callback([&into, action] { into.action = action; });
     return command;
 }
@@ -376,10 +376,10 @@ void add_upkeep(CLI::App& app, parsed& into) {
     add_json(version_command, naming.json);
 }
 
-/// Overwrites URLs in the process's arguments, which anybody may read.
+/// Overwrites URLs in the process's arguments, which any user may read.
 void wipe_urls(int argc, char** argv) noexcept {
     const auto wipe = [](char* text) {
-        // The scheme stays, if it is one: a connection string has words with = before its colon.
+        // Keeps the scheme, if it is one: a connection string has words with = before its colon.
         std::size_t scheme = std::strspn(text, "abcdefghijklmnopqrstuvwxyz+0123456789");
         scheme = text[scheme] == ':' ? scheme + 1 : 0;
         std::memset(text + scheme, '*', std::strlen(text + scheme));
@@ -390,7 +390,7 @@ void wipe_urls(int argc, char** argv) noexcept {
     }
 }
 
-/// The command of `run` is taken out before parsing, to the letter.
+/// Takes the command of `run` out before parsing, verbatim.
 std::vector<std::string> split_command(std::vector<std::string>& arguments) {
     if (arguments.empty() || arguments.front() != "run") return {};
     const auto mark = std::find(arguments.begin(), arguments.end(), "--");
@@ -409,7 +409,7 @@ std::vector<std::string> split_command(std::vector<std::string>& arguments) {
     return command;
 }
 
-/// Whether an argument at the wrong place may be a URL with a password in it, and must not be said.
+/// Whether an argument at the wrong position may be a URL with a password and must not be printed.
 bool may_tell_a_password(const std::string& argument) {
     return argument.find("://") != std::string::npos || argument.find("pass") != std::string::npos;
 }
@@ -424,7 +424,7 @@ std::string without_passwords(std::string text, const std::vector<std::string>& 
     return text;
 }
 
-/// How many letters must be changed, put in or left out.
+/// The number of letters to change, insert or delete.
 std::size_t distance(std::string_view from, std::string_view to) {
     std::vector<std::size_t> row(to.size() + 1);
     std::iota(row.begin(), row.end(), std::size_t{0});

@@ -12,7 +12,7 @@
 /// The commands. Each returns an exit code, or throws failure or error.
 namespace rowlock::cli {
 
-/// How long to wait for a lock: nothing is for ever, 0 not at all.
+/// How long to wait for a lock: nullopt is forever, 0 not at all.
 using patience = std::optional<std::chrono::milliseconds>;
 
 struct run_options {
@@ -55,7 +55,7 @@ struct list_options {
     std::string after;
     int limit = 1000;
     bool all = false;
-    bool waiting = false;  ///< only names that somebody waits for
+    bool waiting = false;  ///< only names with waiters
     bool json = false;
 };
 int list(const list_options& options);
@@ -72,7 +72,7 @@ int held(const name_options& options);
 struct break_options {
     database_options database;
     std::string name;
-    patience wait;     ///< for the holder to stop; without: until its session would have expired
+    patience wait;     ///< for the holder to stop; empty: until its session would have expired
     bool now = false;  ///< take the lock, and do not wait
     bool yes = false;
     bool json = false;
@@ -98,7 +98,7 @@ int history(const history_options& options);
 
 struct migrate_options {
     database_options database;
-    std::string history;  ///< on, off, drop; empty: not asked for
+    std::string history;  ///< on, off, drop; empty: not requested
     std::optional<std::string> dialect;
     std::optional<std::string> grants_for;  ///< a role
     std::optional<int> down_to;

@@ -47,7 +47,7 @@ std::string read_first_line(int file) {
     return line;
 }
 
-/// It may hold a password, so that only its owner may read it; root may lend it to a group.
+/// The file may hold a password, so only its owner may read it; root may lend it to a group.
 void require_private(int file, const std::string& path) {
     struct stat found {};
     if (fstat(file, &found) != 0) throw system_call_failed("fstat", errno);
@@ -111,7 +111,7 @@ std::string embedded_url() {
     return "sqlite:" + folder + "/rowlock.db";
 }
 
-/// A private file is never assumed: what runs under its lock would run beside the real holder.
+/// Never falls back to a private file: a command under its lock would run beside the real holder.
 [[noreturn]] void refuse_to_guess() {
     if (runs_under_a_hold()) {
         throw failure{misconfigured,
@@ -133,7 +133,7 @@ std::string given_url(const database_options& options) {
     refuse_to_guess();
 }
 
-/// A command that only looks must not leave an empty file behind.
+/// A read-only command must not leave an empty file behind.
 std::string without_creation(std::string url) {
     if (!url.starts_with("sqlite:") || url.find("create=") != std::string::npos) return url;
     return url + (url.find('?') == std::string::npos ? "?create=false" : "&create=false");
@@ -187,7 +187,7 @@ client_options options_for(const database& in) {
     options.program = "rowlock";
     options.schema = in.tables.schema;
     options.prefix = in.tables.prefix;
-    // Nobody waits at a prompt for a pool: one call at a time.
+    // A command makes one call at a time, so it needs no pool.
     options.max_connections = 1;
     return options;
 }

@@ -11,9 +11,9 @@
 
 namespace rowlock::cli {
 
-/// What the command line says about the database.
+/// The database options of the command line.
 struct database_options {
-    std::optional<std::string> url;  ///< without: the environment decides
+    std::optional<std::string> url;  ///< empty: the environment decides
     bool local = false;              ///< the file in the user's state directory
     std::string schema;
     std::string prefix = "rowlock_";
@@ -51,11 +51,11 @@ struct database_url {
     return open_database(find_url(options), options, file);
 }
 
-/// Says precisely what is wrong with the tables, or makes them if they are the embedded database's.
+/// Reports exactly what is wrong with the tables, or creates them in the embedded database.
 /// @throws error errc::schema_outdated
 void mend_tables(const database& in);
 
-/// Runs `action`; if it finds the tables wrong, mends them and runs it again, or says what is
+/// Runs `action`; if it finds the tables wrong, mends them and runs it again, or reports what is
 /// wrong.
 template <typename Action>
 auto with_tables(const database& in, Action action) {
@@ -68,7 +68,7 @@ auto with_tables(const database& in, Action action) {
     return action();
 }
 
-/// What people are told of the database: no credentials; schema and prefix if they are unusual.
+/// The database as shown to people: no credentials; schema and prefix if they are unusual.
 [[nodiscard]] std::string description_of(const database& in);
 
 /// client_options with the tables' names and the tool as program.

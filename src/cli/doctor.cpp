@@ -57,8 +57,8 @@ void check_round_trip(examination& patient) {
                  "every acquire and release takes at least as long: use a nearer database");
 }
 
-/// A client whose connection breaks has to open another, and use it, while its trust window is
-/// open: half of its ttl, with the heartbeat and the margin that are its defaults.
+/// A client whose connection breaks must open another, and use it, within its trust window: half of
+/// its ttl, with the default heartbeat and margin.
 void check_least_ttl(examination& patient) {
     const auto& names = patient.where().tables;
     const auto speaks = patient.connection().speaks();
@@ -91,7 +91,8 @@ void check_least_ttl(examination& patient) {
                  "ttl and the statement deadline, or use a nearer database");
 }
 
-/// Expiry is the database's business alone; a wrong clock only confuses people who read logs.
+/// Expiry depends on the database's clock alone; a wrong local clock only confuses people who read
+/// logs.
 void check_clock(examination& patient) {
     const char* now_us = "select cast((julianday('now') - 2440587.5) * 86400000000 as integer)";
     if (patient.connection().speaks() == sql::dialect::postgresql) {
@@ -115,7 +116,7 @@ void check_clock(examination& patient) {
     patient.warn("clock", seen, "harmless for locks; set both by NTP, to be able to compare logs");
 }
 
-/// True if there are tables to go on with.
+/// True if there are tables to check further.
 bool check_schema(examination& patient) {
     const database& in = patient.where();
     try {
@@ -132,7 +133,7 @@ bool check_schema(examination& patient) {
     return false;
 }
 
-/// Which server this is, and whether the tables were used here before.
+/// Reports which server this is, and whether the tables were used here before.
 void check_identity(examination& patient) {
     const auto& names = patient.where().tables;
     const auto speaks = patient.connection().speaks();
@@ -161,7 +162,7 @@ void check_identity(examination& patient) {
     patient.ok("identity", *server);
 }
 
-/// Without that row nothing is granted: every token is counted from it.
+/// Without this row nothing is granted: every token is counted from it.
 void check_token_floor(examination& patient) {
     const auto& names = patient.where().tables;
     const auto table = sql::qualify("rowlock_token_floor", patient.connection().speaks(),
@@ -185,14 +186,15 @@ std::string trial_of(std::string_view right, std::string_view table, std::string
     if (right == "update")
         return fmt::format("update {0} set {1} = {1} where false", table, column);
     if (right == "delete") return fmt::format("delete from {} where false", table);
-    // PostgreSQL refuses to be given the waiter's identity column, MySQL to be given less than all.
+    // PostgreSQL refuses a value for the waiter's identity column, MySQL refuses anything less than
+    // all columns.
     return speaks == sql::dialect::postgresql
                ? fmt::format("insert into {0} ({1}) select {1} from {0} where false", table, column)
                : fmt::format("insert into {0} select * from {0} where false", table);
 }
 
-/// How rowlock's own connections would begin: they switch default_transaction_read_only off, which
-/// a transaction pooler or a standby does not let them.
+/// Begins as rowlock's own connections do: they switch default_transaction_read_only off, which a
+/// transaction pooler or a standby does not allow.
 std::string opening(examination& patient) {
     if (patient.connection().speaks() == sql::dialect::sqlite) return "begin immediate";
     const bool overrides = patient.connection().speaks() == sql::dialect::postgresql &&
@@ -203,7 +205,7 @@ std::string opening(examination& patient) {
 
 enum class trial : bool { passed, denied };
 
-/// @throws error also where the database accepts no writes at all: that is no missing right
+/// @throws error also if the database accepts no writes at all: that is no missing right
 trial try_in_vain(examination& patient, const std::string& begin, const std::string& statement) {
     patient.query(begin);
     try {
@@ -217,7 +219,7 @@ trial try_in_vain(examination& patient, const std::string& begin, const std::str
     return trial::passed;
 }
 
-/// The rights that are missing, as a list for people.
+/// The missing rights, as a list for people.
 std::string missing_rights(examination& patient) {
     const auto speaks = patient.connection().speaks();
     const auto& names = patient.where().tables;
@@ -248,7 +250,7 @@ void check_rights(examination& patient) {
     }
 }
 
-/// Dead places are in nobody's way, but every look at a queue steps over them.
+/// Dead queue entries block no waiter, but every read of a queue steps over them.
 void check_queues(examination& patient) {
     const auto& names = patient.where().tables;
     auto& db = patient.connection();
@@ -289,7 +291,7 @@ void check_history(examination& patient) {
     patient.ok("history", "on");
 }
 
-/// Whether a waiter would hear what another connection says; where nothing can be heard it polls.
+/// Whether a waiter would receive another connection's notifications; where it cannot, it polls.
 void check_wake_ups(examination& patient) {
     auto& db = patient.connection();
     if (db.speaks() == sql::dialect::mysql) return;

@@ -11,11 +11,11 @@
 
 namespace rowlock::cli {
 
-/// What `rowlock doctor` found out about one thing.
+/// One finding of `rowlock doctor`.
 struct finding {
     enum class verdict { ok, warn, fail };
     verdict how;
-    std::string check;   ///< what was looked at
+    std::string check;   ///< what was checked
     std::string seen;    ///< what was seen
     std::string advice;  ///< what to do; empty if ok
 };
@@ -36,7 +36,7 @@ public:
         add(finding::verdict::fail, std::move(check), std::move(seen), std::move(advice));
     }
 
-    /// Runs one check; if it throws, that is a warning: it could not be made.
+    /// Runs one check; an exception becomes a warning that the check could not be made.
     template <typename Check>
     void look_at(const std::string& check, Check action) {
         try {
@@ -51,7 +51,7 @@ public:
 
     /// One statement on the connection under examination.
     sql::result query(std::string_view text);
-    /// The first cell of its answer; empty if there is none.
+    /// The first cell of the answer; empty if there is none.
     std::string value(std::string_view text);
     [[nodiscard]] sql::connection& connection() const noexcept { return *db_; }
     [[nodiscard]] std::unique_ptr<sql::connection> another_connection() const;
@@ -72,7 +72,7 @@ void examine_postgresql(examination& patient);
 void examine_mysql(examination& patient);
 void examine_sqlite(examination& patient);
 
-/// What one strategy does on this server, or why it is refused.
+/// What each strategy does on this server, or why it is refused.
 struct strategy_report {
     const char* lease;
     const char* fence;
@@ -81,12 +81,12 @@ struct strategy_report {
     const char* version;
 };
 
-/// One check each. None of them fails: what is refused needs no repair.
+/// One check each. None fails: a refused strategy needs no repair.
 void report_strategies(examination& patient, const strategy_report& here);
 
 /// @param cipher empty if the connection is not encrypted
-/// @param local whether it stays on this machine
-/// @param parameter of the URL, that asks for TLS
+/// @param local whether the connection stays on this machine
+/// @param parameter of the URL that requests TLS
 void report_tls(examination& patient, const std::string& cipher, bool local,
                 std::string_view parameter);
 

@@ -162,7 +162,8 @@ void check_strategies(examination& patient) {
 void check_replication(examination& patient) {
     const auto replicas = patient.query(
         "select count(*) from information_schema.processlist where command like 'Binlog Dump%'");
-    // Not whether it is enabled: it goes on without acknowledgements when they do not come in time.
+    // Checks the status, not whether semi-sync is enabled: it goes on without acknowledgements
+    // that do not come in time.
     const auto acknowledged = patient.query(
         "show global status where variable_name in ('Rpl_semi_sync_master_status', "
         "'Rpl_semi_sync_source_status')");

@@ -126,7 +126,7 @@ void check_headroom(examination& patient) {
 }
 
 /// Schemas of this connection's path, and which other roles may create objects there. Superusers,
-/// the owner of the database and the owner of our tables have us in their hands anyway.
+/// the owner of the database and the owner of our tables control us anyway.
 constexpr std::string_view writable_schemas = R"(
 select pg_catalog.quote_ident(n.nspname),
        pg_catalog.has_schema_privilege('public', n.oid, 'create')::int,
@@ -175,7 +175,7 @@ void check_search_path(examination& patient) {
         "this user's search_path");
 }
 
-/// Of this connection of the server's. Behind a pooler that is the pooler's.
+/// TLS of the server's connection. Behind a pooler that is the pooler's.
 void check_tls(examination& patient) {
     const auto row = patient.query(
         "select coalesce(s.version, ''), coalesce(s.cipher, ''), "
@@ -183,7 +183,7 @@ void check_tls(examination& patient) {
         "operator(pg_catalog.=) pg_catalog.inet_server_addr())::int "
         "from pg_catalog.pg_stat_ssl s where s.pid operator(pg_catalog.=) "
         "pg_catalog.pg_backend_pid()");
-    if (row.empty()) return;  // what only speaks like PostgreSQL
+    if (row.empty()) return;  // not PostgreSQL, only its protocol
     const bool encrypted = !row.text(0, 0).empty();
     report_tls(patient, encrypted ? fmt::format("{}, {}", row.text(0, 0), row.text(0, 1)) : "",
                row.integer(0, 2) != 0, "sslmode=verify-full");

@@ -4,13 +4,13 @@
 
 #include <string>
 
-/// A driver that is loaded when its database is asked for, so that the others' libraries do not
-/// cost their start. A module exports a driver_module named `rowlock_driver` and takes the core
+/// A driver that is loaded when its database is requested, so that starts do not pay for the other
+/// drivers' libraries. A module exports a driver_module named `rowlock_driver` and takes the core
 /// from the executable that loads it.
 namespace rowlock::cli {
 
 struct driver_module {
-    const char* version;  ///< of the rowlock that it is a part of
+    const char* version;  ///< of the rowlock it belongs to
     sql::connection_source (*open)(const std::string& url);
 };
 

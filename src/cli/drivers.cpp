@@ -17,7 +17,7 @@ namespace rowlock::cli {
 #ifdef ROWLOCK_DRIVER_MODULES
 namespace {
 
-/// Never unloaded: connections, and errors under way, have their code there.
+/// Never unloaded: connections, and errors in flight, have their code in the module.
 [[maybe_unused]] sql::connection_source open_by_module(const std::string& file,
                                                        const std::string& url) {
     return driver_in(load_module(folder_of_modules(), file), file).open(url);

@@ -6,8 +6,8 @@
 
 namespace rowlock::cli {
 
-/// What rowlock::open() does, with drivers that are loaded at need. Connects to nothing.
-/// @throws failure if the module of a driver is not there, or of another version; error
+/// As rowlock::open(), with drivers that are loaded on demand. Connects to nothing.
+/// @throws failure if the module of a driver is missing, or of another version; error
 [[nodiscard]] sql::connection_source open_url(const std::string& url);
 
 }  // namespace rowlock::cli

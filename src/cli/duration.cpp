@@ -35,7 +35,7 @@ milliseconds unit(std::string_view option, std::string_view name) {
 
 milliseconds parse_duration(std::string_view option, std::string_view text, zero is) {
     if (text.starts_with('-')) refuse(option, "may not be negative");
-    // Digits by hand: the locale's and the C library's other spellings of numbers stay out.
+    // Parses digits by hand, to exclude the spellings of numbers of the locale and the C library.
     double number = 0;
     double scale = 0;
     std::size_t at = 0;
@@ -53,7 +53,7 @@ milliseconds parse_duration(std::string_view option, std::string_view text, zero
     }
     if (at == 0 || text[at - 1] == '.') unit(option, "?");
     const milliseconds one = unit(option, text.substr(at));
-    // Multiplied first, while there are whole numbers: 1.11 s are 1110 ms and not a bit more.
+    // Multiplied first, on whole numbers: 1.11 s is exactly 1110 ms.
     const double value = number * static_cast<double>(one.count()) / (scale == 0 ? 1 : scale);
     if (value > static_cast<double>(longest.count())) refuse(option, "is too long");
     const milliseconds time{static_cast<std::int64_t>(std::ceil(value))};

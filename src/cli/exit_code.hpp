@@ -32,13 +32,13 @@ enum exit_code : int {
 
 [[nodiscard]] int exit_code_of(errc kind) noexcept;
 
-/// What we say of a failure, on one line, without what std::system_error appends.
+/// Our message for a failure, on one line, without what std::system_error appends.
 [[nodiscard]] std::string message_of(const error& failure);
 
 /// The word for an exit code under --json.
 [[nodiscard]] const char* kind_of(int code) noexcept;
 
-/// Ends the tool with a code and one line on standard error; an empty line says nothing.
+/// Ends the tool with a code and one line on standard error; an empty message prints nothing.
 class failure : public std::exception {
 public:
     failure(int code, std::string message) : failure{code, std::move(message), kind_of(code)} {}
@@ -55,7 +55,7 @@ private:
     const char* kind_;
 };
 
-/// Another holds the lock, and the wait is over.
+/// The lock is held, and the wait is over.
 [[nodiscard]] failure busy_failure(const std::string& name, int code);
 
 /// A failed system call: "WHAT: reason".

@@ -1,5 +1,5 @@
 // A lease for a shell script: it belongs to no process, so nothing renews it, and its fixed
-// deadline ends it. It hangs on a session of its own, which lives a little longer than the
+// deadline ends it. It belongs to a session of its own, which lives a little longer than the
 // deadline.
 
 #include "base/clock.hpp"
@@ -30,7 +30,7 @@ using std::chrono::microseconds;
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-/// One `rowlock acquire`: tries, and if that fails stands in line.
+/// One `rowlock acquire`: tries once, and if that fails enqueues.
 class acquisition {
 public:
     acquisition(link& to, const acquire_options& options, blocked_signals& signals)
@@ -39,7 +39,7 @@ public:
           signals_{signals},
           wish_{options.name, options.note, options.duration} {}
 
-    /// Nothing if the wait was over first.
+    /// Returns nullopt if the wait ended without a grant.
     /// @throws failure when a signal ended the wait
     std::optional<grant_of_script> wait() {
         if (auto got = take_if_free()) return got;
@@ -48,7 +48,7 @@ public:
         return stand_in_line();
     }
 
-    /// For a grant that nobody heard of.
+    /// Gives a grant back that was not reported to the caller.
     void undo(const grant_of_script& got) noexcept {
         try {
             link_.run([&](sql::connection& db, sql::deadline until) {
@@ -89,7 +89,8 @@ private:
         return {};
     }
 
-    /// The database counts from the grant, which is later than our sending: we are early.
+    /// The database counts from the grant, which comes after our sending: the result errs on the
+    /// early side.
     [[nodiscard]] milliseconds time_left() const {
         return options_.duration - std::chrono::ceil<milliseconds>(clock_.now() - sent_at_);
     }
@@ -144,8 +145,8 @@ private:
         }
     }
 
-    /// Whether there is time for another round after a failure; says so, and pauses. A signal that
-    /// comes meanwhile is the next.
+    /// Whether there is time for another round after a failure; reports the failure, and pauses. A
+    /// signal that arrives meanwhile is the next signal.
     bool wait_on(const error& failed) {
         constexpr auto between_rounds = 1s;
         if (options_.wait && since_start() + between_rounds >= *options_.wait) return false;
@@ -157,7 +158,7 @@ private:
         return true;
     }
 
-    /// A look at the place. Nothing, too, if it failed in a way that passes and there is time.
+    /// Polls the queue entry. Returns nullopt also after a transient failure with time left.
     std::optional<grant_of_script> look(queue_place& place) {
         try {
             return place.look();
@@ -182,7 +183,7 @@ private:
                         message_of(failed), options_.name, grant_id, to_text(options_.duration))};
     }
 
-    /// A server without a free connection is waited for.
+    /// Waits for a server that has no free connection.
     strategy::attempt try_when_there_is_room() {
         for (;;) {
             try {
@@ -209,7 +210,7 @@ private:
     strategy::attempt attempt(sql::connection& db, sql::deadline until) {
         const auto& protocol = link_.protocol();
         if (sent_) {
-            // The reply to an earlier attempt was lost; it may also be under way still.
+            // The reply to an earlier attempt was lost; that attempt may still be under way.
             unsure_ = true;
             if (const auto token =
                     protocol.find_grant(db, options_.name, session_, grant_id_, until)) {
@@ -236,8 +237,7 @@ private:
         return answer;
     }
 
-    /// A holder that has expired is ended first, in a commit of its own; only then may the lease
-    /// change.
+    /// An expired holder is ended first, in a commit of its own; only then may the lease change.
     strategy::attempt in_the_way(sql::connection& db, const strategy::look& seen,
                                  sql::deadline until) {
         if (session_ != 0 && seen.session == session_ && seen.grant_id == grant_id_) {
@@ -258,7 +258,7 @@ private:
         const bool alive = session_ != 0 && link_.protocol().heartbeat(db, session_, 0, until);
         if (!alive) {
             grant_id_ = random_id();
-            unsure_ = false;  // what hung on the session before is free, or was given back
+            unsure_ = false;  // holds of the previous session are free, or were given back
             session_ =
                 open_session_for(db, link_.protocol(), grant_id_, strategy::random_wake_address(),
                                  options_.duration + session_slack, until);
@@ -275,7 +275,7 @@ private:
                 return true;
             });
         } catch (...) {
-            // It ends by itself.
+            // The session expires by itself.
         }
     }
 
@@ -284,7 +284,7 @@ private:
     blocked_signals& signals_;
     script_lease_request wish_;
     const steady_clock::time_point start_ = steady_clock::now();
-    std::string said_;  ///< of what keeps us waiting, the last
+    std::string said_;  ///< the last report of why we wait
     std::int64_t session_ = 0;
     std::int64_t grant_id_ = 0;
     steady_clock::time_point beaten_{};
@@ -311,7 +311,8 @@ bool release_grant(link& to, const release_options& options) {
     return to.run([&](sql::connection& db, sql::deadline until) {
         const auto row = to.protocol().inspect(db, options.name, until);
         if (!row || !row->holder || row->holder->grant_id != options.grant_id) {
-            // Ours, and its reply was lost: nobody has looked yet who came too late for it.
+            // Our release, whose reply was lost: a waiter that enqueued too late for it is not
+            // served yet.
             if (sent) serve_next(db, to.protocol(), options.name, until);
             return sent;
         }
@@ -332,7 +333,7 @@ int acquire(const acquire_options& options) {
     static_cast<void>(lock_name{options.name});
     detail::validate(rowlock::acquire_options{.note = options.note, .deadline = options.duration});
     const database in = find_database(options.database);
-    // No SIGPIPE: a lease that nobody can be told of is given back.
+    // No SIGPIPE: a lease that cannot be reported is given back.
     blocked_signals signals{{SIGINT, SIGTERM, SIGHUP, SIGQUIT}, {SIGPIPE}};
     link to{in, signals};
     acquisition mine{to, options, signals};
@@ -341,14 +342,14 @@ int acquire(const acquire_options& options) {
         throw busy_failure(options.name, options.busy_exit_code);
     }
     try {
-        // One that came while the grant was under way.
+        // A signal that came while the grant was under way.
         if (const int number = signals.next(); number != 0) throw failure{signal_base + number, ""};
         report(options, *got);
     } catch (...) {
-        mine.undo(*got);  // nobody knows the grant id
+        mine.undo(*got);  // the grant id was not reported
         throw;
     }
-    // The grant is told: an exit code that says otherwise would leave it to nobody.
+    // The grant is reported: an exit code that denies it would leave the lease without an owner.
     signals.disregard();
     return success;
 }

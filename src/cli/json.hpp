@@ -18,8 +18,7 @@ inline std::string as_text(std::int64_t id) {
     return std::to_string(id);
 }
 
-/// ASCII alone, so that nothing in a name can steer a terminal; bytes that are no UTF-8 become
-/// U+FFFD.
+/// ASCII alone, so that no name can steer a terminal; invalid UTF-8 becomes U+FFFD.
 inline void print_json(const json& value) {
     print(value.dump(2, ' ', true, json::error_handler_t::replace) + "\n");
 }

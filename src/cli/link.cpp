@@ -58,7 +58,8 @@ sql::connection& link::connected(sql::deadline until) {
         ears_ = nullptr;
         impatient_ = false;
         db_.reset();
-        // Ours when it is ready: one whose settings were not made would judge by another clock.
+        // Kept only when it is set up: a connection without its settings would judge by another
+        // clock.
         auto made = in_.source.connect(until);
         protocol_.set_up(*made, statement_timeout, until);
         with_tables(in_, [&] { require_current_schema(*made, in_.tables, until); });

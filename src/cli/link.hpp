@@ -13,7 +13,7 @@
 
 namespace rowlock::cli {
 
-/// One connection at a time, made anew when it breaks: the database of a command that needs no
+/// One connection at a time, replaced when it breaks: database access for a command that needs no
 /// client with its threads.
 class link {
 public:
@@ -22,8 +22,8 @@ public:
     link(const database& in, blocked_signals& signals);
 
     /// Runs `action(connection, deadline)`, and again after failures that allow it. An unknown
-    /// outcome is repeated too: every action finds out what became of the earlier attempt. A signal
-    /// ends the repeating, not the attempt.
+    /// outcome is repeated too: every action checks the result of the earlier attempt. A signal
+    /// ends the retries, not the attempt.
     template <typename Action>
     auto run(Action action) {
         using std::chrono::steady_clock;
@@ -46,19 +46,19 @@ public:
         }
     }
 
-    /// From now on the database wakes descriptor() by what it says on `channel`, if it can. To be
-    /// called in an action: it costs nothing if this connection listens already. What was said so
-    /// far is dropped.
+    /// From now on notifications on `channel` wake descriptor(), if the database can notify. Call
+    /// it inside an action: it costs nothing if this connection listens already. Earlier
+    /// notifications are dropped.
     void listen(sql::connection& db, std::string_view channel, sql::deadline until);
-    /// Whether the database has said something since listen() that is proved by this secret; of a
-    /// file, whether it was written. To be asked before a wait for descriptor(): a statement may
-    /// have read it, and then that is silent about it.
+    /// Whether the database has sent a notification since listen() that carries this secret; for a
+    /// file: whether it was written. Check it before a wait for descriptor(): a statement may
+    /// already have read the notification, and then the descriptor does not show it.
     [[nodiscard]] bool was_told(std::string_view secret);
-    /// Turns readable when the database has said something; -1 if it says nothing by itself.
+    /// Turns readable when the database has sent a notification; -1 if it sends none.
     [[nodiscard]] int descriptor() const noexcept;
 
-    /// From now on a row that somebody has locked is waited for briefly: 100 ms, on MySQL 1 s. For
-    /// who comes back to it. To be called in an action: it costs a round trip for each connection.
+    /// From now on statements wait only briefly for a locked row: 100 ms, on MySQL 1 s. For callers
+    /// that retry later. Call it inside an action: it costs a round trip for each connection.
     void do_not_wait_for_rows(sql::connection& db, sql::deadline until);
 
     [[nodiscard]] const strategy::lease_protocol& protocol() const noexcept { return protocol_; }

@@ -91,7 +91,7 @@ std::string in_full(const lease_info& row) {
                     escaped(row.name), state_of(row), row.token.value(), to_text(row.changed));
     if (!row.holder) return text;
     const holder_info& holder = *row.holder;
-    // What a script took is not renewed by anything.
+    // Nothing renews a lease that a script took.
     const bool fixed = holder.owner.starts_with(owner_of_scripts);
     const std::string left = to_text(holder.remaining);
     const std::string end = fixed ? fmt::format("ends in    {} (fixed)", left)
@@ -182,7 +182,7 @@ int show(const name_options& options) {
     client locks{in.source, options_for(in)};
     const auto row = with_tables(in, [&] { return locks.inspect(name); });
     const auto queue = locks.queue(name);
-    // A name without a row was never locked, or so long ago that it has been reaped.
+    // A name without a row was never locked, or has been reaped since.
     if (options.json) {
         json object{{"database", in.source.description()}};
         object.update(to_json(row ? *row : lease_info{.name = options.name}));

@@ -30,7 +30,7 @@ constexpr int most_links = 40;
                                              what.string(), why)};
 }
 
-/// root, ourselves, and the owner of this executable, who could have changed that.
+/// root, ourselves, and the owner of this executable, who could have changed the executable itself.
 class trusted_owners {
 public:
     explicit trusted_owners(const std::string& proc) {
@@ -45,7 +45,7 @@ private:
     uid_t owner_ = 0;
 };
 
-/// The way to a folder, each step on the opened descriptor of the one before.
+/// Walks the path to a folder, each step on the opened descriptor of the previous one.
 class walk {
 public:
     walk(const module_folder& to, const trusted_owners& trusted)
@@ -54,7 +54,7 @@ public:
         push(to.path);
         start();
         while (!rest_.empty()) step();
-        // Here a file may be put beside others, which the sticky bit does not forbid.
+        // Here a file could be added beside others, which the sticky bit does not forbid.
         if ((seen_.st_mode & others_) != 0) {
             refuse(at_, "may be written by other users: take that right away (chmod go-w)");
         }

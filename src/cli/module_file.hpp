@@ -5,9 +5,9 @@
 #include <filesystem>
 #include <string>
 
-/// Loading a driver's module. It runs with all our rights, so it comes from one folder that is
-/// fixed when the tool is built or installed, and nobody whom the tool does not trust anyway may
-/// have written it or have put it there.
+/// Loads a driver's module. The module runs with all our rights, so it comes from one folder that
+/// is fixed when the tool is built or installed, and only users whom the tool trusts anyway may
+/// have written it or put it there.
 namespace rowlock::cli {
 
 struct module_folder {
@@ -17,19 +17,19 @@ struct module_folder {
     bool group_may_write = false;
 };
 
-/// That of this executable: src/cli/module_folder.cpp.in.
+/// The folder of this executable: src/cli/module_folder.cpp.in.
 [[nodiscard]] module_folder folder_of_modules();
 
-/// What dlopen() answers; never unloaded.
-/// @param proc  where the kernel names our descriptors; tests have another
-/// @throws failure `misconfigured`: the file is missing; it, or a folder on the way to it, belongs
-/// to or may be written by another user; there is no /proc, by which alone the file that was looked
-/// at is surely the one that is loaded
+/// The handle from dlopen(); never unloaded.
+/// @param proc  where the kernel names our descriptors; tests use another path
+/// @throws failure `misconfigured`: the file is missing; another user owns or may write it or a
+/// folder on the way to it; there is no /proc, the only way to ensure that the checked file is the
+/// one that is loaded
 [[nodiscard]] void* load_module(const module_folder& from, const std::string& file,
                                 const std::string& proc = "/proc");
 
-/// The driver in a module that was loaded.
-/// @throws failure `misconfigured` if it is of another version than the tool
+/// The driver in a loaded module.
+/// @throws failure `misconfigured` if its version differs from the tool's
 [[nodiscard]] const driver_module& driver_in(void* loaded, const std::string& file);
 
 }  // namespace rowlock::cli

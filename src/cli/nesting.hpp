@@ -13,11 +13,11 @@ namespace rowlock::cli {
 /// Whether this process runs, as far as its environment tells, under `rowlock run`.
 [[nodiscard]] bool runs_under_a_hold() noexcept;
 
-/// What the command of `rowlock run` finds in ROWLOCK_HOLDS: the holds that it runs under, as
+/// The value of ROWLOCK_HOLDS for the command of `rowlock run`: the holds that it runs under, as
 /// PROCESS:TOKEN, the outermost first.
 [[nodiscard]] std::string holds_of_a_command(pid_t holder, std::int64_t token);
 
-/// Whether one of the holds that we run under is this one: who waited for it would wait for itself.
+/// Whether this hold is one that we run under: waiting for it would be waiting for ourselves.
 [[nodiscard]] bool is_above_us(const std::string& host, std::int64_t process, std::int64_t token);
 
 /// @throws failure if `row` is held by the `rowlock run` that we run under

@@ -6,7 +6,7 @@
 
 namespace rowlock::cli {
 
-/// CLOCK_BOOTTIME: goes on while the machine sleeps, as leases do.
+/// CLOCK_BOOTTIME: keeps running while the machine sleeps, as leases do.
 [[nodiscard]] std::chrono::nanoseconds boot_time() noexcept;
 
 /// Whether a process of this group and of our session can still run. Zombies cannot.

@@ -19,10 +19,10 @@ using std::chrono::microseconds;
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-// Of the session while it waits, like that of a client; every look in time is a heartbeat.
+// The session's ttl while it waits, as for a client; every timely poll is a heartbeat.
 constexpr milliseconds waiting_ttl = 30s;
 constexpr milliseconds first_pause = 20ms;
-// Between two looks, where nobody tells us and where the database does.
+// Between two polls: where the database cannot notify us, and where it does.
 constexpr milliseconds longest_blind_pause = 250ms;
 constexpr milliseconds longest_pause = 1s;
 
@@ -67,7 +67,7 @@ bool give_back(sql::connection& db, const strategy::lease_protocol& protocol,
                sql::deadline until) {
     const strategy::queue_protocol queue{protocol};
     const auto done = queue.release(db, name, session, grant_id, true, until);
-    // Who came too late to be seen by the release is seen now.
+    // Serves a waiter that enqueued too late for the release to see it.
     if (done.next) {
         queue.tell_served(db, *done.next, until);
     } else {
@@ -104,9 +104,9 @@ std::optional<grant_of_script> queue_place::leave() {
         const bool deleted = !queue_.cancel(db, std::array{grant_id_}, until).empty();
         if (!deleted) got = accept(db, until);
         if (got) return got;
-        // If neither the ticket nor a grant was there, the ticket may still arrive: it must find
-        // its session ended. And who looked for the first in line may have found the one that is
-        // gone now: somebody has to look again.
+        // If neither the ticket nor a grant was found, the ticket may still arrive: it must find
+        // its session ended. Another waiter may have found our entry, now gone, first in the queue:
+        // serve the queue again.
         end_session(db, until);
         keeping_ = false;
         serve_others(db, until);
@@ -131,13 +131,13 @@ void queue_place::keep_session(sql::connection& db, sql::deadline until) {
     beaten_ = now;
 }
 
-/// Frees whatever hangs on the session, also what is still under way.
+/// Frees everything that the session holds, including what is still under way.
 void queue_place::end_session(sql::connection& db, sql::deadline until) {
     link_.protocol().end_session(db, session_, until);
     link_.protocol().delete_session(db, session_, until);
 }
 
-/// If the row is locked those who wait look themselves.
+/// If the row is locked, the waiters poll themselves.
 void queue_place::serve_others(sql::connection& db, sql::deadline until) {
     try {
         serve_next(db, link_.protocol(), wish_.name, strategy::row_lock_deadline(db, until));
@@ -146,7 +146,7 @@ void queue_place::serve_others(sql::connection& db, sql::deadline until) {
     }
 }
 
-/// Somebody else will take another place.
+/// Ends this session; a new identity takes the next queue entry.
 void queue_place::start_anew(sql::connection& db, sql::deadline until) {
     end_session(db, until);
     session_ = 0;
@@ -155,7 +155,7 @@ void queue_place::start_anew(sql::connection& db, sql::deadline until) {
     position_ = 0;
 }
 
-/// True if the lease may have gone to somebody. If its row is locked the next look tries again.
+/// True if a waiter may have received the lease. If its row is locked the next poll tries again.
 bool queue_place::see_to_the_first(sql::connection& db, const strategy::place& seen,
                                    sql::deadline until) {
     try {
@@ -171,7 +171,7 @@ bool queue_place::serve_first(sql::connection& db, const strategy::place& seen,
     const auto& protocol = link_.protocol();
     if (seen.behind_watermark) queue_.reset_watermark(db, wish_.name, seen.ticket, until);
     if (!seen.holder_expired) return seen.free && serve_next(db, protocol, wish_.name, until);
-    // In a commit of its own; only then may what hangs on that session change.
+    // In a commit of its own; only then may the session's holds change.
     protocol.end_expired_session(db, seen.holder_session, until);
     serve_after(db, protocol, seen.holder_session, until);
     return true;
@@ -202,8 +202,8 @@ std::optional<grant_of_script> queue_place::step(sql::connection& db, sql::deadl
         return {};
     }
     if (auto got = accept(db, until)) return got;
-    // Served too late: another may have the lease by now, and then it tells nothing of us. Or the
-    // session died, or the ticket did not get there. Stand in line anew, as somebody else.
+    // Served too late: another may have the lease by now, and its row no longer shows our grant. Or
+    // the session died, or the ticket did not arrive. Enqueue again, under a new identity.
     if (seen.session_live && position_ > 0) late_ = true;
     start_anew(db, until);
     serve_others(db, until);
@@ -212,17 +212,17 @@ std::optional<grant_of_script> queue_place::step(sql::connection& db, sql::deadl
     return {};
 }
 
-/// The grant, if the place was served and the lease has not ended since.
+/// The grant, if the queue entry was served and the lease has not ended since.
 std::optional<grant_of_script> queue_place::accept(sql::connection& db, sql::deadline until) {
     const auto asked = clock_.now();
     const auto served = queue_.read_served(db, wish_.name, session_, grant_id_, until);
     if (!served) return {};
     keeping_ = true;
-    // This commit makes the grant that it follows durable, too.
+    // This commit also makes the grant before it durable.
     if (!link_.protocol().extend_session(db, session_, wish_.duration + session_slack, until)) {
         return {};
     }
-    // The database read it after we asked: we are early.
+    // The database read the time after we asked: the result errs on the early side.
     const auto left = std::chrono::floor<milliseconds>(
         microseconds{served->deadline_us.value_or(0)} - (clock_.now() - asked));
     late_ = left <= 0ms;

@@ -14,14 +14,14 @@
 
 namespace rowlock::cli {
 
-/// What `rowlock acquire` asks for.
+/// The request of `rowlock acquire`.
 struct script_lease_request {
     std::string name;
     std::string note;
-    std::chrono::milliseconds duration;  ///< the lease ends so long after its grant
+    std::chrono::milliseconds duration;  ///< the lease ends this long after its grant
 };
 
-/// What it got. The lease hangs on a session of its own.
+/// The grant to `rowlock acquire`. The lease belongs to a session of its own.
 struct grant_of_script {
     std::int64_t token;
     std::int64_t grant_id;
@@ -29,62 +29,62 @@ struct grant_of_script {
     std::chrono::milliseconds expires_in;
 };
 
-/// The session lives so much longer than the lease, so that a late look still finds it.
+/// How much longer the session lives than the lease, so that a late poll still finds it.
 constexpr std::chrono::milliseconds session_slack = std::chrono::minutes{2};
 
-/// 53 random bits, above 0: what reads our JSON may keep numbers as doubles, as jq does.
+/// 53 random bits, above 0: readers of our JSON, such as jq, may keep numbers as doubles.
 [[nodiscard]] inline std::int64_t random_id() {
     return base::random_id(53);
 }
-/// Opens a session for one grant; the owner's name tells that no process stands behind the lease.
+/// Opens a session for one grant; the owner's name shows that no process stands behind the lease.
 std::int64_t open_session_for(sql::connection& db, const strategy::lease_protocol& protocol,
                               std::int64_t grant_id, const strategy::wake_address& wake,
                               std::chrono::milliseconds ttl, sql::deadline until);
 [[nodiscard]] std::string owner_of(std::int64_t grant_id);
-/// What such names begin with.
+/// Prefix of such owner names.
 inline constexpr std::string_view owner_of_scripts = "rowlock-acquire:";
 
-/// Gives a lease that is free to the first in line, if anybody waits, and wakes who got it. True if
-/// somebody did.
+/// Grants a free lease to the first waiter, if any, and wakes it. True if there was one.
 bool serve_next(sql::connection& db, const strategy::lease_protocol& protocol,
                 const std::string& name, sql::deadline until);
-/// What hung on a session that we ended is free: serves those who wait for it.
+/// Serves the waiters for what the session that we ended has held.
 void serve_after(sql::connection& db, const strategy::lease_protocol& protocol,
                  std::int64_t ended_session, sql::deadline until);
 
-/// Gives the lease to the next in line, or frees it, and removes its session. Any number of times.
-/// True if the lease was this grant.
+/// Hands the lease over to the next waiter, or frees it, and removes its session. Idempotent. True
+/// if the lease was this grant.
 bool give_back(sql::connection& db, const strategy::lease_protocol& protocol,
                const std::string& name, std::int64_t session, std::int64_t grant_id,
                sql::deadline until);
 
-/// A place in the queue before a lease, for a process without a client. While it waits its session
-/// lives shortly, so that a killed process does not stand in the way; with the grant it gets the
+/// A queue entry for a process without a client. While it waits its session has a short ttl, so
+/// that a killed process does not block the queue; with the grant the session is extended to the
 /// time that the lease needs.
 class queue_place {
 public:
-    queue_place(link& to, const script_lease_request& wish) : link_{to}, wish_{wish}, queue_{to.protocol()} {}
+    queue_place(link& to, const script_lease_request& wish)
+        : link_{to}, wish_{wish}, queue_{to.protocol()} {}
 
-    /// Takes the place if need be, sees to it that whoever is first is served, and tells whether we
-    /// were. Not for long: returns when there is nothing to do but wait.
+    /// Enqueues if necessary, makes sure that the first waiter is served, and returns our grant if
+    /// that was us. Returns as soon as there is nothing to do but wait.
     [[nodiscard]] std::optional<grant_of_script> look();
-    /// How long to wait for link::descriptor() before the next look.
+    /// How long to wait for link::descriptor() before the next look().
     [[nodiscard]] std::chrono::milliseconds pause() const noexcept { return wait_; }
 
-    /// After a wait that descriptor() ended: how long to wait without it. A stranger can wake us as
-    /// often as he likes, and not make us ask the database each time.
+    /// After descriptor() ended a wait: how long to wait without it. A foreign process can wake us
+    /// any number of times, but not make us query the database each time.
     [[nodiscard]] std::chrono::milliseconds rest() const;
 
-    /// Whether there is a place, or may be.
+    /// Whether there is a queue entry, or may be one.
     [[nodiscard]] bool stands() const noexcept { return session_ != 0; }
-    /// Whether turns came after the lease's own deadline so often that look() has failed for it:
+    /// Whether grants came after the lease's own deadline so often that look() has failed for it:
     /// more time does not help.
     [[nodiscard]] bool comes_too_late() const noexcept { return too_late_.often(); }
-    /// After a failure: the grant id if the lease may be ours all the same, for as long as was
-    /// asked; 0 if the place goes with its session, soon.
+    /// After a failure: the grant id if the lease may still be ours, for the requested time; 0 if
+    /// the queue entry soon ends with its session.
     [[nodiscard]] std::int64_t perhaps_granted() const noexcept { return keeping_ ? grant_id_ : 0; }
 
-    /// Gives the place up. If it was served before that, here is the grant.
+    /// Gives the queue entry up. Returns the grant if the entry was served before that.
     [[nodiscard]] std::optional<grant_of_script> leave();
 
 private:
@@ -105,14 +105,14 @@ private:
     std::int64_t grant_id_ = 0;
     strategy::wake_address address_{};
     std::chrono::steady_clock::time_point looked_at_{};
-    bool asked_ = false;    ///< a ticket for grant_id_ was sent; it may or may not be there
-    bool keeping_ = false;  ///< we were served, and the session was sent the time that it needs
-    bool late_ = false;     ///< we were served, and the deadline was over when we saw it
+    bool asked_ = false;    ///< a ticket for grant_id_ was sent; it may not have arrived
+    bool keeping_ = false;  ///< we were served, and the session's extension was sent
+    bool late_ = false;     ///< we were served, but saw it only after the deadline
     detail::contention_limit in_vain_;
     detail::late_grant_limit too_late_;
     base::clock clock_;
     std::chrono::steady_clock::time_point beaten_{};
-    std::chrono::milliseconds pause_{0};  ///< grows while nothing moves
+    std::chrono::milliseconds pause_{0};  ///< grows while our position stays the same
     std::chrono::milliseconds wait_{0};
     std::int64_t position_ = 0;
 };

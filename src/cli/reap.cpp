@@ -32,7 +32,7 @@ int reap(const reap_options& options) {
     };
     print_report(round(), options.json);
     if (!options.every) return success;
-    // What was right once may fail for a while: a daemon reports it and goes on.
+    // A round may fail for a while: a daemon reports it and goes on.
     while (signals.wait(*options.every) == 0) {
         try {
             print_report(round(), options.json);

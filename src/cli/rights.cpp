@@ -16,7 +16,7 @@
 namespace rowlock::cli {
 namespace {
 
-/// Where the tables are, as far as the database tells.
+/// Where the tables are, as far as the database shows.
 struct place {
     std::string folder{};  ///< schema of PostgreSQL, database of MySQL; empty: not known
     std::string file{};    ///< of SQLite
@@ -107,7 +107,7 @@ std::string grants(sql::dialect speaks, const place& at, const migration_options
 }  // namespace
 
 std::vector<table_rights> rights_of_a_client(sql::dialect speaks) {
-    // PostgreSQL locks a row with the right to change it.
+    // On PostgreSQL locking a row requires the right to change it.
     std::vector<std::string_view> waiter{"select", "insert", "delete"};
     if (speaks == sql::dialect::postgresql) waiter.emplace_back("update");
     return {{"rowlock_session", "owner", {"select", "insert", "update", "delete"}},

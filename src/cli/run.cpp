@@ -33,7 +33,7 @@ using std::chrono::milliseconds;
 using std::chrono::nanoseconds;
 
 /// Shares of the ttl. trust | grace | reserve: when trust in the lease ends the command is asked to
-/// stop, a grace later it is killed, and the reserve is for clocks and for dying.
+/// stop, after the grace it is killed; the reserve covers clocks and the time to die.
 struct schedule {
     milliseconds grace, reserve;
 
@@ -87,7 +87,7 @@ std::optional<lease> take(client& locks, const run_options& options, std::stop_t
     return locks.try_acquire_for(options.name, *options.wait, std::move(stop), how);
 }
 
-/// No command ran: a session that was lost is one more way to miss the database.
+/// No command ran: a lost session is one more way to lose the database.
 [[noreturn]] void rethrow(const std::exception_ptr& problem) {
     try {
         std::rethrow_exception(problem);
@@ -97,7 +97,7 @@ std::optional<lease> take(client& locks, const run_options& options, std::stop_t
     }
 }
 
-/// Waits on another thread, so that signals are heard here.
+/// Waits on another thread, so that this one handles signals.
 std::optional<lease> wait_for_lease(client& locks, const database& in, const run_options& options,
                                     blocked_signals& signals) {
     std::optional<lease> held;
@@ -126,13 +126,13 @@ std::optional<lease> wait_for_lease(client& locks, const database& in, const run
     return held;
 }
 
-/// What became of the command.
+/// The outcome of the command.
 struct outcome {
     int code = 0;
     bool lost = false;
 };
 
-/// Heartbeats that fail while the command runs. Told by the client's thread for events, said by
+/// Failing heartbeats while the command runs. Recorded by the client's event thread, printed by
 /// ours.
 class outage {
 public:
@@ -181,7 +181,7 @@ public:
           unreachable_{unreachable} {}
     watch(const watch&) = delete;
     watch& operator=(const watch&) = delete;
-    /// The command is over: a signal that comes now would only replace its exit code.
+    /// The command has ended: a signal that arrives now would only replace its exit code.
     ~watch() { signals_.disregard(); }
 
     outcome run() {
@@ -204,10 +204,11 @@ public:
     }
 
 private:
-    /// Tells the supervisor how long the lease can be trusted, or takes matters in hand if the
-    /// supervisor should have stopped the group and has not (it may be stopped itself).
+    /// Tells the supervisor how long the lease can be trusted, or takes over if the supervisor
+    /// should have stopped the group and has not (it may be stopped itself).
     void vouch() noexcept {
-        // The clock first: a pause between the two must shorten what we promise, not lengthen it.
+        // Reads the clock first: a pause between the two reads must shorten the promised time, not
+        // lengthen it.
         const nanoseconds now = boot_time();
         const nanoseconds left = held_.remaining();
         if (left > 0ns) {
@@ -236,7 +237,7 @@ private:
 
     void pass_signals_on() noexcept {
         for (int number = signals_.next(); number != 0; number = signals_.next()) {
-            // A holder that sleeps would keep everybody else waiting: Ctrl-Z does nothing.
+            // A sleeping holder would keep all waiters waiting: Ctrl-Z does nothing.
             if (number != SIGTSTP) helper_.tell({notice::kind::forward, number});
         }
     }
@@ -274,7 +275,8 @@ private:
         throw failure{not_executable, fmt::format("the command cannot be executed: {}", reason)};
     }
 
-    /// The kernel has killed the command with it; what is left of the group became our children.
+    /// The kernel has killed the command with the supervisor; the rest of the group became our
+    /// children.
     void supervisor_died() {
         while (group_ != 0 && has_living_members(group_)) {
             kill(-group_, SIGKILL);
@@ -309,10 +311,10 @@ std::string program_name(const std::string& command) {
 }
 
 /// How long a hand-over from another machine may stay unnoticed on a database that cannot notify: a
-/// single connection has none left to sleep with.
+/// single connection leaves none to sleep with.
 constexpr auto unnotified_poll = 250ms;
 
-/// What the client has to tell while it waits and while it holds. Called on a thread of its own.
+/// Reports the client's events while it waits and while it holds. Called on a separate thread.
 class narrator {
 public:
     narrator(supervisor& helper, milliseconds ttl, milliseconds margin)
@@ -323,7 +325,7 @@ public:
     void operator()(const event& what) {
         if (what.kind == event_kind::lease_lost) reason_ = what.reason;
         if (what.kind == event_kind::heartbeat_failed) unreachable_.failed(what.message);
-        // Also of one that only waits: its place is to go if we are killed.
+        // Also the session of a waiter: its queue entry must go if we are killed.
         if (what.kind == event_kind::session_opened) {
             helper_.tell({notice::kind::session, 0, what.session});
         }
@@ -342,14 +344,14 @@ private:
     supervisor& helper_;
     outage unreachable_;
     std::atomic<loss_reason> reason_{loss_reason::none};
-    std::string said_;  ///< the last of what is said once
+    std::string said_;  ///< the last of the messages printed once
 };
 
 client_options options_for_run(const run_options& options, const database& in,
                                const schedule& times, narrator& told) {
     client_options all = options_for(in);
-    // Many of us may wait and hold at once: one connection each. Nothing is ever in its way while
-    // the lease is held.
+    // Many of us may wait and hold at once: one connection each. Nothing else uses it while the
+    // lease is held.
     all.single_connection = true;
     all.when_cut_off = when_cut_off::requeue;
     if (in.source.speaks() == sql::dialect::mysql) all.poll_interval = unnotified_poll;
@@ -368,8 +370,8 @@ std::string lost_message(const run_options& options, loss_reason reason) {
     return fmt::format("the lease on {} was lost{}: the command was stopped", options.name, why);
 }
 
-/// In the supervisor. By their ids: whatever another has opened since is left alone. What a
-/// database out of reach is not told expires.
+/// Runs in the supervisor. Ends sessions by id: another process's newer sessions stay. If the
+/// database is unreachable they expire.
 void end_sessions(const database_url& at, const database_options& options,
                   const std::vector<std::int64_t>& sessions) {
     const database in = open_database(at, options);
@@ -420,8 +422,8 @@ int run(const run_options& options) {
         .end_sessions = [&](const auto& sessions) {
             end_sessions(at, options.database, sessions);
         }};
-    // Before any thread, and small: without the driver's libraries, it and the command's process
-    // are made sooner.
+    // Before any thread, and while small: without the driver's libraries, the supervisor and the
+    // command's process start sooner.
     supervisor helper{command};
     const database in = open_database(at, options.database);
 

@@ -8,8 +8,8 @@
 
 namespace rowlock::cli {
 
-/// Blocks signals in this thread, and in those it makes, and hands them out as a file descriptor.
-/// Signals that are ignored (nohup, a shell's background job) stay ignored. No handler is
+/// Blocks signals in this thread, and in those it makes, and delivers them through a file
+/// descriptor. Ignored signals (nohup, a shell's background job) stay ignored. No handler is
 /// installed: a process made later needs nothing but before() as its mask.
 class blocked_signals {
 public:
@@ -21,14 +21,16 @@ public:
     ~blocked_signals();
 
     [[nodiscard]] int descriptor() const noexcept { return descriptor_.get(); }
-    /// The next signal that waits, or 0.
+    /// The next pending signal, or 0.
     [[nodiscard]] int next() noexcept;
-    /// Sleeps up to `time`, or until `also` turns readable; the signal that ended it, or 0.
+    /// Sleeps up to `time`, or until `also` turns readable; returns the signal that ended the
+    /// sleep, or 0.
     [[nodiscard]] int wait(std::chrono::milliseconds time, int also = -1) noexcept;
-    /// Is the next again: for who was woken by it and leaves it to somebody else.
+    /// Makes next() return this signal again: for a caller that was woken by it but leaves it to
+    /// another.
     void put_back(int number) noexcept { put_back_ = number; }
-    /// From now on none of them does anything, not even when this object goes: for who has done
-    /// what was asked, and is about to exit.
+    /// Discards all these signals from now on, even after this object's destruction: for a caller
+    /// that has finished its work and is about to exit.
     void disregard() noexcept { disregarded_ = true; }
     [[nodiscard]] const sigset_t& before() const noexcept { return before_; }
 

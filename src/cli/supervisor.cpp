@@ -24,12 +24,12 @@ using namespace std::chrono_literals;
 using std::chrono::nanoseconds;
 
 constexpr nanoseconds never = nanoseconds::max();
-// Members that are not our children end without a signal to us.
+// Members that are not our children end without a signal to us, so they are polled.
 constexpr nanoseconds look_again = 10ms;
-// Of a main that waits through many an outage the last ones may still live.
+// A main that waits through many outages opens many sessions; the last ones may still live.
 constexpr std::size_t most_sessions = 16;
 
-/// Async-signal-safe but for the environment, and the supervisor has one thread.
+/// Async-signal-safe except for the environment; the supervisor has one thread.
 [[noreturn]] void become(const supervised_command& command, std::int64_t token, int terminal,
                          pid_t main_group, pid_t parent, int report) noexcept {
     setpgid(0, 0);
@@ -87,7 +87,7 @@ public:
         }
     }
 
-    /// Whether nobody else is left to say that the group is dead.
+    /// Whether no other process is left to report that the group is dead.
     [[nodiscard]] bool orphaned() const noexcept { return main_gone_ && !sessions_.empty(); }
     [[nodiscard]] const std::vector<std::int64_t>& sessions() const noexcept { return sessions_; }
 
@@ -154,7 +154,7 @@ private:
         if (child == 0) become(command_, token, terminal_, main_group_, self, writing.get());
         if (child < 0) return refuse_start(errno, true);
         setpgid(child, child);
-        // Before exec is waited for: should we be stopped here, main can stop the group.
+        // Before the wait for exec: should we be stopped here, main can stop the group.
         tell_main({notice::kind::started, child});
         writing.reset();
         std::int32_t reason = 0;
@@ -185,8 +185,8 @@ private:
         if (terminal_ >= 0 && tcgetpgrp(terminal_) == main_group_) tcsetpgrp(terminal_, leader_);
     }
 
-    /// While the leader is not collected its number is the group's; afterwards living members keep
-    /// it, and has_living_members has just found some.
+    /// Until the leader is collected its number is the group's; afterwards living members keep it,
+    /// and has_living_members has just found some.
     void signal_group(int number) const noexcept {
         if (!leader_collected_ || has_living_members(leader_)) kill(-leader_, number);
     }
@@ -223,8 +223,8 @@ private:
             done_ = main_gone_;
             return;
         }
-        // The command is over and left something running in its group, which would go on without
-        // the lock.
+        // The command has ended but left processes in its group, which would go on without the
+        // lock.
         if (phase_ == phase::running) stop();
         if (phase_ == phase::killed) signal_group(SIGKILL);
     }
@@ -248,7 +248,7 @@ private:
 
     void leader_stopped(int number) noexcept {
         if (number == SIGTSTP) {
-            // Ctrl-Z. A holder that sleeps would keep everybody else waiting.
+            // Ctrl-Z. A sleeping holder would keep all waiters waiting.
             signal_group(SIGCONT);
         } else if (number == SIGTTIN || number == SIGTTOU) {
             if (terminal_ < 0 || tcgetpgrp(terminal_) != main_group_) return;
@@ -290,12 +290,12 @@ private:
     bool lapsed_ = false;
     bool done_ = false;
     int status_ = 0;
-    std::vector<std::int64_t> sessions_;  ///< of main's
+    std::vector<std::int64_t> sessions_;  ///< main's
     nanoseconds trusted_until_ = nanoseconds::min();
     nanoseconds kill_at_ = never;
 };
 
-/// A reader of what the command wrote waits until all have closed it.
+/// A reader of the command's output waits until every process has closed it.
 void let_go_of_files() noexcept {
     const int nothing = open("/dev/null", O_RDWR | O_CLOEXEC);
     for (const int each : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
@@ -305,7 +305,7 @@ void let_go_of_files() noexcept {
 
 [[noreturn]] void supervise(int socket, int terminal, const supervised_command& command,
                             pid_t main_group) noexcept {
-    // Out of reach of what is sent to main's group, be it by a terminal or by kill -9.
+    // Leaves main's group, out of reach of signals sent to it by a terminal or by kill -9.
     setpgid(0, 0);
     prctl(PR_SET_NAME, "rowlock-guard");
     prctl(PR_SET_CHILD_SUBREAPER, 1);
@@ -332,7 +332,7 @@ supervisor::supervisor(const supervised_command& command) {
     socket_ = descriptor{ends[0]};
     descriptor theirs{ends[1]};
     terminal_ = descriptor{open("/dev/tty", O_RDWR | O_NOCTTY | O_CLOEXEC)};
-    std::signal(SIGCHLD, SIG_DFL);  // ignored, children would vanish unseen
+    std::signal(SIGCHLD, SIG_DFL);  // if ignored, children would vanish unseen
     const pid_t main_group = getpgrp();
     process_ = fork();
     if (process_ < 0) throw system_call_failed("the supervisor could not be started", errno);
@@ -345,15 +345,15 @@ supervisor::supervisor(const supervised_command& command) {
 }
 
 void supervisor::tell(const notice& what) noexcept {
-    // A full buffer means that the supervisor is stopped; main must not be.
+    // A full buffer means that the supervisor is stopped; main must not block.
     send(socket_.get(), &what, sizeof what, MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
 std::optional<notice> supervisor::hear() noexcept {
     notice what{};
     ssize_t got = 0;
-    // A supervisor that ends with a notice of ours unread resets the connection, once; what it said
-    // before that is still to be read.
+    // A supervisor that ends with an unread notice of ours resets the connection, once; its earlier
+    // notices are still to be read.
     while ((got = recv(socket_.get(), &what, sizeof what, 0)) < 0 &&
            (errno == EINTR || errno == ECONNRESET)) {
     }

@@ -12,25 +12,25 @@
 #include <string>
 #include <vector>
 
-/// Who sees to it that a command does not outlive its lease.
+/// Ensures that a command does not outlive its lease.
 ///
-///     rowlock (main)            heartbeats, tells how long the lease can be trusted, forwards
+///     rowlock (main)            heartbeats, reports how long the lease can be trusted, forwards
 ///     signals
 ///       └ supervisor            a process of one thread, without a connection while main lives
 ///           └ command           leader of a process group of its own
 ///
 /// The supervisor stops the whole group when main says so, when main is gone (end of file on their
-/// socket, also after kill -9), or when main has not vouched for the lease in time (main is
-/// stopped). If the supervisor is killed the kernel kills the command and main kills the rest of
-/// the group. It is forked before main makes its first thread.
+/// socket, also after kill -9), or when main has not confirmed the lease in time (main is stopped).
+/// If the supervisor is killed the kernel kills the command and main kills the rest of the group.
+/// The supervisor is forked before main makes its first thread.
 ///
-/// If main is gone without having said that it leaves, nobody else knows that the group is dead:
-/// the supervisor ends main's sessions then, so that the lock need not wait for their time to live.
-/// It has all that this takes from the fork, the database's URL among it; only the ids of the
+/// If main is gone without having said that it leaves, no other process knows that the group is
+/// dead: the supervisor then ends main's sessions, so that the lock need not wait for their ttl. It
+/// has all that this requires from the fork, including the database's URL; only the ids of the
 /// sessions cross the socket, which the command does not inherit.
 namespace rowlock::cli {
 
-/// What main and the supervisor tell each other.
+/// A message between main and the supervisor.
 struct notice {
     enum class kind : std::int32_t {
         // to the supervisor
@@ -60,8 +60,8 @@ struct supervised_command {
     /// How long after the end of trust the group may at most live; less than the client's margin.
     std::chrono::milliseconds allowance;
     sigset_t signal_mask;  ///< the command's
-    /// Frees what main's sessions held, in the supervisor, once main and the group are dead. May
-    /// take a while and throw.
+    /// Frees what main's sessions held; runs in the supervisor once main and the group are dead.
+    /// May take a while and throw.
     std::function<void(const std::vector<std::int64_t>& sessions)> end_sessions;
 };
 
@@ -72,12 +72,12 @@ public:
     explicit supervisor(const supervised_command& command);
     supervisor(const supervisor&) = delete;
     supervisor& operator=(const supervisor&) = delete;
-    /// Says that main leaves: its sessions are over by then.
+    /// Tells the supervisor that main leaves: its sessions are over by then.
     ~supervisor() { tell({notice::kind::leave}); }
 
-    /// Any thread may.
+    /// May be called by any thread.
     void tell(const notice& what) noexcept;
-    /// Nothing: it is dead.
+    /// Returns nullopt if the supervisor is dead.
     [[nodiscard]] std::optional<notice> hear() noexcept;
     [[nodiscard]] int socket() const noexcept { return socket_.get(); }
     [[nodiscard]] pid_t process() const noexcept { return process_; }

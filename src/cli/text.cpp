@@ -35,7 +35,8 @@ std::uint32_t code_point(std::string_view sequence) {
     return point;
 }
 
-/// Controls, line separators, and what turns the direction of text or is invisible.
+/// Control characters, line separators, and characters that turn the direction of text or are
+/// invisible.
 bool misleads(std::uint32_t point) {
     return point < 0x20 || (point >= 0x7F && point < 0xA0) || point == 0xAD || point == 0x61C ||
            (point >= 0x200B && point <= 0x200F) || (point >= 0x2028 && point <= 0x202E) ||

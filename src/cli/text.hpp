@@ -6,8 +6,8 @@
 
 namespace rowlock::cli {
 
-/// Text of others, fit for a terminal and for one line: control characters, and what turns or hides
-/// text, become \xNN or \u{…}, a backslash becomes two.
+/// Makes foreign text safe for a terminal and a single line: control characters, and characters
+/// that turn or hide text, become \xNN or \u{…}; a backslash is doubled.
 [[nodiscard]] std::string escaped(std::string_view text);
 
 /// From now on complain() and report_failure() write JSON, as docs/json.md says.
@@ -16,7 +16,8 @@ void complain_in_json() noexcept;
 /// One line on standard error: "rowlock: …", or {"warning": …}. The text is escaped.
 void complain(std::string_view text) noexcept;
 
-/// Why the tool ends: "rowlock: …", or {"error": …}. Without a message plain text says nothing.
+/// Reports why the tool ends: "rowlock: …", or {"error": …}. Without a message, plain text prints
+/// nothing.
 void report_failure(int code, const char* kind, std::string_view message) noexcept;
 
 /// Writes all of it to standard output and flushes.
@@ -24,8 +25,8 @@ void report_failure(int code, const char* kind, std::string_view message) noexce
 void print(std::string_view text);
 
 /// Asks the person at the terminal, on standard error.
-/// @throws failure unless the answer is yes; exit code 64 saying `otherwise` if nobody is there to
-/// ask
+/// @throws failure unless the answer is yes; exit code 64 saying `otherwise` if there is no person
+/// to ask
 void require_consent(std::string_view question, const std::string& otherwise);
 
 /// Columns as wide as their widest cell, under the headings. Cells are escaped here.

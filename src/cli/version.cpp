@@ -13,7 +13,7 @@ bool is_there(const char* url) {
         static_cast<void>(open_url(url));
         return true;
     } catch (const failure&) {
-        return false;  // built, and not to be loaded here
+        return false;  // built, but not loadable here
     } catch (const error& refused) {
         return refused.kind() != errc::unsupported;
     }

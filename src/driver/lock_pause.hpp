@@ -9,14 +9,14 @@
 
 namespace rowlock::driver {
 
-/// Pauses between two attempts at SQLite's write lock: from half a millisecond to ten, at random,
-/// so that of many waiters none starves. (SQLite's own back-off grows to 100 ms while newcomers
-/// barge in.)
+/// Pauses between two attempts at SQLite's write lock, for a random time from half a millisecond to
+/// ten, so that none of many waiters starves. (SQLite's own back-off grows to 100 ms while
+/// newcomers barge in.)
 class lock_pause {
 public:
     lock_pause() : random_{std::random_device{}()} {}
 
-    /// False, at once, if the deadline has passed. `attempt` counts from 0.
+    /// Returns false, at once, if the deadline has passed. `attempt` counts from 0.
     bool operator()(int attempt, sql::deadline until) {
         using namespace std::chrono;
         const auto left = until - steady_clock::now();

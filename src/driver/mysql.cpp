@@ -52,17 +52,18 @@ namespace {
 using namespace std::chrono_literals;
 using std::chrono::steady_clock;
 
-// No answer takes longer, whatever the deadline: so long a connection that was given up in a silent
-// network keeps its thread and its socket.
+// Read and write timeout of the library, whatever the deadline: for that long a connection given up
+// in a silent network keeps its thread and its socket.
 constexpr int read_timeout_s = 300;
-// A program that makes statements without end must not use up the server's max_prepared_stmt_count.
+// A program that generates statements endlessly must not use up the server's
+// max_prepared_stmt_count.
 constexpr std::size_t most_kept_statements = 512;
 
-// What executeUpdate() says of a statement that answers rows. (Metadata cannot tell beforehand:
+// executeUpdate() returns this for a statement that returns rows. (Metadata cannot tell beforehand:
 // MariaDB sends none for INSERT … RETURNING until it has run.)
 constexpr int answers_rows = -1;
 
-// Error numbers that the code tells apart; classify_mysql() knows all of them.
+// Error numbers that this code distinguishes; classify_mysql() knows all of them.
 constexpr int too_many_connections = 1040;
 constexpr int not_in_cluster = 1047;
 constexpr int no_such_database = 1049;
@@ -89,7 +90,7 @@ error::server_report report_of(const ::sql::SQLException& e) {
     return {.sqlstate = e.getSQLStateCStr(), .native_code = e.getErrorCode(), .message = e.what()};
 }
 
-// An error during COMMIT, or about the server's socket to us: what it was executing may have been
+// An error during COMMIT, or about the server's socket to us: the statement under way may have been
 // committed.
 bool leaves_a_doubt(int number) {
     return number == 1180 || number == failed_in_group || (number >= 1158 && number <= 1161);
@@ -114,7 +115,7 @@ struct order {
     std::vector<owned_value> parameters;
 };
 
-// Makes orders; knows the shape of every statement seen.
+// Makes orders; keeps the shape of every statement seen.
 class order_book {
 public:
     order make(const sql::statement& what, std::span<const sql::value> parameters) {
@@ -147,7 +148,7 @@ private:
     std::unordered_map<std::uint64_t, std::shared_ptr<const driver::rewritten>> shapes_;
 };
 
-// A statement of rowlock's own with its values in it, or nothing if that is not wanted. Text is
+// The text of one of rowlock's own statements with its values in it; nullopt for any other. Text is
 // written as hexadecimal literals: they mean the same in every character set and sql_mode.
 std::optional<std::string> as_text(const order& what) {
     const std::string& text = what.shape->text;
@@ -188,10 +189,10 @@ std::string lower(std::string text) {
     return text;
 }
 
-// Our own connections may send several statements in one text (packet), no other text may. A
-// semicolon that ends a statement cannot be told here from one in a literal; the server can, as it
-// prepares one statement only. What it does not prepare is the definition of a routine, whose body
-// has semicolons.
+// Only a packet may send several statements in one text, on our own connections. A semicolon that
+// ends a statement cannot be told here from one in a literal; the server can, as it prepares one
+// statement only. The server does not prepare the definition of a routine, whose body has
+// semicolons.
 bool may_be_several(const std::string& text) {
     const auto end = text.find_last_not_of("; \t\r\n");
     const auto semicolon = text.find(';');
@@ -208,15 +209,15 @@ bool may_be_several(const std::string& text) {
 constexpr std::string_view changed_one_row =
     "set session sql_notes = if(row_count() = 1, @@sql_notes, 2)";
 
-// A transaction as one text, which the server runs statement by statement until one fails. There is
-// no other way to commit on a condition without a round trip: MySQL has no compound statements, and
-// MariaDB may fail to read the triggers of our tables amid one. At even places stand the guards. A
-// row behind the commit proves that all was run: Connector/C++ does not tell the end of the results
-// from one without rows.
+// A transaction as one text, which the server runs statement by statement until one fails. Nothing
+// else commits on a condition without a round trip: MySQL has no compound statements, and MariaDB
+// may fail to read the triggers of our tables inside one. The guards are at even positions. A row
+// after the commit proves that all was run: Connector/C++ does not tell the end of the results from
+// one without rows.
 struct packet {
     std::string text = "start transaction";
-    std::size_t last = 0;   ///< the place of the last statement
-    std::size_t proof = 0;  ///< and that of the row behind the commit
+    std::size_t last = 0;   ///< position of the last statement
+    std::size_t proof = 0;  ///< position of the row after the commit
 
     void add(std::string_view statement) {
         text += ';';
@@ -225,7 +226,7 @@ struct packet {
     }
 };
 
-// Nothing if a statement cannot be sent as text.
+// Returns nullopt if a statement cannot be sent as text.
 std::optional<packet> packed(std::span<const order> steps, std::string_view afterwards) {
     packet made;
     for (const order& each : steps) {
@@ -241,16 +242,16 @@ std::optional<packet> packed(std::span<const order> steps, std::string_view afte
     return made;
 }
 
-// Of a row of sql::group_membership.
+// Explains a row of sql::group_membership.
 std::string outside_group(::sql::ResultSet& row) {
     return sql::why_outside_group(row.getString(1).asStdString(), row.getInt64(2), row.getInt64(3));
 }
 
-// Talks over a handle that somebody else owns. Every call blocks as long as the library does.
+// Talks over a handle that another object owns. Every call blocks as long as the library does.
 class conversation {
 public:
-    // `ours`: nobody else set up this session. There a statement of rowlock's own is sent as text
-    // the first time, and prepared when it comes again: many come once on a connection, and
+    // `ours`: rowlock alone set up this session. Then a statement of rowlock's own is sent as text
+    // the first time, and prepared when it comes again: many run once on a connection, and
     // preparing takes a round trip.
     conversation(::sql::Connection& handle, const options& how, bool ours)
         : handle_{handle}, keeps_statements_{how.prepare_statements}, ours_{ours} {}
@@ -281,7 +282,7 @@ public:
 
     enum class fate : signed char { refused = -1, undone = 0, committed = 1 };
 
-    // The fate as the number of affected rows.
+    // Returns the fate as the number of affected rows.
     sql::result transact(const packet& what) {
         fate end = fate::refused;
         if (takes_packets_) end = run(what);
@@ -311,7 +312,7 @@ private:
                     "happened, then go on with this connection",
                     std::move(report)};
         }
-        // No number: the library itself gave up, in a state that nobody knows.
+        // No number: the library itself gave up, in an unknown state.
         if (report.native_code == 0 || ends_session(report.native_code)) {
             alive_ = false;
             return driver::broken(std::move(report));
@@ -324,8 +325,8 @@ private:
         return driver::refusal(kind, std::move(report));
     }
 
-    // Another member was faster, or this one has left its group with the transaction under way to
-    // the others, who may commit it.
+    // Tells apart two causes: another member was faster, or this one has left its group with the
+    // transaction under way to the others, which may commit it.
     bool is_member() noexcept {
         try {
             const std::unique_ptr<::sql::Statement> statement{handle_.createStatement()};
@@ -391,7 +392,7 @@ private:
             const bool broken = number == 0 || ends_session(number);
             if (broken) alive_ = false;
             if (at > what.proof) return fate::committed;
-            if (!broken) undo();  // before anything for which there may be no memory
+            if (!broken) undo();  // before anything that may run out of memory
             return undone(e, at, what);
         } catch (...) {
             alive_ = false;  // amid the results
@@ -399,7 +400,7 @@ private:
         }
     }
 
-    // What the statement at place `at` has failed with, once all before it is rolled back.
+    // Translates the failure of the statement at position `at`, once all before it is rolled back.
     fate undone(const ::sql::SQLException& e, std::size_t at, const packet& what) {
         const int number = e.getErrorCode();
         const bool guard = at > 0 && at % 2 == 0 && at < what.proof;
@@ -477,7 +478,7 @@ private:
         return table;
     }
 
-    // Behind the rows of a procedure comes its own end, or its error.
+    // After the rows of a procedure comes its own end, or its error.
     template <typename Statement>
     static void drain(Statement& statement) {
         while (statement.getMoreResults()) {
@@ -506,14 +507,14 @@ constexpr std::string_view challenged =
 constexpr std::string_view hashing =
     "mysql_native_password,client_ed25519,parsec,auth_gssapi_client,caching_sha2_password,"
     "sha256_password";
-// … and one of these tells it to a server on the same machine.
+// … and one of these sends it in clear text, to a server on the same machine.
 constexpr std::string_view of_this_machine =
     "mysql_native_password,client_ed25519,parsec,auth_gssapi_client,caching_sha2_password,"
     "sha256_password,mysql_clear_password";
 
-// As Connector/C++ wants it, which passes on what stands in brackets. The library takes a host with
-// a semicolon in it for a connection string, in which alone the plugins can be named; one that does
-// not know such strings finds no host of that name. Hosts were checked by require_plain().
+// The host as Connector/C++ wants it, which passes on the text in brackets. The library reads a
+// host with a semicolon as a connection string, the only place to name the plugins; a library that
+// does not know such strings finds no host of that name. require_plain() has checked the hosts.
 std::string host_name(const std::string& host, std::uint16_t port, std::string_view plugins) {
     std::string made = "tcp://[";
     if (plugins.empty()) {
@@ -524,8 +525,8 @@ std::string host_name(const std::string& host, std::uint16_t port, std::string_v
     return made + "]:" + std::to_string(port);
 }
 
-// The connects of one source that were given up and are still under way: a server may let the
-// library wait for minutes, and each has a thread. Those that were begun before there were so many
+// Counts the connects of one source that were given up and are still under way: a server may make
+// the library wait for minutes, and each has a thread. Those begun before the limit was reached
 // come on top.
 class given_up_connects {
 public:
@@ -570,8 +571,8 @@ private:
         int count = 0;
     };
 
-    // A forked child has none of these threads, and lets its parent's state be: its mutex may be
-    // locked for ever.
+    // A forked child has none of these threads, and does not touch its parent's state, whose mutex
+    // may be locked forever.
     state& of_this_process() {
         state* found = now_.load();
         if (found->home == ::getpid()) return *found;
@@ -584,7 +585,7 @@ private:
 };
 
 struct place : driver::url_host {
-    /// Until when it is remembered that the server asked for a plugin that is not safe.
+    /// Until when to remember that the server asked for a plugin that is not safe.
     std::shared_ptr<std::atomic<steady_clock::time_point>> asks_for_others =
         std::make_shared<std::atomic<steady_clock::time_point>>();
 };
@@ -593,14 +594,14 @@ struct place : driver::url_host {
 struct target {
     ::sql::ConnectOptionsMap settings;
     std::string socket;        ///< instead of hosts
-    std::vector<place> hosts;  ///< of several the first that accepts writes
-    std::string_view plugins;  ///< no others, if not empty
-    /// To be tried first, if any: safe before it is known whether there is TLS.
+    std::vector<place> hosts;  ///< if several, the first that accepts writes
+    std::string_view plugins;  ///< if not empty, no others are allowed
+    /// Tried first, if any: safe before it is known whether the server has TLS.
     std::string_view safe_plugins;
     bool needs_tls = false;
     bool verifies = false;  ///< the server's certificate
     bool refuses_tls = false;
-    bool says_mode = false;  ///< of TLS
+    bool says_mode = false;  ///< the URL has an ssl-mode
     std::shared_ptr<given_up_connects> given_up = std::make_shared<given_up_connects>();
     std::string password;
     std::string description;
@@ -653,7 +654,7 @@ void apply(const driver::url_parameter& given, target& to) {
     }
 }
 
-// What else stands in a host is a connection string to the library, or several hosts.
+// With any other character the library reads a host as a connection string, or as several hosts.
 void require_plain(const driver::url_host& given) {
     constexpr std::string_view plain =
         "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
@@ -675,7 +676,7 @@ void require_parts(const driver::url& from, const std::string& socket) {
     if (!socket.empty() && !from.more_hosts.empty()) {
         throw error{errc::invalid_url, "a MySQL URL names a socket or several hosts, not both"};
     }
-    // A password with a raw / in it, whose first part looks like hosts.
+    // Catches a password with a raw / in it, whose first part looks like hosts.
     if (!from.more_hosts.empty() && from.database.find('@') != std::string::npos) {
         throw error{errc::invalid_url,
                     "a MySQL URL of several hosts has no @ behind them; in a password / is written "
@@ -688,8 +689,8 @@ void require_parts(const driver::url& from, const std::string& socket) {
 
 constexpr std::uint16_t default_port = 3306;
 
-// Of this machine, so that nothing is sent over a network. With TLS the library would read all
-// certificate authorities of the machine for each connection.
+// Whether the host is this machine, so that nothing is sent over a network. With TLS the library
+// would read all certificate authorities of the machine for each connection.
 bool is_local(std::string_view host) {
     return host == "localhost" || host == "127.0.0.1" || host == "::1";
 }
@@ -734,8 +735,8 @@ target understand(const std::string& text) {
     const char* const known = std::getenv("MYSQL_PWD");
     if (made.password.empty() && !names_file && known != nullptr) made.password = known;
     settings["password"] = made.password;
-    // Given a group, the library asks the option files. Their host would go before the one of a
-    // connection string, so that they have to say themselves what they allow.
+    // Given a group, the library reads the option files. Their host would override that of a
+    // connection string, so the files themselves have to say what they allow.
     if (made.password.empty()) settings["readDefaultGroup"] = std::string{"client"};
     if (!made.verifies && !made.password.empty() && !names_file && socket.empty()) {
         made.plugins = local ? of_this_machine : hashing;
@@ -746,16 +747,16 @@ target understand(const std::string& text) {
     return made;
 }
 
-// `advice` and what the library said.
+// `advice` and the library's message.
 error refused(errc kind, std::string advice, error::server_report report) {
     advice += ": ";
     advice += report.message;
     return {kind, advice, std::move(report)};
 }
 
-// As the library wants TLS it does not believe a server that turns it away before there is any, and
-// reports that it could not connect. To us it is the server's answer: what an attacker gains by a
-// forged one, a broken connection gives as well.
+// When the library wants TLS, it does not believe a server that refuses it before TLS is set up,
+// and reports that it could not connect. This takes the refusal as the server's answer: a forged
+// one gains an attacker no more than a broken connection does.
 error::server_report believed(error::server_report report) {
     constexpr std::string_view doubt = "error cannot be verified: ";
     constexpr std::string_view separator = " - ";
@@ -788,7 +789,7 @@ error cannot_connect(const ::sql::SQLException& e, const target& to) {
                        std::move(report));
     }
     if (report.native_code == plugin_not_allowed) {
-        report.message.clear();  // the library has formatted it from what it had freed
+        report.message.clear();  // the library has formatted it from freed memory
         return {errc::unsupported,
                 "the server asks for a way to authenticate that may tell it the password in clear "
                 "text, or that asks at the terminal: only a server whose certificate is verified "
@@ -800,7 +801,7 @@ error cannot_connect(const ::sql::SQLException& e, const target& to) {
     return driver::refusal(kind, std::move(report));
 }
 
-// Our own, since get_mysql_driver_instance() is not thread-safe; and never destroyed, since a
+// Our own instance, since get_mysql_driver_instance() is not thread-safe. Never destroyed, since a
 // thread that was left behind may use it while the program ends.
 ::sql::mysql::MySQL_Driver& library() {
     static auto& instance = *new ::sql::mysql::MySQL_Driver;
@@ -811,7 +812,7 @@ error no_tls() {
     return {errc::unsupported, "TLS is required and the server does not offer it"};
 }
 
-// Too late for a password, which the library may have sent; in time for all else.
+// Too late to protect a password, which the library may have sent; in time for all else.
 void require_tls(::sql::Connection& made) {
     const std::unique_ptr<::sql::Statement> statement{made.createStatement()};
     const std::unique_ptr<::sql::ResultSet> rows{
@@ -820,8 +821,8 @@ void require_tls(::sql::Connection& made) {
     throw no_tls();
 }
 
-// Of several hosts only one that accepts writes will do: no replica, no member of a cluster that is
-// not in it. SHOW is answered by any.
+// With several hosts, requires one that accepts writes: no replica, and no member of a cluster that
+// is not in it. Any server answers SHOW.
 void require_writer(::sql::Connection& made) {
     const std::unique_ptr<::sql::Statement> statement{made.createStatement()};
     const auto show = [&](const char* what, const auto& look_at) {
@@ -862,7 +863,7 @@ void require_writer(::sql::Connection& made) {
     }
 }
 
-// One try to log in.
+// One login attempt.
 struct login {
     std::string host_name;
     bool tls = false;  ///< where the server offers it
@@ -885,7 +886,7 @@ std::unique_ptr<::sql::Connection> log_in(const login& how, const target& to, sq
     }
 }
 
-// Without a look at the greeting, where none is needed or none is possible.
+// Logs in without reading the greeting first, where that is not needed or not possible.
 std::unique_ptr<::sql::Connection> log_in_at_once(const driver::url_host& where, const target& to,
                                                   sql::deadline until) {
     const std::string place =
@@ -894,8 +895,8 @@ std::unique_ptr<::sql::Connection> log_in_at_once(const driver::url_host& where,
                   until);
 }
 
-// With TLS if the server has it. Nothing if the server asks for another plugin: none of the others
-// is safe until it is known whether there is TLS.
+// Logs in with TLS if the server has it. Returns null if the server asks for another plugin: none
+// of the others is safe until it is known whether there is TLS.
 std::unique_ptr<::sql::Connection> log_in_safely(const place& where, const target& to,
                                                  sql::deadline until) {
     try {
@@ -910,9 +911,9 @@ std::unique_ptr<::sql::Connection> log_in_safely(const place& where, const targe
     }
 }
 
-// If the server has no TLS the library goes on in the clear, and its caching_sha2_password takes
-// the option for TLS itself and sends the password as it is. So the option is set only for a server
-// whose greeting offers TLS, at the address that was looked at.
+// If the server has no TLS, the library continues in clear text, and its caching_sha2_password
+// takes the option for TLS itself and sends the password as it is. So the option is set only for a
+// server whose greeting offers TLS, at the address that sent the greeting.
 std::unique_ptr<::sql::Connection> look_and_log_in(const driver::url_host& where, const target& to,
                                                    sql::deadline until) {
     const auto found = driver::look_at_mysql(where.host, where.port, until);
@@ -923,9 +924,9 @@ std::unique_ptr<::sql::Connection> look_and_log_in(const driver::url_host& where
                   to, until);
 }
 
-// MariaDB logs a warning for each look: where the plugins that answer a challenge will do, there is
-// none. A server hangs up before it counts the connection of a look off: for a moment that may be
-// the one that is missing.
+// MariaDB logs a warning each time its greeting is read, so the plugins that answer a challenge are
+// tried first, without that. A server hangs up before it stops counting the connection that read
+// the greeting, which may briefly be the one that is missing.
 std::unique_ptr<::sql::Connection> connect_to(const place& where, const target& to,
                                               sql::deadline until) {
     if (!to.socket.empty() || to.refuses_tls || to.verifies) {
@@ -946,7 +947,7 @@ std::unique_ptr<::sql::Connection> connect_to(const place& where, const target& 
     return look_and_log_in(where, to, until);
 }
 
-// In the order of the URL, each with its share of the time.
+// Tries the hosts in the order of the URL, each with its share of the time.
 std::unique_ptr<::sql::Connection> connect(const target& to, sql::deadline until) {
     if (to.hosts.size() == 1) return connect_to(to.hosts.front(), to, until);
     std::string failures;
@@ -966,10 +967,10 @@ std::unique_ptr<::sql::Connection> connect(const target& to, sql::deadline until
 
 // --- deadlines -----------------------------------------------------------------------------------
 
-// Connector/C++ blocks, knows no deadline of a single call and hands its socket to nobody. It
-// connects on a thread of its own, which is left behind if that takes too long. Where the socket
-// could be found then, calls are made on the caller's thread, and end by the socket's being shut
-// down at their deadline: waking another thread to make them took longer than many a statement.
+// Connector/C++ blocks, has no deadline per call and does not expose its socket. It connects on a
+// thread of its own, which is left behind if that takes too long. If the socket was found then, the
+// caller's thread makes the calls, and shutting the socket down ends them at their deadline: waking
+// another thread to make them took longer than many a statement.
 class guarded_connection {
 public:
     guarded_connection(std::unique_ptr<::sql::Connection> handle, driver::descriptor socket,
@@ -981,7 +982,7 @@ public:
     guarded_connection(const guarded_connection&) = delete;
     guarded_connection& operator=(const guarded_connection&) = delete;
 
-    // An idle connection closes without waiting for the server, one that was shut down too.
+    // An idle connection closes without waiting for the server, and so does one that was shut down.
     ~guarded_connection() {
         const driver::no_pipe_signal quiet;
         if (!alive()) ::shutdown(socket_.number(), SHUT_RDWR);
@@ -996,7 +997,7 @@ public:
         driver::deadlines::call running{*watch_, socket_, until};
         try {
             sql::result answer = what(*talk_);
-            late_ = running.end();  // the answer was there all the same
+            late_ = running.end();  // the answer arrived all the same
             return answer;
         } catch (...) {
             late_ = running.end();
@@ -1016,9 +1017,9 @@ private:
     bool late_ = false;
 };
 
-// Where the socket is not known, the connection stays with its thread, and a call waits for that
-// until its deadline. Then the thread is left behind: it closes the connection as soon as the
-// library returns.
+// If the socket is not known, the connection stays with its thread, and a call waits for that
+// thread until its deadline. Then the thread is left behind: it closes the connection as soon as
+// the library returns.
 class worker {
 public:
     using job = std::function<sql::result(conversation&)>;
@@ -1072,8 +1073,7 @@ public:
         return std::move(desk_->answer);
     }
 
-    // The connection, if its socket was found: then this object and its thread have done their
-    // work.
+    // Returns the connection, if its socket was found; this object and its thread are then done.
     std::unique_ptr<guarded_connection> take() noexcept { return std::move(desk_->found); }
 
     [[nodiscard]] bool alive() const noexcept { return alive_; }
@@ -1155,7 +1155,7 @@ private:
                 if (!found) answer = next(*talk);
             } catch (...) {
                 failure = std::current_exception();
-                if (!talk) handle.reset();  // or nobody would ever end this thread
+                if (!talk) handle.reset();  // or nothing would ever end this thread
             }
             lock.lock();
             shared.answer = std::move(answer);
@@ -1237,8 +1237,8 @@ private:
             if (guarded_) return guarded_->call(std::move(what), until);
             return worker_->call(std::move(what), until);
         } catch (const error& failure) {
-            // The next connection may be to a server that accepts writes; this one is to none, or
-            // none any more.
+            // This server does not, or no longer, accept writes; the next connection may be to one
+            // that does.
             const bool cut_off = failure.native_code() == not_in_cluster;
             if (failure.kind() == errc::read_only || cut_off) discard();
             throw;

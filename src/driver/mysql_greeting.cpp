@@ -25,12 +25,12 @@ namespace {
 using namespace std::chrono_literals;
 using std::chrono::steady_clock;
 
-// A greeting has about a hundred bytes, an error at most 512 of text.
+// Limit in bytes. A greeting has about a hundred, an error at most 512 of text.
 constexpr std::size_t longest_greeting = 4096;
-// A server hangs up at once; one that does not is left.
+// How long to wait for the server to hang up, which it does at once.
 constexpr auto patience_at_the_end = 200ms;
 
-// The numbers of the client library for the same.
+// The client library's numbers for these errors.
 constexpr int cannot_connect = 2002;
 constexpr int unknown_host = 2005;
 constexpr int lost_connection = 2013;
@@ -83,7 +83,7 @@ bool ready(const descriptor& socket, short event, sql::deadline until) {
     }
 }
 
-// 0, or by errno
+// Returns 0 or an errno value.
 int connect(const descriptor& socket, const addrinfo& to, sql::deadline until) {
     if (socket.number() < 0) return errno;
     if (::connect(socket.number(), to.ai_addr, to.ai_addrlen) == 0) return 0;
@@ -95,7 +95,7 @@ int connect(const descriptor& socket, const addrinfo& to, sql::deadline until) {
     return failed;
 }
 
-// So many bytes, or fewer if the server has said all before.
+// Reads `size` bytes, or fewer if the server closes first.
 std::string read(const descriptor& socket, std::size_t size, sql::deadline until) {
     std::string heard(size, '\0');
     std::size_t count = 0;

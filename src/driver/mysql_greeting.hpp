@@ -6,18 +6,18 @@
 #include <string>
 #include <string_view>
 
-/// What a MySQL or MariaDB server says before anything is said to it. A client library that goes on
-/// in clear text where a server has no TLS must be told beforehand.
+/// The greeting that a MySQL or MariaDB server sends first. A client library that continues in
+/// clear text if a server has no TLS must know beforehand.
 namespace rowlock::driver {
 
 struct mysql_greeting {
     bool offers_tls = false;
-    std::string address;  ///< numeric, of the server that was asked
+    std::string address;  ///< numeric, of the server that answered
 };
 
-/// Connects, reads the greeting, sends nothing and hangs up, as soon as the server has: what it
-/// counts as a connection is free again then, or nearly so. To the server this is a handshake that
-/// was interrupted. Tries each address of the host in turn.
+/// Connects, reads the greeting, sends nothing and hangs up once the server has: by then the
+/// server's connection slot is free again, or nearly so. The server sees an interrupted handshake.
+/// Tries each address of the host in turn.
 /// @throws error of the kind that the server's error number stands for if it turns clients away;
 /// errc::database_unreachable if there is no such host, no answer by the deadline, or an answer
 /// that is not a MySQL server's.

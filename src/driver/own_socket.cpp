@@ -29,22 +29,22 @@
 namespace rowlock::driver {
 namespace {
 
-/// To look at more takes longer than to do without.
+/// Scanning more descriptors takes longer than doing without.
 constexpr std::size_t most_descriptors = 4096;
 
 struct close_folder {
     void operator()(DIR* folder) const noexcept { ::closedir(folder); }
 };
 
-/// A property that a socket has from its beginning to its end.
+/// Whether it is a stream socket, which never changes.
 bool is_stream(int number) {
     int type = 0;
     socklen_t size = sizeof type;
     return ::getsockopt(number, SOL_SOCKET, SO_TYPE, &type, &size) == 0 && type == SOCK_STREAM;
 }
 
-/// Its inode, which no other open socket has; 0 if it is no socket. Asked of /proc, not of the
-/// descriptor: that may be another thread's, which closes it just now.
+/// The socket's inode, which no other open socket has; 0 if it is no socket. Read from /proc and
+/// not from the descriptor, which may be another thread's that is just closing it.
 unsigned long socket_inode(int number) {
     constexpr std::string_view prefix = "socket:[";
     std::array<char, 64> text{};
@@ -70,7 +70,7 @@ open_sockets::open_sockets() : before_{look()} {
     if (!before_) counted_ = look_at_each();
 }
 
-// Without /proc, and where there are very many: slow, and once a connection.
+// Without /proc, and with very many descriptors: slow, but once per connection.
 std::set<open_sockets::entry> open_sockets::look_at_each() {
     constexpr rlim_t most_looked_at = 65536;
     rlimit most{};
@@ -100,7 +100,7 @@ void open_sockets::close_on_exec() const noexcept {
             if (flags >= 0) ::fcntl(each.number, F_SETFD, flags | FD_CLOEXEC);
         }
     } catch (const std::bad_alloc&) {
-        // As before this call: a program that is started inherits the connection.
+        // Nothing changes: a program that is started inherits the connection.
     }
 }
 
@@ -134,7 +134,7 @@ std::optional<descriptor> open_sockets::only_new_one() const {
     }
     if (!only) return std::nullopt;
     descriptor ours{::fcntl(only->number, F_DUPFD_CLOEXEC, 3)};
-    // Somebody may close a duplicate of theirs just now; ours stays open.
+    // Another thread may just have closed that descriptor; ours stays open, so check what it is.
     if (ours.number() < 0 || socket_inode(ours.number()) != only->inode) return std::nullopt;
     return ours;
 }
@@ -163,7 +163,7 @@ private:
         {
             const std::lock_guard lock{mutex_};
             running_.push_back(&one);
-            // Most calls end long before; the thread looks when the first could have been late.
+            // Most calls end long before; the thread wakes when the first could be late.
             sooner = one.until < wakes_at_;
             if (sooner) wakes_at_ = one.until;
         }
@@ -199,13 +199,13 @@ private:
 
     std::mutex mutex_;
     std::condition_variable earlier_;
-    std::vector<entry*> running_;  // as many as there are calls at a time: few
+    std::vector<entry*> running_;  // one per concurrent call: few
     sql::deadline wakes_at_ = sql::deadline::max();
     bool stopping_ = false;
     std::thread thread_;
 };
 
-/// The one of this process. A forked child, which has no such thread, forgets its parent's.
+/// The watch of this process. A forked child, which has no such thread, forgets its parent's.
 struct shared_watch {
     static shared_watch& instance() {
         static auto* const only = new shared_watch;  // outlives every connection
@@ -216,7 +216,7 @@ struct shared_watch {
     std::weak_ptr<deadlines> current;
 
 private:
-    // Nobody forks while another thread holds the mutex, or the child could never have it.
+    // No fork happens while another thread holds the mutex, or the child could never lock it.
     shared_watch() {
         ::pthread_atfork([] { instance().mutex.lock(); }, [] { instance().mutex.unlock(); },
                          [] {
@@ -256,7 +256,7 @@ no_pipe_signal::~no_pipe_signal() {
     sigset_t pipe, raised;
     sigemptyset(&pipe);
     sigaddset(&pipe, SIGPIPE);
-    // A SIGPIPE is raised in the thread that writes: one that waits here is ours.
+    // SIGPIPE is raised in the thread that writes, so a pending one is ours.
     if (::sigpending(&raised) == 0 && sigismember(&raised, SIGPIPE) == 1) {
         const timespec at_once{0, 0};
         ::sigtimedwait(&pipe, nullptr, &at_once);

@@ -8,10 +8,10 @@
 #include <set>
 #include <utility>
 
-/// For a library that blocks, knows no deadline of a single call and shows its socket to nobody:
-/// the socket is found, and shut down when a call has run out of time. Then the call returns. Such
-/// a library may open its socket without FD_CLOEXEC, too: every program that is started afterwards
-/// would hold the connection open, and the server keep what hangs on it, after our own end.
+/// For a library that blocks, has no deadline per call and hides its socket: this finds the socket
+/// and shuts it down when a call runs out of time, so that the call returns. Such a library may
+/// also open its socket without FD_CLOEXEC. Every program that is started afterwards would then
+/// hold the connection open after our own end, and the server would keep what depends on it.
 namespace rowlock::driver {
 
 /// A descriptor of our own, closed with this object.
@@ -33,15 +33,15 @@ class open_sockets {
 public:
     open_sockets();
 
-    /// Closes every connected socket that was opened since when another program is executed, ours
-    /// and those that other threads have opened meanwhile: which is which cannot always be told. A
-    /// program that another thread starts between the library's socket() and this inherits the
-    /// socket all the same.
+    /// Makes exec() close every connected socket opened since construction: ours and those of other
+    /// threads, which cannot always be told apart. A program that another thread starts between the
+    /// library's socket() and this call inherits the socket all the same.
     void close_on_exec() const noexcept;
 
-    /// A duplicate of the one socket that was opened since, which then is the caller's own: it has
-    /// opened one and not closed it. Nothing if it cannot be told which: other threads open sockets
-    /// too, there are very many, or there is no /proc. The duplicate keeps the connection open.
+    /// Returns a duplicate of the one socket opened since construction, which must be the caller's:
+    /// it has opened one and not closed it. Returns nullopt if the socket cannot be identified:
+    /// other threads open sockets too, there are very many, or there is no /proc. The duplicate
+    /// keeps the connection open.
     [[nodiscard]] std::optional<descriptor> only_new_one() const;
 
 private:
@@ -54,18 +54,18 @@ private:
     static std::set<entry> look_at_each();
 
     std::optional<std::set<entry>> before_;
-    std::set<entry> counted_;  ///< instead of before_, where /proc does not tell
+    std::set<entry> counted_;  ///< instead of before_, if /proc cannot be used
 };
 
-/// The thread that shuts sockets down. One for all connections of a process, which share it.
+/// The thread that shuts sockets down. All connections of a process share one.
 class deadlines {
 public:
-    /// The one that there is, or a new one. A forked child has its own.
+    /// Returns the existing thread, or a new one. A forked child has its own.
     /// @throws error errc::out_of_resources
     static std::shared_ptr<deadlines> of_this_process();
     virtual ~deadlines() = default;
 
-    /// From now on until its end, a call on this socket, which must stay open so long.
+    /// A call on a socket, from construction to end(). The socket must stay open for that long.
     class call;
 
 protected:
@@ -92,7 +92,7 @@ public:
     call& operator=(const call&) = delete;
     ~call() { end(); }
 
-    /// True if the socket was shut down: what the library said means nothing but that.
+    /// Returns true if the socket was shut down; the library's result then means nothing else.
     bool end() noexcept {
         if (!std::exchange(ended_, true)) watch_.end(entry_);
         return entry_.passed;

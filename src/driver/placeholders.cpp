@@ -85,7 +85,7 @@ private:
     }
 
     void step_over_block_comment() {
-        // MySQL runs what stands in /*! … */ and /*M! … */, so it is read like any other text.
+        // MySQL runs the content of /*! … */ and /*M! … */, so it is read like any other text.
         if (mysql() && starts_with("/*!")) return copy(at_ + 3);
         if (mysql() && starts_with("/*M!")) return copy(at_ + 4);
         const bool hint = starts_with("/*+");
@@ -172,7 +172,7 @@ private:
         return text_.size();
     }
 
-    // Behind the second $ of $$ or $tag$, or `at_` if this is no opening quote.
+    // Returns the position after the second $ of $$ or $tag$, or `at_` if this is no opening quote.
     [[nodiscard]] std::size_t skip_dollar_tag() const {
         std::size_t end = at_ + 1;
         if (starts_word(peek(end))) {
@@ -194,7 +194,7 @@ private:
         at_ = end;
     }
 
-    // SOCI takes every ' for the start or end of a literal and every : outside for a parameter.
+    // SOCI treats every ' as the start or end of a literal and every : outside as a parameter.
     void copy_literal(std::size_t end) {
         if (wanted_ == spelling::colon_name) {
             bool quoted = false;

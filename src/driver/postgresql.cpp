@@ -35,16 +35,17 @@ using std::chrono::steady_clock;
 
 // How long after its deadline a call may wait for the server to confirm that it was cancelled.
 constexpr auto cancel_grace = 250ms;
-// How long a borrowed handle may be kept busy by giving back what was prepared on it.
+// How long dropping what was prepared on a borrowed handle may keep the handle busy.
 constexpr auto close_timeout = 1s;
-// What the server takes as the name of a channel: one byte less than its NAMEDATALEN. LISTEN would
-// cut a longer one, and pg_notify() refuse it.
+// Longest name of a channel, in bytes: one less than the server's NAMEDATALEN. LISTEN would cut a
+// longer one, and pg_notify() would refuse it.
 constexpr std::size_t longest_channel = 63;
-// A program that makes statements without end must not fill the server's memory with them.
+// A program that generates statements endlessly must not fill the server's memory with them.
 constexpr std::size_t most_kept_statements = 512;
-// More answers than this are not left unread: nobody would know of their failures.
+// Bounds the unread answers: their failures are not known before they are read.
 constexpr std::size_t most_posted = 16;
-// Cancels that no server answers stay behind, each on its thread, until the kernel gives up.
+// Limit on cancels under way: one that no server answers keeps its thread until the kernel gives
+// up.
 constexpr int most_cancels = 8;
 
 struct clear_result {
@@ -77,13 +78,13 @@ error::server_report report_of(const answer& failed) {
 
 // --- one connection ------------------------------------------------------------------------------
 
-// Text that libpq made.
+// Text that libpq allocated.
 struct free_memory {
     void operator()(void* memory) const noexcept { PQfreemem(memory); }
 };
 using libpq_text = std::unique_ptr<char, free_memory>;
 
-// Talks over a handle that somebody else owns.
+// Talks over a handle that another object owns.
 class wire : public sql::notifications {
 public:
     enum class ownership { ours, borrowed };
@@ -115,7 +116,7 @@ public:
         const non_blocking guard{handle_};
         const bool alone = transaction() == sql::transaction_state::none;
         std::vector<answer> answers = run(statement, what, sent, until);
-        // Behind a pooler that nobody told us of each try may meet another process of the server.
+        // Behind an undeclared pooler each try may meet another process of the server.
         for (int tries = 0; forget_if_stale(statement, answers) && alone && tries < 5; ++tries) {
             answers = run(statement, what, sent, until);
         }
@@ -172,13 +173,13 @@ public:
     [[nodiscard]] std::int64_t announced_process() const noexcept { return PQbackendPID(handle_); }
     [[nodiscard]] std::uint64_t round_trips() const noexcept { return round_trips_; }
 
-    // One round trip: LISTEN, and whether the channel was listened to before. Both are one implicit
-    // transaction, at whose end LISTEN takes effect, so that the question is about the time before.
+    // One round trip: LISTEN, and a query whether the channel was listened to before. Both are one
+    // implicit transaction. LISTEN takes effect at its end, so the query sees the time before.
     void listen(std::string_view channel, sql::deadline until) override {
         require_listenable(channel);
         check_usable(until);
         settle(until);
-        // It would take effect with the owner's commit, or never.
+        // In a transaction LISTEN would take effect with the owner's commit, or never.
         if (PQtransactionStatus(handle_) != PQTRANS_IDLE) {
             throw error{errc::invalid_options,
                         "LISTEN takes effect at the end of a transaction: end it first"};
@@ -205,18 +206,18 @@ public:
 
     std::vector<sql::notification> take() override {
         if (home_ != ::getpid()) throw in_a_child();
-        if (!listening_) return {};  // what the owner of the handle was told is not ours
+        if (!listening_) return {};  // notifications for the handle's owner are not ours
         const bool open = alive_ && PQconsumeInput(handle_) == 1;
         std::vector<sql::notification> arrived = queued();
         if (open && PQstatus(handle_) != CONNECTION_BAD) return arrived;
         alive_ = false;
-        // What was said before the connection closed is told first, the close with the next call.
+        // Notifications from before the close are returned first; the next call reports the close.
         if (arrived.empty()) throw driver::already_dead();
         return arrived;
     }
 
-    // Gives back what was prepared and listened to, if the connection is in a state to do so. Asks
-    // first which names are left: DEALLOCATE of a missing one would fail, and with it the caller's
+    // Drops what was prepared and listened to, if the connection is in a state to do so. Asks first
+    // which names are left: DEALLOCATE of a missing one would fail, and with it the caller's
     // transaction.
     void give_back() noexcept {
         try {
@@ -254,7 +255,7 @@ private:
         std::string name;
         int executions = 0;
         bool prepared = false;
-        bool replace = false;  // a statement of this name stands on the server and is no good
+        bool replace = false;  // the server has an unusable statement of this name
     };
 
     // A statement whose answer is not read yet.
@@ -307,7 +308,7 @@ private:
         int before_;
     };
 
-    // PostgreSQL knows no NUL in text, and libpq would cut there.
+    // PostgreSQL has no NUL in text, and libpq would cut the text there.
     static std::string checked(std::string_view text) {
         if (text.find('\0') != std::string_view::npos) {
             throw error{errc::invalid_options,
@@ -363,8 +364,8 @@ private:
     }
 
     // Unique among the connections of this process, since a handle may be borrowed twice at a time.
-    // The hash is for a pooler that nobody told us of, which shares server connections between
-    // processes: there a name must not stand for another text.
+    // The hash is for an undeclared pooler, which shares server connections between processes:
+    // there a name must not stand for another text.
     [[nodiscard]] std::string name_of(const sql::statement& what) const {
         std::uint64_t hash = 14695981039346656037U;  // FNV-1a
         for (const char c : what.text()) {
@@ -374,7 +375,8 @@ private:
                std::to_string(hash);
     }
 
-    // A borrowed handle is often borrowed for one statement only: preparing waits for the second.
+    // A borrowed handle is often borrowed for one statement only, so preparing waits for the
+    // second.
     [[nodiscard]] bool wants_preparation(kept& statement) const {
         ++statement.executions;
         return !pooled_ && (!borrowed_ || statement.executions > 1);
@@ -447,8 +449,8 @@ private:
         return answers;
     }
 
-    // True if the failure is about the prepared handle and not about the statement, which was not
-    // run: it is worth another try, outside of a transaction.
+    // Returns true if the failure is about the prepared handle and not about the statement, which
+    // was not run: it is worth another try, outside a transaction.
     static bool forget_if_stale(kept& statement, const std::vector<answer>& answers) {
         const auto failed = std::ranges::find_if(answers, is_failure);
         if (failed == answers.end()) return false;
@@ -458,7 +460,7 @@ private:
             statement.replace = false;
             return true;
         }
-        if (sqlstate == "42P05") {  // there already: a pooler that nobody told us of
+        if (sqlstate == "42P05") {  // there already: an undeclared pooler
             statement.prepared = true;
             return true;
         }
@@ -482,7 +484,7 @@ private:
         throw driver::broken(last_words());
     }
 
-    // Everything that the server answers to what was sent.
+    // Collects everything that the server answers to what was sent.
     std::vector<answer> exchange(sql::deadline until, bool pipelined = false) {
         standby_missed_ = false;
         std::vector<answer> answers;
@@ -492,7 +494,7 @@ private:
         return answers;
     }
 
-    // `read` returns false if its deadline passed, and goes on where it was when called again.
+    // `read` returns false if its deadline passed, and resumes where it stopped when called again.
     template <typename Read>
     void await(sql::deadline until, Read read) {
         ++round_trips_;
@@ -509,12 +511,12 @@ private:
         } catch (const error&) {
             throw;
         } catch (...) {
-            alive_ = false;  // no memory for the answer, of which nobody knows how much was read
+            alive_ = false;  // out of memory; how much of the answer was read is unknown
             throw;
         }
     }
 
-    // False if the deadline passed first.
+    // Returns false if the deadline passed first.
     bool collect_posted(sql::deadline until) {
         while (!posted_.empty()) {
             auto& answers = posted_.front().answers;
@@ -532,14 +534,14 @@ private:
         return true;
     }
 
-    // The first of those who wait for an answer.
+    // Reports to the first caller whose answer is due.
     void tell(const sql::result* table, const error* failure) {
         const auto told = std::move(posted_.front().told);
         posted_.pop_front();
         told(table, failure);
     }
 
-    // False if the deadline passed first.
+    // Returns false if the deadline passed first.
     bool collect(std::vector<answer>& answers, sql::deadline until, bool pipelined) {
         for (;;) {
             const bool unsent = PQflush(handle_) == 1;
@@ -566,8 +568,9 @@ private:
         throw error{errc::unsupported, "COPY cannot be run here; the connection is given up"};
     }
 
-    // PQcancel() makes a connection of its own and waits for the server without any deadline. So it
-    // runs on a thread that may outlive this call. Invalid if no cancel could be sent.
+    // PQcancel() makes a connection of its own and waits for the server without any deadline, so it
+    // runs on a thread that may outlive this call. Returns an invalid future if no cancel could be
+    // sent.
     std::future<void> send_cancel() const {
         static std::atomic<int> under_way{0};
         if (under_way.fetch_add(1) >= most_cancels) {
@@ -608,7 +611,7 @@ private:
         }
         const auto failed = std::ranges::find_if(answers, is_failure);
         if (failed != answers.end()) throw failure(*failed);
-        // Without the server's last word the commit may not have happened.
+        // Without the server's final answer the commit may not have happened.
         if (answers.empty() || PQstatus(handle_) == CONNECTION_BAD) {
             alive_ = false;
             throw driver::broken(last_words());
@@ -618,15 +621,15 @@ private:
 
     error failure(const answer& failed) {
         error::server_report report = report_of(failed);
-        // After a FATAL the server closes, which collect() has waited for.
+        // After a FATAL the server closes the connection, and collect() has waited for that.
         if (report.sqlstate.empty() || PQstatus(handle_) == CONNECTION_BAD) {
             alive_ = false;
             report.message = first_line(report.message);
             return driver::broken(std::move(report));
         }
         const errc kind = sql::classify_postgresql(report.sqlstate);
-        // A pooler may report its lost server connection on one to us that stays open: the
-        // statement may have been executed.
+        // A pooler may report a lost server connection while ours to it stays open: the statement
+        // may have been executed.
         if (kind == errc::database_unreachable) {
             alive_ = false;
             return driver::broken(std::move(report));
@@ -694,7 +697,7 @@ private:
         (void)checked(channel);
     }
 
-    // What libpq has read so far.
+    // The notifications that libpq has read so far.
     std::vector<sql::notification> queued() {
         struct free_notification {
             void operator()(PGnotify* one) const noexcept { PQfreemem(one); }
@@ -728,7 +731,7 @@ private:
     bool standby_missed_ = false;
     bool listening_ = false;
     std::deque<posted> posted_;
-    std::vector<std::string> unlisten_;  // quoted: what the owner did not listen to before
+    std::vector<std::string> unlisten_;  // quoted: channels that the owner did not listen to before
     pid_t home_ = ::getpid();
     std::uint64_t serial_ = next_serial();
     std::uint64_t round_trips_ = 0;
@@ -742,7 +745,8 @@ public:
     own_connection(const own_connection&) = delete;
     own_connection& operator=(const own_connection&) = delete;
 
-    // In a forked child the socket is shared with the parent, whose session a farewell would end.
+    // In a forked child the socket is shared with the parent; closing it with a farewell message
+    // would end the parent's session.
     ~own_connection() override {
         if (home_ == ::getpid()) return;
         const int nowhere = ::open("/dev/null", O_RDWR | O_CLOEXEC);
@@ -780,7 +784,7 @@ public:
     }
 
 private:
-    // The next connection may be to a primary; this one is to none, or none any more.
+    // This server is not, or no longer, a primary; the next connection may be to one.
     template <typename Call>
     sql::result watched(Call call) {
         try {

@@ -77,7 +77,7 @@ std::optional<std::string> take_pooler_from_url(std::string& url) {
         if (at == 0 || (url[at - 1] != '?' && url[at - 1] != '&')) continue;
         const std::size_t end = std::min(url.find('&', at), url.size());
         std::string text = url.substr(at + name.size(), end - at - name.size());
-        // Goes with the & behind it, or else with the ? or & before it.
+        // Removed with the & after it, or else with the ? or & before it.
         if (end < url.size()) {
             url.erase(at, end + 1 - at);
         } else {
@@ -119,7 +119,7 @@ std::optional<std::string> take_pooler_from_pairs(std::string& pairs) {
     return std::nullopt;
 }
 
-// Never hands on libpq's words, which quote what they complain about.
+// Never passes on libpq's message, which quotes what it complains about.
 [[noreturn]] void refuse_unparsed(std::string_view words) {
     if (words.starts_with("invalid connection option") ||
         words.starts_with("invalid URI query parameter")) {
@@ -146,7 +146,7 @@ settings parse(const std::string& url) {
     return given;
 }
 
-// With a / or ? in the password what follows it would be taken for the database or a parameter, and
+// With a raw / or ? in the password, its rest would be read as the database or a parameter, and
 // shown. A user's name may hold an @ (user=ann@server), and so may a password.
 void check_at_signs(std::string_view url) {
     const std::size_t question = std::min(url.find('?'), url.size());
@@ -208,7 +208,7 @@ std::vector<settings> one_set_a_host(const settings& given) {
     const bool one_port = ports.size() == 1;
     if (count == 1 || !fits("host", hosts) || !fits("hostaddr", addresses) ||
         (!one_port && !fits("port", ports))) {
-        return {given};  // libpq says what does not fit
+        return {given};  // libpq reports the mismatch
     }
     std::vector<settings> sets(count, given);
     for (std::size_t i = 0; i < count; ++i) {
@@ -255,7 +255,7 @@ std::string sqlstate_in(std::string_view words) {
     return {};
 }
 
-// What went wrong, in one line: without hints, source locations and, to be sure, passwords.
+// The failure in one line: without hints, source locations and passwords.
 std::string words_of(const PGconn* failed, const std::vector<std::string>& secrets) {
     const std::string_view all = PQerrorMessage(failed);
     std::string words;
@@ -297,7 +297,7 @@ error cannot_connect(const PGconn* failed, const target& to) {
                 {.sqlstate = {}, .message = words}};
     }
     errc kind = sqlstate.empty() ? errc::database_unreachable : sql::classify_postgresql(sqlstate);
-    // PgBouncer, which has one code for everything.
+    // PgBouncer has one code for everything.
     if (sqlstate == "08P01" && words.find("no more connections allowed") != std::string::npos) {
         kind = errc::out_of_resources;
     }

@@ -57,16 +57,16 @@ const backend& backend_called(const std::string& name) {
     throw error{errc::invalid_url, "unknown SOCI backend; there are postgresql, mysql and sqlite3"};
 }
 
-// The texts between the parameters of a statement, and which parameter stands where.
+// The texts between the parameters of a statement, and which parameter goes where.
 struct pieces {
-    std::vector<std::string> texts;  // one more than there are places
+    std::vector<std::string> texts;  // one more than `order` has
     std::vector<std::size_t> order;
     std::size_t parameters = 0;
 };
 
-// SOCI would number a parameter anew wherever it repeats, and PostgreSQL then guess a type for
-// each. So the placeholders are cut out here, by SOCI's own rules: rewrite_placeholders() has made
-// sure that these see what is there.
+// SOCI would number a parameter anew wherever it repeats, and PostgreSQL would then guess a type
+// for each. So this cuts the placeholders out by SOCI's own rules; rewrite_placeholders() has made
+// sure that these rules read the text correctly.
 pieces cut(std::string_view text, sql::dialect speaks) {
     const auto rewritten = driver::rewrite_placeholders(text, speaks, driver::spelling::colon_name);
     pieces cut;
@@ -137,10 +137,10 @@ std::string with_values(const pieces& cut, std::span<const sql::value> parameter
     return text;
 }
 
-// One statement on a session, with the places that its parameters and columns are exchanged
-// through. This is what soci::statement is made of. soci::statement itself wants each parameter's
-// type before it prepares, and finds out a row's columns by types that round (BIGINT as int on
-// SQLite, DECIMAL as double) or even by running the statement once more.
+// One statement on a session, with the buffers for its parameters and columns: what soci::statement
+// is made of. soci::statement itself needs each parameter's type before it prepares, and describes
+// a row's columns by types that round (BIGINT as int on SQLite, DECIMAL as double), or even by
+// running the statement once more.
 class exchange {
 public:
     exchange(::soci::session& session, const std::string& text,
@@ -152,7 +152,7 @@ public:
 
     [[nodiscard]] statement_backend& statement() const noexcept { return *statement_; }
 
-    // Nothing is sent yet. `parameters` may go afterwards.
+    // Sends nothing yet. `parameters` may be destroyed afterwards.
     void bind(std::span<const sql::value> parameters) {
         uses_.resize(parameters.size());
         for (std::size_t index = 0; index < parameters.size(); ++index) {
@@ -160,8 +160,8 @@ public:
         }
     }
 
-    // Whether the columns are known before (SQLite) or only after the statement ran is up to the
-    // backend; asking the others runs it, and execute() then does not.
+    // SQLite knows the columns before the statement runs. Asking the other backends runs it, and
+    // execute() then does not.
     sql::result run(bool columns_from_execution) {
         const release_after_use guard{*this};
         for (use& one : uses_) one.place->pre_use(&one.indicator);
@@ -245,7 +245,7 @@ private:
 
 class runner {
 public:
-    // Borrowed.
+    // A borrowed session.
     runner(::soci::session& session, const backend& backend)
         : session_{&session}, backend_{backend}, handle_{session.get_backend()} {}
     runner(std::unique_ptr<::soci::session> own, const backend& backend)
@@ -257,7 +257,7 @@ public:
     runner& operator=(const runner&) = delete;
     ~runner() {
         if (in_other_process() || session_was_replaced()) {
-            // What is in there belongs to the parent process, or to a session that is gone.
+            // The statements belong to the parent process, or to a session that is gone.
             for (auto& [id, kept] : kept_) static_cast<void>(kept.release());
             if (in_other_process()) static_cast<void>(own_.release());
             return;
@@ -282,7 +282,7 @@ public:
         });
     }
 
-    // What connecting cost does not count.
+    // Excludes what connecting cost.
     void start_counting() noexcept { round_trips_ = 0; }
 
     [[nodiscard]] sql::dialect speaks() const noexcept { return backend_.speaks(); }
@@ -359,11 +359,11 @@ private:
             } catch (const error& second) {
                 if (second.sqlstate() != "25P02") throw;
             }
-            throw;  // in a transaction the first failure was the end of it
+            throw;  // the first failure has ended the transaction
         }
     }
 
-    // PostgreSQL knows no NUL in text, and SOCI would cut it off there.
+    // PostgreSQL has no NUL in text, and SOCI would cut the text there.
     void refuse_nul(std::span<const sql::value> parameters) const {
         if (speaks() != sql::dialect::postgresql) return;
         for (const sql::value& one : parameters) {
@@ -427,7 +427,7 @@ private:
             } catch (const ::soci::soci_error& thrown) {
                 failure told = backend_.read(thrown, *session_);
                 if (told.worth_waiting && pause_(count, until)) continue;
-                // Finalized, it holds no read transaction open.
+                // A finalized statement holds no read transaction open.
                 if (statement && speaks() == sql::dialect::sqlite) drop(*statement);
                 if (!told.connection_lost) throw driver::refusal(told.kind, std::move(told.report));
                 alive_ = false;
@@ -489,7 +489,8 @@ private:
     runner runner_;
 };
 
-// As the SQLite driver: readers and the writer pass each other, and a grant survives a power cut.
+// As in the SQLite driver: readers and the writer do not block each other, and a grant survives a
+// power cut.
 void prepare_sqlite(runner& fresh, const std::string& connect_string, sql::deadline until) {
     if (fresh.query("PRAGMA journal_mode=WAL", until).text(0, 0) != "wal") {
         throw error{errc::unsupported,
@@ -506,7 +507,7 @@ std::unique_ptr<sql::connection> connect(const backend& by, const std::string& c
         throw error{errc::database_unreachable, "the deadline had passed; no connection was tried"};
     }
     std::unique_ptr<::soci::session> session;
-    // MySQL's library alone leaves its socket to programs that are started.
+    // Only MySQL's library lets programs that are started inherit its socket.
     std::optional<driver::open_sockets> before;
     if (by.speaks() == sql::dialect::mysql) before.emplace();
     try {

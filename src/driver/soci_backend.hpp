@@ -18,12 +18,12 @@ struct failure {
     errc kind = errc::database_error;
     error::server_report report = {};
     bool connection_lost = false;
-    /// Somebody else holds a lock, this connection holds none, nothing was done: try again.
+    /// Another connection holds a lock, this one holds none, and nothing was done: try again.
     bool worth_waiting = false;
 };
 
-/// What SOCI does not tell through <soci/soci.h>. Each backend has one, in a translation unit of
-/// its own, since the backends' headers do not go together.
+/// What SOCI does not expose through <soci/soci.h>. Each backend has its own, in a separate
+/// translation unit, since the backends' headers conflict.
 class backend {
 public:
     backend() = default;
@@ -36,10 +36,10 @@ public:
 
     /// @throws error errc::invalid_url for what would break our promises, without quoting it.
     virtual void require_usable(const std::string& /*connect_string*/) const {}
-    /// The same string with timeouts and settings where it has none.
+    /// Returns the same string with timeouts and settings added where it has none.
     [[nodiscard]] virtual std::string complete(const std::string& connect_string,
                                                std::chrono::seconds to_connect) const = 0;
-    /// Where the string leads, for people: no user, no password.
+    /// The string's target, for people: no user, no password.
     [[nodiscard]] virtual std::string describe(const std::string& connect_string) const;
     /// @throws error errc::unsupported for a borrowed session that would break our promises.
     virtual void require_suitable(::soci::session&) const {}
@@ -58,7 +58,7 @@ public:
                                                 ::soci::session&, std::int64_t /*mark*/) const {
         return statement.get_affected_rows();
     }
-    /// Destroying `statement` will not talk to the server any more.
+    /// Keeps the destructor of `statement` from talking to the server.
     virtual void forget(::soci::details::statement_backend& /*statement*/) const {}
 };
 
@@ -67,7 +67,7 @@ public:
 [[nodiscard]] const backend& sqlite3_backend() noexcept;
 
 /// The value that a connection string of `key=value` pairs, quoted by ' or " where needed, gives to
-/// `key`; nothing if it has no such key.
+/// `key`; nullopt if it has no such key.
 [[nodiscard]] std::optional<std::string> value_of(std::string_view connect_string,
                                                   std::string_view key);
 

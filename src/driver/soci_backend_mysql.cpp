@@ -9,11 +9,11 @@
 namespace rowlock::soci {
 namespace {
 
-// A statement deadline is up to one minute; beyond that a silent server is a dead one.
+// In seconds. A statement deadline is at most one minute; a server silent for longer is dead.
 constexpr auto silence_is_death = "65";
 
-// The client library's own numbers, and those with which a server says goodbye. Other refusals by a
-// node that is not ready leave the connection as it is.
+// True for the client library's own numbers, and for those with which a server ends the connection.
+// Other refusals by a node that is not ready leave the connection as it is.
 bool ends_connection(int error_number) noexcept {
     constexpr std::array goodbyes{1053, 1152, 1158, 1159, 1160, 1161, 1184, 1927, 3169, 4031};
     return (error_number >= 2000 && error_number < 3000) ||
@@ -59,8 +59,8 @@ public:
         }
     }
 
-    // The server says with each answer where it stands. Without autocommit the next statement
-    // begins a transaction, so one is as good as open. A refusal does not say: a deadlock has
+    // Each answer of the server carries the transaction state. Without autocommit the next
+    // statement begins a transaction, so one counts as open. A refusal carries none: a deadlock has
     // rolled back everything.
     [[nodiscard]] sql::transaction_state transaction(::soci::session& session) const override {
         const auto* const ours = static_cast<::soci::mysql_session_backend*>(session.get_backend());
@@ -81,7 +81,7 @@ public:
         failure told;
         const auto* const detailed = dynamic_cast<const ::soci::mysql_soci_error*>(&thrown);
         if (detailed == nullptr) {
-            // SOCI's own complaint; about a connection string it quotes nothing.
+            // SOCI's own error; about a connection string it quotes nothing.
             told.report.message = thrown.get_error_message();
             if (told.report.message.find("onnection string") != std::string::npos) {
                 told.kind = errc::invalid_url;

@@ -13,7 +13,7 @@ bool is_url(std::string_view connect_string) noexcept {
     return connect_string.starts_with("postgresql://") || connect_string.starts_with("postgres://");
 }
 
-// SOCI keeps no SQLSTATE of a failed connection, so the server's words must do. They are English
+// SOCI keeps no SQLSTATE of a failed connection, so this reads the server's words. They are English
 // unless its lc_messages says otherwise; then a refusal reads as "unreachable".
 errc classify_connect(std::string_view message) noexcept {
     const auto says = [message](std::string_view words) {
@@ -32,7 +32,7 @@ errc classify_connect(std::string_view message) noexcept {
     return errc::database_unreachable;
 }
 
-// SOCI puts its own words before the server's, and libpq a quotation of the statement behind them.
+// SOCI puts its own words before the server's, and libpq quotes the statement after them.
 std::string server_words(const std::string& message) {
     std::size_t begin = 0;
     if (const auto at = message.find("connection to server"); at != std::string::npos) begin = at;
@@ -55,7 +55,7 @@ public:
         }
     }
 
-    // In that mode SOCI leaves the end of each answer unread, and the next statement fails.
+    // In single-row mode SOCI leaves the end of each answer unread, and the next statement fails.
     void require_suitable(::soci::session& session) const override {
         if (static_cast<::soci::postgresql_session_backend*>(session.get_backend())
                 ->single_row_mode_) {
@@ -88,7 +88,7 @@ public:
         };
         // libpq rounds 1 up to 2.
         add("connect_timeout", std::to_string(std::max<std::int64_t>(2, to_connect.count())));
-        // As the libpq driver: a half-open connection is noticed within the default ttl.
+        // As in the libpq driver: a half-open connection is noticed within the default ttl.
         add("keepalives_idle", "10");
         add("keepalives_interval", "5");
         add("keepalives_count", "3");
@@ -103,7 +103,7 @@ public:
         const auto* const detailed = dynamic_cast<const ::soci::postgresql_soci_error*>(&thrown);
         if (detailed == nullptr) return told;  // SOCI itself refused: a conversion, a count
         const std::string sqlstate = detailed->sqlstate();
-        // SOCI's own fill-in where libpq had none.
+        // SOCI fills in blanks where libpq had none.
         const bool blank = sqlstate.find_first_not_of(' ') == std::string::npos;
         if (!blank) told.report.sqlstate = sqlstate;
         told.kind = blank ? errc::database_unreachable : sql::classify_postgresql(sqlstate);
@@ -131,8 +131,8 @@ public:
     }
 
     void forget(::soci::details::statement_backend& statement) const override {
-        // Its own destructor would DEALLOCATE what has a name. SOCI exports no type information of
-        // it.
+        // The statement's destructor would DEALLOCATE a statement with a name. SOCI exports no type
+        // information of it.
         static_cast<::soci::postgresql_statement_backend&>(statement).statementName_.clear();
     }
 };

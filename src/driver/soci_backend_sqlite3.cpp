@@ -1,4 +1,4 @@
-// Not together with <sqlite3.h>: SOCI's header declares SQLite a second time, in a namespace.
+// Do not include <sqlite3.h> here: SOCI's header declares SQLite a second time, in a namespace.
 #include "driver/soci_backend.hpp"
 #include <rowlock/sql/classify.hpp>
 
@@ -30,7 +30,7 @@ public:
         }
     }
 
-    // No busy timeout: waiting is done here, up to the deadline of each call.
+    // No busy timeout: this driver waits by itself, up to the deadline of each call.
     [[nodiscard]] std::string complete(const std::string& connect_string,
                                        std::chrono::seconds) const override {
         return connect_string;
@@ -47,7 +47,7 @@ public:
         failure told = read(thrown);
         sqlite_api::sqlite3* const handle = handle_of(session);
         if (told.report.native_code == 0) return told;
-        // SOCI knows the primary code only, and puts its own words before SQLite's.
+        // SOCI keeps only the primary code, and puts its own words before SQLite's.
         const int extended = sqlite_api::sqlite3_extended_errcode(handle);
         if ((extended & 0xff) == (told.report.native_code & 0xff)) {
             told.report.native_code = extended;
@@ -82,7 +82,7 @@ public:
         return sqlite_api::sqlite3_total_changes(handle);
     }
 
-    // SOCI asks too early where a statement returns rows, and gets an earlier statement's count.
+    // For a statement that returns rows SOCI asks too early, and gets an earlier statement's count.
     [[nodiscard]] std::int64_t affected(::soci::details::statement_backend&,
                                         ::soci::session& session,
                                         std::int64_t before) const override {

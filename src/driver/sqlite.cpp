@@ -32,11 +32,11 @@ namespace {
 using std::chrono::steady_clock;
 
 constexpr int oldest_supported = 3'035'000;  // RETURNING
-// Virtual machine instructions between two looks at the clock: some ten microseconds.
+// Virtual machine instructions between two checks of the clock: some ten microseconds.
 constexpr int instructions_per_look = 1'000;
-// A look whether something was committed waits for nobody; but a deadline must lie ahead.
+// A check for commits waits for no lock; but a deadline must lie ahead.
 constexpr auto look_deadline = std::chrono::milliseconds{2};
-// Far above what the strategies use; keeps a caller that makes statements on the fly bounded.
+// Far more than the strategies use; bounds the cache of a caller that makes statements on the fly.
 constexpr std::size_t most_kept_statements = 500;
 
 struct finalize {
@@ -115,10 +115,10 @@ std::string explain(errc code, const std::string& where) {
     throw error{kind, text, {"", code, message}};
 }
 
-// The files that connections of ours hold open. After fork() the child's SQLite still counts its
-// parent's connections among its own: a new one in the child would believe in their locks and take
+// The files that our connections hold open. After fork() the child's SQLite still counts its
+// parent's connections among its own: a new one in the child would rely on their locks and take
 // none. When that was tried, the parent closed, the log was deleted under the child, and ten
-// commits were lost. So it is refused.
+// commits were lost. So such a connection is refused.
 class open_files {
 public:
     struct identity {
@@ -157,7 +157,7 @@ private:
         bool operator==(const entry&) const = default;
     };
 
-    // Nobody forks while another thread holds the mutex, or the child could never have it.
+    // No fork happens while another thread holds the mutex, or the child could never lock it.
     open_files() {
         ::pthread_atfork([] { instance().guard_.lock(); }, [] { instance().guard_.unlock(); },
                          [] { instance().guard_.unlock(); });
@@ -167,7 +167,7 @@ private:
     std::vector<entry> entries_;
 };
 
-// A place in that list. A forked child leaves its parent's there.
+// An entry in that list. A forked child leaves its parent's entries there.
 class open_file {
 public:
     explicit open_file(const open_files::identity& file) : file_{file} {
@@ -183,7 +183,8 @@ private:
     open_files::identity file_;
 };
 
-// File systems whose locks or shared memory do not hold between hosts. FUSE hides what is beneath.
+// True for file systems whose locks or shared memory do not work between hosts. FUSE hides what is
+// beneath.
 bool is_network(std::uint32_t type) noexcept {
     constexpr std::array<std::uint32_t, 11> magic{
         0x00006969,  // NFS
@@ -204,8 +205,8 @@ bool is_network(std::uint32_t type) noexcept {
 // Runs statements on a handle, our own or borrowed.
 class runner : public sql::notifications {
 public:
-    // Borrowed: the caller's busy and progress handlers stay, since SQLite cannot tell what they
-    // are.
+    // A borrowed handle: the caller's busy and progress handlers stay, since SQLite cannot tell
+    // what they are.
     runner(sqlite3* handle, std::string where) : handle_{handle}, where_{std::move(where)} {}
 
     runner(database_handle own, std::string where)
@@ -223,11 +224,11 @@ public:
             return;
         }
         if (owned_ == nullptr) return;
-        sqlite3_busy_handler(handle_, nullptr, nullptr);  // so that closing waits for nobody
+        sqlite3_busy_handler(handle_, nullptr, nullptr);  // so that closing does not wait
         sqlite3_progress_handler(handle_, 0, nullptr, nullptr);
     }
 
-    // From now on a file that is replaced under us is noticed.
+    // From now on calls notice if the file is replaced.
     void watch(std::string path, const open_files::identity& file) {
         path_ = std::move(path);
         file_ = file;
@@ -280,7 +281,7 @@ public:
         if (watch_->resting()) return {};
         const auto now = steady_clock::now();
         if (!watch_->may_look(now)) return {};
-        // What a look that failed might have shown counts as not looked for yet.
+        // If this check fails, its changes count as not checked yet.
         const bool written = watch_->was_written() || blind_;
         blind_ = true;
         bool changed = false;
@@ -295,7 +296,7 @@ public:
         return {sql::notification{}};
     }
 
-    // What connecting cost does not count.
+    // Excludes what connecting cost.
     void start_counting() noexcept { round_trips_ = 0; }
 
     [[nodiscard]] sql::transaction_state transaction() const noexcept {
@@ -312,7 +313,7 @@ private:
     }
 
     // Interrupts by flag and not by its return value: SQLite asks once more after a statement has
-    // committed, and "interrupt" would then be the answer for something that was done.
+    // committed, and would then answer "interrupt" for a statement that took effect.
     static int look_at_clock(void* self) {
         auto& mine = *static_cast<runner*>(self);
         if (steady_clock::now() >= mine.until_) sqlite3_interrupt(mine.handle_);
@@ -354,9 +355,9 @@ private:
         watch_ = std::move(made);
     }
 
-    // Whether somebody else has committed since the last look. In rollback mode (a borrowed handle)
-    // one cannot ask: a writer that has begun to write lets nobody read. But who reads from now on
-    // waits for that commit, so it is told right away.
+    // Whether another connection has committed since the last check. In rollback mode (a borrowed
+    // handle) that cannot be asked: a writer that has begun to write blocks every reader. But a
+    // reader from now on waits for that commit, so a write is reported right away.
     bool look(bool written) {
         if (owned_ == nullptr && !watch_->has_log()) {
             blind_ = false;
@@ -372,8 +373,8 @@ private:
         }
     }
 
-    // Changes with each commit of another connection, in this process or not. No round trip of the
-    // caller's.
+    // Changes with each commit of another connection, in this process or not. Not counted as a
+    // round trip of the caller's.
     std::int64_t data_version(sql::deadline until) {
         static const sql::statement ask{"pragma data_version"};
         const auto before = round_trips_;
@@ -389,7 +390,7 @@ private:
         ++round_trips_;
     }
 
-    // In WAL mode SQLite goes on writing to a file that was deleted or replaced, and nobody else
+    // In WAL mode SQLite keeps writing to a file that was deleted or replaced, and no other process
     // would see our locks.
     void require_same_file() {
         if (path_.empty()) return;
@@ -464,11 +465,11 @@ private:
         for (int attempt = 0;; ++attempt) {
             const int changes_before = sqlite3_total_changes(handle_);
             int code = sqlite3_step(prepared);
-            // Only now: the first step prepares anew if the schema has changed.
+            // Read only now: the first step prepares anew if the schema has changed.
             sql::result answer{static_cast<std::size_t>(sqlite3_column_count(prepared))};
             for (; code == SQLITE_ROW; code = sqlite3_step(prepared)) append_row(prepared, answer);
             if (code == SQLITE_DONE) {
-                // sqlite3_changes() alone would still tell of an earlier statement.
+                // sqlite3_changes() alone would still report an earlier statement's count.
                 const bool changed = sqlite3_total_changes(handle_) != changes_before;
                 answer.set_affected(changed ? sqlite3_changes(handle_) : 0);
                 return answer;
@@ -502,8 +503,8 @@ private:
         }
     }
 
-    // On a borrowed handle there is no busy handler of ours. Waiting is safe, and useful, only
-    // while this connection holds no lock itself: otherwise two of them could wait for each other.
+    // A borrowed handle has no busy handler of ours. Waiting is safe, and useful, only while this
+    // connection holds no lock itself: otherwise two connections could wait for each other.
     [[nodiscard]] bool may_wait(int code) const noexcept {
         return owned_ == nullptr && (code & 0xff) == SQLITE_BUSY && code != SQLITE_BUSY_SNAPSHOT &&
                sqlite3_txn_state(handle_, nullptr) == SQLITE_TXN_NONE;
@@ -513,8 +514,8 @@ private:
         try {
             fail(handle_, code, where_);
         } catch (const error& failure) {
-            // One of ours that may only read found the log so when it opened it, perhaps for want
-            // of a descriptor: the next one may find it otherwise.
+            // A connection of ours that can only read found the log so when it opened it, perhaps
+            // for want of a descriptor: the next connection may find it writable.
             const bool stuck = owned_ != nullptr && failure.kind() == errc::read_only;
             if (stuck || failure.kind() == errc::outcome_unknown ||
                 failure.native_code() == SQLITE_READONLY_DBMOVED) {
@@ -535,8 +536,8 @@ private:
     bool alive_ = true;
     std::uint64_t round_trips_ = 0;
     std::unique_ptr<file_watch> watch_;
-    std::int64_t seen_ = 0;  // data_version() at the last look
-    bool blind_ = false;     // the last look has failed
+    std::int64_t seen_ = 0;  // data_version() at the last check
+    bool blind_ = false;     // the last check has failed
     std::unordered_map<std::uint64_t, statement_handle> kept_;
 };
 
@@ -569,7 +570,7 @@ private:
     runner runner_;
 };
 
-// What a URL says, checked.
+// The contents of a URL, checked.
 struct target {
     std::string path;   // absolute, so that a later chdir() changes nothing
     std::string where;  // for messages
@@ -662,7 +663,7 @@ target parse(std::string_view url, options settings) {
 
 void require_local(const target& of, const std::string& folder) {
     struct statfs found = {};
-    // The file itself may be a symbolic link to elsewhere; a new one will stand in the folder.
+    // The file itself may be a symbolic link to elsewhere; a new one will be in the folder.
     if (::statfs(of.path.c_str(), &found) != 0 && ::statfs(folder.c_str(), &found) != 0) return;
     if (!is_network(static_cast<std::uint32_t>(found.f_type))) return;
     throw error{errc::unsupported,
@@ -673,8 +674,8 @@ void require_local(const target& of, const std::string& folder) {
 
 // Makes the file with its final mode if there is none. SQLite alone would use the umask.
 void make_file(const target& of, const std::string& folder) {
-    // Closing any descriptor of a file drops all POSIX locks that this process has on it. Behind
-    // the mutex no connection of ours opens the new file before that.
+    // Closing any descriptor of a file drops all POSIX locks that this process has on it. The mutex
+    // keeps our connections from opening the new file before that.
     const std::lock_guard guard{open_files::instance().guard()};
 
     struct stat found = {};
@@ -686,7 +687,7 @@ void make_file(const target& of, const std::string& folder) {
     }
     if (errno != ENOENT) fail_by_errno(of, errno);
     if (::stat(folder.c_str(), &found) != 0 && errno == ENOENT) {
-        // Not worth a repetition: nothing makes it meanwhile.
+        // Not worth a retry: nothing makes the folder meanwhile.
         throw error{errc::invalid_url, "the folder " + folder +
                                            " of the SQLite URL does not exist: make it, or "
                                            "correct the URL"};
@@ -732,7 +733,7 @@ database_handle open_database(const target& of) {
     // A misspelt column must not pass as a string.
     sqlite3_db_config(opened, SQLITE_DBCONFIG_DQS_DML, 0, nullptr);
     sqlite3_db_config(opened, SQLITE_DBCONFIG_DQS_DDL, 0, nullptr);
-    // SQLite falls back to reading by itself.
+    // SQLite falls back to read-only access by itself.
     if (sqlite3_db_readonly(opened, "main") == 1) {
         if (::access(of.path.c_str(), W_OK) == 0) {
             throw error{errc::out_of_resources,
@@ -768,7 +769,8 @@ void register_testing_clock(sqlite3* handle, const target& of) {
     if (code != SQLITE_OK) fail(handle, code, of.where);
 }
 
-// WAL lets readers and one writer pass each other. It is a property of the file, so mostly set.
+// WAL lets readers and one writer work side by side. It is a property of the file, so it is usually
+// set.
 void require_wal(runner& statements, const target& of, sql::deadline until) {
     if (statements.query("PRAGMA journal_mode", until).text(0, 0) == "wal") return;
     driver::lock_pause pause;
@@ -778,7 +780,8 @@ void require_wal(runner& statements, const target& of, sql::deadline until) {
             throw error{errc::unsupported,
                         of.where + " cannot be switched to WAL mode; use a local file system"};
         } catch (const error& failure) {
-            // The switch needs the file for itself and does not always ask the busy handler.
+            // The switch needs exclusive access to the file and does not always ask the busy
+            // handler.
             const int primary = failure.native_code() & 0xff;
             if (primary != SQLITE_BUSY && primary != SQLITE_LOCKED) throw;
             if (!pause(attempt, until)) throw;

@@ -20,16 +20,16 @@ namespace {
 using namespace std::chrono_literals;
 using std::chrono::nanoseconds;
 
-// A commit with an fsync takes about so long on a good disk.
+// First pause before a repeated check: about the time of a commit with an fsync on a good disk.
 constexpr auto first_pause = 200us;
-// While writes go on without a commit (a long transaction).
+// Limit of deafness while writes go on without a commit (a long transaction).
 constexpr auto longest_deafness = 10ms;
-// A commit that was written shows within the time of an fsync. Later ones are found by polling.
+// A written commit shows within the time of an fsync. Later ones are found by polling.
 constexpr auto patience = 1s;
-// One report costs its reader a few statements.
+// Spacing of reports: each costs its reader a few statements.
 constexpr auto report_spacing = 1ms;
 constexpr auto reports_at_once = 8;
-// Reads of the kernel's queue, of some hundred events each, before a look.
+// Reads of the kernel's queue before a check, some hundred events each.
 constexpr int most_reads = 16;
 
 error no_watch(const std::string& where, int number) {
@@ -90,7 +90,7 @@ void file_watch::resume(const std::string& where) {
     pending_since_.reset();
     deaf_until_ = {};
     listen_to_writers(true);
-    wake_at(std::chrono::steady_clock::now());  // to be looked at once
+    wake_at(std::chrono::steady_clock::now());  // check at once
 }
 
 bool file_watch::was_written() {
@@ -108,7 +108,7 @@ bool file_watch::was_written() {
             at += sizeof event + event.len;
         }
     }
-    // First the watch, then the look: what is written in between is told once more.
+    // First watch, then check: a write in between is reported once more.
     const bool found = other_files && watch_files();
     return any || found;
 }
@@ -119,8 +119,9 @@ void file_watch::looked(time_point now, bool written, bool changed) {
         if (!pending_since_) pending_since_ = now;
     }
     if (changed) {
-        // There is one writer at a time. If nothing was written since a look that did not show the
-        // change, then what was pending is what shows now. Otherwise a second may be under way.
+        // There is one writer at a time. If nothing was written since a check that did not show the
+        // change, then the pending write is the one that shows now. Otherwise a second may be under
+        // way.
         pending_since_ = written ? std::optional{now} : std::nullopt;
         reports_paid_until_ =
             std::max(reports_paid_until_, now - reports_at_once * report_spacing) + report_spacing;
@@ -142,7 +143,7 @@ void file_watch::looked(time_point now, bool written, bool changed) {
     wake_at(next);
 }
 
-// True if there is a file that was not watched before.
+// Returns true if a file is watched now that was not before.
 bool file_watch::watch_files() {
     // IN_ATTRIB: a file that was removed while it is open.
     constexpr std::uint32_t events = IN_MODIFY | IN_ATTRIB | IN_DELETE_SELF | IN_MOVE_SELF;
@@ -168,7 +169,7 @@ void file_watch::listen_to_writers(bool listen) {
     if (::epoll_ctl(epoll_, EPOLL_CTL_MOD, inotify_, &wanted) == 0) listening_ = listen;
 }
 
-// Also takes back that the time has come.
+// Also clears a timer that has already expired.
 void file_watch::wake_at(std::optional<time_point> when) const {
     itimerspec at{};
     if (when) {

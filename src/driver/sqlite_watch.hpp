@@ -6,16 +6,17 @@
 
 namespace rowlock::sqlite {
 
-/// Watches an SQLite file for commits by others, without asking SQLite: inotify tells that the log
-/// (or, in rollback mode, the file) was written.
+/// Watches an SQLite file for commits of other connections without asking SQLite: inotify reports
+/// that the log (or, in rollback mode, the file) was written.
 ///
-/// That is told *before* the commit can be seen: the frames are written, flushed to the disk, and
-/// only then announced in shared memory, of which the kernel tells nobody. So what was written is
-/// looked for again and again, at growing distances, until it shows or a second has passed. All
-/// that stands behind one descriptor, which turns readable when a look is due.
+/// The report comes *before* the commit is visible: SQLite writes the frames, flushes them to the
+/// disk, and only then announces them in shared memory, which the kernel does not report. So the
+/// caller checks again at growing intervals until the commit shows or a second has passed. One
+/// descriptor stands for all this: it turns readable when a check is due.
 ///
-/// A file that is written all the time is looked at eight times at once and then a thousand times a
-/// second at most: the watch is deaf in between, and what is written meanwhile is found at its end.
+/// A file that is written all the time is checked eight times at once and then at most a thousand
+/// times a second: in between the watch is deaf, and the next check finds what was written
+/// meanwhile.
 class file_watch {
 public:
     using time_point = std::chrono::steady_clock::time_point;
@@ -29,19 +30,19 @@ public:
 
     [[nodiscard]] int descriptor() const noexcept { return epoll_; }
 
-    /// Ends the watch, so that a commit costs nobody anything: whoever writes does work for each
-    /// watch, at each write. The descriptor stays.
+    /// Ends the watch, so that commits cost nothing: each write does work for each watch. The
+    /// descriptor stays.
     void rest() noexcept;
-    /// Begins it again. What was written meanwhile is to be looked for.
+    /// Begins the watch again. The caller must check for what was written meanwhile.
     /// @throws error errc::unsupported if no watch is left
     void resume(const std::string& where);
     [[nodiscard]] bool resting() const noexcept { return resting_; }
 
-    /// Whether the file may be looked at now. If not, the descriptor says when.
+    /// Whether the file may be checked now. If not, the descriptor turns readable when it may.
     [[nodiscard]] bool may_look(time_point now) const noexcept { return now >= deaf_until_; }
-    /// To be called before a look: whether something was written since the last call.
+    /// Call before a check: returns whether something was written since the last call.
     [[nodiscard]] bool was_written();
-    /// To be called after the look, with what it has shown; when to look next.
+    /// Call after a check, with its result; schedules the next check.
     void looked(time_point now, bool written, bool changed);
     /// Whether there is a write-ahead log.
     [[nodiscard]] bool has_log() const noexcept { return log_ >= 0; }
@@ -60,10 +61,10 @@ private:
     int epoll_ = -1;
     int file_ = -1;  ///< the watch
     int log_ = -1;
-    int log_failure_ = 0;  ///< why there is none, other than that there is no log
+    int log_failure_ = 0;  ///< errno if there is a log that cannot be watched
     bool listening_ = true;
     bool resting_ = false;
-    /// The first write that no look has shown; the latest write.
+    /// The first write that no check has shown; the latest write.
     std::optional<time_point> pending_since_;
     time_point last_written_{};
     time_point reports_paid_until_{};

@@ -29,7 +29,8 @@ bool is_plain_name(std::string_view name) {
            });
 }
 
-// The part before `mark`, which `text` loses together with it; all of `text` if there is no mark.
+// Returns the part before `mark` and removes both from `text`; takes all of `text` if there is no
+// mark.
 std::string_view take_until(std::string_view& text, char mark) {
     const std::size_t end = std::min(text.find(mark), text.size());
     const std::string_view taken = text.substr(0, end);
@@ -116,8 +117,8 @@ url parse_url(std::string_view text) {
 
     std::string_view place = take_until(text, '?');
     std::string_view authority = take_until(place, '/');
-    // With a / or ? in the password what follows would be taken for the database or a parameter,
-    // and shown.
+    // With a raw / or ? in the password, its rest would be read as the database or a parameter, and
+    // shown.
     if (place.find('@') != std::string_view::npos || text.find('@') != std::string_view::npos) {
         refuse(
             "has an @ behind a / or ?, which are written %2F and %3F in a password; an @ that "
@@ -126,7 +127,7 @@ url parse_url(std::string_view text) {
     made.parameters = parse_parameters(text);
     made.database = percent_decoded(place);
 
-    // The last @ parts user and host, so that one in a password does no harm.
+    // The last @ separates user and host, so an @ in a password does no harm.
     if (const std::size_t at = authority.rfind('@'); at != std::string_view::npos) {
         std::string_view password = authority.substr(0, at);
         made.user = percent_decoded(take_until(password, ':'));

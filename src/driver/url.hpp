@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-/// Database URLs of the drivers whose library understands none. No error ever quotes a URL or a
+/// Parses database URLs for drivers whose library understands none. No error ever quotes a URL or a
 /// value from it: they may hold a password.
 namespace rowlock::driver {
 
@@ -15,7 +15,7 @@ struct url_parameter {
 };
 
 struct url_host {
-    std::string host;        ///< an IPv6 address stands here without its brackets
+    std::string host;        ///< an IPv6 address has no brackets here
     std::uint16_t port = 0;  ///< 0 = none given
 };
 
@@ -24,7 +24,7 @@ struct url : url_host {
     std::string scheme;
     std::string user;
     std::string password;
-    std::vector<url_host> more_hosts;  ///< behind the first
+    std::vector<url_host> more_hosts;  ///< after the first
     std::string database;
     std::vector<url_parameter> parameters;  ///< in the order given; no name twice
 };
@@ -36,7 +36,7 @@ struct url : url_host {
 [[nodiscard]] std::string percent_decoded(std::string_view text);
 
 /// `name=value&name=value`, percent-decoded.
-/// @throws error errc::invalid_url for a name that is missing or stands twice, or has no =.
+/// @throws error errc::invalid_url for a name that is missing or repeated, or has no =.
 [[nodiscard]] std::vector<url_parameter> parse_parameters(std::string_view text);
 
 /// @throws error errc::invalid_url that names the parameter: unknown to `scheme`'s driver …

@@ -10,7 +10,7 @@
 namespace rowlock {
 namespace {
 
-constexpr std::int64_t piece = 1'000;  // rows of one round trip
+constexpr std::int64_t piece = 1'000;  // rows per round trip
 constexpr std::chrono::seconds whole_reading{60};
 
 using micros_time = std::chrono::sys_time<std::chrono::microseconds>;
@@ -20,7 +20,7 @@ constexpr std::array names{"granted",       "handed_over",    "taken_over", "rec
                            "altered",       "queued",         "left",       "session_opened",
                            "session_ended", "session_expired"};
 
-/// A kind of a later rowlock is something that we do not know.
+/// A kind that a later rowlock recorded reads as `altered`.
 history_kind kind_named(std::string_view text) {
     for (std::size_t i = 0; i < names.size(); ++i) {
         if (text == names.at(i)) return static_cast<history_kind>(i);

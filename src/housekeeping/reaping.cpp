@@ -23,9 +23,9 @@ std::int64_t in_microseconds(std::chrono::milliseconds time) {
     return std::chrono::microseconds{time}.count();
 }
 
-/// For one statement. The server gives up at the deadline, and says so; without an answer two
-/// seconds later the connection is of no more use. MySQL looks once a second for waits that are
-/// over.
+/// The deadline of one statement. The server gives up at its own deadline and reports that; without
+/// an answer two seconds later the connection is useless. MySQL checks once a second for expired
+/// waits.
 std::chrono::milliseconds patience(const reaper_options& options) {
     return options.statement_timeout + std::chrono::seconds{2};
 }
@@ -44,7 +44,7 @@ public:
 
     reap_report run() {
         report_.sessions_ended = batches(sql_.reap_sessions, value{options_.batch});
-        // A session is ended before its leases and tickets are looked at, in commits of their own.
+        // Sessions are ended before their leases and tickets are read, in separate commits.
         if (!stop_.stop_requested()) report_.leases_handed_over = serve_waiters();
         if (!stop_.stop_requested()) report_.leases_freed = free_leases();
         if (!stop_.stop_requested()) report_.waiters_removed = remove_waiters();
@@ -76,8 +76,8 @@ private:
         }
     }
 
-    /// The token floor rises over the rows first, settles for the grace, and only then they go: see
-    /// "Token" in docs/architecture.md.
+    /// The token floor first rises over the rows and settles for the grace; only then are the rows
+    /// deleted: see "Token" in docs/architecture.md.
     void delete_idle_leases() {
         const std::int64_t retention = in_microseconds(options_.retention);
         execute(sql_.publish_floor, in_microseconds(options_.grace));
@@ -92,7 +92,7 @@ private:
         return walk(*sql_.delete_leases, value{retention});
     }
 
-    /// A batch at a time. Who may not delete there leaves it to another reaper.
+    /// Deletes a batch at a time. A reaper without the right to delete leaves it to another.
     std::int64_t delete_old_history() {
         const std::int64_t retention = in_microseconds(options_.history_retention);
         if (retention == 0) return 0;
@@ -113,7 +113,7 @@ private:
         }
     }
 
-    /// Returns their greatest token.
+    /// Counts the idle rows above the settled floor; returns their greatest token.
     std::int64_t count_pending(std::int64_t retention) {
         std::int64_t greatest = 0;
         const auto add = [&](const sql::result& idle) {
@@ -124,8 +124,8 @@ private:
         return greatest;
     }
 
-    /// Runs a statement that only reads over all pieces of the table of leases, or where there are
-    /// none over all of it.
+    /// Runs a statement that only reads over all pieces of the table of leases, or over the whole
+    /// table where it has no pieces.
     template <typename Add, typename... Values>
     void read_all(const sql::statement& what, const Add& add, const Values&... values) {
         if (sql_.lease_pages) {
@@ -163,8 +163,9 @@ private:
         return total;
     }
 
-    /// Whoever ends a session or releases looks for waiters himself. If he died before he could,
-    /// the waiters' own polls find out; this is for those that poll seldom.
+    /// A client that ends a session or releases a lease serves the waiters itself. If it died
+    /// before it could, the waiters' own polls find the lease free; this is for those that poll
+    /// seldom.
     std::int64_t serve_waiters() {
         std::int64_t served = 0;
         std::string after;
@@ -179,7 +180,7 @@ private:
     }
 
     bool serve(const std::string& name) {
-        // If not now then in another round, or a waiter does it.
+        // If the row is locked, another round or a waiter does it.
         return unless_locked([&] {
             const auto next = queue_.grant_next(db_, name, until());
             if (next) queue_.tell_served(db_, *next, until());
@@ -187,8 +188,8 @@ private:
         });
     }
 
-    /// Nothing, for a row that somebody keeps locked, as a deadlock's victim, or where another
-    /// member of a cluster was faster.
+    /// Returns an empty result if the row stays locked, on a deadlock, or where another member of a
+    /// cluster was faster.
     template <typename Action>
     static auto unless_locked(const Action& action) -> decltype(action()) {
         try {
@@ -211,7 +212,8 @@ private:
                                  : delete_dead_waiters();
     }
 
-    /// In this order: nothing new names a session that was ended before the leases were looked at.
+    /// Reads the sessions first: nothing new names a session that was ended before the leases were
+    /// read.
     std::int64_t delete_sessions() {
         auto ids = ended_sessions();
         if (ids.empty()) return 0;
@@ -227,7 +229,7 @@ private:
     }
 
     std::vector<std::int64_t> ended_sessions() {
-        constexpr std::size_t at_once = 10'000;  // is only read
+        constexpr std::size_t at_once = 10'000;  // rows per round trip; only reads
         std::vector<std::int64_t> ids;
         for (;;) {
             const std::int64_t after = ids.empty() ? 0 : ids.back();
@@ -239,7 +241,7 @@ private:
         }
     }
 
-    /// Those of them that a lease names: its row was locked a moment ago.
+    /// The ended sessions that a lease names: its row was locked earlier in this round.
     std::unordered_set<std::int64_t> ended_holders() {
         std::unordered_set<std::int64_t> ids;
         const auto add = [&](const sql::result& found) {
@@ -249,7 +251,7 @@ private:
         return ids;
     }
 
-    /// By an array where there are arrays.
+    /// In one statement where the dialect has arrays, else one by one.
     std::int64_t delete_ended(std::span<const std::int64_t> ids) {
         if (sql_.delete_ended_sessions) {
             std::string list;

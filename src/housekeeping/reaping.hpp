@@ -8,7 +8,7 @@
 
 namespace rowlock::strategy {
 
-/// One round of the reaper on a connection of ours, all batches, or as many as there is time for
+/// Runs one round of the reaper on a connection of our own: all batches, or as many as it completes
 /// before a stop is requested.
 reap_report reap_round(sql::connection& db, const sql::statements& sql,
                        const reaper_options& options, const std::stop_token& stop = {});

@@ -12,16 +12,16 @@ namespace {
 using namespace std::chrono_literals;
 using std::chrono::steady_clock;
 
-// A statement should take so long: its round trip weighs little, and rows it locks are soon free.
+// Target duration of a statement: its round trip weighs little, and rows it locks are soon free.
 constexpr auto short_time = 10ms;
 constexpr auto long_time = 20ms;
-// So many are read in less than a millisecond: a statement over them that lasts waited for
+// Reading this many takes less than a millisecond: a statement over them that takes long waited for
 // something else, and would do so over fewer.
 constexpr std::int64_t fewest_pages = 32;
 constexpr std::int64_t most_pages = 4096;
 
-/// For as long as the server has worked for us it is left to others: whoever acquires meanwhile
-/// finds a processor, and on SQLite the file, free half of the time.
+/// Pauses for as long as the server has worked for us: other clients find a processor, and on
+/// SQLite the file, free half of the time.
 void rest_after(steady_clock::duration work) {
     std::this_thread::sleep_for(std::min<steady_clock::duration>(work, long_time));
 }
@@ -30,7 +30,7 @@ void rest_after(steady_clock::duration work) {
 
 void table_scan::over_pages(const by_pages& look) const {
     const auto extent = run(db_, sql_.lease_pages.value(), until());
-    const std::int64_t end = extent.integer(0, 0);  // what is added now is in use
+    const std::int64_t end = extent.integer(0, 0);  // rows added from now on are in use
     const std::int64_t at_once = extent.integer(0, 1);
     const std::int64_t least = std::max(fewest_pages, at_once);
     const std::int64_t most = std::max(most_pages, least);
@@ -42,7 +42,7 @@ void table_scan::over_pages(const by_pages& look) const {
         const auto rest = look(next);
         const auto took = steady_clock::now() - began;
         if (rest) {
-            count = std::max(rest->page - next.page + 1, at_once);  // a batch, among such rows
+            count = std::max(rest->page - next.page + 1, at_once);  // the pages that held one batch
             next = {rest->page, rest->row, 0};
         } else {
             count = std::max(took < short_time ? count * 2 : count, least);

@@ -13,34 +13,34 @@ namespace rowlock::strategy {
 
 struct walk_options {
     int batch = 0;                         ///< rows that a statement may change
-    std::chrono::milliseconds patience{};  ///< for a statement of the walk's own
+    std::chrono::milliseconds patience{};  ///< for a statement of the scan's own
 };
 
-/// Goes once over the table of leases in pieces, so that no statement lasts long or locks much,
-/// however many leases there are and however few of them it wants, and none sees again what those
-/// before it have seen. Between two pieces it rests for as long as the first one took. What changes
-/// behind it is for the next walk. One thread, not longer than the connection.
+/// Scans the table of leases once in pieces, so that no statement lasts long or locks much, however
+/// many leases there are and however few match, and no statement re-reads what earlier ones have
+/// read. Pauses between two pieces for as long as the first one took. Rows that change behind the
+/// scan are left to the next. Used by one thread; must not outlive the connection.
 class table_scan {
 public:
     table_scan(sql::connection& db, const sql::statements& sql, const walk_options& options,
                const std::stop_token& stop)
         : db_{db}, sql_{sql}, options_{options}, stop_{stop} {}
 
-    /// On PostgreSQL: after the row `row` of the page `page`, before the page `past`, in the order
-    /// in which rows lie on the disk.
+    /// On PostgreSQL: after the row `row` of the page `page`, before the page `past`, in physical
+    /// order.
     struct pages {
         std::int64_t page = 0;
         std::int64_t row = 0;
         std::int64_t past = 0;
     };
-    /// Where a statement ended that took a whole batch and left the rest of its pages.
+    /// Where a statement stopped after a whole batch, with the rest of its pages left.
     struct place {
         std::int64_t page = 0;
         std::int64_t row = 0;
     };
     using by_pages = std::function<std::optional<place>(const pages&)>;
-    /// As many pages at a time as take some milliseconds. The statements make no round trip but
-    /// `look`'s own and one at the start.
+    /// As many pages at a time as take some milliseconds. Makes one round trip at the start,
+    /// besides those of `look`.
     void over_pages(const by_pages& look) const;
 
     /// On SQLite: after one name up to another, NULL = to the last. A batch of names at a time.

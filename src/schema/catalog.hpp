@@ -17,8 +17,8 @@ struct migration {
     std::string_view up;
     std::string_view down;
 
-    /// Of the .up.sql file, to the letter: a released migration never changes, not even in a
-    /// comment.
+    /// Checksum of the .up.sql file, byte for byte: a released migration never changes, not even in
+    /// a comment.
     [[nodiscard]] std::string checksum() const;
     /// "migration 1 (initial)"
     [[nodiscard]] std::string title() const;
@@ -44,7 +44,7 @@ struct recorded_migration {
 /// @throws error errc::database_error if a file is missing or a version is skipped
 [[nodiscard]] catalog read_catalog(std::span<const embedded::file> files, sql::dialect which);
 
-/// That of this library.
+/// The catalog of this library.
 [[nodiscard]] const catalog& library_catalog(sql::dialect which);
 
 /// The version of a database with these rows, ordered by version.

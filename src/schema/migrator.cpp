@@ -16,7 +16,7 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 using std::chrono::steady_clock;
 
-/// Between two tries for the lock of another migrator: it works for some ten milliseconds.
+/// Pause between two tries for the lock: another migrator works for some ten milliseconds.
 constexpr milliseconds slice{100};
 /// To undo and unlock after a failure, whatever the deadline of the work was.
 constexpr seconds cleanup_deadline{5};
@@ -41,13 +41,13 @@ void query_quietly(sql::connection& db, std::string_view sql) noexcept {
     }
 }
 
-/// A row: whether there is the table, whether there is the trigger.
+/// The row says whether the table exists and whether the trigger does.
 history_recording recording(const sql::result& found) {
     if (found.integer(0, 0) == 0) return history_recording::absent;
     return found.integer(0, 1) == 0 ? history_recording::stopped : history_recording::on;
 }
 
-/// They are made one by one: cut off in between, some are there.
+/// Created one by one: after an interruption some exist.
 constexpr std::array mysql_triggers{"granted", "lease",  "deleted", "queued",
                                     "left",    "opened", "ended",   "left_session"};
 
@@ -168,7 +168,7 @@ bool migrator::has_record() {
 }
 
 std::vector<recorded_migration> migrator::read_record() {
-    // Asked first, not concluded from an error: an error would abort a PostgreSQL transaction.
+    // Asked first, not inferred from an error: an error would abort a PostgreSQL transaction.
     if (!has_record()) return {};
     try {
         return schema::read_record(db_, options_, steady_clock::now() + options_.wait);
@@ -188,8 +188,8 @@ void migrator::run_script(const migration& step, std::string_view script) {
     }
 }
 
-/// On MySQL each statement commits by itself, and knows no IF NOT EXISTS for columns: what a run
-/// that was cut off has added or dropped already is no failure.
+/// On MySQL each statement commits by itself, and there is no IF NOT EXISTS for columns: what an
+/// interrupted run has already added or dropped is no failure.
 void migrator::run_step(std::string_view statement) {
     constexpr int duplicate_column = 1060;
     constexpr int nothing_to_drop = 1091;
@@ -247,13 +247,13 @@ void migrator::in_steps(const std::function<void()>& work) {
             work();
             return;
         } catch (const error& failure) {
-            // On Galera, DDL of another node makes any write the victim.
+            // On Galera, DDL of another node makes any write a deadlock victim.
             if (failure.kind() != errc::deadlock || attempt == deadlock_attempts) throw;
         }
     }
 }
 
-/// A migration may make a table anew: then the triggers on it are gone.
+/// A migration may recreate a table: then the triggers on it are gone.
 void migrator::move_under_lock(int target) {
     const int from = version();
     if (from == target && target != 0) return;
@@ -268,8 +268,8 @@ void migrator::move_under_lock(int target) {
             move_up(from, target);
         }
     } catch (...) {
-        // MySQL has taken nothing back: what was recorded is recorded again, whatever became of the
-        // rest. Another attempt takes it off first.
+        // MySQL has rolled nothing back: a history that was recorded is recorded again, whatever
+        // became of the rest. Another attempt switches it off first.
         if (speaks_ == sql::dialect::mysql && recorded_) record_again();
         throw;
     }
@@ -280,11 +280,11 @@ void migrator::record_again() noexcept {
     try {
         run_history("on");
     } catch (...) {
-        // The tables may be gone. `rowlock doctor` tells that nothing is recorded.
+        // The tables may be gone. `rowlock doctor` reports that nothing is recorded.
     }
 }
 
-/// In short waits for the locks: behind each waiting one all acquires wait.
+/// Waits for the locks only briefly: all acquires wait behind each waiting one.
 void migrator::switch_under_lock(history_recording wanted) {
     if (speaks_ == sql::dialect::postgresql) query("set local lock_timeout = '1s'");
     if (speaks_ == sql::dialect::mysql) query("set session lock_wait_timeout = 1");
@@ -351,8 +351,7 @@ void migrator::begin_postgresql(std::int64_t key) {
     query("select pg_catalog.set_config('lock_timeout', '" + std::to_string(options_.wait.count()) +
           "ms', true), pg_catalog.set_config('client_min_messages', 'warning', true)");
     // New tables go where the others are, also if this role would find another schema first. No
-    // other schema has a say in what the scripts mean, nor in the triggers that keep this path as
-    // theirs.
+    // other schema affects what the scripts mean, nor the triggers, which keep this path.
     query("select pg_catalog.set_config('search_path', pg_catalog.quote_ident(" +
           postgresql_schema() + ") operator(pg_catalog.||) ', pg_temp', true)");
 }
@@ -391,7 +390,7 @@ void migrator::take_mysql_lock() {
                     "the connection has no default database: name one in "
                     "the URL"};
     }
-    // Locks are the server's, not the database's; MySQL allows 64 characters.
+    // Locks belong to the server, not to the database; MySQL allows 64 characters.
     const std::string place = std::string{database.text(0, 0)} + "." + options_.prefix;
     const std::string name = "rowlock_migrations_" + hexadecimal(fingerprint(place));
     const auto give_up = steady_clock::now() + options_.wait;
@@ -407,7 +406,7 @@ void migrator::take_mysql_lock() {
 
 void migrator::require_mysql_lock() {
     if (speaks_ != sql::dialect::mysql) return;
-    // A source of somebody else's may reconnect behind our back, and the lock is gone.
+    // A third-party source may reconnect unnoticed, and the lock is gone.
     const auto held = query("select is_used_lock(" + quoted(mysql_lock_) + ") = connection_id()");
     if (held.maybe_integer(0, 0) == 1) return;
     throw error{errc::conflict,

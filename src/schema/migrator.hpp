@@ -11,14 +11,14 @@
 
 namespace rowlock::schema {
 
-/// Moves the schema on one connection from version to version of a catalog. One at a time,
-/// anywhere:
+/// Moves the schema on one connection from version to version of a catalog. Only one migrator works
+/// on the same tables at a time:
 /// - PostgreSQL: all in one transaction, under an advisory lock of that transaction;
-/// - SQLite: all in one transaction, which has the only right to write;
+/// - SQLite: all in one transaction, which has the write lock;
 /// - MySQL: statement by statement, under GET_LOCK, since DDL commits there. Every statement can be
-///   repeated and a migration is recorded when it is complete, so that the next run completes what
-///   was cut off. On Galera two nodes grant the lock at once; then both do the same work, which
-///   does no harm: at worst one of them fails and finds it done when it tries again.
+///   repeated and a migration is recorded when it is complete, so that the next run completes an
+///   interrupted one. On Galera two nodes may grant the lock at once; then both do the same work,
+///   which is harmless: at worst one of them fails and finds it done when it tries again.
 class migrator {
 public:
     /// The arguments must outlive the migrator.
@@ -30,8 +30,8 @@ public:
     [[nodiscard]] int version();
 
     /// @param target 0 to known.latest()
-    /// @return the versions applied or taken back. Empty, nothing locked and nothing written if the
-    /// database is there already.
+    /// @return the versions applied or reverted. If the database is at the target already: empty,
+    /// nothing locked and nothing written.
     std::vector<int> move_to(int target);
 
     [[nodiscard]] history_recording history();
@@ -48,7 +48,7 @@ private:
     void run_step(std::string_view statement);
     void run_history(std::string_view name);
 
-    /// Runs `work` while no other migrator is at work.
+    /// Runs `work` while no other migrator works.
     void under_lock(const std::function<void()>& work);
     void in_transaction(const std::function<void()>& work);
     void in_steps(const std::function<void()>& work);
@@ -60,7 +60,7 @@ private:
 
     [[nodiscard]] std::int64_t postgresql_lock_key();
     void begin_postgresql(std::int64_t key);
-    /// An expression: the name of the schema where the tables are, or will be.
+    /// An SQL expression for the name of the schema where the tables are, or will be.
     [[nodiscard]] std::string postgresql_schema() const;
     void begin_sqlite();
     void make_postgresql_schema();
@@ -72,8 +72,8 @@ private:
     const migration_options& options_;
     sql::dialect speaks_;
     std::vector<int> moved_;  ///< versions, so far
-    bool recorded_ = false;   ///< there was a history when we began
-    bool locked_ = false;     ///< no other migrator is at work
+    bool recorded_ = false;   ///< there was a history at the start
+    bool locked_ = false;     ///< no other migrator works
     std::string mysql_lock_;  ///< the lock's name
 };
 
@@ -89,7 +89,7 @@ private:
 /// The statement that records a migration as applied, in our spelling of table names.
 [[nodiscard]] std::string record_statement(const migration& step, sql::dialect which);
 
-/// The same error with more words.
+/// The same error with more text.
 [[nodiscard]] error explained(const error& failure, std::string_view before,
                               std::string_view after = {});
 

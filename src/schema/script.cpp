@@ -9,8 +9,8 @@ bool blank(char c) {
     return c == ' ' || c == '\t' || c == '\r';
 }
 
-/// Where the dollar-quoted text that starts at `begin` ends, or `begin` itself. PostgreSQL writes
-/// the bodies of functions so.
+/// Where the dollar-quoted text that starts at `begin` ends, or `begin` itself. PostgreSQL's
+/// function bodies are written this way.
 std::size_t skip_dollars(std::string_view script, std::size_t begin, sql::dialect which) {
     constexpr std::string_view dollars = "$$";
     if (which != sql::dialect::postgresql || !script.substr(begin).starts_with(dollars)) {
@@ -43,8 +43,8 @@ void trim_line(std::string& text) {
     while (!text.empty() && blank(text.back())) text.pop_back();
 }
 
-/// Line by line, so that what a comment leaves behind disappears: blanks at the end of a line,
-/// empty lines. A line within a literal is not ours to trim, so this works while the text is built.
+/// Trims line by line while the text is built, to remove what a comment leaves behind: blanks at
+/// the end of a line, empty lines. Lines within a literal are left alone.
 void append_newline(std::string& text) {
     trim_line(text);
     if (!text.empty() && text.back() != '\n') text.push_back('\n');

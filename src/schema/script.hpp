@@ -10,8 +10,8 @@ namespace rowlock::schema {
 
 /// The statements of a script, in order, without their semicolons and without comments. A statement
 /// ends with a semicolon at the end of a line (a comment may follow), outside quotes, comments and
-/// what PostgreSQL has between two $$; the last one needs none. In the bodies of triggers elsewhere
-/// our files write no semicolon at the end of a line.
+/// PostgreSQL's text between two $$; the last one needs none. Our trigger bodies for the other
+/// databases have no semicolon at the end of a line.
 [[nodiscard]] std::vector<std::string> split_statements(std::string_view script,
                                                         sql::dialect which);
 

@@ -7,7 +7,7 @@
 
 namespace rowlock::strategy {
 
-/// An array as PostgreSQL reads it from text, built item by item.
+/// Builds, item by item, an array in the text form that PostgreSQL reads.
 class array_text {
 public:
     void add(std::int64_t number) { next() += std::to_string(number); }
@@ -30,7 +30,7 @@ public:
             add(text);
         }
     }
-    /// Once all are added.
+    /// Called once all items are added.
     [[nodiscard]] const std::string& close() {
         if (text_.empty()) text_ = '{';
         return text_ += '}';

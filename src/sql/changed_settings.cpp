@@ -20,7 +20,7 @@ void set_variable(connection& db, const std::string& name, const std::string& to
 }  // namespace
 
 std::string_view idle_limit_name(bool mariadb) noexcept {
-    // MySQL knows no limit for transactions alone.
+    // MySQL has no limit for transactions alone.
     return mariadb ? "idle_transaction_timeout" : "wait_timeout";
 }
 
@@ -64,7 +64,7 @@ void connection::put_settings_back() noexcept {
         set_variable(*this, change.variable, text,
                      std::chrono::steady_clock::now() + std::chrono::seconds{1});
     } catch (...) {
-        // The connection broke: so did the setting.
+        // The connection broke, and the setting is gone with it.
     }
 }
 

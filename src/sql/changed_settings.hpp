@@ -25,13 +25,13 @@ struct changed_settings {
     std::optional<std::chrono::seconds> idle_limit_in_force;
 };
 
-/// Ends the connection when a transaction on it has been idle for so long; a shorter limit of the
-/// caller's stays. Whole seconds, rounded up. MySQL and MariaDB only; two round trips at the first
-/// call on a connection.
+/// Makes the server end the connection when a transaction on it has been idle for this long; a
+/// shorter limit of the caller stays. Whole seconds, rounded up. MySQL and MariaDB only; two round
+/// trips at the first call on a connection.
 void limit_idle_time(connection& db, std::chrono::milliseconds longest, deadline until);
 
-/// The same if the server says that another limit is in force than we believe: somebody else has
-/// set it since. No round trip otherwise.
+/// The same if the limit in force differs from the one we know: another user has set it since. No
+/// round trip otherwise.
 void limit_idle_time_again(connection& db, std::int64_t in_force, std::chrono::milliseconds longest,
                            deadline until);
 

@@ -11,17 +11,17 @@
 #include <string>
 
 namespace rowlock::strategy {
-class row_keys;  // strategy/row_keys.hpp
+class row_keys;  // transaction/rows/row_keys.hpp
 }
 
 namespace rowlock::sql {
 
-/// What is learnt of a connection when it is first needed, and known as long as it lives.
+/// Facts about a connection, learnt when first needed and kept as long as it lives.
 struct connection_memory {
     std::optional<server_facts> facts;  ///< facts_of()
     std::optional<std::string> server;  ///< lease_protocol::server_of()
     bool refuses_skip_locked = false;   ///< MariaDB before 10.6
-    /// wake_up::wake(), of the grant that it said last; one for all users of a shared connection
+    /// wake_up::wake(): the grant that it announced last; one for all users of a shared connection
     std::shared_ptr<std::atomic<std::int64_t>> told =
         std::make_shared<std::atomic<std::int64_t>>(0);
     changed_settings settings;                 ///< limit_idle_time()

@@ -9,7 +9,7 @@
 namespace rowlock::sql {
 namespace {
 
-/// A statement that reads takes less.
+/// Longer than a statement that reads takes.
 constexpr std::chrono::milliseconds brief{5};
 
 }  // namespace
@@ -40,8 +40,9 @@ connection_pool::borrowed connection_pool::take(std::size_t budget, deadline pla
     {
         std::unique_lock lock{mutex_};
         if (idle_.empty() && lent_briefly_ > 0) {
-            // It is back sooner than another would be connected, and it knows our statements.
-            // Before the place is looked for: others may take it during this wait.
+            // A connection that was lent briefly is back sooner than a new one is connected, and it
+            // knows our statements. Done before waiting for the budget: others may use it up during
+            // this wait.
             freed_.wait_until(lock, std::min(place_until, start + brief),
                               [&] { return !idle_.empty() || lent_briefly_ == 0; });
         }
@@ -135,7 +136,7 @@ void connection_pool::give_back(std::unique_ptr<connection> db, std::string mark
         // What broke one has probably broken the others: better to reconnect than to send into a
         // dead socket and not know the outcome.
         if (broken) idle_.clear();
-        // Budgets differ between callers: the one that is woken may not be let in.
+        // Budgets differ between callers: a woken thread may not be let in.
         freed_.notify_all();
     }
     if (broken && how_.on_broken) how_.on_broken();

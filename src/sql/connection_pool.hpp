@@ -20,11 +20,11 @@ public:
     struct settings {
         /// Connects and sets up.
         std::function<std::unique_ptr<connection>(deadline)> connect;
-        /// What take() says when no place comes free.
+        /// The error message of take() when no connection comes free.
         std::string when_full;
-        /// Told when a connection turned out to be dead, on the thread that found out.
+        /// Called when a connection is found dead, on the thread that found it.
         std::function<void()> on_broken = {};
-        /// An idle connection is closed, by the next call here, after so long.
+        /// An idle connection is closed after this time, by the next take().
         std::chrono::milliseconds keep_idle = std::chrono::hours{24 * 365};
     };
 
@@ -59,14 +59,14 @@ public:
 
         /// Whether it was idle in the pool before, and may have died there.
         [[nodiscard]] bool reused() const noexcept { return reused_; }
-        /// How long take() waited for a place.
+        /// How long take() waited for the budget.
         [[nodiscard]] std::chrono::steady_clock::duration waited() const noexcept {
             return waited_;
         }
 
         /// Swaps a connection that was idle, and turned out to be dead, for a new one.
         void reconnect(deadline until);
-        /// It will be closed, not kept: somebody changed its settings.
+        /// Has the connection closed, not kept: its settings were changed.
         void close_afterwards() noexcept { keep_ = false; }
         /// In a forked child: forgets the connection without closing it.
         void abandon() noexcept { static_cast<void>(db_.release()); }
@@ -85,17 +85,18 @@ public:
     /// Waits for one of `budget` places until `place_until`, then connects if none is idle.
     /// @throws error errc::timed_out if none came free; those of connecting
     [[nodiscard]] borrowed take(std::size_t budget, deadline place_until, deadline until);
-    /// One that is idle, for a statement that is soon over, or nothing: no waiting, no connecting.
+    /// An idle connection for a short statement, or nullopt. Never waits or connects.
     [[nodiscard]] std::optional<borrowed> take_idle();
-    /// This one, if it is idle, likewise.
+    /// The same for this connection, if it is idle.
     [[nodiscard]] std::optional<borrowed> take_idle(const connection* which);
-    /// Takes one that is idle out for good, or null: no waiting, no connecting.
+    /// Removes an idle connection from the pool for good; null if there is none. Never waits or
+    /// connects.
     [[nodiscard]] std::unique_ptr<connection> remove_idle();
     /// A connection outside the budget.
     [[nodiscard]] std::unique_ptr<connection> make(deadline until) const;
 
-    /// Keeps none of the connections that exist now, nor of those being made: what is idle is
-    /// closed, what is in use when it comes back.
+    /// Drops all connections that exist or are being made: idle ones are closed at once, those in
+    /// use when they are given back.
     void renew() noexcept;
 
     [[nodiscard]] std::size_t open_connections() const;
@@ -112,7 +113,7 @@ private:
     [[nodiscard]] borrowed lend_briefly(std::vector<idle>::iterator which);
     void give_back(std::unique_ptr<connection> db, std::string mark, std::uint64_t generation,
                    bool keep, bool briefly_lent) noexcept;
-    /// Those idle for too long, to be destroyed without the mutex.
+    /// Removes those idle for too long, to be destroyed without the mutex.
     [[nodiscard]] std::vector<idle> stale();
 
     const settings how_;

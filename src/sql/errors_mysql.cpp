@@ -19,7 +19,7 @@ constexpr std::array table{
     // Only the statement was rolled back.
     row{1205, errc::timed_out},  // innodb_lock_wait_timeout, lock_wait_timeout
     row{1317, errc::timed_out},  // KILL QUERY
-    row{1467, errc::timed_out},  // the same while the next ticket was waited for
+    row{1467, errc::timed_out},  // the same, while waiting for the next ticket
     row{1969, errc::timed_out},  // max_statement_time, MariaDB
     row{3024, errc::timed_out},  // max_execution_time, MySQL
     row{3572, errc::timed_out},  // NOWAIT, MySQL
@@ -39,9 +39,9 @@ constexpr std::array table{
     row{1054, errc::schema_outdated},
     row{1109, errc::schema_outdated},
     row{1146, errc::schema_outdated},
-    row{1932, errc::schema_outdated},  // the table is there and its storage is not
+    row{1932, errc::schema_outdated},  // the table exists, its storage does not
 
-    // Who may connect
+    // No right to connect
     row{1044, errc::access_denied},
     row{1045, errc::access_denied},
     row{1129, errc::access_denied},  // this host is blocked: FLUSH HOSTS
@@ -52,7 +52,7 @@ constexpr std::array table{
     row{3118, errc::access_denied},  // account locked, MySQL
     row{4151, errc::access_denied},  // account locked, MariaDB
     row{4166, errc::access_denied},  // blocked after wrong passwords, MariaDB
-    // and do what
+    // or to do this
     row{1142, errc::access_denied},
     row{1143, errc::access_denied},
     row{1227, errc::access_denied},
@@ -77,7 +77,7 @@ constexpr std::array table{
     row{1461, errc::out_of_resources},  // max_prepared_stmt_count
     row{2008, errc::out_of_resources},
 
-    // Nobody knows whether the commit happened
+    // It is unknown whether the commit happened
     row{1180, errc::outcome_unknown},
     row{3100, errc::outcome_unknown},  // Group Replication failed before or amid it
 

@@ -11,7 +11,7 @@ struct row {
     errc kind;
 };
 
-// Codes that are told apart from the rest of their class.
+// Codes that differ from the rest of their class.
 constexpr std::array codes{
     // 23 integrity constraint violation
     row{"23505", errc::unique_violation},

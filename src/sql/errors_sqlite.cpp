@@ -40,8 +40,8 @@ constexpr int constraint_primarykey = extended(sqlite_constraint, 6);
 constexpr int constraint_unique = extended(sqlite_constraint, 8);
 constexpr int constraint_rowid = extended(sqlite_constraint, 10);
 
-// SQLITE_ERROR is every mistake in a statement; only the words tell them apart. They are the same
-// since SQLite 3.0 and never translated.
+// SQLITE_ERROR covers every mistake in a statement; only the messages distinguish them. They are
+// the same since SQLite 3.0 and never translated.
 errc classify_sql_error(std::string_view message) noexcept {
     const auto says = [message](std::string_view words) {
         return message.find(words) != std::string_view::npos;
@@ -75,7 +75,7 @@ errc classify_sqlite(int result_code, std::string_view message) noexcept {
         case readonly_dbmoved:
             return errc::database_unreachable;
 
-        // A commit was written, and whether it reached the disk nobody knows.
+        // A commit was written; whether it reached the disk is unknown.
         case ioerr_fsync:
         case ioerr_dir_fsync:
             return errc::outcome_unknown;
@@ -90,7 +90,7 @@ errc classify_sqlite(int result_code, std::string_view message) noexcept {
         case sqlite_error:
             return classify_sql_error(message);
 
-        // Somebody else holds the lock (_RECOVERY and _TIMEOUT too), or our time was up.
+        // Another connection holds the lock (_RECOVERY and _TIMEOUT too), or our time was up.
         case sqlite_busy:
         case sqlite_interrupt:
         // Ten seconds of lost races for the WAL's locks.

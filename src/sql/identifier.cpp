@@ -36,7 +36,7 @@ void require_usable(sql::dialect which, std::string_view name) {
 
 std::string quoted(sql::dialect which, std::string_view name) {
     require_usable(which, name);
-    // SQLite takes "name" for a text where there is no such column; `name` is never one.
+    // SQLite reads "name" as a string where there is no such column; `name` is never one.
     const char quote = which == sql::dialect::postgresql ? '"' : '`';
     std::string text{quote};
     for (const char c : name) {

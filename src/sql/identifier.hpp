@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-/// Names of the caller's own tables and columns, as they stand in SQL text.
+/// Names of the caller's own tables and columns, as written in SQL text.
 namespace rowlock::sql {
 
 /// In the dialect's quotes, which keep upper and lower case apart on PostgreSQL: "name" there and
@@ -19,8 +19,8 @@ namespace rowlock::sql {
 /// @throws error errc::invalid_options as quoted(), and for more than one dot
 [[nodiscard]] std::string quoted_table(sql::dialect which, std::string_view name);
 
-/// An operator with blanks around it. On PostgreSQL it names its schema, so that no other of the
-/// search path is chosen; written so it binds weaker than `+` and `||`, stronger than `and`.
+/// An operator with blanks around it. On PostgreSQL it names its schema, so that the search path
+/// cannot choose another; in this form it binds weaker than `+` and `||`, stronger than `and`.
 [[nodiscard]] std::string binary_operator(sql::dialect dialect, std::string_view name,
                                           std::string_view schema = "pg_catalog");
 

@@ -16,8 +16,8 @@ transaction_state ask_mariadb(connection& db, deadline until) {
     return open ? transaction_state::open : transaction_state::none;
 }
 
-/// MySQL has no variable that tells. A savepoint outside of a transaction is gone with its own
-/// statement; with autocommit off every statement is in one, this one too.
+/// MySQL has no variable for this. A savepoint outside a transaction is gone with its own
+/// statement; with autocommit off every statement is in a transaction, this one too.
 transaction_state ask_mysql(connection& db, deadline until) {
     db.query("savepoint rowlock_is_there_a_transaction", until);
     try {
@@ -29,7 +29,7 @@ transaction_state ask_mysql(connection& db, deadline until) {
     return transaction_state::open;
 }
 
-/// A driver that does not tell; ours all do.
+/// For a driver that does not report its state; ours all do.
 transaction_state ask_postgresql(connection& db, deadline until) {
     try {
         db.query("savepoint rowlock_is_there_a_transaction", until);

@@ -4,9 +4,10 @@
 
 namespace rowlock::sql {
 
-/// Where the connection stands, asking the server if the library does not know: never `unknown`.
-/// Without autocommit a transaction counts as open on MySQL and MariaDB, since the next statement
-/// begins it. No round trip where the library knows; one on MariaDB; up to three elsewhere.
+/// The connection's transaction state, from the server if the library does not know it: never
+/// `unknown`. Without autocommit a transaction counts as open on MySQL and MariaDB, since the next
+/// statement begins it. No round trip where the library knows; one on MariaDB; up to three
+/// elsewhere.
 /// @throws error errc::database_unreachable on a dead connection
 [[nodiscard]] transaction_state transaction_of(connection& db, deadline until);
 

@@ -5,13 +5,13 @@
 
 namespace rowlock::sql {
 
-/// The capability of `db` to be woken, if it can be relied upon; null if the driver has none, and
-/// behind a transaction pooler, declared or found out: LISTEN would succeed there and nothing ever
-/// arrive. To be asked once for each connection, before listen().
+/// The notifications of `db`, if they can be relied upon. Null if the driver has none, and behind a
+/// transaction pooler, declared or detected: LISTEN would succeed there and nothing would ever
+/// arrive. Call it once for each connection, before listen().
 ///
-/// PostgreSQL: one round trip if nothing stands in between; else what pooling_of() costs. Elsewhere
-/// none. A transaction pooler that others use at the same moment may be overlooked: polling has to
-/// go on.
+/// PostgreSQL: one round trip without a pooler, else the cost of pooling_of(). Elsewhere none. A
+/// transaction pooler that others use at the same time may be overlooked: the caller must keep
+/// polling.
 [[nodiscard]] notifications* usable_notifications(connection& db, const connection_source& source,
                                                   deadline until);
 

@@ -18,10 +18,10 @@ pooling pooling_of(connection& db, const connection_source& source, deadline unt
     const auto before = process_of(db, until);
     const auto announced = db.announced_process();
     if (announced == before) return pooling::none_seen;
-    // One that goes through its idle processes in turn.
+    // A pooler that rotates through its idle processes.
     if (process_of(db, until) != before) return pooling::transaction;
-    // While the other is in a transaction its process is taken. If that was ours between two
-    // statements, or we have another one now, somebody hands them round.
+    // The other connection's transaction occupies its process. If that was ours between two
+    // statements, or ours is another one now, a pooler reassigns processes.
     const auto other = source.connect(until);
     other->query("begin", until);
     const auto theirs = process_of(*other, until);

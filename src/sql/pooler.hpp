@@ -12,14 +12,14 @@ enum class pooling : unsigned char {
 };
 
 /// Whether the process is the one that the server announced: no pooler is in between. One round
-/// trip. False also where the library does not tell what was announced.
+/// trip. Also false if the library does not report the announced process.
 [[nodiscard]] bool is_direct(connection& db, deadline until);
 
-/// Looks whether the process was announced by somebody else, and whether another connection is
-/// given ours between two statements. Up to six round trips and one more connection, or one round
-/// trip if the library tells what the server announced and it is true. A transaction pooler that
-/// others use at the same moment may be taken for one of sessions: who depends on it makes sure of
-/// the process with each statement.
+/// Checks whether the server announced another process, and whether another connection is given
+/// ours between two statements. Up to six round trips and one more connection, or one round trip if
+/// the library reports the announced process and it is ours. A transaction pooler that others use
+/// at the same time may be taken for a session pooler: a caller that depends on it checks the
+/// process with each statement.
 [[nodiscard]] pooling pooling_of(connection& db, const connection_source& source, deadline until);
 
 }  // namespace rowlock::sql

@@ -7,7 +7,7 @@ namespace rowlock::sql {
 namespace {
 
 [[noreturn]] void refuse(connection& db, const std::string& why) {
-    db.discard();  // the next may lead to another server
+    db.discard();  // the next connection may lead to another server
     throw error{errc::database_unreachable, why};
 }
 
@@ -33,7 +33,7 @@ result ask_membership(connection& db, deadline until) {
     }
 }
 
-/// What tells the group that this server is in from others of its name.
+/// Distinguishes the group that this server is in from others of its name.
 std::string foundation_of(connection& db, deadline until) {
     const auto row = ask_membership(db, until);
     if (const auto why = why_outside_group(row.text(0, 0), row.integer(0, 1), row.integer(0, 2));
@@ -75,7 +75,7 @@ server_facts ask(connection& db, deadline until) {
         facts.member_of = cluster::group;
         facts.server = "group:" + group + ":" + foundation_of(db, until);
     } else if (!id.empty()) {
-        // The statements compare what is behind the last colon (fragment `here`).
+        // The statements compare what follows the last colon (fragment `here`).
         facts.server = (facts.mariadb ? "mariadb:" : "mysql:") + unique + ":" + id;
     }
     return facts;

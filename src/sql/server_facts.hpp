@@ -18,7 +18,7 @@ enum class cluster : unsigned char {
 /// "Galera node", "member of a MySQL group".
 [[nodiscard]] const char* to_string(cluster which);
 
-/// What does not change while a connection lives and decides which SQL is right there.
+/// Facts that do not change while a connection lives and that decide which SQL is right there.
 struct server_facts {
     bool mariadb = false;  ///< and not MySQL
     cluster member_of = cluster::none;
@@ -33,12 +33,12 @@ struct server_facts {
 /// The connection is discarded.
 [[nodiscard]] const server_facts& facts_of(connection& db, deadline until);
 
-/// The same, whatever is known already.
+/// The same, ignoring what is known already.
 const server_facts& ask_facts_again(connection& db, deadline until);
 
-/// That a server which was in a MySQL group when its facts were asked is in the same one still. One
-/// that has left it may accept writes of which the group never hears. One round trip there, none
-/// elsewhere: a Galera node without its cluster refuses every statement itself.
+/// Checks that a server which was in a MySQL group when its facts were read is still in the same
+/// one. A server that has left it may accept writes that never reach the group. One round trip
+/// there, none elsewhere: a Galera node without its cluster refuses every statement itself.
 /// @throws error as facts_of().
 void require_membership(connection& db, deadline until);
 

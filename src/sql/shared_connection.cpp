@@ -23,7 +23,7 @@ error broke_meanwhile() {
 
 }  // namespace
 
-/// The connection and whose turn it is. `db` is used by the user that has the turn alone.
+/// The connection and its current turn. Only the user that has the turn uses `db`.
 class shared_connection::wire {
 public:
     wire(std::unique_ptr<connection> made, const settings& how)
@@ -75,14 +75,14 @@ public:
         return waiting_;
     }
 
-    /// No user gets a turn any more.
+    /// Whether no user gets a turn any more.
     [[nodiscard]] bool over() const noexcept { return broken_ || replaced_; }
     void note_broken() noexcept { end(broken_); }
-    /// By renew(): good for what runs, and no more.
+    /// Called by renew(): the current turn may finish, no other begins.
     void replace() noexcept { end(replaced_); }
     [[nodiscard]] bool broken() const noexcept { return broken_; }
 
-    /// A turn may have read, or found out, what a listener must know.
+    /// After a turn that may have read a notification or found the connection broken.
     void tell_listeners() const noexcept {
         if ((heard || over()) && on_used_) on_used_();
     }
@@ -111,7 +111,7 @@ private:
     int first_waiting_ = 0;
 };
 
-/// What one user has of the wire.
+/// One user's connection object on the wire.
 class shared_connection::user final : public connection, private sql::notifications {
 public:
     user(std::shared_ptr<wire> on, rank who) : wire_{std::move(on)}, rank_{who} {
@@ -124,7 +124,7 @@ public:
     }
 
     ~user() override {
-        // No other user may go on in a transaction that could not be ended.
+        // No other user may continue in a transaction that could not be ended.
         if (!discarded() && !in_transaction_) return;
         wire_->note_broken();
         if (in_transaction_) wire_->end_turn();
@@ -170,7 +170,7 @@ public:
     [[nodiscard]] std::uint64_t round_trips() const noexcept override { return round_trips_; }
 
 private:
-    /// Gives the turn back, unless a transaction goes on.
+    /// Gives the turn back, unless a transaction is still open.
     class turn {
     public:
         explicit turn(user& mine, bool quietly = false)
@@ -182,7 +182,7 @@ private:
     private:
         user& mine_;
         const std::uint64_t before_;
-        const bool quietly_;  ///< the listeners are not told of it
+        const bool quietly_;  ///< does not notify the listeners
     };
 
     template <typename Call>
@@ -204,8 +204,8 @@ private:
         }
         if (in_transaction_) return;
         wire_->end_turn();
-        // A waiter hears what its own turns have read; not so the heartbeat, whose place another
-        // listener may have taken.
+        // A waiter takes what its own turns have read. The heartbeat may not: another listener may
+        // have replaced it.
         if (!quietly && !(listens_ && rank_ == rank::usual)) wire_->tell_listeners();
     }
 
@@ -221,7 +221,7 @@ private:
     }
     std::vector<notification> take() override {
         if (!alive()) throw broke_meanwhile();
-        // Not ours just now: on_used comes after that turn.
+        // Another user has the turn: on_used is called after it.
         if (!in_transaction_ && !wire_->try_turn()) return {};
         const turn mine{*this, true};
         return wire_->db->notifications()->take();
@@ -229,7 +229,7 @@ private:
 
     const std::shared_ptr<wire> wire_;
     const rank rank_;
-    bool in_transaction_ = false;  ///< and the turn is ours till its end
+    bool in_transaction_ = false;  ///< and the turn is ours until its end
     bool listens_ = false;
     std::uint64_t round_trips_ = 0;
 };

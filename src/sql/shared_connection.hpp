@@ -13,25 +13,25 @@ namespace rowlock::sql {
 
 /// One connection on which several users take turns: a statement at a time, or a transaction from
 /// query("begin") to the end of query("commit") or query("rollback"). Each user has a connection
-/// object of its own, which one thread at a time uses, as any. Thread-safe.
+/// object of its own, which, like any, one thread at a time uses. Thread-safe.
 ///
-/// Nothing else that belongs to a connection is kept apart: its settings are those of all, and
-/// temporary tables must not be used, nor user-level locks but the one of wake_up::wake(). When it
-/// breaks, it is broken for all; each joins again, and the first of them connects. Nothing is
-/// posted.
+/// Nothing else is kept apart: the users share the connection's settings, and must not use
+/// temporary tables, nor user-level locks except that of wake_up::wake(). When the connection
+/// breaks, it is broken for all users; each joins again, and the first of them connects. No
+/// statement is posted.
 class shared_connection {
 public:
     enum class rank : unsigned char {
         usual,
-        first,  ///< has the next turn, before all that wait and are not
+        first,  ///< gets the next turn, before all waiting users of usual rank
     };
     struct settings {
         /// Connects and sets up, for all users.
         std::function<std::unique_ptr<connection>(deadline)> connect;
         /// Called after a turn on a connection with a listener, unless the listener is of usual
-        /// rank and the turn was its own: it may have read what the listener's descriptor was to
-        /// show. Also called when the connection turned out to be broken, or renew() replaced it.
-        /// It must not use the connection.
+        /// rank and the turn was its own: the turn may have read what the listener's descriptor was
+        /// to show. Also called when the connection is found broken or renew() replaced it. Must
+        /// not use the connection.
         std::function<void()> on_used = {};
     };
 
@@ -40,16 +40,15 @@ public:
     shared_connection& operator=(const shared_connection&) = delete;
     ~shared_connection();
 
-    /// The connection that exists, or a new one if there is none or it is broken. It is closed with
-    /// the last of its users. No round trip but for connecting.
+    /// Joins the existing connection, or a new one if there is none or it is broken. It is closed
+    /// with its last user. No round trip except for connecting.
     /// @throws error errc::timed_out if another thread is still connecting; those of connecting
     [[nodiscard]] std::unique_ptr<connection> join(rank who, deadline until);
-    /// The next that joins gets a new connection. A statement or transaction that runs on the one
-    /// before goes on to its end; then, and for all other users at once, alive() is false and each
-    /// joins again.
+    /// The next user to join gets a new connection. A statement or transaction on the old one runs
+    /// to its end; then, and at once for all other users, alive() is false and each joins again.
     void renew() noexcept;
     [[nodiscard]] bool connected() const;
-    /// How long the turn that runs has lasted; 0 if none does.
+    /// How long the current turn has lasted; 0 if there is none.
     [[nodiscard]] std::chrono::nanoseconds busy_for() const;
     /// How many users wait for their turns.
     [[nodiscard]] std::size_t waiting() const;

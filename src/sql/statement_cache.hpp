@@ -9,16 +9,16 @@
 
 namespace rowlock::sql {
 
-/// Statements whose texts are written at run time. A text is always the same statement, so that a
-/// connection prepares it once. Thread-safe.
+/// Statements whose texts are generated at run time. A text always maps to the same statement, so
+/// that a connection prepares it once. Thread-safe.
 class statement_cache {
 public:
-    /// Keeps `most` at most, so that a program that makes up texts without end does not fill its
-    /// memory with them: then it begins anew. Drivers bound what they prepared by themselves.
+    /// Keeps at most `most` statements and starts anew when full, so that a program that generates
+    /// texts without end does not fill its memory. Drivers bound what they prepared by themselves.
     explicit statement_cache(std::size_t most) noexcept : most_{most} {}
 
     [[nodiscard]] statement of(const std::string& text);
-    /// It is another statement from now on, and so is prepared anew.
+    /// From now on the text maps to another statement, which is prepared anew.
     void forget(const std::string& text);
 
 private:

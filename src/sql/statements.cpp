@@ -13,7 +13,7 @@
 namespace rowlock::sql {
 namespace {
 
-/// A part of a file: from behind the line `-- <what> <name>` up to the next one.
+/// A part of a file: from after the line `-- <what> <name>` up to the next such line.
 struct section {
     std::string_view name;
     std::string_view text;
@@ -39,7 +39,7 @@ std::vector<section> sections_of(std::string_view file, std::string_view what) {
     return found;
 }
 
-/// By name. A dialect's own statement comes before one of common.sql.
+/// Keyed by name. A dialect's own statement takes precedence over one of common.sql.
 using written_map = std::map<std::string_view, written_statement, std::less<>>;
 
 written_map read_statements(dialect which) {

@@ -17,13 +17,13 @@ namespace rowlock::sql {
 struct statement_options {
     std::string schema{};
     std::string prefix = "rowlock_";
-    /// PostgreSQL: where the tables were found, quoted, though `schema` does not say it.
+    /// PostgreSQL: the quoted schema where the tables were found, though `schema` does not name it.
     std::string found_in{};
     /// Read the database's clock from the SQL function rowlock_testing_now() (SQLite only).
     bool testing_clock = false;
 };
 
-/// PostgreSQL: the schema of our tables, quoted, once a connection of our own was told.
+/// PostgreSQL: the quoted schema of our tables, once a connection of our own has learnt it.
 /// Thread-safe.
 class found_schema {
 public:
@@ -60,23 +60,23 @@ struct statements {
     std::optional<sql::statement> acquire;             ///< absent on MySQL: probe, then …
     std::optional<sql::statement> take, insert_lease;  ///< … one of these
     std::optional<sql::statement> release_durably;     ///< where `release` is asynchronous
-    // strategy/batch_protocol.hpp
+    // coordination/batch/batch_protocol.hpp
     sql::statement reacquire;
     std::optional<sql::statement> acquire_all, reacquire_all, probe_held;  ///< PostgreSQL
-    std::optional<sql::statement> probe_all, release_all;               ///< not SQLite
+    std::optional<sql::statement> probe_all, release_all;                  ///< not SQLite
     std::optional<sql::statement> take_all, insert_all, lock_all, take_locked, release_locked,
         confirm_lease;  ///< MySQL
     sql::statement probe, release, find_grant, confirm_grant, session_leases, held_leases,
         force_release, lock_lease, shorten_lease, predecessors, reclaim_lease, inspect, list;
 
-    // Queues. PostgreSQL hands over in one statement; the others look, then take the lease for the
+    // Queues. PostgreSQL hands over in one statement; the others read, then take the lease for the
     // waiter and delete its ticket in a short transaction.
-    sql::statement enqueue, places, served, names_with_waiters, queues_of_session, restore_lease, deadlocks,
-        free_with_waiters, queue;
+    sql::statement enqueue, places, served, names_with_waiters, queues_of_session, restore_lease,
+        deadlocks, free_with_waiters, queue;
     std::optional<sql::statement> cancel, tickets;       ///< MySQL: tickets, delete_waiter
     std::optional<sql::statement> served_of, woken_for;  ///< MySQL, where a wake-up says no more
     std::optional<sql::statement> grant_next, hand_over, leave, pass_on, settle, places_at,
-        reset_watermark;                                      ///< PostgreSQL
+        reset_watermark;                             ///< PostgreSQL
     std::optional<sql::statement> next_waiter;       ///< the others, with take
     std::optional<sql::statement> release_unwaited;  ///< not MySQL
 
@@ -91,7 +91,7 @@ struct statements {
     std::optional<sql::statement> delete_ended_sessions;  ///< PostgreSQL
     std::optional<sql::statement> delete_ended_session;   ///< the others, one by one
     std::optional<sql::statement> reap_leases, reap_waiters, delete_leases;
-    std::optional<sql::statement> lease_pages;  ///< PostgreSQL: what those two go over
+    std::optional<sql::statement> lease_pages;  ///< PostgreSQL: the pages that those two scan
     std::optional<sql::statement> next_name;    ///< SQLite: the same
     std::optional<sql::statement> orphans, free_orphan, dead_waiters, delete_waiter,
         deletable_leases, delete_lease;
@@ -111,24 +111,24 @@ private:
     explicit statements(sql::dialect dialect, const loader& load);
 };
 
-/// One statement by its name: for what needs no session and no lease.
+/// Loads one statement by name, for callers that need no session and no lease.
 /// @throws error errc::invalid_options for an unusable schema or prefix; errc::unsupported if the
 /// dialect has no such statement
 [[nodiscard]] statement load_statement(dialect which, std::string_view name,
                                        const statement_options& options = {});
 
-/// A statement as it is written, its comment included and its fragments not filled in.
+/// A statement as it is written: with its comment, its fragments not filled in.
 struct written_statement {
     std::string_view name;
     std::string_view file;  ///< below src/
     std::string_view text;
 };
 
-/// Every statement of a dialect, those of common.sql among them, in the order of their names.
+/// Every statement of a dialect, including those of common.sql, ordered by name.
 [[nodiscard]] std::vector<written_statement> written_statements(dialect which);
 
-/// Drops the lines that are comments, which are for readers of the files and not for the wire, and
-/// blank lines around the rest.
+/// Drops comment lines, which are for readers of the files and not for the wire, and blank lines
+/// around the rest.
 [[nodiscard]] std::string without_comments(std::string_view text);
 
 }  // namespace rowlock::sql

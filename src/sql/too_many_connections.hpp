@@ -6,11 +6,11 @@
 
 namespace rowlock::sql {
 
-/// Whether the server, or a pooler before it, has no connection left for us: that passes when
-/// others disconnect. Not for SOCI's PostgreSQL, which tells no code when connecting.
+/// Whether the server, or a pooler in front of it, has no connection left for us: that passes when
+/// others disconnect. Not for SOCI's PostgreSQL, which reports no code when connecting.
 [[nodiscard]] inline bool too_many_connections(errc kind, std::string_view sqlstate,
                                                int native_code) noexcept {
-    constexpr std::string_view of_the_server = "53300";  // also the slots that are reserved
+    constexpr std::string_view of_the_server = "53300";  // also the reserved slots
     constexpr std::string_view of_pgbouncer = "08P01";   // max_client_conn; see cannot_connect()
     constexpr int max_connections = 1040;
     constexpr int max_user_connections = 1203;

@@ -7,8 +7,8 @@
 
 namespace rowlock::strategy {
 
-/// Ends a transaction that may be open on a connection of our own. One that could not be rolled
-/// back is discarded: the next statement on it would seem to succeed and never be committed.
+/// Ends a transaction that may be open on a connection of our own. Discards the connection if the
+/// rollback fails: its next statement would seem to succeed and never be committed.
 inline void roll_back(sql::connection& db) noexcept {
     if (!db.alive()) return;
     try {

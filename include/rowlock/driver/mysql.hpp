@@ -18,7 +18,7 @@ struct options {
     bool prepare_statements = true;
 };
 
-/// A source of connections of our own. Connector/C++ knows no deadline of a single call, so each
+/// A source of connections of our own. Connector/C++ has no deadline for a single call, so each
 /// connection has a thread, and a call that passes its deadline leaves thread and connection behind
 /// (errc::outcome_unknown, to the millisecond). Both end when the server answers or closes, at the
 /// latest after 300 s of silence, which is also the longest that any call lasts. The server may go
@@ -26,37 +26,40 @@ struct options {
 /// max_statement_time), as rowlock::client does.
 /// @param url `mysql://user:password@host:port/database`, percent-encoded, or `mariadb://…`; of
 /// several hosts, `host:port,host:port`, each connection goes to the first that accepts writes (not
-/// read_only; of a Galera cluster or a MySQL group, in it), for up to its share of the deadline.
+/// read_only; a member of its Galera cluster or MySQL group), for up to its share of the deadline.
 /// With
 /// - `socket=/run/mysqld/mysqld.sock` in place of host and port;
 /// - `ssl-mode=PREFERRED|DISABLED|REQUIRED|VERIFY_CA|VERIFY_IDENTITY`: TLS if the server offers it
-///   (the default, unless all hosts are localhost, 127.0.0.1 or ::1), no TLS (there the default),
-///   no connection without TLS; the last two check chain and host name both;
+///   (the default, unless all hosts are localhost, 127.0.0.1 or ::1), no TLS (the default for
+///   those), no connection without TLS; the last two check both chain and host name;
 /// - `ssl-verify=true|false`, `ssl-ca`, `ssl-capath`, `ssl-cert`, `ssl-key`, `ssl-cipher`,
 ///   `ssl-crl`, `ssl-crlpath`: each requires TLS, except for `ssl-verify=false`;
 /// - `read-default-file=/path`, an option file to read.
 ///
-/// Before TLS is asked for that is not verified, the server's greeting is read over a connection of
-/// its own, which the server counts as interrupted. docs/operations.md says why, and when not.
+/// Before requesting TLS without verification, the driver reads the server's greeting over a
+/// separate connection, which the server counts as interrupted. docs/operations.md says why, and
+/// when not.
 ///
 /// A server on another machine that asks for the password in clear text (PAM) is refused
 /// (errc::unsupported) unless its certificate is verified, and so is any that asks at the terminal.
-/// Not where an option file is read, which may say `restricted-auth` itself, nor on a unix socket.
+/// This does not apply if an option file is read, which may say `restricted-auth` itself, nor on a
+/// unix socket.
 ///
 /// Without a password in the URL, MYSQL_PWD is used as it is at the time of this call, and without
 /// that the usual option files (~/.my.cnf), group `[client]`. User, host, port, socket and database
-/// of the URL go before those of an option file; all else in it goes before the URL, TLS included.
+/// of the URL override those of an option file; all else in the file overrides the URL, TLS
+/// included.
 ///
-/// A connect that passes its deadline leaves its thread behind, too. Of one source 16 may be so
-/// under way, and those that were begun before there were as many; a further connect waits until
-/// one has ended, and fails at its deadline (errc::database_unreachable).
+/// A connect that passes its deadline leaves its thread behind, too. Of one source at most 16 such
+/// connects, and those begun before there were that many, may be under way; a further connect waits
+/// until one has ended, and fails at its deadline (errc::database_unreachable).
 /// @throws error errc::invalid_url. Connects to nothing.
 [[nodiscard]] ::rowlock::sql::connection_source open(const std::string& url, options options = {});
 
 /// The caller's own connection, borrowed: never closed, no setting left changed. Calls block as
-/// long as Connector/C++ does: the timeouts that the connection was opened with (OPT_READ_TIMEOUT,
-/// whole seconds) are all that bounds them, and a deadline is only looked at before anything is
-/// sent. The connection should have OPT_RECONNECT off and OPT_CHARSET_NAME utf8mb4. The handle must
+/// long as Connector/C++ does: they are bounded only by the timeouts that the connection was opened
+/// with (OPT_READ_TIMEOUT, whole seconds), and a deadline is only checked before anything is sent.
+/// The connection should have OPT_RECONNECT off and OPT_CHARSET_NAME utf8mb4. The handle must
 /// outlive this object and must not be used by others during a call.
 class connection_ref final : public ::rowlock::sql::connection {
 public:

@@ -11,7 +11,7 @@ struct pg_conn;  // libpq's PGconn
 namespace rowlock::postgresql {
 
 struct options {
-    /// Off behind a transaction pooler (PgBouncer `pool_mode = transaction`): statements are not
+    /// Set behind a transaction pooler (PgBouncer `pool_mode = transaction`): statements are not
     /// prepared and no session setting is relied upon. Also `?rowlock_pooler=transaction` in the
     /// URL.
     bool transaction_pooler = false;
@@ -20,18 +20,18 @@ struct options {
     int keepalives_idle_s = 10;
     int keepalives_interval_s = 5;
     int keepalives_count = 3;
-    /// How long sent data may stay unacknowledged before the kernel gives the connection up.
+    /// How long sent data may stay unacknowledged before the kernel drops the connection.
     int tcp_user_timeout_ms = 15'000;
 };
 
-/// A source of connections of our own. A call returns 250 ms after its deadline at the latest, a
-/// time spent on cancelling the statement: errc::timed_out if the server confirms that it did,
+/// A source of connections of our own. A call returns at most 250 ms after its deadline; that time
+/// is spent on cancelling the statement: errc::timed_out if the server confirms the cancellation,
 /// errc::outcome_unknown if not. connect() tries several hosts in turn, each with its share of the
-/// time; host names are looked up by the system's resolver, which knows no deadline.
+/// time; the system's resolver looks up host names without a deadline.
 /// @param url everything libpq accepts: `postgresql://` URLs with several hosts, TLS parameters and
-/// so on, or a `key=value` conninfo. With several hosts and no `target_session_attrs` given, the
-/// writer is asked for (`read-write`), since a lock must be written. Passwords are also found in
-/// PGPASSWORD and ~/.pgpass.
+/// so on, or a `key=value` conninfo. With several hosts and no `target_session_attrs`, the writer
+/// is chosen (`read-write`), since a lock must be written. Passwords are also found in PGPASSWORD
+/// and ~/.pgpass.
 /// @throws error errc::invalid_url. Connects to nothing.
 [[nodiscard]] sql::connection_source open(const std::string& url, options options = {});
 
@@ -54,8 +54,8 @@ public:
     [[nodiscard]] bool keeps_session_state() const noexcept override;
     [[nodiscard]] sql::transaction_state transaction() const noexcept override;
     [[nodiscard]] int socket() const noexcept override;
-    /// From the first listen() on, take() also takes what the owner's own channels said: a handle
-    /// has one queue. The destructor ends what listen() began, in one more round trip; in a
+    /// From the first listen() on, take() also takes notifications of the owner's own channels: a
+    /// handle has one queue. The destructor ends what listen() began, in one more round trip; in a
     /// transaction of the owner's that takes effect with the commit.
     [[nodiscard]] sql::notifications* notifications() noexcept override;
     [[nodiscard]] std::int64_t announced_process() const noexcept override;

@@ -10,24 +10,24 @@ class session;
 }
 
 /// Any of the three dialects through SOCI, for services that already hold a soci::session.
-/// Component `rowlock::soci`. Its limits are SOCI 4.0's: docs/operations.md, "SOCI". The one to
-/// know: SOCI cannot interrupt a statement that waits for its server. A call that has begun ends
+/// Component `rowlock::soci`. It has the limits of SOCI 4.0: docs/operations.md, "SOCI". The main
+/// one: SOCI cannot interrupt a statement that waits for its server. A call that has begun ends
 /// when the server answers (set its own time limits) or the connection breaks.
 namespace rowlock::soci {
 
 /// A source of connections of our own.
 /// @param backend "postgresql", "mysql" or "sqlite3"
-/// @param connect_string as that backend wants it. Where it has none, these are added:
-/// connect_timeout from the deadline (whole seconds, on PostgreSQL two at least); PostgreSQL:
-/// keepalives and tcp_user_timeout as in postgresql::options; MySQL: charset=utf8mb4, read_timeout
-/// and write_timeout of 65 s; SQLite: WAL mode and synchronous=FULL.
+/// @param connect_string as that backend expects it. These are added if missing: connect_timeout
+/// from the deadline (whole seconds, on PostgreSQL two at least); PostgreSQL: keepalives and
+/// tcp_user_timeout as in postgresql::options; MySQL: charset=utf8mb4, read_timeout and
+/// write_timeout of 65 s; SQLite: WAL mode and synchronous=FULL.
 /// @throws error errc::invalid_url for an unknown backend, a database in memory, `reconnect` and
 /// `singlerow`. Connects to nothing.
 [[nodiscard]] sql::connection_source open(const std::string& backend,
                                           const std::string& connect_string);
 
 /// The caller's own session, borrowed: never closed, no setting left changed. It must outlive this
-/// object, neither be closed nor reconnected meanwhile, and not be used by others during a call.
+/// object, be neither closed nor reconnected meanwhile, and not be used by others during a call.
 /// Its logger sees our statements, never their parameters.
 class connection_ref final : public sql::connection {
 public:

@@ -4,7 +4,7 @@
 
 #include <string_view>
 
-/// What a server's error means, one table per dialect, shared by every driver that speaks it.
+/// Maps server errors to errc: one table per dialect, shared by every driver that speaks it.
 namespace rowlock::sql {
 
 /// By SQLSTATE. Source: PostgreSQL documentation, appendix A, "PostgreSQL Error Codes".

@@ -32,8 +32,8 @@ enum class dialect : unsigned char {
 
 [[nodiscard]] std::string_view to_string(dialect which) noexcept;
 
-/// The moment by which a call must have returned. Waiting for a lock, the network and the server
-/// all count.
+/// The time by which a call must have returned. Waiting for a lock, the network and the server all
+/// count.
 using deadline = std::chrono::steady_clock::time_point;
 
 /// One parameter of a statement. Text is viewed, not copied: it must live through the call.
@@ -81,7 +81,7 @@ private:
     std::uint64_t id_;
 };
 
-/// What a statement answered: a table of cells held as text, and the count of rows it changed.
+/// The result of a statement: a table of cells held as text, and the count of rows it changed.
 class result {
 public:
     explicit result(std::size_t columns = 0) noexcept : columns_{columns} {}
@@ -124,17 +124,17 @@ private:
     std::vector<cell> cells_;
 };
 
-/// Where a connection stands with transactions.
+/// Transaction state of a connection.
 enum class transaction_state : unsigned char {
     none,     ///< each statement commits by itself
-    open,     ///< what is done takes effect with the commit
+    open,     ///< statements take effect with the commit
     failed,   ///< a statement failed, and the server refuses all but a rollback (PostgreSQL)
-    unknown,  ///< the library does not tell (just now); the server can be asked
+    unknown,  ///< the library does not know (now); ask the server
 };
 
-/// Is told what became of a statement that was posted, once: its result, or null and the failure.
-/// It runs on the thread that reads the answer, inside a call of that connection: it must not throw
-/// nor use the connection.
+/// Receives the outcome of a posted statement, once: its result, or null and the failure. Runs on
+/// the thread that reads the answer, inside a call of that connection: it must neither throw nor
+/// use the connection.
 using posted_answer = std::function<void(const result*, const error*)>;
 
 /// A statement of a transaction, with its parameters. Both must outlive the call.
@@ -172,45 +172,45 @@ public:
     virtual result query(std::string_view text, deadline until) = 0;
 
     /// Runs these statements as one transaction of their own and in one round trip, outside any
-    /// other. Each has to insert, update or delete exactly one row, and to change something in it:
-    /// if one does not, none has taken effect. `afterwards`, unless it is empty, is a text that
-    /// follows the commit; what becomes of it does not matter here. One round trip more if it was
-    /// rolled back.
-    /// nullopt: it cannot be done here (not in this library, not on a connection that is borrowed,
-    /// not through a proxy that passes one statement at a time). Then nothing was done, and the
-    /// caller sends one after the other.
+    /// other. Each must insert, update or delete exactly one row, and change something in it: if
+    /// one does not, none takes effect. `afterwards`, unless it is empty, is SQL text that runs
+    /// after the commit; its result does not matter here. One round trip more if it was rolled
+    /// back.
+    /// nullopt: not possible here (not in this library, not on a borrowed connection, not through a
+    /// proxy that passes one statement at a time). Then nothing was done, and the caller sends the
+    /// statements one by one.
     /// @return whether it was committed; false: a statement did not change exactly one row
     /// @throws error if a statement failed, and nothing has taken effect; errc::outcome_unknown if
-    /// the connection broke, or the commit failed in a way that leaves a doubt. No transaction is
-    /// left open on a connection that is alive().
+    /// the connection broke, or the commit failed in a way that leaves its outcome open. No
+    /// transaction is left open on a connection that is alive().
     virtual std::optional<bool> transact(std::span<const step> steps, std::string_view afterwards,
                                          deadline until);
 
-    /// Sends a prepared statement and does not wait for its answer: what is executed next follows
-    /// it at once, and the server runs one after the other, each with its own commit. The answer is
-    /// read before that of the next call, or by settle(); if the connection is destroyed or breaks
-    /// before, `told` hears errc::outcome_unknown. No round trip.
-    /// False: it cannot be done here (not in this library, not on a connection that is borrowed or
-    /// in a transaction, not before execute() has prepared the statement). Then nothing was sent,
-    /// and `told` is not called.
+    /// Sends a prepared statement without waiting for its answer: the next statement follows it at
+    /// once, and the server runs one after the other, each with its own commit. The answer is read
+    /// before that of the next call, or by settle(); if the connection is destroyed or breaks
+    /// before, `told` receives errc::outcome_unknown. No round trip.
+    /// Returns false if that is impossible here (another library, a borrowed connection, a
+    /// transaction, a statement that execute() has not prepared yet). Then nothing was sent, and
+    /// `told` is not called.
     virtual bool post(const statement& what, std::span<const value> parameters, deadline until,
                       posted_answer told);
 
-    /// Reads the answers to what was posted. Waits for the server, one round trip at most; returns
-    /// at once if nothing was.
+    /// Reads the answers to posted statements. Waits for the server, one round trip at most;
+    /// returns at once if there are none.
     /// @throws error errc::outcome_unknown if they did not come: the connection is broken then
     virtual void settle(deadline until);
 
     /// False once a call has shown that the connection is gone. Sends nothing.
     [[nodiscard]] virtual bool alive() const noexcept = 0;
 
-    /// Says that nobody may use this connection again, because it was left in an unknown state (a
-    /// transaction that could not be rolled back). Whoever owns it closes it.
+    /// Marks this connection as not to be used again, because it was left in an unknown state (a
+    /// transaction that could not be rolled back). Its owner closes it.
     void discard() noexcept { discarded_ = true; }
     [[nodiscard]] bool discarded() const noexcept { return discarded_; }
 
     /// False behind a transaction pooler, where settings and prepared statements of one statement
-    /// are another client's by the next.
+    /// belong to another client by the next.
     [[nodiscard]] virtual bool keeps_session_state() const noexcept { return true; }
 
     /// As far as the library knows. Sends nothing.
@@ -218,15 +218,15 @@ public:
         return transaction_state::unknown;
     }
 
-    /// A descriptor that turns readable when the server closes the connection, or says something
-    /// unasked, while no call is running; -1 if the library shows none. To be polled, not read.
+    /// A descriptor that turns readable when the server closes the connection, or sends something
+    /// unasked, while no call is running; -1 if the library exposes none. To be polled, not read.
     [[nodiscard]] virtual int socket() const noexcept { return -1; }
 
-    /// The capability to be woken by the database, or null. Lives as long as this connection.
+    /// The capability to be woken by the database, or null. Valid as long as this connection.
     [[nodiscard]] virtual sql::notifications* notifications() noexcept { return nullptr; }
 
-    /// The id of the server process as it was announced when connecting, 0 if the library does not
-    /// tell. A pooler in between announces one of its own making.
+    /// The id of the server process as announced when connecting, 0 if the library does not expose
+    /// it. A pooler in between announces an invented one.
     [[nodiscard]] virtual std::int64_t announced_process() const noexcept { return 0; }
 
     /// How many round trips this connection has made, first preparations included. A statement on
@@ -234,7 +234,7 @@ public:
     [[nodiscard]] virtual std::uint64_t round_trips() const noexcept = 0;
 
 protected:
-    /// For the destructor of a borrowed connection, as its first act: puts back the settings that
+    /// For the destructor of a borrowed connection, as its first act: restores the settings that
     /// were changed for its owner's sake. At most one round trip, none if the connection is gone.
     void put_settings_back() noexcept;
 
@@ -242,14 +242,14 @@ private:
     friend connection_memory& memory_of(connection& db);
 
     bool discarded_ = false;
-    std::shared_ptr<connection_memory> memory_;  ///< what was learnt of this connection
+    std::shared_ptr<connection_memory> memory_;  ///< what was learnt about this connection
 };
 
-/// Where connections come from: one of our drivers' open(), or any function of yours that yields
-/// them, such as an adapter over an existing pool. Copyable; connect() is called from several
-/// threads at once. A connection that a client took is its own until the client destroys it; the
-/// client changes its session settings (isolation, timeouts, time zone). Copies share the pool of
-/// their row sessions, which is closed with the last of them and of these sessions.
+/// A source of connections: one of our drivers' open(), or any function of yours that yields them,
+/// such as an adapter over an existing pool. Copyable; connect() is called from several threads at
+/// once. A client owns each connection it took until it destroys it, and changes its session
+/// settings (isolation, timeouts, time zone). Copies share the pool of their row sessions, which is
+/// closed with the last of them and of these sessions.
 class connection_source {
 public:
     using connect_function = std::function<std::unique_ptr<connection>(deadline)>;

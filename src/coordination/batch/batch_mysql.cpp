@@ -16,10 +16,10 @@ namespace {
 
 using sql::value;
 
-/// How many names a statement takes.
+/// Names per statement.
 constexpr std::size_t list_size = 16;
 
-/// Writes a list of `items`' parts to the parameters from `at` on; a short one repeats its first.
+/// Writes each item's part to the parameters from `at` on; a short list repeats its first.
 template <typename Item, typename Part>
 void put_list(std::span<value> parameters, std::size_t at, std::span<const Item> items, Part part) {
     for (std::size_t i = 0; i < list_size; ++i) {
@@ -35,19 +35,19 @@ void for_each_part(std::span<Item> items, Use use) {
     }
 }
 
-/// Somebody has a row that we wanted, and we did not wait for it. The statement is undone.
+/// Whether another client had locked a row: the statement did not wait and was undone.
 bool found_a_lock(const error& failure) {
     constexpr int lock_wait_timeout = 1205;
     return failure.native_code() == lock_wait_timeout;
 }
 
-/// MariaDB before 10.6 and MySQL before 8.
+/// For MariaDB before 10.6 and MySQL before 8.
 bool knows_no_skip_locked(const error& failure) {
     constexpr int syntax_error = 1064;
     return failure.native_code() == syntax_error;
 }
 
-/// The statement before has committed, and what it did cannot be read: the same as a lost reply.
+/// The previous statement committed, but its effect cannot be read: the same as a lost reply.
 [[noreturn]] void throw_unknown(const error& failure) {
     throw error{errc::outcome_unknown,
                 std::string{"what a group of leases came to could not be read: "} + failure.what()};
@@ -62,7 +62,7 @@ struct group_look {
     std::vector<look> looks;
 };
 
-/// Names without a row are free; somebody may wait for one all the same.
+/// Names without a row are free, but may still have waiters.
 void look_for_waiters(sql::connection& db, const sql::statements& sql, names_view names,
                       std::span<look> looks, sql::deadline until) {
     std::vector<std::string_view> absent;
@@ -82,7 +82,7 @@ void look_for_waiters(sql::connection& db, const sql::statements& sql, names_vie
     }
 }
 
-/// Up to 16 names.
+/// Probes up to 16 names.
 void look_at(sql::connection& db, const sql::statements& sql, std::int64_t session,
              names_view names, group_look& seen, sql::deadline until) {
     std::array<value, 1 + list_size> parameters{value{session}};
@@ -93,7 +93,7 @@ void look_at(sql::connection& db, const sql::statements& sql, std::int64_t sessi
     for (std::size_t row = 0; row < rows.rows(); ++row) {
         if (!rows.is_null(row, 2)) by_name.emplace(rows.text(row, 2), row);
     }
-    // Of two looks the later one's floor: it is what a grant must go beyond.
+    // Keeps the later floor of two probes: a grant must go beyond it.
     seen.floor = std::max(seen.floor, rows.integer(0, 0));
     const std::size_t first = seen.looks.size();
     for (const auto name : names) {
@@ -121,7 +121,7 @@ group_look look_at_all(sql::connection& db, const sql::statements& sql, std::int
 
 // --- taking --------------------------------------------------------------------------------------
 
-/// A lease that a look found free, and for whom.
+/// A lease that a probe found free, and the request for it.
 struct taking {
     const grant_request* request;
     std::int64_t token;  ///< probed
@@ -147,7 +147,7 @@ std::int64_t write_takings(sql::connection& db, const sql::statement& what,
     return db.execute(what, parameters, until).affected();
 }
 
-/// The grant ids that a session has of these names.
+/// Returns the ids of the session's grants among these names.
 template <typename Item, typename Name>
 std::set<std::int64_t> grants_of(sql::connection& db, const sql::statements& sql,
                                  std::int64_t session, std::span<const Item> items, Name name,
@@ -160,7 +160,8 @@ std::set<std::int64_t> grants_of(sql::connection& db, const sql::statements& sql
     return found;
 }
 
-/// Up to 16, by one statement that waits for nobody. False: a row is locked, nothing was done.
+/// Takes up to 16 by one statement that never waits. Returns false if a row was locked: nothing was
+/// done.
 bool take_at_once(sql::connection& db, const sql::statements& sql, takings_view some,
                   std::int64_t floor, sql::deadline until) {
     std::int64_t changed = 0;
@@ -191,7 +192,7 @@ struct locked_row {
     std::optional<std::int64_t> session, grant_id;
 };
 
-/// Of up to 16 names.
+/// Locks the rows of up to 16 names, except those that are locked already.
 template <typename Item, typename Name>
 std::unordered_map<std::string, locked_row> lock_rows(sql::connection& db,
                                                       const sql::statements& sql,
@@ -209,8 +210,8 @@ std::unordered_map<std::string, locked_row> lock_rows(sql::connection& db,
     return locked;
 }
 
-/// Runs `action` in a transaction that locks rows without waiting. False: the server cannot, or it
-/// took back what it did.
+/// Runs `action` in a transaction that locks rows without waiting. Returns false if the server
+/// cannot do that, or if `action` returned false and was rolled back.
 template <typename Action>
 bool with_locked_rows(sql::connection& db, sql::deadline until, Action action) {
     auto& known = sql::memory_of(db);
@@ -227,7 +228,7 @@ bool with_locked_rows(sql::connection& db, sql::deadline until, Action action) {
     }
 }
 
-/// Any number, those whose rows nobody has locked. One commit.
+/// Takes any number, skipping rows that another client has locked. One commit.
 void take_unlocked(sql::connection& db, const sql::statements& sql, takings_view some,
                    std::int64_t floor, sql::deadline until) {
     std::vector<taking*> taken;
@@ -255,7 +256,7 @@ void take_unlocked(sql::connection& db, const sql::statements& sql, takings_view
     for (auto* const each : taken) each->granted = true;
 }
 
-/// Up to 16 names that have no row: all or none.
+/// Inserts up to 16 names that have no row: all or none.
 void insert_at_once(sql::connection& db, const sql::statements& sql, takings_view some,
                     std::int64_t floor, sql::deadline until) {
     std::array<value, 3 + 5 * list_size> parameters{value{some.front().request->session},
@@ -272,7 +273,7 @@ void insert_at_once(sql::connection& db, const sql::statements& sql, takings_vie
     try {
         if (db.execute(*sql.insert_all, parameters, until).affected() == 0) return;
     } catch (const error& failure) {
-        // Nothing was done; what was granted before this must be told, or nobody would know of it.
+        // Nothing was inserted. Earlier grants must be reported, or no caller would know of them.
         if (failure.kind() == errc::outcome_unknown) throw;
         return;
     }
@@ -296,7 +297,8 @@ std::int64_t write_releases(sql::connection& db, const sql::statement& what, std
     return db.execute(what, parameters, until).affected();
 }
 
-/// Up to 16, by one statement that waits for nobody. Nothing: a row is locked, nothing was done.
+/// Releases up to 16 by one statement that never waits. Returns nullopt if a row was locked:
+/// nothing was done.
 std::optional<std::vector<bool>> release_at_once(sql::connection& db, const sql::statements& sql,
                                                  std::int64_t session, grants_view some,
                                                  sql::deadline until) {
@@ -320,12 +322,12 @@ std::optional<std::vector<bool>> release_at_once(sql::connection& db, const sql:
     } catch (const error& failure) {
         throw_unknown(failure);
     }
-    // One of them was lost before. Which of those that are not ours any more it was cannot be told.
+    // One of them was lost before. It cannot be told from those that this statement freed.
     throw error{errc::outcome_unknown,
                 "of several leases that were given back together one had been lost"};
 }
 
-/// Up to 16 of a transaction, where what is locked does not change any more.
+/// Releases up to 16 in a transaction; the rows it has locked no longer change.
 void release_part(sql::connection& db, const sql::statements& sql, std::int64_t session,
                   grants_view part, std::vector<bool>& freed, std::size_t from,
                   sql::deadline until) {
@@ -346,7 +348,7 @@ void release_part(sql::connection& db, const sql::statements& sql, std::int64_t 
     }
 }
 
-/// Any number, those whose rows nobody has locked. One commit.
+/// Releases any number, skipping rows that another client has locked. One commit.
 std::vector<bool> release_unlocked(sql::connection& db, const sql::statements& sql,
                                    std::int64_t session, grants_view grants, sql::deadline until) {
     std::vector<bool> freed(grants.size(), false);
@@ -363,10 +365,10 @@ std::vector<bool> release_unlocked(sql::connection& db, const sql::statements& s
 }  // namespace
 
 bool reacquire(sql::connection& db, const sql::statements& sql, const grant_request& request,
-            std::int64_t known, sql::deadline until) {
+               std::int64_t known, sql::deadline until) {
     if (!sql::facts_of(db, until).mariadb) return false;
     try {
-        return run_retake(db, sql, request, known, until);
+        return run_reacquire(db, sql, request, known, until);
     } catch (const error& failure) {
         if (!found_a_lock(failure)) throw;
         return false;

@@ -9,7 +9,7 @@ namespace rowlock::strategy::on_postgresql {
 
 namespace {
 
-/// The parameters that several grants have in common with one.
+/// The parameters that a batch of grants shares with a single one, as arrays.
 struct request_arrays {
     explicit request_arrays(std::span<const grant_request> requests) {
         for (const auto& each : requests) {
@@ -50,18 +50,19 @@ std::vector<std::optional<std::int64_t>> acquire_all(sql::connection& db,
     return tokens;
 }
 
-std::vector<std::optional<std::int64_t>> reacquire_all(sql::connection& db, const sql::statements& sql,
-                                                    std::span<const grant_request> requests,
-                                                    std::span<const std::int64_t> known,
-                                                    sql::deadline until) {
+std::vector<std::optional<std::int64_t>> reacquire_all(sql::connection& db,
+                                                       const sql::statements& sql,
+                                                       std::span<const grant_request> requests,
+                                                       std::span<const std::int64_t> known,
+                                                       sql::deadline until) {
     std::vector<std::optional<std::int64_t>> tokens(requests.size());
     if (requests.empty()) return tokens;
     request_arrays all{requests};
     array_text freed_with;
     for (const auto token : known) freed_with.add(token);
-    const auto rows = run(db, *sql.reacquire_all, until, requests.front().session, all.names.close(),
-                          freed_with.close(), all.ids.close(), all.threads.close(),
-                          all.notes.close(), all.deadlines.close());
+    const auto rows = run(db, *sql.reacquire_all, until, requests.front().session,
+                          all.names.close(), freed_with.close(), all.ids.close(),
+                          all.threads.close(), all.notes.close(), all.deadlines.close());
     for (std::size_t row = 0; row < rows.rows(); ++row) {
         if (const auto at = place_of(requests, rows.integer(row, 0))) {
             tokens[*at] = known[*at] + 1;

@@ -7,7 +7,7 @@
 namespace rowlock::strategy {
 namespace {
 
-/// Of the three forms that of this connection's dialect.
+/// Returns the implementation for this connection's dialect.
 template <typename Call>
 Call chosen(const sql::connection& db, Call on_postgresql, Call on_mysql, Call on_sqlite) {
     switch (db.speaks()) {
@@ -23,16 +23,16 @@ Call chosen(const sql::connection& db, Call on_postgresql, Call on_mysql, Call o
 
 }  // namespace
 
-bool run_retake(sql::connection& db, const sql::statements& sql, const grant_request& request,
-                std::int64_t known, sql::deadline until) {
+bool run_reacquire(sql::connection& db, const sql::statements& sql, const grant_request& request,
+                   std::int64_t known, sql::deadline until) {
     return run(db, sql.reacquire, until, request.name, request.session, request.grant_id,
                text_or_null(request.thread), text_or_null(request.note), request.deadline_us, known)
                .affected() > 0;
 }
 
-bool batch_protocol::reacquire(sql::connection& db, const grant_request& request, std::int64_t known,
-                           sql::deadline until) const {
-    const auto call = db.speaks() == sql::dialect::mysql ? on_mysql::reacquire : run_retake;
+bool batch_protocol::reacquire(sql::connection& db, const grant_request& request,
+                               std::int64_t known, sql::deadline until) const {
+    const auto call = db.speaks() == sql::dialect::mysql ? on_mysql::reacquire : run_reacquire;
     return call(db, leases_.sql(), request, known, until);
 }
 
@@ -50,14 +50,14 @@ std::vector<std::optional<std::int64_t>> batch_protocol::reacquire_all(
 }
 
 std::vector<bool> batch_protocol::release_all(sql::connection& db, std::int64_t session,
-                                             std::span<const granted_name> grants,
-                                             sql::deadline until) const {
+                                              std::span<const granted_name> grants,
+                                              sql::deadline until) const {
     return chosen(db, on_postgresql::release_all, on_mysql::release_all, on_sqlite::release_all)(
         db, leases_.sql(), session, grants, until);
 }
 
 std::vector<bool> batch_protocol::held(sql::connection& db, std::span<const std::string_view> names,
-                                      sql::deadline until) const {
+                                       sql::deadline until) const {
     if (db.speaks() == sql::dialect::postgresql) {
         return on_postgresql::held(db, leases_.sql(), names, until);
     }

@@ -34,7 +34,8 @@ std::vector<std::optional<std::int64_t>> acquire_all(sql::connection& db,
                                                      sql::deadline until) {
     std::vector<std::optional<std::int64_t>> tokens(requests.size());
     if (requests.empty()) return tokens;
-    // Nobody writes between two statements of this transaction, so each sees what is, as alone.
+    // No other client writes between two statements of this transaction: each sees the current
+    // state.
     transaction_scope transaction{db, until};
     std::ranges::transform(requests, tokens.begin(), [&](const grant_request& each) {
         return acquire(db, sql, each, until);

@@ -18,13 +18,13 @@
 
 namespace rowlock::detail {
 
-/// Threads that ask for the same kind of thing at the same moment share one call. Who is alone
-/// makes it at once. Who comes while all calls are under way is gathered, and the next call is
-/// made, by the first of them, for all. Those who were answered together wait for each other.
-/// (Group commit: DeWitt et al., "Implementation Techniques for Main Memory Database Systems",
-/// 1984.)
+/// Threads that ask for the same kind of thing at the same time share one call. A thread that
+/// arrives alone calls immediately. Threads that arrive during a call form a batch; its first
+/// member makes the next call on behalf of all. Threads that were answered together wait for each
+/// other. (Group commit: DeWitt et al., "Implementation Techniques for Main Memory Database
+/// Systems", 1984.)
 ///
-/// Thread-safe. Nothing is locked during a call.
+/// Thread-safe. No mutex is held during a call.
 template <typename Ask, typename Answer>
 class batcher {
 public:
@@ -34,18 +34,18 @@ public:
         Ask ask;
         std::optional<Answer> answer{};  ///< stays empty: ask alone
     };
-    /// Answers items; what it throws is thrown to all of them that have no answer yet.
+    /// Answers items; an exception is rethrown to every thread whose item has no answer yet.
     using call = std::function<void(std::span<item* const>)>;
 
-    /// @param calls how many at a time  @param most how many items each
+    /// @param calls concurrent calls  @param most items per call
     batcher(std::size_t calls, std::size_t most, call make)
         : calls_{calls}, most_{most}, make_{std::move(make)} {}
     batcher(const batcher&) = delete;
     batcher& operator=(const batcher&) = delete;
     ~batcher() = default;
 
-    /// The answer; nothing if there is none, or if no call began with it within `patience`, or one
-    /// has been under way for longer: calls that hang hold up nobody else.
+    /// Returns the answer; nullopt if there is none, if no call with it began within `patience`, or
+    /// if a call has been under way for longer: a hanging call delays no other thread.
     std::optional<Answer> ask(Ask what, steady::duration patience) {
         seat mine{{std::move(what)}};
         if (!base::uses(base::fast_path::batches)) {
@@ -65,13 +65,13 @@ public:
         return result_of(mine);
     }
 
-    /// Whether who asks now would be alone, as the last one was.
+    /// Whether a caller would be alone now, as the last one was.
     [[nodiscard]] bool alone() const {
         const std::lock_guard lock{mutex_};
         return under_way_ == 0 && expected_ <= 1;
     }
 
-    /// How many wait for a call to begin.
+    /// Threads that wait for a call to begin.
     [[nodiscard]] std::size_t gathered() const {
         const std::lock_guard lock{mutex_};
         return gathered_.size();
@@ -79,8 +79,8 @@ public:
 
 private:
     enum class stage : unsigned char { gathered, taken, leading, answered };
-    /// Lives as long as its thread's call. Leaves `gathered` with the mutex of all held; whoever
-    /// ends its wait holds its own.
+    /// Lives as long as its thread's ask(). Its stage leaves `gathered` under the batcher's mutex;
+    /// the thread that ends its wait holds the seat's mutex.
     struct seat : item {
         std::atomic<stage> now{stage::gathered};
         std::exception_ptr failure{};
@@ -96,15 +96,15 @@ private:
     static void wake(seat& whom, stage next) {
         const std::lock_guard lock{whom.mutex};
         whom.now = next;
-        whom.changed.notify_one();  // with the mutex held: it may be gone afterwards
+        whom.changed.notify_one();  // under the mutex: the seat may be gone afterwards
     }
 
-    /// `leading`: a call is to be made. `gathered`: we have left.
+    /// Returns `leading` if this thread must make a call, `gathered` if it has left.
     ///
-    /// Those whom the last call answered together come back together: the first of them would go
-    /// alone, and the others wait for him. So he waits for as many as there were, at most as long
-    /// as that call took, and the last of them makes the call. Who was alone the last time waits
-    /// for nobody.
+    /// Threads that the last call answered together come back together: the first of them would
+    /// call alone, and the others would wait for it. So it waits for as many threads as there were,
+    /// at most as long as that call took, and the last of them makes the call. A thread that was
+    /// alone the last time does not wait.
     stage come(seat& mine, steady::duration patience) {
         bool first = false;
         steady::duration company{};
@@ -115,7 +115,7 @@ private:
                 collecting_ = false;
                 return stage::leading;
             }
-            // That one hangs: others are not to be held up by it.
+            // That call hangs; it must not delay other threads.
             if (under_way_ == calls_ && !collecting_ && steady::now() - began_ > patience) {
                 return stage::gathered;
             }
@@ -137,8 +137,8 @@ private:
         lock.unlock();
         {
             const std::lock_guard all{mutex_};
-            // If nobody is waited for any more, the last of us has come and is about to take us
-            // along: two must not lead.
+            // If collecting has ended, the last of the threads has come and is about to take this
+            // one along: two must not lead.
             if (mine.now == stage::gathered && (!first || collecting_)) {
                 std::erase(gathered_, &mine);
                 if (!first) return stage::gathered;
@@ -151,7 +151,7 @@ private:
         return mine.now;
     }
 
-    /// Makes a call for `first` and whoever is gathered by now.
+    /// Makes a call for `first` and the threads gathered by now.
     void lead(seat& first) {
         std::vector<seat*> seats;
         std::exception_ptr failure;
@@ -187,7 +187,7 @@ private:
         return began_;
     }
 
-    /// Before those who have their answers are woken.
+    /// Called before the answered threads are woken.
     void pass_on_lead(steady::duration took) {
         seat* next = nullptr;
         {
@@ -199,7 +199,7 @@ private:
             }
             next = gathered_.front();
             gathered_.pop_front();
-            next->now = stage::taken;  // it does not leave any more
+            next->now = stage::taken;  // it can no longer leave
         }
         wake(*next, stage::leading);
     }
@@ -211,10 +211,10 @@ private:
     const call make_;
     mutable std::mutex mutex_;
     std::size_t under_way_ = 0;
-    bool collecting_ = false;     ///< the first of a call that is under way waits for the others
-    std::size_t expected_ = 0;    ///< as many as there were the last time
-    steady::duration took_{0};    ///< that call
-    steady::time_point began_{};  ///< the last one to begin
+    bool collecting_ = false;     ///< the first thread of a call waits for the others
+    std::size_t expected_ = 0;    ///< size of the last batch
+    steady::duration took_{0};    ///< duration of the last call
+    steady::time_point began_{};  ///< start of the latest call
     std::deque<seat*> gathered_;
 };
 

@@ -12,13 +12,13 @@ namespace {
 using namespace std::chrono_literals;
 using base::fast_path;
 
-/// Longer than this nobody waits for a call of others to begin: he makes his own.
+/// Longest wait for a shared call to begin; after that a thread makes its own.
 constexpr auto patience = 20ms;
 
 }  // namespace
 
-/// What the first statement of an acquisition found, sent together with those of other threads.
-/// Nothing: the long way tells.
+/// Sends the first statement of an acquisition together with those of other threads. Returns
+/// nullopt if only an unbatched attempt can tell.
 std::optional<strategy::attempt> engine::acquire_together(acquisition& call, sql::deadline until) {
     using outcome = strategy::attempt::outcome;
     if (call.barging()) return std::nullopt;
@@ -35,7 +35,7 @@ std::optional<strategy::attempt> engine::acquire_together(acquisition& call, sql
     const auto answer = call.send_as_new([&] {
         return acquires_.ask({call.request(), known, until}, patience);
     });
-    if (answer && answer->seen.holder_expired) return std::nullopt;  // it has to be ended first
+    if (answer && answer->seen.holder_expired) return std::nullopt;  // must be ended first
     return answer;
 }
 
@@ -52,8 +52,8 @@ void engine::acquire_for(std::span<acquires::item* const> asked) {
     }
     std::vector<acquires::item*> chosen;
     for (auto* each : asked) {
-        // Of two who want the same the second asks again. A session that was opened since is
-        // another's turn.
+        // Of two requests for one name the second asks again. So does a request from a session that
+        // was opened since.
         const auto& wanted = each->ask.request;
         const bool twice = std::ranges::any_of(
             chosen, [&](const auto* it) { return it->ask.request.name == wanted.name; });
@@ -63,7 +63,7 @@ void engine::acquire_for(std::span<acquires::item* const> asked) {
         chosen.begin(), chosen.end(), [](const auto* each) { return each->ask.known.has_value(); });
     const auto known = static_cast<std::size_t>(unknown - chosen.begin());
     const std::span<acquires::item* const> all{chosen};
-    // Elsewhere it is one statement for both. One that is known is no group.
+    // Other dialects use one statement for both. One known token alone makes no batch.
     const bool apart = db->speaks() == sql::dialect::postgresql && known > 1;
     const std::size_t retaken = apart ? known : 0;
     grant_all(*db, all.first(retaken), true, first.until);
@@ -87,7 +87,7 @@ void engine::grant_all(sql::connection& db, std::span<acquires::item* const> ask
     }
 }
 
-/// Whether a try would surely fail.
+/// Whether a try_acquire would certainly fail.
 bool engine::still_held(const std::string& name, sql::deadline until) {
     return looks_.ask({name, until}, patience).value_or(false);
 }
@@ -106,8 +106,8 @@ void engine::look_for(std::span<looks::item* const> asked) {
     }
 }
 
-/// A release for which nobody is known to wait, sent together with those of other threads. Nothing:
-/// the long way tells, and at once, as the failure may be that of another's release.
+/// Sends a release without a known waiter together with those of other threads. Returns nullopt if
+/// only an unbatched release can tell, without a pause: the failure may be that of another release.
 std::optional<strategy::release_outcome> engine::release_together(const grant& held,
                                                                   sql::deadline until,
                                                                   bool& unknown) {

@@ -10,7 +10,7 @@
 
 namespace rowlock::detail {
 
-/// One call of acquire: what it wants and what it does not know.
+/// State of one acquire call: its request, and what it does not know yet.
 struct engine::acquisition {
     engine& self;
     const lock_name& name;
@@ -23,8 +23,8 @@ struct engine::acquisition {
     steady::time_point began = steady::now();
 
     std::shared_ptr<session> ours{};
-    /// Attempts whose reply was lost. Each further attempt looks for them first and uses a new id:
-    /// a late statement with an old id can then be told from the hold we know.
+    /// An attempt whose reply was lost. Each later attempt searches for these first and uses a new
+    /// id, so that a late statement with an old id cannot be mistaken for the known hold.
     struct lost_attempt {
         std::int64_t grant_id;
         nanoseconds sent;
@@ -34,16 +34,16 @@ struct engine::acquisition {
     nanoseconds sent{0};
     bool look_first = false;
     bool straight_to_line = false;
-    bool alone = false;         ///< no (further) attempt together with those of other threads
-    bool had_place = false;     ///< in a queue; not reported as lost yet
-    bool seen_held = false;     ///< the database has told that another holds it: this is a waiter
-    bool holds_others = false;  ///< its thread, when it stood in line
-    bool contended = false;     ///< as far as we know from our last release of it
+    bool alone = false;         ///< makes its (further) attempts unbatched
+    bool had_place = false;     ///< had a queue entry, not yet reported as lost
+    bool seen_held = false;     ///< the database has shown another holder: this is a waiter
+    bool holds_others = false;  ///< its thread held other leases when it enqueued
+    bool contended = false;     ///< as known from this client's last release
     contention_limit in_vain{};
     late_grant_limit too_late{};
     std::chrono::milliseconds poll{20};  ///< the next pause of a barging caller
 
-    /// Whether the caller has set a moment: neither for ever nor one attempt.
+    /// Whether the caller set a deadline: neither indefinite nor a single attempt.
     [[nodiscard]] bool limited() const {
         return until > began && until != steady::time_point::max();
     }
@@ -64,14 +64,14 @@ struct engine::acquisition {
                 .barging = barging()};
     }
 
-    /// Whether the holder is a lost attempt of ours that has arrived meanwhile.
+    /// Whether the holder is a lost attempt of this call that took effect meanwhile.
     [[nodiscard]] bool is_ours(const strategy::look& seen) const {
         return std::ranges::any_of(
             unknown, [&](const auto& lost) { return lost.grant_id == seen.grant_id; });
     }
 
-    /// Calls `send` for an attempt with an id of its own, which the session knows as long as it may
-    /// have been granted. Nothing if `send` answers nothing.
+    /// Calls `send` for an attempt with a new grant id, which the session knows for as long as the
+    /// attempt may have been granted. Returns nullopt if `send` does.
     template <typename Send>
     std::optional<strategy::attempt> send_as_new(Send send) {
         grant_id = self.next_id();
@@ -88,14 +88,14 @@ struct engine::acquisition {
             }
             throw;
         } catch (...) {
-            lose_sight();  // no memory: who knows how far it came
+            lose_sight();  // out of memory: the statement may have run
             throw;
         }
         if (!answer || answer->what != strategy::attempt::outcome::granted) ours->forget(grant_id);
         return answer;
     }
 
-    /// Nobody knows what became of the last attempt.
+    /// Records the last attempt as one with an unknown outcome.
     void lose_sight() noexcept {
         try {
             unknown.push_back({grant_id, sent});
@@ -109,7 +109,7 @@ struct engine::acquisition {
         hand_over();
         ours = std::move(next);
     }
-    /// The background goes on looking for what this call did not find.
+    /// Leaves the attempts that this call did not find to the heartbeat.
     void hand_over() noexcept {
         if (unknown.empty()) return;
         for (const auto& lost : unknown) give_up(lost.grant_id);
@@ -122,9 +122,9 @@ struct engine::acquisition {
     ~acquisition() { hand_over(); }
 };
 
-/// Runs `action`, and again after failures that allow it, within `limits`. Empty if a stop was
-/// requested during a pause. An unknown outcome is repeated as well: every action given here finds
-/// out first what became of its earlier attempt, or is idempotent.
+/// Runs `action` and repeats it after retryable failures, within `limits`. Returns nullopt if a
+/// stop is requested during a pause. Unknown outcomes are retried too: every action passed here
+/// first finds out what became of its earlier attempt, or is idempotent.
 template <typename Action>
 auto engine::repeat(const time_limits& limits, const std::stop_token& stop, Action action) {
     using answer = decltype(action(sql::deadline{}));
@@ -147,7 +147,7 @@ auto engine::repeat(const time_limits& limits, const std::stop_token& stop, Acti
     }
 }
 
-/// The same with a connection.
+/// Like repeat(), with a pooled connection for each attempt.
 template <typename Action>
 auto engine::with_retries(const time_limits& limits, const std::stop_token& stop, Action action) {
     return repeat(limits, stop, [&](sql::deadline until) {

@@ -22,15 +22,15 @@ using std::chrono::microseconds;
 using std::chrono::milliseconds;
 using steady = std::chrono::steady_clock;
 
-/// A SQLite file has one writer. More connections of ours would only compete for it, by a lock that
-/// is not fair; our threads wait for a connection instead.
+/// SQLite has one writer per file. More connections would only compete for its lock, which is not
+/// fair; our threads wait for a connection instead.
 std::size_t connection_budget(const client_options& options, sql::dialect speaks) {
     const int wanted = speaks == sql::dialect::sqlite ? std::min(options.max_connections, 2)
                                                       : options.max_connections;
     return static_cast<std::size_t>(wanted);
 }
 
-/// Of each kind. One after the other they gather more threads than side by side, and so do more.
+/// Concurrent batches per operation. One at a time forms larger batches and does more.
 constexpr std::size_t calls_at_once = 1;
 
 }  // namespace
@@ -71,7 +71,8 @@ engine::engine(sql::connection_source source, client_options options)
                 [this](auto asked) { acquire_for(asked); }},
       releases_{calls_at_once, strategy::batch_protocol::most,
                 [this](auto asked) { release_for(asked); }},
-      looks_{calls_at_once, strategy::batch_protocol::most, [this](auto asked) { look_for(asked); }},
+      looks_{calls_at_once, strategy::batch_protocol::most,
+             [this](auto asked) { look_for(asked); }},
       events_{options_.on_event} {
     if (options_.owner.empty()) {
         options_.owner = std::string{random_owner} + std::to_string(base::random_id());
@@ -85,7 +86,7 @@ std::shared_ptr<grant> engine::acquire(const lock_name& name, steady::time_point
                                        const acquire_options& options) {
     fork_.require_same_process();
     validate(options);
-    const auto alive = shared_from_this();  // whoever waits is told when the client is destroyed
+    const auto alive = shared_from_this();  // until waiters learn of the client's destruction
     acquisition call{.self = *this,
                      .name = name,
                      .options = options,
@@ -94,7 +95,7 @@ std::shared_ptr<grant> engine::acquire(const lock_name& name, steady::time_point
                      .statement_bound = statement_bound(),
                      .clock = clock_,
                      .thread = thread_label()};
-    // Where the last release found somebody waiting, the line is most likely still there.
+    // If the last release found a waiter, the queue most likely still exists.
     call.contended = !call.barging() && call.has_time() && is_contended(name.str());
     call.straight_to_line = call.contended;
     call.alone = call.straight_to_line;
@@ -109,8 +110,8 @@ std::shared_ptr<grant> engine::acquire(const lock_name& name, steady::time_point
     return nullptr;
 }
 
-/// One round. The lease, or null if the caller's time is up or a stop was requested; nothing: ask
-/// again.
+/// One round. Returns the lease, null if the caller's time is up or a stop was requested, or
+/// nullopt: ask again.
 std::optional<std::shared_ptr<grant>> engine::ask(acquisition& call) {
     using outcome = strategy::attempt::outcome;
     if (std::exchange(call.straight_to_line, false)) {
@@ -143,7 +144,7 @@ std::optional<std::shared_ptr<grant>> engine::ask(acquisition& call) {
     return go_on(call);
 }
 
-/// After a look that found the lock held.
+/// Continues after an attempt that found the lock held.
 std::optional<std::shared_ptr<grant>> engine::wait_for_holder(acquisition& call,
                                                               const strategy::look& seen) {
     count(counter::busy);
@@ -161,7 +162,7 @@ std::optional<std::shared_ptr<grant>> engine::wait_for_holder(acquisition& call,
     return go_on(call);
 }
 
-/// Before the next round of a call, which may not begin after its time.
+/// Called before the next round of a call; no round begins after the call's deadline.
 std::optional<std::shared_ptr<grant>> engine::go_on(acquisition& call) {
     if (!try_again_in_vain(call)) return std::shared_ptr<grant>{};
     if (!call.limited() || call.has_time()) return std::nullopt;
@@ -171,8 +172,8 @@ std::optional<std::shared_ptr<grant>> engine::go_on(acquisition& call) {
                 "round trip to the database"};
 }
 
-/// Whether the call goes on after a failure. Not while its thread holds other leases: those may be
-/// lost with the session, and their holder must know rather than wait.
+/// Whether the call continues after a failure. It does not while its thread holds other leases:
+/// those may be lost with the session, and their holder must learn of that rather than wait.
 bool engine::outlasts(const acquisition& call, const error& failure) const {
     if (options_.when_cut_off != when_cut_off::requeue || closing_) return false;
     if (call.holds_others || call.too_late.often()) return false;
@@ -182,7 +183,8 @@ bool engine::outlasts(const acquisition& call, const error& failure) const {
            failure.kind() == errc::read_only || failure.kind() == errc::lock_lost;
 }
 
-/// False if a stop was requested, or the caller's time is up and another had the lock.
+/// Returns false if a stop was requested, or the caller's time is up and another client had the
+/// lock.
 /// @throws failure if the time is up
 bool engine::wait_to_ask_again(acquisition& call, const error& failure) {
     const bool session_over = failure.kind() == errc::lock_lost;
@@ -208,14 +210,14 @@ bool engine::wait_to_ask_again(acquisition& call, const error& failure) {
     throw failure;
 }
 
-/// A caller who does not want to wait for the lock still wants one statement to have its time.
+/// Even a caller that does not wait for the lock allows one statement its full time.
 steady::time_point engine::failure_deadline(steady::time_point until) const {
     const auto now = steady::now();
     return std::min(std::max(until, now + options_.statement_timeout),
                     now + options_.retry.total + options_.statement_timeout);
 }
 
-/// Of the attempts of an acquisition: those that began in time have a statement's time.
+/// For the attempts of an acquisition: one that begins in time has a statement's full time.
 engine::time_limits engine::limits_of(const acquisition& call) const {
     const auto give_up = failure_deadline(call.until);
     return {give_up, call.limited() ? call.until : give_up};
@@ -251,11 +253,11 @@ strategy::attempt engine::send_acquire(acquisition& call, sql::connection& db,
     using outcome = strategy::attempt::outcome;
     auto answer = *call.send_as_new([&] { return protocol_.acquire(db, call.request(), until); });
     if (answer.what == outcome::held && answer.seen.holder_expired) {
-        // Ended first, in a commit of its own; only then may the lease row change (I3).
+        // The session is ended first, in its own commit; only then may the lease row change (I3).
         end_expired(db, answer.seen.session, until);
         answer.what = outcome::contested;
     }
-    // Another client was faster, once or twice. Without the floor nothing is ever granted.
+    // Faster clients win once or twice; then check the floor: without it nothing is ever granted.
     if (answer.what == outcome::contested && call.in_vain.made() >= 2) {
         protocol_.require_token_floor(db, until);
     }
@@ -266,20 +268,20 @@ void engine::end_expired(sql::connection& db, std::int64_t session, sql::deadlin
     if (protocol_.end_expired_session(db, session, until)) look_for_waiters_after(session);
 }
 
-/// After a grant that came too late to be told of.
+/// Counts a grant that came too late to be returned.
 void engine::require_timely(acquisition& call) const {
     if (call.options.deadline && call.ours->trust()->open(clock_.now())) call.too_late.count();
 }
 
-/// After an attempt that neither won nor found a holder: at once, then with growing pauses. False
-/// if a stop was requested.
+/// After an attempt that neither won nor found a holder: pauses, at first not at all, then longer
+/// each time. Returns false if a stop was requested.
 bool engine::try_again_in_vain(acquisition& call) {
     const auto time = call.in_vain.count();
     return time == 0ms || pause(base::shortened(nanoseconds{time}), call.stop);
 }
 
-/// The grant as an object, or null if it came too late: after a pause our session may have expired,
-/// and nobody must be told of a lease that is not held.
+/// Returns the grant as an object, or null if it came too late: after a pause the session may have
+/// expired, and no caller may receive a lease that is not held.
 std::shared_ptr<grant> engine::accept(acquisition& call, const strategy::attempt& granted) {
     std::optional<microseconds> deadline;
     if (call.options.deadline) deadline = *call.options.deadline;
@@ -288,7 +290,7 @@ std::shared_ptr<grant> engine::accept(acquisition& call, const strategy::attempt
         made = make_grant(*call.ours, call.name.str(), call.grant_id, granted.token, call.sent,
                           deadline, call.thread);
     } catch (...) {
-        // No memory to hold it with.
+        // Out of memory: the grant cannot be held.
         leave_unresolved(*call.ours, call.name.str(),
                          {.grant_id = call.grant_id, .not_after = clock_.now()});
         throw;
@@ -299,7 +301,7 @@ std::shared_ptr<grant> engine::accept(acquisition& call, const strategy::attempt
         return made;
     }
     made->now = grant::state::lost;
-    made->stopped = true;  // no caller was told of it
+    made->stopped = true;  // no caller received it
     leave_unresolved(*call.ours, made->name,
                      {.grant_id = made->grant_id, .not_after = clock_.now() + statement_bound()});
     if (!call.ours->trust()->open(clock_.now())) {
@@ -322,8 +324,8 @@ std::shared_ptr<grant> engine::make_grant(session& ours, std::string name, std::
     made->owner = weak_from_this();
     made->clock = clock_;
     if (deadline) {
-        // The database counts from the grant, which is later than our sending: we are early. A
-        // short deadline cannot pay the whole margin.
+        // The database counts from the grant, which is later than our sending: this deadline is
+        // early. A short deadline cannot afford the whole margin.
         const nanoseconds margin = std::min<nanoseconds>(options_.margin, *deadline / 6);
         made->deadline = sent + *deadline - margin;
         made->deadline_margin = margin;
@@ -336,14 +338,14 @@ std::shared_ptr<grant> engine::make_grant(session& ours, std::string name, std::
         deadlines_.emplace(std::pair{made->deadline, grant_id}, own_deadline{made});
         if (watchdog_) watchdog_->poke();
     } catch (...) {
-        ours.forget(grant_id);  // what could not be finished is not held
+        ours.forget(grant_id);  // a grant that is not fully registered is not held
         throw;
     }
     return made;
 }
 
-/// Out of the line: sleeps until the lock is worth another look. False if the caller's time is up
-/// or a stop was requested.
+/// For a caller outside the queue: sleeps until the lock is worth another probe. Returns false if
+/// the caller's time is up or a stop was requested.
 bool engine::wait_and_see(acquisition& call, const strategy::look& seen) {
     const auto now = steady::now();
     if (now >= call.until) return false;
@@ -412,8 +414,8 @@ std::shared_ptr<session> engine::open_session(sql::connection& db, sql::deadline
     return opened;
 }
 
-/// The mailbox is there before anybody can read its name, so nobody can have taken it. Without one
-/// the row says so, and the database tells us.
+/// The mailbox exists before any client can read its name, so none can have taken the name. Without
+/// a mailbox the session row says so, and the database notifies us.
 session::ears engine::make_ears() const {
     session::ears made{.address = strategy::random_wake_address()};
     if (options_.wake_ups != wakeup_mode::automatic || !wakeup::network_namespace()) return made;
@@ -421,13 +423,13 @@ session::ears engine::make_ears() const {
         made.mailbox = std::make_unique<wakeup::mailbox>(made.address.number);
         made.address.mailbox = wakeup::network_namespace();
     } catch (const error&) {
-        // No descriptor is left.
+        // Out of descriptors.
     }
     return made;
 }
 
-/// All of them or none, and no session without them. They are made without the lock, which their
-/// first steps take; only one thread at a time opens a session.
+/// Starts all workers or none; no session is opened without them. They are created without the
+/// lock, which their first steps take; only one thread at a time opens a session.
 void engine::start_workers(std::shared_ptr<session> opened) {
     std::unique_ptr<base::worker> heartbeat;
     std::unique_ptr<base::worker> watchdog;
@@ -451,7 +453,7 @@ void engine::start_workers(std::shared_ptr<session> opened) {
     }
     {
         const std::lock_guard lock{state_mutex_};
-        // Nothing hangs on that session; it expires.
+        // Nothing depends on that session; it expires.
         if (closing_) throw client_destroyed();
         if (heartbeat) {
             heartbeat_ = std::move(heartbeat);
@@ -496,8 +498,8 @@ std::vector<std::shared_ptr<grant>> engine::reclaim() {
                          return true;
                      });
     } catch (...) {
-        // Nobody is told of those. What the session does not know is reclaimed by the next attempt,
-        // or given back with the next heartbeat.
+        // No caller receives these grants. Rows that the session does not know are reclaimed by the
+        // next attempt, or given back with the next heartbeat.
         for (const auto& granted : taken) {
             granted->stopped = true;
             granted->now = grant::state::released;
@@ -516,7 +518,7 @@ std::vector<std::shared_ptr<grant>> engine::reclaim() {
     return taken;
 }
 
-/// Into a session of ours that lives. Returns the sessions that it ended.
+/// Reclaims into a live session of ours. Returns the sessions that it ended.
 std::vector<std::int64_t> engine::reclaim_rows(std::shared_ptr<session>& ours, sql::connection& db,
                                                sql::deadline until) {
     for (;;) {
@@ -526,7 +528,7 @@ std::vector<std::int64_t> engine::reclaim_rows(std::shared_ptr<session>& ours, s
                 return *std::move(ended);
             }
         } catch (const error& failure) {
-            // It may be committed only when another attempt has read what is ours.
+            // The lost commit may take effect only after another attempt has read our rows.
             if (failure.kind() == errc::outcome_unknown) ours->doubt();
             throw;
         }
@@ -534,22 +536,22 @@ std::vector<std::int64_t> engine::reclaim_rows(std::shared_ptr<session>& ours, s
     }
 }
 
-/// A row of our session as a grant, if nobody here knows it; else null.
+/// Makes a grant from a row of our session. Returns null if the grant is known here already.
 std::shared_ptr<grant> engine::adopt(session& ours, const strategy::session_lease& row,
                                      nanoseconds sent, sql::connection& db, sql::deadline until) {
     if (ours.knows(row.grant_id) || ours.is_unresolved(row.grant_id)) return nullptr;
-    // Once more, now that it is known not to be ours: another thread may have released it between
-    // the read and the look at what we know.
+    // Read again, now that the grant is unknown here: another thread may have released it between
+    // the read and that check.
     if (!protocol_.find_grant(db, row.name, ours.id(), row.grant_id, until)) return nullptr;
     std::optional<microseconds> deadline;
     if (row.deadline_us) deadline = microseconds{*row.deadline_us};
     auto granted = make_grant(ours, row.name, row.grant_id, row.token, sent, deadline, {});
-    // Whoever declared the session lost meanwhile may not have seen this grant.
+    // A thread that declared the session lost meanwhile may not have seen this grant.
     if (!ours.trust()->open(clock_.now())) lose(*granted, loss_reason::trust_window_passed);
     return granted;
 }
 
-/// reclaim() ends the sessions of its owner, those that this client has lost among them.
+/// reclaim() ends its owner's sessions, including those that this client has lost.
 void engine::require_no_holder_of_lost() const {
     const nanoseconds now = clock_.now();
     const std::lock_guard lock{state_mutex_};
@@ -561,17 +563,18 @@ void engine::require_no_holder_of_lost() const {
                 "them first, or call again when the margin is over"};
 }
 
-/// Of a lease that we believed in till now. The watchdog is about to say so; whoever comes first
-/// declares it.
+/// Declares the loss of a lease that this client relied on until now. The watchdog is about to do
+/// the same; the first of them declares it.
 void engine::declare_if_over(grant& held) {
     if (held.held() || held.now != grant::state::held) return;
     const bool session_lives = held.session_trust->open(clock_.now());
     lose(held, session_lives ? loss_reason::deadline_passed : loss_reason::trust_window_passed);
 }
 
-/// Its holder works no more on what it protects. If it was lost, nothing of ours need keep it from
-/// the next any longer. The flag is set before the state is read, and read by those who declare a
-/// loss after they have written the state: one of the two sees the other.
+/// The holder has stopped working on what the lease protects. If the lease was lost, this client
+/// need not withhold it from the next holder any longer. This function sets the flag before it
+/// reads the state; a thread that declares a loss writes the state before it reads the flag: one of
+/// the two sees the other.
 void engine::stopped(grant& by) noexcept {
     if (by.stopped.exchange(true) || by.now != grant::state::lost) return;
     const auto ours = current();
@@ -587,8 +590,7 @@ void engine::release(grant& held) {
     fork_.require_same_process();
     declare_if_over(held);
     stopped(held);
-    // A transaction of the caller's may have freed it, or may have been rolled back: then this
-    // does.
+    // A transaction of the caller's may have freed it; if that was rolled back, this call frees it.
     auto expected = grant::state::released_in;
     const bool perhaps_freed = held.now.compare_exchange_strong(expected, grant::state::releasing);
     expected = grant::state::held;
@@ -616,17 +618,17 @@ void engine::confirm_release(grant& held) {
     report(event_kind::lease_released, held);
 }
 
-/// It was not ours any more.
+/// The release found that the lease was no longer ours.
 void engine::deny_release(grant& held) {
     forget(held);
     lose(held, loss_reason::forced_release, grant::state::releasing);
     if (const auto ours = current(); ours && ours->id() == held.session_id) give_up(*ours, held);
 }
 
-/// True if this call freed it. Whoever waits has it then, or will be looked for.
+/// Returns true if this call freed the lease. A waiter then has it, or will be looked for.
 bool engine::send_release(grant& held, bool& unknown) {
     const bool contended = held.queued || is_contended(held.name);
-    // A release that waits for a fenced transaction is nobody else's business.
+    // A release that waits for a fenced transaction must not delay other threads.
     bool together = !contended && !held.fenced;
     const auto send = [&](sql::deadline until) {
         if (std::exchange(together, false)) {
@@ -646,7 +648,7 @@ bool engine::send_release(grant& held, bool& unknown) {
         if (released.freed) after_release(*db, held.name, released, until);
         return released;
     };
-    // The last part is for a driver that cancels what was not answered.
+    // The last part of the time is for a driver that cancels an unanswered statement.
     const auto cancelling = std::min<milliseconds>(250ms, options_.statement_timeout / 4);
     const auto done = repeat(steady::now() + options_.statement_timeout - cancelling,
                              std::stop_token{}, [&](sql::deadline until) {
@@ -664,7 +666,8 @@ bool engine::send_release(grant& held, bool& unknown) {
     return done && done->freed;
 }
 
-/// To the waiter who was seen behind it, if one was; once. After a lost reply the release tells.
+/// Hands the lease to the waiter seen behind it, if any; once. After a lost reply the release finds
+/// out.
 std::optional<strategy::handed_over> engine::pass_on(sql::connection& db, grant& held,
                                                      sql::deadline until) {
     std::optional<strategy::next_in_line> next;
@@ -689,7 +692,7 @@ void engine::forget(const grant& ended) {
     deadlines_.erase({ended.deadline, ended.grant_id});
 }
 
-/// The lease counts as released; the heartbeat goes on trying to tell the database.
+/// The lease counts as released; the heartbeat keeps trying to free its row.
 void engine::give_up_release(grant& held, const char* why) noexcept {
     held.now = grant::state::released;
     const auto ours = current();
@@ -699,12 +702,12 @@ void engine::give_up_release(grant& held, const char* why) noexcept {
     try {
         report(event_kind::outcome_unknown, held, why);
     } catch (...) {
-        // No memory for the words.
+        // Out of memory for the message.
     }
 }
 
-/// On the list of what the heartbeat finds out. Without memory for that it is not known here any
-/// more, and a comparison with the database gives back what is there and not known.
+/// Adds the grant to those the heartbeat resolves. If there is no memory for that, the session
+/// forgets it, and a comparison with the database gives back rows that are not known.
 void engine::leave_unresolved(session& ours, const std::string& name,
                               unresolved_grant what) noexcept {
     const auto grant_id = what.grant_id;
@@ -723,7 +726,7 @@ void engine::release_quietly(const std::shared_ptr<grant>& held) noexcept {
     try {
         if (held->now == grant::state::released) return;
         stopped(*held);
-        if (release_behind(held)) return;
+        if (send_pipelined_release(held)) return;
         release(*held);
     } catch (...) {
         // release() has reported it as an event and goes on in the background.
@@ -858,9 +861,9 @@ void engine::close() noexcept {
     workers[1].reset();
     workers[3].reset();
     const auto until = steady::now() + options_.statement_timeout;
-    (void)settle_posted(nullptr, until);
+    (void)drain_pipelined(nullptr, until);
     auto rest = room ? room->close() : waiting_room::leftovers{};
-    // A client that lived for a moment says its last words on the connection that it has.
+    // A client whose heartbeat never connected ends its session on an idle pooled connection.
     if (!heartbeat_db_ && !heartbeat_was_connected_) heartbeat_db_ = pool_.remove_idle();
     try {
         if (const auto ours = current()) {
@@ -870,7 +873,7 @@ void engine::close() noexcept {
         }
         for (const auto id : end_lost_sessions(until)) rest.sessions.push_back(id);
     } catch (...) {
-        // Out of reach, or no memory: they expire, and those who wait look for themselves.
+        // Database out of reach, or out of memory: the sessions expire, and waiters poll.
     }
     {
         const std::lock_guard lock{state_mutex_};
@@ -879,12 +882,12 @@ void engine::close() noexcept {
     hand_on(std::move(rest.names), rest.sessions, until);
     heartbeat_db_.reset();
     heartbeat_connected_ = false;
-    workers[2].reset();  // the reaper, whose last statement is nobody's lease
+    workers[2].reset();  // the reaper: no lease depends on its last statement
 }
 
 void engine::abandon(std::shared_ptr<engine> inherited) noexcept {
     // Its threads do not exist here and its sockets are the parent's: nothing may be joined, closed
-    // or sent. The memory is the price.
+    // or sent. Its memory is leaked.
     static_cast<void>(new std::shared_ptr<engine>{std::move(inherited)});
 }
 

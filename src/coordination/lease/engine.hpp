@@ -9,8 +9,8 @@
 #include "coordination/batch/batch_protocol.hpp"
 #include "coordination/batch/batcher.hpp"
 #include "coordination/lease/lease_protocol.hpp"
+#include "coordination/lease/pipelined_releases.hpp"
 #include "coordination/lease/token_cache.hpp"
-#include "coordination/lease/posted_releases.hpp"
 #include "coordination/queue/queue_protocol.hpp"
 #include "coordination/session/grant.hpp"
 #include "coordination/session/session.hpp"
@@ -46,15 +46,16 @@ struct hold;
 struct turn;
 class waiting_room;
 
-/// What a client is made of. engine.cpp: the calls of its users. batching.cpp: what threads that call
-/// at the same moment share. behind.cpp: releases that nobody waits for. queueing.cpp: what of them
-/// concerns the queues. fence.cpp: the caller's transactions. upkeep.cpp: the background.
-/// hearing.cpp: what wakes a holder.
+/// The implementation of a client. engine.cpp: user calls. batching.cpp: calls that concurrent
+/// threads share. pipelined_release.cpp: pipelined releases. queueing.cpp: their queue operations.
+/// fence.cpp: the caller's transactions. upkeep.cpp: background tasks. hearing.cpp: what wakes a
+/// holder.
 ///
-/// Threads: the callers'; one heartbeat with a connection of its own; one watchdog that closes the
-/// trust window without a network; one reaper if asked for; that of the waiting room from the first
-/// wait or release on; delivery of events and loss signals.
-/// Locks: state_mutex_ and a session's own are never held over a round trip; reclaiming_ is.
+/// Threads: the callers'; one heartbeat with its own connection, and
+/// a second one once a heartbeat was late; one watchdog that closes the trust
+/// window without a network; one reaper on request; the waiting room's thread, from the first wait
+/// or release on; delivery of events and loss signals.
+/// Locks: state_mutex_ and a session's own mutex are never held over a round trip; reclaiming_ is.
 class engine : public std::enable_shared_from_this<engine> {
 public:
     using steady = std::chrono::steady_clock;
@@ -64,12 +65,12 @@ public:
     engine(const engine&) = delete;
     engine& operator=(const engine&) = delete;
 
-    /// Null if `until` passed or a stop was requested first.
+    /// Returns null if `until` passes or a stop is requested first.
     std::shared_ptr<grant> acquire(const lock_name& name, steady::time_point until,
                                    const std::stop_token& stop, const acquire_options& options);
     std::vector<std::shared_ptr<grant>> reclaim();
     void release(grant& held);
-    /// Reports what went wrong as an event.
+    /// Like release(), but reports a failure as an event.
     void release_quietly(const std::shared_ptr<grant>& held) noexcept;
 
     // In the caller's transaction: fence.cpp
@@ -184,7 +185,7 @@ private:
     // --- batching.cpp
     struct acquire_ask {
         strategy::grant_request request;
-        std::optional<std::int64_t> known;  ///< the token it was free with when we saw it last
+        std::optional<std::int64_t> known;  ///< the token at which this client last saw it free
         sql::deadline until;
     };
     struct release_ask {
@@ -209,16 +210,16 @@ private:
                                                               sql::deadline until, bool& unknown);
     void release_for(std::span<releases::item* const> asked);
 
-    // --- behind.cpp
-    bool release_behind(const std::shared_ptr<grant>& held);
-    void released_behind(grant& held, const sql::result* done, const error* failure) noexcept;
+    // --- pipelined_release.cpp
+    bool send_pipelined_release(const std::shared_ptr<grant>& held);
+    void on_pipelined_answer(grant& held, const sql::result* done, const error* failure) noexcept;
     sql::connection_pool::borrowed take_connection(sql::deadline until, std::size_t spare = 0);
-    /// One more than max_connections, to read with: for a thread whose own transaction may have
-    /// locked what everybody waits for who has a connection.
+    /// One read connection beyond max_connections, for a thread whose own transaction may have
+    /// locked what all threads with a connection wait for.
     sql::connection_pool::borrowed take_spare_connection(sql::deadline until) {
         return take_connection(until, 1);
     }
-    bool settle_posted(const sql::connection* but, sql::deadline until) noexcept;
+    bool drain_pipelined(const sql::connection* but, sql::deadline until) noexcept;
 
     // --- queueing.cpp
     std::shared_ptr<waiting_room> room();  ///< opened with the first call
@@ -321,7 +322,7 @@ private:
     [[nodiscard]] std::unique_ptr<sql::connection> make_connection(sql::deadline until,
                                                                    rank who = rank::usual);
     [[nodiscard]] std::unique_ptr<sql::connection> connect(sql::deadline until);
-    /// Whether there is one connection for all.
+    /// Whether the whole client shares one connection.
     [[nodiscard]] bool shares() const noexcept {
         return options_.single_connection && source_.speaks() != sql::dialect::sqlite;
     }
@@ -351,70 +352,70 @@ private:
     const strategy::queue_protocol queue_;
     const strategy::batch_protocol batch_;
     const strategy::fencing fencing_;
-    const std::size_t budget_;       ///< of pool_
-    sql::shared_connection shared_;  ///< if shares(): all that follow are users of it
+    const std::size_t budget_;       ///< usual limit of pool_
+    sql::shared_connection shared_;  ///< if shares(): used by all members below
     sql::connection_pool pool_;
     std::array<std::atomic<std::uint64_t>, static_cast<std::size_t>(counter::count_of_counters)>
         counters_{};
-    base::random_ids ids_;  ///< of grants and gates
+    base::random_ids ids_;  ///< for grants and gates
     token_cache names_;
-    posted_releases posted_;
+    pipelined_releases posted_;
     acquires acquires_;
     releases releases_;
     looks looks_;
 
     mutable std::mutex state_mutex_;
-    /// No session and no room may be opened any more. Set before close() takes either's mutex, or
-    /// under it; asked under it.
+    /// No session or room may be opened any more. close() sets this before it takes either's mutex,
+    /// or under it; a thread that opens one reads it under that mutex.
     std::atomic<bool> closing_{false};
     bool opening_ = false;  ///< one thread opens a session, the others wait for it
     std::condition_variable opened_;
     bool schema_checked_ = false;  ///< used by the opening thread alone
     std::shared_ptr<session> current_;
-    /// One that we believe in no more and that may still live in the database.
+    /// A session that this client declared lost and that may still live in the database.
     struct lost_session {
         std::shared_ptr<session> which;
-        nanoseconds not_before;  ///< unless no holder is left: the margin since its loss is over
+        nanoseconds not_before;  ///< unless no holder is left: end of the margin since its loss
         nanoseconds expired_by;  ///< the database sees it expired from then on
     };
     std::vector<lost_session> to_end_;
     struct own_deadline {
         std::weak_ptr<grant> of;
-        bool lost = false;  ///< it was declared lost; next its row is free
+        bool lost = false;  ///< already declared lost; next, its row is cleared
     };
-    /// Of the leases that have one of their own, by moment and grant id.
+    /// Deadlines of leases that have their own, by time and grant id.
     std::map<std::pair<nanoseconds, std::int64_t>, own_deadline> deadlines_;
     std::unordered_map<std::string, std::weak_ptr<hold>> holds_;
-    /// Names that others were waiting for when we released them, until when we expect that again.
+    /// Names that had a waiter at this client's last release, and until when it expects another.
     std::unordered_map<std::string, steady::time_point> contended_;
 
     std::mutex pause_mutex_;
     std::condition_variable_any pause_;
 
     std::unique_ptr<sql::connection> heartbeat_db_;
-    std::mutex reclaiming_;  ///< its rows are ours before their grants are known here
+    std::mutex reclaiming_;  ///< reclaim(): rows are ours before their grants are known
     std::atomic<bool> compare_wanted_{false};
     std::atomic<bool> heartbeat_connected_{false};
     bool heartbeat_was_connected_ = false;
-    bool heartbeat_is_brief_ = false;             ///< heartbeat_db_ does not wait for rows
-    bool resolve_last_ = false;                   ///< it broke the connection the last time
-    nanoseconds row_patience_ = strategy::brief;  ///< for one of its tasks, on SQLite
-    bool put_off_ = false;                        ///< a task that did not fit into that
+    bool heartbeat_is_brief_ = false;             ///< heartbeat_db_ has a short lock timeout
+    bool resolve_last_ = false;                   ///< resolving broke the connection last time
+    nanoseconds row_patience_ = strategy::brief;  ///< for one heartbeat task, on SQLite
+    bool put_off_ = false;                        ///< a task did not fit into row_patience_
     int failed_beats_ = 0;
-    std::atomic<nanoseconds::rep> round_trip_{0};  ///< as measured, 0: not yet
-    bool warned_of_ttl_ = false;                   ///< of the heartbeat thread alone
-    nanoseconds no_idle_since_{0};                 ///< of the second heartbeat alone
-    // Of the heartbeat thread alone, for what is said to a holder.
-    nanoseconds deaf_until_{0};                ///< after words without use
-    std::atomic<bool> unheard_{false};         ///< another turn may have read what was said
-    std::int64_t heartbeat_listens_for_ = 0;   ///< the session, on heartbeat_db_
-    bool heartbeat_may_listen_ = true;         ///< heartbeat_db_ hears what is said to us
+    std::atomic<nanoseconds::rep> round_trip_{0};  ///< measured; 0: not yet
+    bool warned_of_ttl_ = false;                   ///< heartbeat thread only
+    nanoseconds no_idle_since_{0};                 ///< second heartbeat only
+    // Heartbeat thread only, for notifications to a holder.
+    nanoseconds deaf_until_{0};                ///< after useless notifications
+    std::atomic<bool> unheard_{false};         ///< another user may have read notifications
+    std::int64_t heartbeat_listens_for_ = 0;   ///< session id, on heartbeat_db_
+    bool heartbeat_may_listen_ = true;         ///< heartbeat_db_ may receive our notifications
     std::optional<bool> heartbeat_is_direct_;  ///< no pooler is in between
 
     base::event_queue events_;
     base::loss_notifier signals_;
     std::unique_ptr<base::worker> heartbeat_;
-    std::unique_ptr<base::worker> second_heartbeat_;  ///< from the first late one on
+    std::unique_ptr<base::worker> second_heartbeat_;  ///< from the first late heartbeat on
     std::unique_ptr<base::worker> watchdog_;
     std::unique_ptr<base::worker> reaper_;
     std::stop_source reaping_;

@@ -1,4 +1,4 @@
-// Leases in a transaction of the caller's: the engine's part, and the functions of transaction.hpp.
+// Leases in the caller's transactions: the engine's part, and the functions of transaction.hpp.
 
 #include "base/require.hpp"
 #include "coordination/lease/engine.hpp"
@@ -26,7 +26,7 @@ void validate(const fence_options& options) {
             "a fence's max_idle must be from 0 (the ttl) to 1 day");
 }
 
-/// The same error with advice for what is special about a connection that is not ours.
+/// The same error with advice that applies to a caller's connection.
 error with_advice(const error& failure) {
     const char* advice = nullptr;
     if (failure.kind() == errc::schema_outdated) {
@@ -77,8 +77,8 @@ void engine::in_transaction(sql::connection& db, grant& held, const fence_option
             "must live in one database");
     require_fenceable(held);
     held.fenced = true;
-    // The server is to give up first, and may be busy: its refusal leaves the connection whole,
-    // ours does not.
+    // The server, which may be busy, should time out first: its refusal leaves the connection
+    // usable, ours does not.
     constexpr auto grace = 1s;
     const auto until = steady::now() + options.statement_timeout + grace;
     const strategy::claim lease{held.name, held.session_id, held.token.value(), held.grant_id};
@@ -95,7 +95,7 @@ void engine::in_transaction(sql::connection& db, grant& held, const fence_option
     if (seen != verdict::current) refuse(db, held, seen, until);
 }
 
-/// What is known without a round trip.
+/// Checks what is known without a round trip.
 void engine::require_fenceable(grant& held) {
     declare_if_over(held);
     const auto now = held.now.load();
@@ -110,7 +110,7 @@ void engine::require_fenceable(grant& held) {
     throw error{errc::not_owner, "this lease has been released: acquire it anew"};
 }
 
-/// Asked on a connection of our own, whose view is not the transaction's.
+/// Reads the lease on a connection of our own, whose view is not the transaction's.
 engine::standing engine::look_up(const grant& held, sql::deadline until) noexcept {
     try {
         const auto db = take_spare_connection(until);
@@ -124,8 +124,8 @@ engine::standing engine::look_up(const grant& held, sql::deadline until) noexcep
     }
 }
 
-/// Whether a transaction on MySQL, whose view does not show the grant, looks at tables of the same
-/// names in another database; PostgreSQL and SQLite tell by themselves.
+/// Whether a MySQL transaction whose view does not show the grant reads tables of the same names in
+/// another database; PostgreSQL and SQLite report that themselves.
 bool engine::is_elsewhere(sql::connection& db, sql::deadline until) noexcept {
     if (db.speaks() != sql::dialect::mysql || !options_.schema.empty()) return false;
     try {
@@ -138,7 +138,8 @@ bool engine::is_elsewhere(sql::connection& db, sql::deadline until) noexcept {
     }
 }
 
-/// The transaction did not find the grant: it is over, or the transaction does not see it.
+/// Throws, as the transaction did not find the grant: it is over, or not visible to the
+/// transaction.
 void engine::refuse(sql::connection& db, grant& held, verdict seen, sql::deadline until) {
     const auto now = look_up(held, until);
     const bool released_in = held.now == grant::state::released_in;
@@ -158,7 +159,7 @@ void engine::refuse(sql::connection& db, grant& held, verdict seen, sql::deadlin
     if (released_in) {
         throw error{errc::lock_lost, "the lease was released with an earlier transaction"};
     }
-    // Told to whoever watches lost(), too, and to the session's other leases.
+    // Watchers of lost() and the session's other leases are notified too.
     if (now == standing::session_over) {
         const auto session = current();
         if (session && session->id() == held.session_id) {
@@ -180,8 +181,8 @@ void engine::refuse(sql::connection& db, grant& held, verdict seen, sql::deadlin
 }
 
 /// A fence that finds the grant proves that the transactions which had released it by then were
-/// rolled back. One that releases it later waits for the fenced transaction, but not for us to read
-/// its answer: the transaction may have died meanwhile.
+/// rolled back. A transaction that releases it later waits for the fenced transaction, but not for
+/// this thread to read the answer: the fenced transaction may have died meanwhile.
 void engine::hold_again(grant& fenced, unsigned releases_before) {
     {
         const std::lock_guard lock{fenced.mutex};
@@ -189,13 +190,13 @@ void engine::hold_again(grant& fenced, unsigned releases_before) {
         auto expected = grant::state::released_in;
         if (!fenced.now.compare_exchange_strong(expected, grant::state::held)) return;
     }
-    // Whoever declared its session or its deadline over meanwhile passed it by.
+    // A thread that declared its session or its deadline over meanwhile skipped this grant.
     if (fenced.held()) return;
     const bool session_lives = fenced.session_trust->open(clock_.now());
     lose(fenced, session_lives ? loss_reason::deadline_passed : loss_reason::trust_window_passed);
 }
 
-/// The grant behind the objects that users hold; null if there is none.
+/// Returns the grant behind a user's lease or mutex; null if there is none.
 struct grant_of {
     static std::shared_ptr<grant> object(const lease& held) { return held.grant_; }
 
@@ -238,7 +239,8 @@ void fence(sql::connection& db, const recursive_mutex& locked, const fence_optio
 }
 
 void release_on_commit(sql::connection& db, lease& held, const fence_options& options) {
-    detail::in_transaction_of(db, held, options, &detail::engine::release_on_commit, detail::no_lease);
+    detail::in_transaction_of(db, held, options, &detail::engine::release_on_commit,
+                              detail::no_lease);
 }
 
 }  // namespace rowlock

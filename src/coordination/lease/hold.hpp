@@ -10,10 +10,10 @@
 
 namespace rowlock::detail {
 
-/// What a mutex knows of its lock. Its own guard is never held over a round trip.
+/// A mutex's local view of its lock. Its guard is never held over a round trip.
 ///
 ///     owner    depth  lease
-///     nobody   0      none           free here; perhaps another thread waits in the database
+///     none     0      none           free here; another thread may wait in the database
 ///     thread   1      held or lost   locked
 ///     thread   n > 1  held or lost   locked n times (recursive)
 struct hold {
@@ -29,9 +29,9 @@ struct hold {
     int depth = 0;
     std::optional<lease> current{};
 
-    [[nodiscard]] bool is_mine() const;  ///< with the guard held
+    [[nodiscard]] bool is_mine() const;  ///< call with the guard held
     void take(lease granted);
-    /// One hold less; the lease if it was the last.
+    /// Gives up one hold. Returns the lease if that was the last.
     /// @throws error errc::not_owner
     std::optional<lease> give_back();
 

@@ -46,7 +46,7 @@ std::stop_token lease::lost() const {
     if (!grant_) return {};
     auto token = grant_->lost_signal.get_token();
     const bool first = !grant_->watched.exchange(true);
-    // Lost before anybody watched: no signal was sent, and none of our callbacks exists yet.
+    // Lost before the first call of lost(): no signal was sent, and no callback exists yet.
     if (first && grant_->now == detail::grant::state::lost) grant_->lost_signal.request_stop();
     return token;
 }

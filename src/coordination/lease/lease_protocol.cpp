@@ -53,13 +53,13 @@ bool changed_one(const sql::result& done) {
     return done.affected() > 0;
 }
 
-/// Whether the server refused to tell which one it is: functions that are forbidden, or missing in
-/// what only speaks like PostgreSQL.
+/// Whether the server refused to identify itself: the functions are forbidden, or missing in a
+/// product that only speaks like PostgreSQL.
 bool does_not_tell(const sql::connection& db, const error& failure) {
     return db.alive() && !failure.retryable() && failure.kind() != errc::read_only;
 }
 
-/// The answer of server_identity.sql and the like.
+/// Reads the answer of `server_identity` and the like.
 std::optional<std::string> told(const sql::result& row) {
     if (row.empty() || row.is_null(0, 0)) return std::nullopt;
     return std::string{row.text(0, 0)};
@@ -71,12 +71,12 @@ void set_up_mysql(sql::connection& db, milliseconds statement_timeout, sql::dead
             std::max<std::int64_t>(1, std::chrono::ceil<std::chrono::seconds>(time).count()));
     };
     const auto& facts = sql::facts_of(db, until);
-    // Isolation as the protocol is proved; time zone for SYSDATE; strict mode so that nothing is
-    // cut off in silence; no chained transactions, or what follows a COMMIT would never be
-    // committed. With innodb_snapshot_isolation (MariaDB's default from 11.6 on) a statement that
-    // waited for a row and finds it changed fails, at READ COMMITTED too, where ours look at the
-    // row anew. max_execution_time bounds only SELECT on MySQL, there lock waits are bounded. All
-    // in one statement, one round trip.
+    // The isolation level that the protocol is proved for; time zone for SYSDATE; strict mode so
+    // that nothing is truncated silently; no chained transactions, or what follows a COMMIT would
+    // never be committed. With innodb_snapshot_isolation (MariaDB's default from 11.6 on) a
+    // statement that waited for a row and finds it changed fails, at READ COMMITTED too, where ours
+    // re-read the row. On MySQL max_execution_time bounds only SELECT, so lock waits are bounded
+    // there. All in one statement, one round trip.
     db.query(
         "set session time_zone = '+00:00', sql_mode = 'STRICT_ALL_TABLES', autocommit = 1, "
         "completion_type = 0, innodb_lock_wait_timeout = " +
@@ -134,7 +134,7 @@ void lease_protocol::set_up(sql::connection& db, milliseconds statement_timeout,
     if (!db.keeps_session_state()) return;
     if (db.speaks() == sql::dialect::mysql) {
         set_up_mysql(db, statement_timeout, until);
-        sql::memory_of(db).server = sql::facts_of(db, until).server;  // asked already
+        sql::memory_of(db).server = sql::facts_of(db, until).server;  // already known
     }
     if (!sql_.session_setup) return;
     const auto timeout = std::to_string(statement_timeout.count());
@@ -178,7 +178,7 @@ std::optional<std::string> lease_protocol::server_of_again(sql::connection& db,
     return sql::memory_of(db).server = std::move(answer);
 }
 
-/// Without its plugin a member of a MySQL group is a server like any other, and would grant what
+/// Without its plugin, a member of a MySQL group looks like any other server, and would grant what
 /// the group grants.
 void lease_protocol::refuse_former_member(sql::connection& db, std::string_view server,
                                           sql::deadline until) const {
@@ -195,11 +195,11 @@ void lease_protocol::refuse_former_member(sql::connection& db, std::string_view 
 
 std::string lease_protocol::open_session(sql::connection& db, const session_row& row,
                                          sql::deadline until) const {
-    // A connection that a pool has kept may lead to a server that has left its group since.
+    // A pooled connection may lead to a server that has left its group since.
     sql::require_membership(db, until);
     auto told_by = server_of(db, until);
-    // Not left to the insertion: a standby that is promoted before that would take the session as
-    // one of no server in particular, and not raise the floor.
+    // Checked before the insertion: a standby promoted in between would accept the session as one
+    // of no particular server, and not raise the floor.
     if (!told_by) throw leads_to_standby();
     std::string server = *std::move(told_by);
     const auto open = [&] {
@@ -324,8 +324,8 @@ std::optional<std::int64_t> lease_protocol::find_grant(sql::connection& db, std:
                                                        sql::deadline until) const {
     const auto row = run(db, sql_.find_grant, until, name, session, grant_id);
     if (row.empty()) return std::nullopt;
-    // What is seen need not be durable: the commit whose reply was lost may have been interrupted
-    // while it waited for the disk or a standby. This one waits for both.
+    // The row seen need not be durable: the commit whose reply was lost may have been interrupted
+    // while it waited for the disk or a standby. The next commit waits for both.
     const std::array found{granted_name{name, grant_id}};
     if (!make_durable(db, session, found, until).front()) return std::nullopt;
     return row.integer(0, 0);
@@ -343,7 +343,7 @@ void lease_protocol::require_token_floor(sql::connection& db, sql::deadline unti
 std::vector<bool> lease_protocol::make_durable(sql::connection& db, std::int64_t session,
                                                std::span<const granted_name> grants,
                                                sql::deadline until) const {
-    // Rows in the order of their names, as everywhere that one transaction locks several of them.
+    // Locks rows in name order, as every transaction that locks several of them.
     std::vector<std::size_t> order(grants.size());
     std::iota(order.begin(), order.end(), std::size_t{0});
     std::ranges::sort(order, {}, [&](std::size_t i) { return grants[i].name; });
@@ -374,8 +374,8 @@ bool lease_protocol::force_release(sql::connection& db, std::string_view name, v
                                    sql::deadline until) const {
     for (;;) {
         const look seen = probe(db, name, 0, until);
-        // An earlier attempt whose reply was lost has put that holder out, or somebody else has:
-        // the next one is not meant.
+        // An earlier attempt whose reply was lost has evicted that holder, or another client has:
+        // the next holder is not the target.
         if (whom.token && seen.token != *whom.token) {
             if (is_durable(db, name, seen, until)) return true;
             continue;
@@ -389,7 +389,7 @@ bool lease_protocol::force_release(sql::connection& db, std::string_view name, v
 bool lease_protocol::force_release_of(sql::connection& db, std::string_view name,
                                       std::int64_t token, victim& whom, sql::deadline until) const {
     look seen = probe(db, name, 0, until);
-    // An earlier attempt whose reply was lost has put it out, or it has ended by itself since.
+    // An earlier attempt whose reply was lost has evicted it, or it has ended by itself since.
     while (whom.token && seen.token != token && !is_durable(db, name, seen, until)) {
         seen = probe(db, name, 0, until);
     }
@@ -401,7 +401,7 @@ bool lease_protocol::force_release_of(sql::connection& db, std::string_view name
     return done;
 }
 
-/// Whether a crash of the server leaves the lease as it was seen. False: it has changed since.
+/// Whether the lease survives a server crash as it was seen. False if it has changed since.
 bool lease_protocol::is_durable(sql::connection& db, std::string_view name, const look& seen,
                                 sql::deadline until) const {
     if (!sql_.confirm_lease || !seen.present) return true;
@@ -409,10 +409,10 @@ bool lease_protocol::is_durable(sql::connection& db, std::string_view name, cons
 }
 
 bool lease_protocol::evict(sql::connection& db, std::string_view name, const look& seen,
-                             sql::deadline until) const {
-    // Lease first: the wait for a fenced transaction must not hold the session's row, or its
-    // heartbeats would wait too. reclaim() goes the other way round; a cycle of the two is found
-    // by the database and repeated.
+                           sql::deadline until) const {
+    // Lease first: a wait for a fenced transaction must not hold the session's row, or its
+    // heartbeats would wait too. reclaim() locks in the opposite order; the database detects a
+    // cycle of the two, and the call is repeated.
     transaction_scope transaction{db, until};
     if (!changed_one(run(db, sql_.force_release, until, name, seen.token, seen.session))) {
         return false;

@@ -34,10 +34,10 @@ struct grant_request {
     std::string_view thread;
     std::string_view note;
     std::optional<std::int64_t> deadline_us;
-    bool barging = false;  ///< also past those who wait in the queue
+    bool barging = false;  ///< also past waiters in the queue
 };
 
-/// What one snapshot showed of a lease.
+/// The state of a lease in one snapshot.
 struct look {
     std::int64_t next_token = 0;  ///< MySQL only: the token a grant would carry
     bool session_live = false;    ///< the asking session
@@ -46,39 +46,40 @@ struct look {
     bool free = false;
     std::int64_t grant_id = 0;               ///< of the holder
     std::int64_t session = 0;                ///< of the holder
-    bool holder_expired = false;             ///< but not ended: end it, then take the lease
+    bool holder_expired = false;             ///< but is not ended: end it, then take the lease
     std::chrono::microseconds remaining{0};  ///< until the holder expires
-    bool waited = false;                     ///< free, but somebody live stands in its queue
-    bool promised = false;                   ///< to whom the next token is promised: nobody passes
-    /// Whether an acquire would have a chance.
+    bool waited = false;                     ///< free, but a live waiter is queued
+    bool promised = false;                   ///< the next token, to a waiter: no client passes it
+    /// Whether an acquire could succeed.
     [[nodiscard]] bool takeable(bool barging) const {
         return free && !promised && (barging || !waited);
     }
 };
 
-/// The columns of `acquire` and `probe` from the second on.
+/// Reads the columns of `acquire` and `probe` from the second on.
 [[nodiscard]] look read_look(const sql::result& row);
-/// Those of them that tell of the lease, from the fourth on: `row` has one.
+/// Reads only the lease's columns, from the fourth on: `row` contains a lease.
 [[nodiscard]] look read_lease(const sql::result& rows, std::size_t row);
 
-/// Nothing can be granted.
+/// The token floor is missing: nothing can be granted.
 [[nodiscard]] error no_token_floor();
 
 /// Whether a statement that inserts one row, and commits by itself, failed because another client
-/// inserts the same row: it is there (errc::unique_violation), or both waited for a third that
-/// deletes it or takes its own insertion back. InnoDB then gives both a lock that they share, each
-/// waits for the other to let go of it, and one is ended (errc::deadlock). Nothing was done: look
-/// again. The other is through by then.
+/// inserts the same row. Either the row exists (errc::unique_violation), or both clients waited for
+/// a third that deletes it or rolls its own insertion back: InnoDB then gives both a shared lock,
+/// each waits for the other to release it, and InnoDB ends one (errc::deadlock). Nothing was done;
+/// probe again, the other has committed by then.
 [[nodiscard]] bool another_inserts(const error& failure) noexcept;
-/// Nothing can be written, and what it knows may be old.
+
+/// The connection leads to a standby: nothing can be written, and its data may be old.
 [[nodiscard]] error leads_to_standby();
 
 struct attempt {
     enum class outcome {
         granted,
-        held,          ///< by another, `seen` tells whom; or free and waited for
-        contested,     ///< somebody was faster between probe and write: look again
-        session_dead,  ///< ours
+        held,          ///< by another session, see `seen`; or free and waited for
+        contested,     ///< another client won between probe and write: probe again
+        session_dead,  ///< the caller's
     };
     outcome what = outcome::contested;
     std::int64_t token = 0;  ///< if granted
@@ -95,7 +96,7 @@ struct session_lease {
     std::string name;
     std::int64_t grant_id;
     std::int64_t token;
-    std::optional<std::int64_t> deadline_us;  ///< what is left of it
+    std::optional<std::int64_t> deadline_us;  ///< time left until then
 };
 
 struct session_state {
@@ -103,10 +104,10 @@ struct session_state {
     std::int64_t revision;
 };
 
-/// The holder that a forced release means, kept between its attempts.
+/// The holder that a forced release targets, kept across its attempts.
 struct victim {
-    std::optional<std::int64_t> token{};  ///< filled in by the first
-    std::int64_t session = 0;             ///< of the latest that was put out, or may have been
+    std::optional<std::int64_t> token{};  ///< set by the first
+    std::int64_t session = 0;             ///< of the latest that was, or may have been, evicted
 };
 
 struct release_request {
@@ -114,7 +115,7 @@ struct release_request {
     std::chrono::microseconds left;  ///< until the lease ends at the latest
 };
 
-/// What a session is told once its rows were changed.
+/// The notification to a session whose rows were changed.
 struct change_to_tell {
     wake_address to{};
     std::int64_t revision = 0;
@@ -129,38 +130,38 @@ public:
     void set_up(sql::connection& db, std::chrono::milliseconds statement_timeout,
                 sql::deadline until) const;
 
-    /// Which server the connection leads to: another after a promotion, the same after a restart.
-    /// PostgreSQL: the cluster's number and its timeline. MySQL: server_uuid and server_id.
-    /// MariaDB: server_uid, where it has one, and server_id. Galera: of the cluster. Empty if it
-    /// does not tell, as SQLite; nothing on a standby of PostgreSQL. No round trip after set_up(),
-    /// but behind a transaction pooler and on a standby.
+    /// Identifies the server the connection leads to: it changes with a promotion, not with a
+    /// restart. PostgreSQL: the cluster's number and its timeline. MySQL: server_uuid and
+    /// server_id. MariaDB: server_uid, where it has one, and server_id. Galera: the cluster's.
+    /// Empty if the server does not report one, as SQLite; nullopt on a standby of PostgreSQL. No
+    /// round trip after set_up(), except behind a transaction pooler and on a standby.
     [[nodiscard]] std::optional<std::string> server_of(sql::connection& db,
                                                        sql::deadline until) const;
-    /// Asks again, should the connection have been led elsewhere behind our back.
+    /// Queries it again, in case the connection was rerouted without our knowledge.
     [[nodiscard]] std::optional<std::string> server_of_again(sql::connection& db,
                                                              sql::deadline until) const;
 
-    /// The session lives on this server alone: server_of(), which it returns. Raises the token
+    /// Opens a session that lives on this server alone, and returns server_of(). Raises the token
     /// floor if the floor was that of another server.
     std::string open_session(sql::connection& db, const session_row& row,
                              sql::deadline until) const;
-    /// False: look at session_state to learn whether it is dead or its revision moved.
+    /// Returns false if the session is dead or its revision moved: state_of() tells which.
     bool heartbeat(sql::connection& db, std::int64_t session, std::int64_t revision,
                    sql::deadline until) const;
     session_state state_of(sql::connection& db, std::int64_t session, sql::deadline until) const;
     bool end_expired_session(sql::connection& db, std::int64_t session, sql::deadline until) const;
     void end_session(sql::connection& db, std::int64_t session, sql::deadline until) const;
     void delete_session(sql::connection& db, std::int64_t session, sql::deadline until) const;
-    /// Gives a session another time to live, counted from now. False if it is dead.
+    /// Sets a session's time to live, counted from now. Returns false if the session is dead.
     bool extend_session(sql::connection& db, std::int64_t session, std::chrono::microseconds ttl,
                         sql::deadline until) const;
 
-    /// One round trip where the dialect has `acquire` (and one more look on SQLite if it is held),
-    /// else a probe and, if that finds it free, a compare-and-set.
+    /// One round trip where the dialect has `acquire` (and one more probe on SQLite if the lease is
+    /// held), else a probe and, if that finds it free, a compare-and-set.
     attempt acquire(sql::connection& db, const grant_request& request, sql::deadline until) const;
     look probe(sql::connection& db, std::string_view name, std::int64_t session,
                sql::deadline until) const;
-    /// False if the row is not this grant (any more).
+    /// Returns false if the row is not, or no longer, this grant.
     bool release(sql::connection& db, std::string_view name, std::int64_t session,
                  std::int64_t grant_id, sql::deadline until) const;
     /// The same, posted where the connection can and has prepared it, else executed: `told` hears
@@ -172,42 +173,43 @@ public:
     std::optional<std::int64_t> find_grant(sql::connection& db, std::string_view name,
                                            std::int64_t session, std::int64_t grant_id,
                                            sql::deadline until) const;
-    /// No token up to this one is granted again: for a holder that finds its row deleted, or its
-    /// token lowered. One round trip.
+    /// Ensures that no token up to this one is granted again: for a holder that finds its row
+    /// deleted, or its token lowered. One round trip.
     void lift_floor(sql::connection& db, std::int64_t token, sql::deadline until) const;
-    /// For a lease that nobody holds and that cannot be taken all the same. One round trip.
+    /// Checks the floor, for a lease that is free and yet cannot be taken. One round trip.
     /// @throws error no_token_floor()
     void require_token_floor(sql::connection& db, sql::deadline until) const;
-    /// For grants of one session that were read, and may be on their way to the disk: a durable
-    /// commit behind them, one for all. Tells of each whether it is still this grant. One round
-    /// trip for a grant, n + 2 for n.
+    /// Makes grants of one session that were read, and may not be on disk yet, durable by one later
+    /// commit. Returns for each whether it is still this grant. One round trip for one grant, n + 2
+    /// for n.
     std::vector<bool> make_durable(sql::connection& db, std::int64_t session,
                                    std::span<const granted_name> grants, sql::deadline until) const;
-    /// As they are read: a caller believes none of them before find_grant() or make_durable().
+    /// As read: a caller relies on none of them before find_grant() or make_durable().
     std::vector<session_lease> leases_of(sql::connection& db, std::int64_t session,
                                          sql::deadline until) const;
-    /// True if a holder was put out; false if the lease was free. A repetition after a lost reply
-    /// is given the same `whom` and leaves a newer holder alone. Frees, and gives to nobody: the
+    /// Returns true if a holder was evicted, false if the lease was free. A retry after a lost
+    /// reply passes the same `whom` and leaves a newer holder alone. The lease is left free: the
     /// caller runs queue_protocol::grant_next afterwards.
     bool force_release(sql::connection& db, std::string_view name, victim& whom,
                        sql::deadline until) const;
-    /// The same, if the grant with that token is still the holder.
+    /// Like force_release(), if the grant with that token is still the holder.
     bool force_release_of(sql::connection& db, std::string_view name, std::int64_t token,
                           victim& whom, sql::deadline until) const;
-    /// Asks the grant `token` to end: its holder, whose revision moves, finds the deadline that its
-    /// row has from now on, the moment at which its session would expire without another heartbeat.
-    /// Until then nothing is taken from it. Nothing if that grant does not hold the lease. To be
-    /// repeated after a lost reply: a deadline only comes earlier.
+    /// Asks the grant `token` to end. Its row gets a deadline: the time at which the holder's
+    /// session would expire without another heartbeat. The holder, whose revision moves, finds that
+    /// deadline; until then it keeps the lease. Returns nullopt if that grant does not hold the
+    /// lease. Repeat it after a lost reply: a deadline only moves earlier.
     std::optional<release_request> request_release(sql::connection& db, std::string_view name,
                                                    std::int64_t token, sql::deadline until) const;
-    /// How a session is told that its rows were changed. Nothing if it is gone, or has no address.
+    /// Returns how to notify a session that its rows were changed; nullopt if it is gone or has no
+    /// address.
     std::optional<change_to_tell> change_of(sql::connection& db, std::int64_t session,
                                             sql::deadline until) const;
-    /// Ends the owner's other sessions and moves their leases to `session`, in one transaction:
-    /// past those who wait for them. Their places in queues die with them. Returns the sessions
-    /// that were ended: a lease that was being given to one of them, or whose deadline has passed,
-    /// goes to nobody unless the caller looks (queue_protocol::queues_of_session, grant_next).
-    /// Nothing is done if `session` is over: it could hold none of them.
+    /// Ends the owner's other sessions and moves their leases to `session`, past waiters, in one
+    /// transaction. The queue entries of those sessions die with them. Returns the sessions that
+    /// were ended: a lease that was being handed to one of them, or whose deadline has passed,
+    /// reaches no waiter unless the caller looks (queue_protocol::queues_of_session, grant_next).
+    /// Returns nullopt and changes nothing if `session` is over: it could hold none of them.
     std::optional<std::vector<std::int64_t>> reclaim(sql::connection& db, std::string_view owner,
                                                      std::int64_t session,
                                                      sql::deadline until) const;
@@ -229,7 +231,7 @@ private:
     bool is_durable(sql::connection& db, std::string_view name, const look& seen,
                     sql::deadline until) const;
     bool evict(sql::connection& db, std::string_view name, const look& seen,
-                 sql::deadline until) const;
+               sql::deadline until) const;
 
     [[nodiscard]] const sql::statement& release_on(const sql::connection& db) const;
 

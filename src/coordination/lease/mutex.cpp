@@ -12,11 +12,11 @@ namespace rowlock {
 namespace detail {
 namespace {
 
-/// What this thread has locked, through whichever objects, so that it does not wait for itself. An
-/// entry may be stale: a lost lock is taken over by another thread, or its mutex is destroyed.
+/// The locks this thread holds, through any object, so that it does not wait for itself. An entry
+/// may be stale: another thread took over a lost lock, or its mutex was destroyed.
 thread_local std::vector<std::weak_ptr<hold>> locked_here;
 
-/// Removes what is stale, and `ended`.
+/// Removes stale entries and `ended`.
 void forget_locked(const hold* ended) {
     std::erase_if(locked_here, [&](const auto& each) {
         const auto other = each.lock();
@@ -24,8 +24,8 @@ void forget_locked(const hold* ended) {
     });
 }
 
-/// Whether this thread holds the lock through another object of the same client and name. After a
-/// loss it does not: a lost lock keeps its thread from nothing.
+/// Whether this thread holds the lock through another object of the same client and name. A lost
+/// lock does not count: it keeps its thread from nothing.
 bool holds_elsewhere(const hold& wanted) {
     return std::ranges::any_of(locked_here, [&](const auto& each) {
         const auto other = each.lock();
@@ -39,11 +39,11 @@ bool holds_elsewhere(const hold& wanted) {
                 "this thread has this mutex locked: unlock it, or use recursive_mutex"};
 }
 
-/// Asks for the lease by `acquire` and puts it into `wanted`. False if there is none in time.
+/// Calls `acquire` and puts the lease into `wanted`. Returns false if there is none in time.
 template <typename Acquire>
 bool take_into(const std::shared_ptr<hold>& wanted, Acquire acquire) {
     forget_locked(nullptr);
-    locked_here.reserve(locked_here.size() + 1);  // so that a lock that is ours can be noted
+    locked_here.reserve(locked_here.size() + 1);  // recording an acquired lock must not fail
     auto granted = acquire();
     if (!granted) return false;
     wanted->take(*std::move(granted));
@@ -59,7 +59,7 @@ bool hold::is_mine() const {
 
 void hold::take(lease granted) {
     // The lease of a thread that lost its lock without unlocking may still be here. It is destroyed
-    // after the guard is given back: that may be a round trip.
+    // after the guard is released: that may take a round trip.
     std::optional<lease> abandoned;
     const std::lock_guard lock{guard};
     abandoned.swap(current);
@@ -116,7 +116,7 @@ void unlock(hold& held, engine& engine) noexcept {
         try {
             report(failure.what());
         } catch (...) {
-            // No memory for the event.
+            // Out of memory for the event.
         }
     }
 }

@@ -1,4 +1,5 @@
-// What the calls of a client have to do with queues: standing in line, and whom a release serves.
+// Queue operations of a client's calls: waiting in a queue, and finding the waiter a release
+// serves.
 
 #include "coordination/lease/acquisition.hpp"
 #include "coordination/queue/waiting_room.hpp"
@@ -29,10 +30,11 @@ std::shared_ptr<waiting_room> engine::open_room() const noexcept {
     return room_;
 }
 
-/// Takes a place and waits there. Nothing: the place was lost, ask again. Null: the caller's time
-/// is up, or a stop was requested.
+/// Enqueues and waits. Returns nullopt if the queue entry was lost (ask again), null if the
+/// caller's time is up or a stop was requested.
 std::optional<std::shared_ptr<grant>> engine::wait_in_queue(acquisition& call) {
-    // What is still on its way must not hold us up in line: the heartbeat gives it back.
+    // A lost attempt that is still in flight must not block our ticket: the heartbeat gives it
+    // back.
     call.hand_over();
     const auto at = room();
     const auto place = with_retries(
@@ -58,14 +60,14 @@ std::optional<std::shared_ptr<grant>> engine::wait_in_queue(acquisition& call) {
             throw error{errc::lock_lost, "the session or the client ended while waiting"};
         case turn::state::cancelled:
             return std::shared_ptr<grant>{};
-        default:  // gone; a grant with a deadline of its own may have come and passed meanwhile
+        default:  // gone; a grant with its own deadline may have come and expired meanwhile
             require_timely(call);
             return std::nullopt;
     }
 }
 
-/// Each attempt has an id of its own. One whose reply was lost may have been served by the time
-/// it is known; else the background gives it up.
+/// Each attempt has its own id. One whose reply was lost may have been served by the time that is
+/// known; otherwise the heartbeat gives it up.
 std::shared_ptr<turn> engine::take_place(acquisition& call, waiting_room& at, sql::connection& db,
                                          sql::deadline until) {
     call.use(ensure_session(db, until));
@@ -97,14 +99,14 @@ std::shared_ptr<turn> engine::take_place(acquisition& call, waiting_room& at, sq
     } catch (const error& failure) {
         if (abandon(failure.kind() == errc::outcome_unknown)) throw;
     } catch (...) {
-        if (abandon(true)) throw;  // no memory: who knows how far it came
+        if (abandon(true)) throw;  // out of memory: the ticket may have been sent
     }
     at.enqueued(place);
     return place;
 }
 
-/// The grant, or null if it came too late: after a pause our session may have expired, and nobody
-/// must be told of a lease that is not held. It goes on to the next.
+/// Returns the grant, or null if it came too late: after a pause the session may have expired, and
+/// no caller may receive a lease that is not held. The lease goes on to the next waiter.
 std::shared_ptr<grant> engine::take_turn(const acquisition& call, const turn& served) {
     const auto& granted = served.granted;
     if (granted->held()) {
@@ -133,27 +135,27 @@ std::shared_ptr<grant> engine::grant_to(const turn& served, std::int64_t token, 
     return made;
 }
 
-/// A grant that nobody wants any more. The heartbeat, which is told, releases it to the next.
+/// Gives back a grant that no caller wants any more. The heartbeat releases it to the next waiter.
 void engine::give_back(grant& unwanted) noexcept {
     unwanted.stopped = true;
     auto expected = grant::state::held;
     unwanted.now.compare_exchange_strong(expected, grant::state::released);
     const auto ours = current();
-    // The end of a lost session may wait for this holder alone.
+    // The end of a lost session may wait only for this holder.
     if (!ours || ours->id() != unwanted.session_id) return poke_heartbeat();
     leave_unresolved(
         *ours, unwanted.name,
         {.grant_id = unwanted.grant_id, .not_after = clock_.now(), .surely_ended = true});
 }
 
-/// A place at which nobody waits any more, and a grant that may come of it.
+/// Gives back an abandoned queue entry, and any grant that results from it.
 void engine::give_back(session& ours, const std::string& name, std::int64_t grant_id) noexcept {
     leave_unresolved(
         ours, name,
         {.grant_id = grant_id, .not_after = clock_.now() + statement_bound(), .queued = true});
 }
 
-/// A grant that we were told of and the table denies: somebody else may hold the lease.
+/// The table denies a grant that was announced to us: another client may hold the lease.
 void engine::refuted(grant& believed) noexcept {
     if (!lose(believed, loss_reason::forced_release)) return;
     if (const auto ours = current(); ours && ours->id() == believed.session_id) {
@@ -161,8 +163,8 @@ void engine::refuted(grant& believed) noexcept {
     }
 }
 
-/// Whoever was served by the release is told; if nobody was, a ticket may have been committed
-/// behind its snapshot.
+/// Notifies the waiter that the release served. If it served none, a ticket may have been committed
+/// after its snapshot.
 void engine::after_release(sql::connection& db, const std::string& name,
                            const strategy::release_outcome& done, sql::deadline until) noexcept {
     if (done.unwaited) return;
@@ -172,7 +174,7 @@ void engine::after_release(sql::connection& db, const std::string& name,
         note_contended(name);
         if (const auto at = open_room()) at->handed_over(*done.next);
     } catch (...) {
-        // No memory: it learns by its poll.
+        // Out of memory: the waiter learns by its poll.
     }
 }
 
@@ -182,7 +184,7 @@ void engine::look_for_waiters(const std::string& name, bool reply_lost) noexcept
         at->look(name);
         if (reply_lost) at->look_at_all();
     } catch (...) {
-        // No thread or no memory to look with: those who wait look for themselves.
+        // No thread, or out of memory: waiters poll for themselves.
     }
 }
 
@@ -202,14 +204,15 @@ void engine::look_for_waiters_after(std::int64_t ended_session) noexcept {
     }
 }
 
-/// Where the statement that gave it did not. A hint: if it does not arrive, a poll finds the grant.
+/// Wakes the waiter if the granting statement did not. A hint: if it is lost, a poll finds the
+/// grant.
 void engine::wake(sql::connection& db, const strategy::handed_over& next,
                   sql::deadline until) noexcept {
     if (const auto ours = current(); ours && ours->id() == next.session) return;
     queue_.tell_served(db, next, until);
 }
 
-/// Whether a session is told past the database: it waits on this machine.
+/// Whether a session is notified without the database: it waits on this machine.
 bool engine::is_near(const strategy::wake_address& session) const noexcept {
     return options_.wake_ups == wakeup_mode::automatic && strategy::is_near(session);
 }
@@ -231,7 +234,7 @@ bool engine::is_contended(const std::string& name) const {
     return found != contended_.end() && steady::now() < found->second;
 }
 
-/// The last act of a client: what it had goes to those who wait.
+/// The last act of a client: hands its leases to waiters.
 void engine::hand_on(std::vector<std::string> names, const std::vector<std::int64_t>& ended,
                      sql::deadline until) noexcept {
     if (names.empty() && ended.empty()) return;
@@ -239,17 +242,18 @@ void engine::hand_on(std::vector<std::string> names, const std::vector<std::int6
         auto& db = heartbeat_connection(until);
         auto names_with_waiters = queue_.names_with_waiters(db, names, until);
         for (const auto id : ended) {
-            for (auto& name : queue_.queues_of_session(db, id, until)) names_with_waiters.push_back(name);
+            for (auto& name : queue_.queues_of_session(db, id, until))
+                names_with_waiters.push_back(name);
         }
         for (const auto& name : names_with_waiters) {
             if (const auto next = queue_.grant_next(db, name, until)) wake(db, *next, until);
         }
     } catch (...) {
-        // Out of reach: those who wait look for themselves.
+        // Database out of reach: waiters poll for themselves.
     }
 }
 
-/// Who acquires, as far as deadlocks are concerned.
+/// Identifies the acquirer for deadlock detection.
 std::string engine::thread_label() const {
     if (options_.deadlock_detection == deadlock_detection::by_client) return "client";
     thread_local const std::string label = std::to_string(gettid());

@@ -6,14 +6,14 @@
 
 namespace rowlock::detail {
 
-/// Attempts in a row that neither won nor found a holder. Contention ends in a winner, so many of
-/// them are a fault.
+/// Counts consecutive attempts that neither won nor found a holder. Contention ends in a winner, so
+/// many of them are a fault.
 class contention_limit {
 public:
     void forget() noexcept { made_ = 0; }
     [[nodiscard]] int made() const noexcept { return made_; }
 
-    /// After one more: how long to pause before the next, 0 for the first two.
+    /// Counts one more and returns the pause before the next: 0 for the first two.
     /// @throws error errc::database_error after the 25th
     [[nodiscard]] std::chrono::milliseconds count() {
         constexpr int too_many = 25;
@@ -29,10 +29,10 @@ private:
     int made_ = 0;
 };
 
-/// Grants whose own deadline was over before they were known.
+/// Counts grants whose own deadline was over before the client learned of them.
 class late_grant_limit {
 public:
-    /// @throws error errc::timed_out with the third
+    /// @throws error errc::timed_out on the third
     void count() {
         ++came_;
         if (!often()) return;

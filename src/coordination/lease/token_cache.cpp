@@ -37,7 +37,7 @@ bool token_cache::was_held(const std::string& name) const {
 
 void token_cache::note(const std::string& name, std::int64_t what) {
     const std::lock_guard lock{mutex_};
-    // Cheaper than to know which of them is the oldest: what is used is soon there again.
+    // Cheaper than tracking the oldest entry: names in use are soon back.
     if (seen_.size() >= most && !seen_.contains(name)) seen_.clear();
     seen_.insert_or_assign(name, what);
 }

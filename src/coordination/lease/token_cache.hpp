@@ -8,19 +8,19 @@
 
 namespace rowlock::detail {
 
-/// What a client saw of names that it does not hold, so that it can begin with the statement that
-/// will do. Hints: each is proved by the statement that it leads to. Bounded; thread-safe.
+/// Caches the last known state of names this client does not hold, to pick the cheapest first
+/// statement. Entries are hints; that statement re-checks them. Bounded; thread-safe.
 class token_cache {
 public:
-    /// We freed it with this token, and nobody waited.
+    /// This client freed the lease at this token, and no client waited.
     void remember_free(const std::string& name, std::int64_t token);
-    /// Somebody else had it.
+    /// Another client held the lease.
     void remember_held(const std::string& name);
     void forget(const std::string& name);
     void forget_all();
 
-    /// The token with which we freed it last. Is forgotten with it: the answer to the next
-    /// statement says more.
+    /// Returns the token at which this client last freed the lease, and forgets it: the next
+    /// statement's answer says more.
     [[nodiscard]] std::optional<std::int64_t> take_free(const std::string& name);
     [[nodiscard]] bool was_held(const std::string& name) const;
 

@@ -46,7 +46,7 @@ client_options validated(client_options options) {
                 options.retry.max_backoff >= 0ms && options.retry.total >= 0ms &&
                 options.retry.jitter >= 0 && options.retry.jitter <= 1,
             "retry: attempts must be at least 1, times not negative, jitter from 0 to 1");
-    // For ever is more than a clock can be put forward by.
+    // A clock cannot be advanced indefinitely.
     options.retry.max_backoff = std::min<std::chrono::milliseconds>(options.retry.max_backoff, 24h);
     if (options.program.empty()) options.program = program_invocation_short_name;
     if (options.reaper) {

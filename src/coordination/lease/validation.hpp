@@ -8,10 +8,10 @@
 
 namespace rowlock::detail {
 
-/// What an owner begins with that was not chosen: nobody can come back as it.
+/// Prefix of an owner name that was not chosen: no process can come back as that owner.
 inline constexpr std::string_view random_owner = "random:";
 
-/// The options with their zeros filled in.
+/// Returns the options with their zeros filled in.
 /// @throws error errc::invalid_options
 client_options validated(client_options options);
 void validate(const acquire_options& options);

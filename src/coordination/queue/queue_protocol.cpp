@@ -26,9 +26,9 @@ using base::fast_path;
 using sql::value;
 using std::chrono::microseconds;
 
-/// How many values a statement with a fixed list takes; a shorter list repeats its first.
+/// How many values a statement with a fixed list takes; a shorter list repeats its first value.
 constexpr std::size_t list_size = 16;
-/// Nothing before the list.
+/// No parameters before the list.
 constexpr std::array<value, 0> alone{};
 
 /// Runs `what` for every 16 of `items`, with `first` before them.
@@ -72,20 +72,21 @@ std::vector<std::int64_t> first_column(const sql::result& rows) {
     return numbers;
 }
 
-/// The columns of places: one row for each place, or one with NULLs.
+/// Reads the columns of places: one row for each entry, or one with NULLs.
 places read_places(const sql::result& rows) {
     places found{rows.integer(0, 0) != 0, {}};
     for (std::size_t row = 0; row < rows.rows(); ++row) {
         if (rows.is_null(row, 1)) continue;
-        found.waiting.push_back({.name = std::string{rows.text(row, 1)},
-                                 .grant_id = rows.integer(row, 2),
-                                 .ticket = rows.integer(row, 3),
-                                 .position = rows.integer(row, 4),
-                                 .free = rows.integer(row, 5) != 0,
-                                 .holder_session = rows.maybe_integer(row, 6).value_or(0),
-                                 .holder_expired = rows.integer(row, 7) != 0,
-                                 .remaining = microseconds{rows.integer(row, 8)},
-                                 .behind_watermark = rows.columns() > 9 && rows.integer(row, 9) != 0});
+        found.waiting.push_back(
+            {.name = std::string{rows.text(row, 1)},
+             .grant_id = rows.integer(row, 2),
+             .ticket = rows.integer(row, 3),
+             .position = rows.integer(row, 4),
+             .free = rows.integer(row, 5) != 0,
+             .holder_session = rows.maybe_integer(row, 6).value_or(0),
+             .holder_expired = rows.integer(row, 7) != 0,
+             .remaining = microseconds{rows.integer(row, 8)},
+             .behind_watermark = rows.columns() > 9 && rows.integer(row, 9) != 0});
     }
     return found;
 }
@@ -96,7 +97,6 @@ std::optional<handed_over> read_handed_over(const sql::result& row, std::size_t 
                        row.integer(0, column + 2)};
 }
 
-/// Three columns of a session that is to be woken.
 bool post(const wake_address& to, std::string_view said) noexcept {
     return wakeup::mail_to{to.number, to.mailbox}.post(said);
 }
@@ -107,18 +107,19 @@ void notify(sql::connection& db, const wake_address& to, std::string_view said,
     run(db, statement, until, notification_channel(to), said);
 }
 
+/// Reads the three address columns of a session that is to be woken.
 wake_address read_address(const sql::result& rows, std::size_t row, std::size_t column) {
     return {.number = rows.integer(row, column),
             .secret = std::string{rows.text(row, column + 1)},
             .mailbox = rows.maybe_integer(row, column + 2)};
 }
 
-/// How many tickets before the one served last a look into a queue begins: fragment in_line.
+/// How many tickets before the last served one a queue scan begins: fragment in_line.
 constexpr std::int64_t looks_back = 256;
 
-/// The rows of settle: one of them may be promised the next token, and comes first. If the one
-/// behind it was overtaken by it so far that no look would find it, it is promised nothing: a
-/// promise to whom nobody finds would keep all others waiting, and nobody would serve it.
+/// Reads the rows of settle. A waiter that is promised the next token comes first. If it overtook
+/// the one behind it so far that no scan would find that one, the latter is promised nothing: no
+/// client would serve it, and the promise would keep all others waiting.
 std::optional<next_in_line> read_next_in_line(const sql::result& rows) {
     std::map<std::pair<bool, std::int64_t>, std::size_t> line;
     const auto promised = rows.maybe_integer(0, 3);
@@ -150,9 +151,9 @@ std::optional<next_in_line> read_next_in_line(const sql::result& rows) {
     return next;
 }
 
-/// InnoDB shows what a commit has changed before the commit is on the disk, and a crash of the
-/// server may take back what was read. PostgreSQL shows it afterwards, or keeps a promise that is
-/// on the disk (docs/adr/0023); what a SQLite file shows outlives every process that reads it.
+/// InnoDB shows a commit before it is on disk, and a server crash may take back what was read.
+/// PostgreSQL shows it afterwards, or keeps a promise that is on disk (docs/adr/0023); what a
+/// SQLite file shows outlives every process that reads it.
 bool shows_before_durable(const sql::connection& db) {
     return db.speaks() == sql::dialect::mysql;
 }
@@ -163,7 +164,8 @@ bool has_gone(const error& failure) {
            failure.server_message().find("rowlock: the waiter has gone") != std::string::npos;
 }
 
-/// Those who lose a race look again; each time somebody else got on. The deadline bounds it.
+/// A client that loses a race reads again; each time another client made progress. The deadline
+/// bounds it.
 void check_time(sql::deadline until) {
     if (std::chrono::steady_clock::now() < until) return;
     throw error{errc::timed_out,
@@ -207,15 +209,15 @@ private:
 
 /// How the waiter that is served learns of it.
 struct telling {
-    bool by_mail = false;    ///< the caller tells those that have a mailbox here
-    std::int64_t giver = 0;  ///< the caller's session, which needs no word
+    bool by_mail = false;    ///< the caller notifies waiters that have a mailbox here
+    std::int64_t giver = 0;  ///< the caller's session, which needs no notification
 };
 
-/// Gives the lease to the waiter that was seen: the lease's row by compare-and-set on the token
-/// that was seen, then the ticket by its key, both or neither. Lease first: whoever deletes a
-/// ticket waits for nothing more. Nothing here touches a session's row, so no heartbeat waits. The
-/// look may be a while old. At the token that was seen the lease is still the grant that was seen
-/// or has been freed since, and nobody's since; the ticket stands or the whole is rolled back.
+/// Grants the lease to the waiter that was read: the lease's row by compare-and-set on the token
+/// that was read, then the ticket by its key, both or neither. Lease first: a client that deletes a
+/// ticket waits for nothing more. No session's row is touched, so no heartbeat waits. The read may
+/// be old. At that token the lease is still the grant that was read, or has been freed and not
+/// granted since; if the ticket is gone everything is rolled back.
 std::optional<handed_over> give(sql::connection& db, const sql::statements& sql,
                                 std::string_view name, const next_in_line& next, const telling& how,
                                 sql::deadline until) {
@@ -244,7 +246,7 @@ std::optional<handed_over> give(sql::connection& db, const sql::statements& sql,
     }
     transaction_scope transaction{db, until};
     for (const auto& each : steps) {
-        // Taken by another, or cancelled meanwhile.
+        // Granted by another client, or cancelled meanwhile.
         if (db.execute(each.what, each.parameters, until).affected() != 1) return std::nullopt;
     }
     transaction.commit(until);
@@ -268,7 +270,7 @@ void queue_protocol::enqueue(sql::connection& db, const grant_request& request,
         run(db, leases_.sql().enqueue, until, request.name, request.session, request.grant_id,
             text_or_null(request.thread), text_or_null(request.note), request.deadline_us);
     } catch (const error& failure) {
-        // A repetition. Where the statement has no word for it this comes as an error.
+        // A repetition. A statement without a conflict clause reports it as an error.
         if (failure.kind() != errc::unique_violation) throw;
     }
 }
@@ -290,7 +292,7 @@ std::vector<std::int64_t> queue_protocol::cancel(sql::connection& db,
     }
     for_each_list(db, *sql.tickets, alone, grant_ids, until, [&](const sql::result& rows) {
         if (rows.empty()) return;
-        // One commit for all; in ticket order, so two of us cannot wait in a cycle.
+        // One commit for all; in ticket order, so two clients cannot wait in a cycle.
         std::optional<transaction_scope> transaction;
         if (rows.rows() > 1) transaction.emplace(db, until);
         std::vector<std::int64_t> gone;
@@ -317,8 +319,8 @@ places queue_protocol::places_at(sql::connection& db, std::int64_t session,
     return read_places(run(db, *sql.places_at, until, session, array_of(grant_ids)));
 }
 
-void queue_protocol::reset_watermark(sql::connection& db, std::string_view name, std::int64_t ticket,
-                            sql::deadline until) const {
+void queue_protocol::reset_watermark(sql::connection& db, std::string_view name,
+                                     std::int64_t ticket, sql::deadline until) const {
     const auto& sql = leases_.sql();
     if (sql.reset_watermark) run(db, *sql.reset_watermark, until, name, ticket);
 }
@@ -457,7 +459,7 @@ std::optional<settled_grant> queue_protocol::settle(sql::connection& db, std::st
                                                     bool durably, sql::deadline until) const {
     const auto& sql = leases_.sql();
     if (db.speaks() == sql::dialect::mysql) {
-        // No waiter's session is looked at again before the release: it may die meanwhile.
+        // The waiter's session is not checked again before the release: it may die meanwhile.
         constexpr auto reliable = std::chrono::seconds{1};
         const queue_look seen{run(db, *sql.next_waiter, until, name)};
         if (!seen.is_grant(session, grant_id)) return std::nullopt;
@@ -500,8 +502,8 @@ std::optional<handed_over> queue_protocol::pass_on(sql::connection& db, std::str
 }
 
 std::vector<std::string> queue_protocol::names_with_waiters(sql::connection& db,
-                                                    std::span<const std::string> names,
-                                                    sql::deadline until) const {
+                                                            std::span<const std::string> names,
+                                                            sql::deadline until) const {
     return distinct_names(db, leases_.sql().names_with_waiters, alone, names, until);
 }
 
@@ -516,8 +518,9 @@ std::vector<std::string> queue_protocol::leave(sql::connection& db, std::int64_t
     return names_with_waiters(db, names, until);
 }
 
-std::vector<std::string> queue_protocol::queues_of_session(sql::connection& db, std::int64_t session,
-                                                     sql::deadline until) const {
+std::vector<std::string> queue_protocol::queues_of_session(sql::connection& db,
+                                                           std::int64_t session,
+                                                           sql::deadline until) const {
     const auto rows = run(db, leases_.sql().queues_of_session, until, session);
     std::vector<std::string> names;
     names.reserve(rows.rows());
@@ -534,7 +537,8 @@ void queue_protocol::tell_served(sql::connection& db, const handed_over& next,
                                  sql::deadline until) const noexcept {
     if (next.woken) return;
     try {
-        const auto said = encode_wakeup({next.grant_id, next.token, next.asynchronous}, next.to.secret);
+        const auto said =
+            encode_wakeup({next.grant_id, next.token, next.asynchronous}, next.to.secret);
         if (by_mail_ && post(next.to, said)) return;
         if (db.speaks() == sql::dialect::mysql) {
             wake_up::wake(db, next.session, next.grant_id, until);
@@ -542,7 +546,7 @@ void queue_protocol::tell_served(sql::connection& db, const handed_over& next,
             notify(db, next.to, said, until);
         }
     } catch (...) {
-        // The connection broke, or there is no memory. What was given is committed.
+        // The connection broke, or there is no memory. The grant is committed.
     }
 }
 
@@ -555,8 +559,8 @@ void queue_protocol::tell_to_look(sql::connection& db, std::int64_t session,
         if (by_mail_ && post(change->to, said)) return;
         if (db.speaks() == sql::dialect::postgresql) notify(db, change->to, said, until);
     } catch (...) {
-        // The connection broke, the secret may not be read, or there is no memory. What was changed
-        // is committed.
+        // The connection broke, the secret may not be read, or there is no memory. The change is
+        // committed.
     }
 }
 

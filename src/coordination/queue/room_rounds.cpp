@@ -1,5 +1,5 @@
-// The thread of the waiting room: its rounds. Each task takes what is due from its list and puts
-// back what could not be done.
+// The rounds of the waiting room's thread. Each task takes what is due from its list and puts back
+// what could not be done.
 
 #include "base/ablation.hpp"
 #include "coordination/lease/engine.hpp"
@@ -24,15 +24,16 @@ using std::chrono::milliseconds;
 /// A sleep in the server has most often begun by then.
 constexpr auto first_look = 3ms;
 constexpr nanoseconds quickest_hand_over = 300us;
-/// Between two looks at a line in which we are not the first.
+/// Between two polls of a queue in which we are not the first.
 constexpr nanoseconds least_rest = 1ms;
-/// For a statement on a connection that was idle.
+/// Deadline of a statement on a connection that was idle.
 constexpr auto idle_deadline = 1s;
-/// What is on its way is there by then, unless the database is much slower than usual.
+/// A cycle must persist this long before a victim is chosen: in-flight cancels settle by then,
+/// unless the database is much slower than usual.
 constexpr nanoseconds circle_stands = 100ms;
-/// So often in a row what was said is taken: each time all that has arrived.
+/// Limits the reads of notifications in a row; each takes all that have arrived.
 constexpr int most_takes = 16;
-/// Who has not waited for so long is not interested in what others commit.
+/// A client that has not waited for this long ignores what others commit.
 constexpr nanoseconds idle = 50ms;
 
 }  // namespace
@@ -40,7 +41,7 @@ constexpr nanoseconds idle = 50ms;
 void waiting_room::run() noexcept {
     while (!stopping_) {
         nanoseconds next = step();
-        // Mail is ours from now on, whether or not somebody waits.
+        // From now on the session's mail is read, whether or not a thread waits.
         if (auto ours = engine_.current()) hear_for(std::move(ours));
         const auto* const mailbox = mail_for_ ? mail_for_->mailbox() : nullptr;
         const bool deaf = mailbox != nullptr && now() < deaf_until_;
@@ -52,7 +53,7 @@ void waiting_room::run() noexcept {
     }
 }
 
-/// Returns when the next is due.
+/// Returns when the next step is due.
 nanoseconds waiting_room::step() noexcept {
     try {
         leave_dead_connection();
@@ -80,7 +81,7 @@ void waiting_room::make_rounds() {
     if (mysql_wait_thread_ && is_idle()) mysql_wait_thread_->pause();
     if (next_moment() > now() && !is_deaf()) return;
     connect();
-    // What makes somebody run comes first. What the poll finds is done in the same round.
+    // Tasks that let a thread run come first. What the poll finds is done in the same round.
     for (const auto task :
          {&waiting_room::give_back_unwanted, &waiting_room::cancel_places,
           &waiting_room::give_back_unwanted, &waiting_room::ask_after_sessions,
@@ -92,8 +93,8 @@ void waiting_room::make_rounds() {
     }
 }
 
-/// Another call found the connection for all broken, or replaced it: nothing is heard there any
-/// more, and behind the LISTEN on the next one a poll is needed.
+/// Another call found the shared connection broken, or replaced it: no notification arrives there
+/// any more, and after the LISTEN on the next one a poll is needed.
 void waiting_room::leave_dead_connection() {
     if (!db_ || db_->alive()) return;
     disconnect();
@@ -101,7 +102,7 @@ void waiting_room::leave_dead_connection() {
     poll_wanted_ = true;
 }
 
-/// PostgreSQL: on a connection for all the room listens for holders, too, whether or not a thread
+/// PostgreSQL: on a shared connection the room listens for holders, too, whether or not a thread
 /// waits.
 bool waiting_room::is_deaf() const {
     if (!engine_.shares() || !may_listen_) return false;
@@ -123,29 +124,29 @@ nanoseconds waiting_room::next_moment() {
     return std::min(next, poll_due());
 }
 
-/// With the mutex held. A look at a thousand places takes its time, and a thousand places are taken
-/// one after the other: the looks wait for each other, so that they do not take all of it.
+/// With the mutex held. A poll of a thousand entries takes its time, and a thousand entries are
+/// added one after the other: polls are spaced so that they do not take all of it.
 nanoseconds waiting_room::poll_due() const {
     return poll_wanted_ ? std::min(poll_at_, last_poll_ + 3 * poll_cost_) : poll_at_;
 }
 
-/// A failure is no answer: what was to be done is still on its list. Those who wait are told only
-/// what no repetition mends; a server that is away for a while costs them time, as long as their
-/// session lives.
+/// A failure is no answer: unfinished tasks are still on their lists. Waiting threads receive only
+/// errors that no repetition mends; a server that is away for a while costs them time, as long as
+/// their session lives.
 nanoseconds waiting_room::after_failure(const error& failure) noexcept {
     if (failures_++ == 0) failing_since_ = now();
     try {
-        hear();  // what the statement that failed has read
+        hear();  // notifications that the failed statement has read
     } catch (...) {
-        // The connection turns out to be closed below; without memory it is heard later.
+        // The connection turns out to be closed below; without memory they are read later.
     }
-    // It is no primary (any more): the next connection may be to one.
+    // The server is no primary (any more): the next connection may reach one.
     if (db_ && failure.kind() == errc::read_only) db_->discard();
     if (db_ && (!db_->alive() || db_->discarded())) {
         disconnect();
         engine_.connection_broke();
         const guard lock{mutex_};
-        poll_wanted_ = true;  // to be heard again, too
+        poll_wanted_ = true;  // to receive notifications again, too
     }
     const bool passes = failure.retryable() || failure.kind() == errc::outcome_unknown ||
                         failure.kind() == errc::read_only;
@@ -153,12 +154,12 @@ nanoseconds waiting_room::after_failure(const error& failure) noexcept {
         if (!passes) {
             {
                 const guard lock{mutex_};
-                looks_.clear();  // the waiters look for themselves
+                looks_.clear();  // the waiters poll for themselves
             }
             fail(failure);
         }
         const auto elapsed = std::chrono::duration_cast<milliseconds>(now() - failing_since_);
-        // Those who wait were promised a look in each poll_interval.
+        // Waiting threads were promised a poll in each poll_interval.
         pauses_idly_ = is_idle();
         const nanoseconds longest =
             std::max<nanoseconds>(pauses_idly_ ? options_.heartbeat : options_.poll_interval, 5ms);
@@ -208,8 +209,8 @@ void waiting_room::set_up(sql::deadline until) {
         return;
     }
     if (postgresql && may_listen_ && !pooler_known_) {
-        // A pooler that nobody has declared: what we say there would be said to others, and what
-        // they are told would be lost to us.
+        // An undeclared pooler: our session state would apply to other clients, and notifications
+        // on their connections would be lost to us.
         const auto seen = sql::pooling_of(*db_, engine_.source_, until);
         if (seen == sql::pooling::transaction) may_listen_ = false;
         pooler_known_ = true;
@@ -233,7 +234,7 @@ void waiting_room::listen(const session& ours) {
     notifications_ = capability;
     listening_for_ = ours.id();
     hears_ = db_->speaks() == sql::dialect::postgresql;
-    // What was said before we listened: to those who wait, and to those who hold.
+    // Catches up on what was sent before we listened, to waiters and to holders.
     if (engine_.shares() && ours.leases() > 0) {
         engine_.compare_wanted_ = true;
         engine_.poke_heartbeat();
@@ -249,7 +250,7 @@ void waiting_room::hear_for(std::shared_ptr<session> ours) {
     deaf_until_ = {};
 }
 
-/// Where the database has nothing to notify with, a second thread sleeps in the server.
+/// Where the database cannot notify, a second thread sleeps in the server.
 void waiting_room::let_sleep() {
     if (db_->speaks() != sql::dialect::mysql || !may_sleep_) return;
     std::int64_t session = 0;
@@ -270,7 +271,7 @@ void waiting_room::let_sleep() {
             const guard lock{mutex_};
             mysql_wait_thread_ = std::move(made);
         } catch (const std::system_error&) {
-            may_sleep_ = false;  // no thread: looking often does without
+            may_sleep_ = false;  // no thread: frequent polls replace it
             return;
         }
     }
@@ -293,9 +294,9 @@ bool waiting_room::shut_gate_for(std::int64_t session) {
     return true;
 }
 
-/// On the sleeper's thread. A sleep that has not begun yet cannot be ended: a look when it has, and
-/// more of them, as a busy machine may take its time with the beginning. Between one sleep and the
-/// next only a moment is not heard: one look, which takes the place of the next.
+/// On the sleeper's thread. A sleep that has not begun yet cannot be ended: the room polls when it
+/// has, and several times, as a busy machine may begin it late. Between one sleep and the next only
+/// a short time is missed: one poll, which replaces the next.
 void waiting_room::before_sleep(bool again) {
     const guard lock{mutex_};
     if (turns_.empty()) return;
@@ -323,18 +324,18 @@ void waiting_room::woken(sql::connection& db, sql::deadline until) {
     std::ranges::sort(names);
     names.erase(std::unique(names.begin(), names.end()), names.end());
     if (names.size() > many) {
-        // One look at all places costs less than to ask for so many. We may have been woken before
-        // the commit: a look comes after it if we have read behind it first.
+        // One poll of all entries costs less than to ask for so many names. The wake-up may have
+        // come before the commit: a poll comes after it if we have read behind it first.
         names.resize(1);
         (void)queue_.served_of(db, session, names, until);
         return look_at_all();
     }
     const nanoseconds sent = engine_.clock().now();
     auto served = queue_.served_of(db, session, names, until);
-    // Some were held before.
+    // Some grants were held before.
     std::erase_if(served, [&](const auto& each) { return !standing.contains(each.grant_id); });
-    // What we were woken for is most often known to be durable; we may have come amid the commit of
-    // another hand-over.
+    // The grant we were woken for is most often known to be durable; the wake-up may have come amid
+    // the commit of another hand-over.
     std::vector<strategy::served_place> doubtful;
     for (const auto& each : served) {
         if (!each.durable) {
@@ -346,7 +347,7 @@ void waiting_room::woken(sql::connection& db, sql::deadline until) {
     if (doubtful.empty()) return;
     // Made durable on the room's connection. A late KILL QUERY ends what this connection runs, and
     // MariaDB takes a trigger whose parsing was cut off for one with an error in its body, for
-    // every client until the table is opened anew (1064).
+    // every client until the table is reopened (1064).
     const guard lock{mutex_};
     for (const auto& each : doubtful) {
         told_.push_back({standing.at(each.grant_id), nullptr, 0, now(), true});
@@ -354,12 +355,12 @@ void waiting_room::woken(sql::connection& db, sql::deadline until) {
     poke();
 }
 
-/// What was said to us, also while statements ran.
+/// Reads mail and notifications, also those that arrived while statements ran.
 void waiting_room::hear() {
     read_mail();
     if (notifications_ == nullptr || !db_->alive()) return;
     const bool watches = db_->speaks() == sql::dialect::sqlite;
-    // Others may say more than we can hear: the rest is there the next time.
+    // Others may send faster than we read: the rest is read the next time.
     for (int some = 0; some < most_takes; ++some) {
         const auto all = notifications_->take();
         if (all.empty()) return;
@@ -373,12 +374,12 @@ void waiting_room::hear() {
     }
 }
 
-/// Needs no database: also while that is away.
+/// Needs no database: works also while the database is away.
 void waiting_room::read_mail() {
     if (!mail_for_ || mail_for_->mailbox() == nullptr || now() < deaf_until_) return;
-    // Sent once the commit was confirmed, with a proof. Who may read an SQLite file need not be
-    // allowed to write it: there the row is asked. And what was committed on one node of a cluster
-    // may be read on ours only later, and would be refuted.
+    // Mail is sent once the commit was confirmed, with a proof. A client that may read an SQLite
+    // file need not be allowed to write it: there the row is read. And our node of a cluster may
+    // show only later what was committed on another, and the grant would be refuted.
     const bool believed = engine_.source_.speaks() != sql::dialect::sqlite && !in_cluster_;
     const auto mail = mail_for_->mailbox()->take();
     bool useful = false;
@@ -391,8 +392,8 @@ void waiting_room::read_mail() {
 /// Something was committed to the SQLite file.
 void waiting_room::changed() {
     if (is_idle() && now() - last_poll_ > idle) return notifications_->want_changes(false);
-    // Others may commit thousands of times a second, and most of it is not about us: who stands
-    // far behind need not look at each hand-over.
+    // Others may commit thousands of times a second, mostly for other waiters: a waiter far behind
+    // need not poll at each hand-over.
     constexpr std::int64_t far = 64;
     const auto before_us = std::min(round_.first, far) - 1;
     const nanoseconds rest =
@@ -402,9 +403,9 @@ void waiting_room::changed() {
     poll_at_ = std::min(poll_at_, last_poll_ + rest);
 }
 
-/// What comes without a proof is not heard: every local user may write to our mailbox, every role
-/// of the database to our channel. False if it was of no use.
-/// @param believed whether a proof is enough, or the row is to be asked
+/// Ignores a message without a proof: every local user may write to our mailbox, every role of the
+/// database to our channel. Returns false if the message was of no use.
+/// @param believed whether a proof is enough, or the row is to be read
 bool waiting_room::heard(std::string_view said, bool believed) {
     if (mail_for_ && engine_.hear_of_change(*mail_for_, said)) {
         engine_.poke_heartbeat();
@@ -422,9 +423,9 @@ bool waiting_room::heard(std::string_view said, bool believed) {
     if (!strategy::is_proved(said, which->ours->address().secret)) return false;
     engine_.count(engine::counter::wake_ups);
     told_by_name_ = true;
-    // Said by the transaction that wrote the grant and delivered after its commit, or sent after
-    // that: durable, or keeping a promise that was. So it is believed, and then verified. Of a
-    // deadline it tells nothing: there we ask first.
+    // The transaction that wrote the grant sent this, delivered after its commit, or it was sent
+    // after that: durable, or keeping a promise that was. So the grant is believed, and then
+    // verified. The message does not contain a deadline: with one, the row is read first.
     if (believed && !which->has_deadline)
         serve(which, next->token, engine_.clock().now(), std::nullopt);
     const guard lock{mutex_};
@@ -462,7 +463,7 @@ void waiting_room::cancel_places() {
     } catch (...) {
         be_more_patient();
         const guard lock{mutex_};
-        forgotten_ = true;  // all of those that are left, without memory for a list
+        forgotten_ = true;  // all that are left, without memory for a list
         throw;
     }
 }
@@ -482,13 +483,13 @@ bool waiting_room::is_idle() const {
     return turns_.empty();
 }
 
-/// After a task that writes did not fit into its time.
+/// After a task that writes exceeded its time.
 void waiting_room::be_more_patient() noexcept {
     patience_ = std::min<nanoseconds>(2 * patience_, options_.statement_timeout);
 }
 
-/// What was served to a thread that had left, to the next waiter. False: there is no such grant, or
-/// its row is locked.
+/// Hands a grant that served a thread that had left to the next waiter. Returns false if there is
+/// no such grant, or its row is locked.
 bool waiting_room::hand_on_served(const std::string& name, std::int64_t session,
                                   std::int64_t grant_id) {
     try {
@@ -512,8 +513,8 @@ void waiting_room::give_back_unwanted() {
     while (!all.empty()) {
         const auto granted = all.back();
         all.pop_back();
-        // Known here until it is freed, or the heartbeat has it on its list: a comparison with the
-        // database in between finds nothing to give back.
+        // The grant stays known here until it is freed, or the heartbeat has it on its list: a
+        // comparison with the database in between finds nothing to give back.
         try {
             if (hand_on_served(granted->name, granted->session_id, granted->grant_id)) {
                 granted->now = grant::state::released;
@@ -529,11 +530,11 @@ void waiting_room::give_back_unwanted() {
     }
 }
 
-/// A place that is gone was served, unless another client deleted it. Its thread may have left:
-/// then the lease goes on to the next waiter at once, and everybody else finds it held no longer
-/// than the round trips of this client make it.
+/// An entry that is gone was served, unless another client deleted it. If its thread has left, the
+/// lease goes on to the next waiter at once, and other clients find it held no longer than the
+/// round trips of this client make it.
 void waiting_room::answer_cancelled(const std::shared_ptr<turn>& which, bool deleted) {
-    // Served meanwhile, on another thread: its own has it, or it is on the list of unwanted grants.
+    // Served meanwhile by another thread: its own thread has the grant, or it is unwanted.
     if (is_over(*which)) return;
     if (!deleted && has_left(*which)) {
         deleted = hand_on_served(which->name, which->ours->id(), which->grant_id);
@@ -544,7 +545,7 @@ void waiting_room::answer_cancelled(const std::shared_ptr<turn>& which, bool del
         if (granted) return serve(which, granted->token, sent, granted->deadline_us);
     }
     const guard lock{mutex_};
-    // Told by another thread meanwhile. If it has been given back above, nothing is left to be.
+    // Served by another thread meanwhile. If the grant was given back above, nothing is left to do.
     if (which->over()) {
         if (deleted && std::erase(unwanted_, which->granted) > 0) {
             which->granted->now = grant::state::released;
@@ -559,7 +560,7 @@ void waiting_room::answer_cancelled(const std::shared_ptr<turn>& which, bool del
     }
     end(*which, turn::state::cancelled);
     engine_.count(engine::counter::cancelled);
-    // It may have been chosen by a grant_next that found it gone.
+    // A grant_next may have chosen it and found it gone.
     plan(looks_, which->name, {now(), 0ns});
 }
 
@@ -578,7 +579,7 @@ void waiting_room::ask_after_sessions() {
     }
 }
 
-/// The entries of a list whose time has come.
+/// Takes the entries of a list that are due.
 std::vector<std::pair<std::string, waiting_room::due>> waiting_room::take_due(agenda& list) {
     const guard lock{mutex_};
     std::vector<std::pair<std::string, due>> taken;
@@ -600,7 +601,7 @@ void waiting_room::look_for_waiters() {
     for (const auto& [name, when] : looks) names.push_back(name);
     try {
         // A look counts after the commit of the release; this one may only have been sent.
-        if (!engine_.settle_posted(nullptr, soon())) {
+        if (!engine_.drain_pipelined(nullptr, soon())) {
             throw error{errc::timed_out, "a release that was sent has not been answered yet"};
         }
         const auto names_with_waiters = queue_.names_with_waiters(*db_, names, soon());
@@ -630,7 +631,7 @@ void waiting_room::hand_on_due() {
         } catch (...) {
             const bool busy = is_busy();
             be_more_patient();
-            // Somebody's transaction has the row. It is not our turn to wait there, nor to forget.
+            // Another transaction has the row. The room neither waits there nor forgets the name.
             when.pause = std::clamp<nanoseconds>(2 * when.pause, 100ms, 1s);
             when.at = now() + when.pause;
             const guard lock{mutex_};
@@ -645,7 +646,7 @@ void waiting_room::hand_on_due() {
     }
 }
 
-/// Within a handler: whether what was caught says that a row is locked, and no more.
+/// Within a handler: whether the caught error says no more than that a row is locked.
 bool waiting_room::is_busy() const {
     try {
         throw;
@@ -673,7 +674,7 @@ void waiting_room::verify_told() {
             if (next == told_.end()) return;
             one = *next;
         }
-        // One that was released meanwhile harms nobody.
+        // A grant that was released meanwhile needs no check.
         if (!one.granted || one.granted->now == grant::state::held) verify(one);
         const guard lock{mutex_};
         std::erase_if(told_, [&](const told& each) { return each.which == one.which; });
@@ -686,10 +687,11 @@ void waiting_room::verify(const told& one) {
         return queue_.settle(db, one.which->name, one.which->ours->id(), one.which->grant_id,
                              one.durably, until);
     };
-    // On the connection that will most likely send the release, too, whose server process has then
-    // got all at hand. It may have died while it was idle: the room does not wait long to find out.
+    // On the connection that will most likely send the release, too, whose server process then has
+    // everything at hand. It may have died while it was idle: the room does not wait long to find
+    // out.
     const auto found = [&]() -> std::optional<strategy::settled_grant> {
-        if (!hears_ && !one.granted) {  // what is left of its deadline is wanted
+        if (!hears_ && !one.granted) {  // its remaining deadline is needed
             const auto granted = queue_.served(*db_, one.which->name, one.which->ours->id(),
                                                one.which->grant_id, soon(), one.token);
             if (!granted) return std::nullopt;
@@ -717,9 +719,9 @@ void waiting_room::verify(const told& one) {
     one.granted->next_until = sent + found->next->alive;
 }
 
-/// One look at all queues we stand in.
+/// Polls all queues that we are in.
 void waiting_room::poll() {
-    constexpr std::size_t few = 64;  // places, to be looked at one by one
+    constexpr std::size_t few = 64;  // entries, to be read one by one
     std::vector<std::shared_ptr<turn>> standing;
     {
         const guard lock{mutex_};
@@ -736,7 +738,7 @@ void waiting_room::poll() {
     if (round_.whole) whole_poll_at_ = last_poll_ + options_.poll_interval;
     (round_.whole ? strays_ : round_.strays) = std::move(seen_before.strays);
     try {
-        // Of one session, but for the moment in which one is lost.
+        // All are of one session, except while one is being lost.
         while (!standing.empty()) {
             const auto ours = standing.front()->ours;
             // Not that of std::ranges: clang 14 cannot compile what it returns.
@@ -790,11 +792,11 @@ void waiting_room::poll(const std::shared_ptr<session>& ours,
     look_for_deadlocks(*ours, standing);
 }
 
-/// What our place shows of its lease and its holder.
+/// Acts on what our entry shows of its lease and its holder.
 void waiting_room::look_after(const strategy::place& at, session& ours) {
     if (!ours.knows(at.grant_id)) {
-        // Over since this was read; or nobody here waits at it, an insertion that came late, and
-        // then it stands there the next time, too.
+        // Over since this was read; or an insertion that came late, for which no thread waits: then
+        // the next poll finds it, too.
         if (ours.is_unresolved(at.grant_id)) return;
         round_.strays.insert(at.grant_id);
         if (strays_.contains(at.grant_id)) engine_.give_back(ours, at.name, at.grant_id);
@@ -807,7 +809,7 @@ void waiting_room::look_after(const strategy::place& at, session& ours) {
             ended_.push_back(at.holder_session);
         }
     }
-    // They come in the order of their tickets: the first of a name covers the others.
+    // Entries come in the order of their tickets: the first of a name covers the others.
     if (at.behind_watermark && round_.rewound.insert(at.name).second) reset_watermark(at);
     const guard lock{mutex_};
     if (at.free || at.holder_expired || at.behind_watermark) plan(hand_on_, at.name, {now(), 0ns});
@@ -816,8 +818,8 @@ void waiting_room::look_after(const strategy::place& at, session& ours) {
     }
 }
 
-/// Nobody else would ever find this place. A look soon tells whether it helped: the lease's row may
-/// be somebody's for long.
+/// No other client would ever find this entry. An early poll shows whether the reset helped:
+/// another transaction may lock the lease's row for long.
 void waiting_room::reset_watermark(const strategy::place& at) {
     round_.expiry = std::min<nanoseconds>(round_.expiry, last_poll_ + 250ms);
     try {
@@ -839,8 +841,8 @@ void waiting_room::see(const std::shared_ptr<turn>& which, const strategy::place
     report_place(*which, at.position);
 }
 
-/// Our tickets are not there: they were served, or the server lost them in a crash, or somebody
-/// deleted them.
+/// Our tickets are not there: they were served, or the server lost them in a crash, or another
+/// client deleted them.
 void waiting_room::ask_after(session& ours, std::vector<std::shared_ptr<turn>> missing) {
     {
         const guard lock{mutex_};
@@ -861,7 +863,7 @@ void waiting_room::ask_after(session& ours, std::vector<std::shared_ptr<turn>> m
         }
         const guard lock{mutex_};
         if (which->over()) continue;
-        // Should it turn up after all, on a server that lags behind, nobody waits there any more.
+        // If it turns up after all, on a server that lags behind, no thread waits for it any more.
         engine_.give_back(ours, which->name, which->grant_id);
         end(*which, turn::state::vanished);
     }
@@ -869,9 +871,9 @@ void waiting_room::ask_after(session& ours, std::vector<std::shared_ptr<turn>> m
 
 /// Only a thread that holds a lease while it waits for another can be part of a cycle.
 ///
-/// The tables are a little behind: a place that was given up still stands, and a grant that came to
-/// it is still there, while the thread goes on and waits elsewhere. Two of those feign a cycle. A
-/// true one stays as it is until somebody gives way, so it is looked at twice.
+/// The tables are a little behind: an entry that was given up is still there, or a grant that came
+/// to it, while its thread goes on and waits elsewhere. Two of those feign a cycle. A true cycle
+/// persists until a member gives way, so it is checked twice.
 void waiting_room::look_for_deadlocks(session& ours,
                                       const std::vector<std::shared_ptr<turn>>& standing) {
     if (options_.deadlock_detection == deadlock_detection::off) return;
@@ -888,7 +890,7 @@ void waiting_room::look_for_deadlocks(session& ours,
     for (const auto& cycle : cycles) give_way(cycle, ours);
 }
 
-/// The place is given up before its thread is told: were it served meanwhile there would be no
+/// The entry is cancelled before its thread is notified: were it served meanwhile there would be no
 /// deadlock.
 void waiting_room::give_way(const strategy::deadlock_found& cycle, session& ours) {
     std::shared_ptr<turn> which;
@@ -920,9 +922,9 @@ void waiting_room::give_way(const strategy::deadlock_found& cycle, session& ours
     end(*which, turn::state::failed, &found);
 }
 
-/// When to look again. Where nobody wakes us: soon, the sooner the nearer our turn is, then with
+/// Plans the next poll. Without wake-ups: soon, the sooner the nearer our turn is, then with
 /// growing pauses, and from the beginning when something changed. Where a sleep can be ended: soon
-/// after it began, as a wake-up that came too early was not heard.
+/// after it began, as a wake-up that came too early was missed.
 void waiting_room::pace() {
     constexpr std::int64_t no_matter = 64;
     const nanoseconds longest = options_.poll_interval;
@@ -943,7 +945,7 @@ void waiting_room::pace() {
     poll_at_ = std::min({poll_at_, last_poll_ + pause_, round_.expiry});
 }
 
-/// How fast the line moves. With nothing known yet: as fast as it can.
+/// Estimates how fast the queue moves. With nothing known yet: as fast as it can.
 void waiting_room::reckon(turn& which, std::int64_t position) const {
     const nanoseconds since = last_poll_ - which.moved_at;
     if (which.step == 0ns) {
@@ -957,12 +959,12 @@ void waiting_room::reckon(turn& which, std::int64_t position) const {
     }
 }
 
-/// Each commit to an SQLite file wakes all who watch it. With many in line they would spend the
-/// machine on looking at each other's hand-overs. So only the first of a line watches; the others
-/// look again when most of those before them may have had their turn. Who is served before that is
-/// told by name, or finds it then, after a poll interval at the latest. Where nobody tells us by
-/// name (another network namespace, a driver that cannot) more than one must watch, or the next is
-/// asleep when his turn comes.
+/// Each commit to an SQLite file wakes all who watch it. Many waiters would spend the machine on
+/// polls at each other's hand-overs. So only the first of a queue watches; the others poll again
+/// when most of those before them may have been served. A waiter that is served before that is
+/// notified by name, or finds it then, after a poll interval at the latest. Where no client can
+/// notify us by name (another network namespace, a driver that cannot) more than one must watch, or
+/// the next is asleep when its turn comes.
 void waiting_room::look_away() {
     if (notifications_ == nullptr || db_->speaks() != sql::dialect::sqlite) return;
     if (is_idle()) return;
@@ -976,8 +978,8 @@ void waiting_room::look_away() {
     poll_at_ = std::min(poll_at_, last_poll_ + rest);
 }
 
-/// How long to look away. Who is told by name loses nothing by coming late. Who is not keeps the
-/// whole line waiting: the longer a line has stood still, the longer he may.
+/// How long not to watch. A waiter that is notified by name loses nothing by a late poll. Any other
+/// keeps the whole queue waiting: the longer the queue has stood still, the longer it may.
 nanoseconds waiting_room::till_our_turn(const turn& which) const {
     constexpr nanoseconds slow_hand_over = 5ms;
     const auto before_us = std::max<std::int64_t>(which.position - 1, 1);
@@ -987,14 +989,14 @@ nanoseconds waiting_room::till_our_turn(const turn& which) const {
     return std::min(expected / 2, std::max(before_us * slow_hand_over, still / 8));
 }
 
-/// Whether we watch now.
+/// Returns whether we watch now.
 bool waiting_room::watch_closely(bool wanted) {
     try {
         notifications_->want_changes(wanted);
         return wanted;
     } catch (const error& failure) {
         if (failure.kind() != errc::unsupported) throw;
-        return false;  // the watches of this machine are used up
+        return false;  // this machine has no watches left
     }
 }
 

@@ -15,18 +15,18 @@
 
 namespace rowlock::detail {
 
-/// One thread's place in one queue. What changes is guarded by the waiting room's mutex.
+/// One thread's entry in one queue. The waiting room's mutex guards what changes.
 ///
 ///     state      reached from   meaning
 ///     asked                     its ticket is being sent; it may be served already
-///     waiting    asked          its ticket stands
+///     waiting    asked          its ticket is in the queue
 ///     served     asked/waiting  `granted` is ours
 ///     vanished   waiting        the ticket is gone without a grant: ask again
 ///     failed     asked/waiting  `failure` says why
-///     cancelled  waiting        its thread gave it up and the ticket is deleted
+///     cancelled  asked/waiting  its thread gave it up; the ticket is deleted, or will be
 ///
-/// The last four are final. A thread that gave up and got no answer in time has `left`; what comes
-/// then is the room's to give back.
+/// The last four are final. A thread that gave up and got no answer in time has `left`; the room
+/// gives back a grant that comes after that.
 struct turn {
     enum class state : unsigned char { asked, waiting, served, vanished, failed, cancelled };
 
@@ -41,23 +41,23 @@ struct turn {
     const std::string name;
     const std::int64_t grant_id;
     const std::shared_ptr<session> ours;
-    const std::string thread;  ///< who waits, as far as deadlocks are concerned
-    const bool has_deadline;   ///< the lease will have one of its own
+    const std::string thread;  ///< label of the waiting thread, for deadlock detection
+    const bool has_deadline;   ///< the lease will have a deadline of its own
     std::chrono::steady_clock::time_point since = std::chrono::steady_clock::now();
 
-    bool contended = false;     ///< the lease was just handed to another: there is no hurry
+    bool contended = false;     ///< the lease was just handed to another waiter: there is no hurry
     bool holds_others = false;  ///< its thread may be part of a cycle
 
     state now = state::asked;
     bool giving_up = false;
     bool left = false;
-    std::int64_t position = 0;  ///< as last seen; 0: not yet
-    /// When it had last moved, by the room's clock, and how long each step of the line took since
-    /// the look before: of the room's thread alone.
+    std::int64_t position = 0;  ///< as last polled; 0: not yet
+    /// When it last moved, by the room's clock, and how long each step of the queue took since the
+    /// previous poll. Used by the room's thread alone.
     std::chrono::nanoseconds moved_at{0};
     std::chrono::nanoseconds step{0};
-    /// Tickets of the cycle that it seemed to close at the last look, and since when: of the
-    /// room's thread alone.
+    /// Tickets of the deadlock cycle that it seemed to close at the last poll, and since when. Used
+    /// by the room's thread alone.
     std::vector<std::int64_t> cycle{};
     std::chrono::nanoseconds circle_since{0};
     std::shared_ptr<grant> granted{};

@@ -11,7 +11,7 @@
 namespace rowlock::strategy {
 namespace {
 
-/// Of a longer cycle the beginning and the end are told.
+/// A longer cycle is described by its beginning and its end.
 constexpr std::size_t most_told = 16;
 constexpr std::size_t longest_note = 64;
 
@@ -44,7 +44,7 @@ wait_graph::wait_graph(const sql::result& rows) {
                              .who = describe(rows, row)});
     }
     places_.resize(parties.size());
-    // Holders first, then the queue: what a place waits for stands before it.
+    // Holders first, then the queue: an entry waits for what is sorted before it.
     std::sort(vertices_.begin(), vertices_.end(), [](const vertex& a, const vertex& b) {
         return a.name != b.name ? a.name < b.name : a.ticket < b.ticket;
     });
@@ -53,12 +53,11 @@ wait_graph::wait_graph(const sql::result& rows) {
     }
 }
 
-/// Goes from one place to whatever it waits for, through older tickets only, the shortest ways
-/// first. Each place and each obstacle once: what leads to no cycle from there never will.
+/// Walks from one entry to what it waits for, through older tickets only, shortest paths first.
+/// Visits each entry and each obstacle once: one that leads to no cycle never will.
 ///
-/// Places of one party at one name do not wait for each other, and neither does one for what the
-/// party holds: a lease is bound to no thread. So nothing leads from a name to itself within a
-/// party.
+/// Entries of one party at one name do not wait for each other, nor for what the party holds: a
+/// lease is bound to no thread. So no path leads from a name to itself within a party.
 class wait_graph::search {
 public:
     search(const wait_graph& graph, std::size_t start)
@@ -70,7 +69,7 @@ public:
         open_.push(start);
     }
 
-    /// The way round, or nothing.
+    /// Returns the cycle, or nullopt.
     std::optional<deadlock_found> run() {
         for (; !open_.empty(); open_.pop()) {
             if (const auto last = look(open_.front())) return tell(way_to(*last));
@@ -79,13 +78,13 @@ public:
     }
 
 private:
-    /// From a place to what it waits for.
+    /// From an entry to what it waits for.
     struct step {
         std::size_t place;
         std::size_t obstacle;
     };
 
-    /// The last step of a cycle.
+    /// Returns the last step of a cycle, or nullopt.
     std::optional<step> look(std::size_t from) {
         const vertex& place = graph_.vertices_[from];
         const auto first =
@@ -104,7 +103,7 @@ private:
         return std::nullopt;
     }
 
-    /// To what the party of the obstacle waits for itself.
+    /// Continues with what the party of the obstacle waits for itself.
     void go_on(const step& way) {
         const vertex& obstacle = graph_.vertices_[way.obstacle];
         for (const std::size_t next : graph_.places_[obstacle.party]) {
@@ -150,9 +149,9 @@ private:
     const wait_graph& graph_;
     const vertex& start_;
     std::queue<std::size_t>
-        open_;               ///< reached and not looked at yet, in the order of their distance
-    std::vector<bool> met_;  ///< obstacles that were gone on from
-    std::vector<std::optional<step>> from_;  ///< how a place was reached
+        open_;               ///< reached and not expanded yet, in the order of their distance
+    std::vector<bool> met_;  ///< obstacles that were expanded
+    std::vector<std::optional<step>> from_;  ///< how an entry was reached
 };
 
 std::vector<deadlock_found> wait_graph::cycles(std::int64_t session) const {

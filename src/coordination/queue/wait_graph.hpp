@@ -10,19 +10,19 @@
 
 namespace rowlock::strategy {
 
-/// Who waits for whom, as one snapshot showed it; finds the cycles that are ours to break.
+/// The wait-for graph of one snapshot; finds the deadlock cycles that are ours to break.
 ///
-/// A party is a pair of session and thread label. A place waits for the party that holds the lease,
-/// and for the parties before it in the queue. Of each cycle the place with the youngest ticket
-/// gives way: every member finds the same one, so exactly one does.
+/// A party is a pair of session and thread label. A queue entry waits for the party that holds the
+/// lease, and for the parties before it in the queue. Of each cycle the entry with the youngest
+/// ticket gives way: every member finds the same one, so exactly one does.
 class wait_graph {
 public:
     /// @param rows of the statement `deadlocks`
     explicit wait_graph(const sql::result& rows);
 
-    /// For each place of `session` that is the youngest of a cycle, one cycle.
+    /// One cycle for each entry of `session` that is the youngest of a cycle.
     ///
-    /// A party that waits for what it holds itself, or has several places at one name, is no cycle
+    /// A party that waits for what it holds itself, or has several entries at one name, is no cycle
     /// here: a lease is bound to no thread, and another may release it. A mutex refuses that by
     /// itself.
     [[nodiscard]] std::vector<deadlock_found> cycles(std::int64_t session) const;
@@ -34,12 +34,13 @@ private:
         std::int64_t grant_id;
         std::int64_t session;
         std::size_t party;
-        std::string who;  ///< for people
+        std::string who;  ///< for messages
     };
     class search;
 
-    std::vector<vertex> vertices_;                  ///< by name, then by ticket
-    std::vector<std::vector<std::size_t>> places_;  ///< of each party, in vertices_
+    std::vector<vertex> vertices_;  ///< by name, then by ticket
+    std::vector<std::vector<std::size_t>>
+        places_;  ///< each party's entries, as indices into vertices_
 };
 
 }  // namespace rowlock::strategy

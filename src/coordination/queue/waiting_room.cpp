@@ -1,4 +1,4 @@
-// What other threads call. The thread itself: room_rounds.cpp.
+// What other threads call. The room's thread: room_rounds.cpp.
 
 #include "coordination/queue/waiting_room.hpp"
 
@@ -13,14 +13,15 @@ namespace {
 
 using namespace std::chrono_literals;
 
-/// A release costs its caller nothing for this: the looks of one moment share a statement. Where
-/// the release has looked as well (PostgreSQL) there is hardly ever anything left to be found.
-/// Where it has not, a client that gives back one lease after the other spends a tenth of the
-/// machine on looks that find nobody, so that after such a one the next takes its time.
+/// Delays of the check for waiters after a release: it costs the releasing thread nothing, and
+/// checks at about the same time share a statement. Where the release has checked as well
+/// (PostgreSQL) a waiter is hardly ever left. Where it has not, a client that releases one lease
+/// after the other spends a tenth of the machine on checks that find no waiter, so the one after a
+/// vain check waits longer.
 constexpr nanoseconds together = 1ms;
 constexpr nanoseconds together_in_vain = 5ms;
 constexpr nanoseconds together_again = 10ms;
-/// Of a place in a line that moves.
+/// Before the first poll of an entry in a queue that moves.
 constexpr nanoseconds first_look = 250ms;
 
 }  // namespace
@@ -31,7 +32,7 @@ waiting_room::waiting_room(engine& owner)
       queue_{owner.queue_},
       alarm_{clock_},
       may_listen_{options_.wake_ups != wakeup_mode::polling},
-      // The sleep would be in the way of the heartbeat, and what ends it might hit that.
+      // The sleep would block the heartbeat on a shared connection, and the KILL might hit it.
       may_sleep_{may_listen_ && !owner.shares()} {
     if (options_.time) subscription_ = options_.time->on_advance([this] { look_at_all(); });
     try {
@@ -69,7 +70,7 @@ void waiting_room::enqueued(const std::shared_ptr<turn>& which) {
     const guard lock{mutex_};
     if (which->over()) return;
     which->now = turn::state::waiting;
-    if (which->contended) return;  // wait() sees to it
+    if (which->contended) return;  // wait() orders the poll
     poll_wanted_ = true;
     poke();
 }
@@ -87,7 +88,7 @@ bool waiting_room::wait(const std::shared_ptr<turn>& which, steady::time_point u
     constexpr auto patience = 40ms;
     constexpr auto very_long = std::chrono::hours{24 * 365 * 10};
     const auto over = [&] { return which->over(); };
-    // Whoever is told need not look, but for what nobody tells: a dead holder, a cycle.
+    // A notified waiter polls only for what is never notified: a dead holder, a cycle.
     const bool later = which->contended && hears_ && !which->holds_others;
     if (later) report_place(*which, 0);
     guard lock{mutex_};
@@ -136,7 +137,7 @@ void waiting_room::handed_over(const strategy::handed_over& next) {
     {
         const guard lock{mutex_};
         const auto found = turns_.find(next.grant_id);
-        if (found == turns_.end()) return;  // it was told already, or is one to be given back
+        if (found == turns_.end()) return;  // it was reported already, or is to be given back
         which = found->second;
         if (which->has_deadline) {
             told_.push_back({which, nullptr, next.token, now()});
@@ -155,7 +156,7 @@ void waiting_room::handed_over(const strategy::handed_over& next) {
 void waiting_room::look(std::string_view name) {
     const guard lock{mutex_};
     const nanoseconds at = now() + look_together();
-    // Most often somebody has just released another name.
+    // Most often another name has just been released.
     const bool poked =
         std::ranges::any_of(looks_, [&](const auto& each) { return each.second.at <= at; });
     plan(looks_, std::string{name}, {at, 0ns});
@@ -188,7 +189,7 @@ void waiting_room::session_lost(std::int64_t id, loss_reason why) noexcept {
                                           std::string{to_string(why)} +
                                           "): the place in the queue is gone; ask again");
     } catch (...) {
-        // No memory for the words.
+        // No memory for the message.
     }
     const guard lock{mutex_};
     for (auto next = turns_.begin(); next != turns_.end();) {
@@ -225,7 +226,8 @@ std::size_t waiting_room::waiting() const {
 
 std::size_t waiting_room::connections() const {
     const guard lock{mutex_};
-    return (connected_ ? 1u : 0u) + (mysql_wait_thread_ && mysql_wait_thread_->connected() ? 1u : 0u);
+    return (connected_ ? 1u : 0u) +
+           (mysql_wait_thread_ && mysql_wait_thread_->connected() ? 1u : 0u);
 }
 
 void waiting_room::stop() noexcept {
@@ -251,7 +253,7 @@ waiting_room::leftovers waiting_room::close() noexcept {
         for (const auto& [name, when] : looks_) rest.names.push_back(name);
         rest.sessions = std::move(ended_);
     } catch (...) {
-        // No memory: what is left is found by other clients' polls.
+        // No memory: other clients' polls find what is left.
     }
     while (!turns_.empty()) {
         const auto which = turns_.begin()->second;
@@ -262,7 +264,8 @@ waiting_room::leftovers waiting_room::close() noexcept {
     return rest;
 }
 
-/// The earlier moment, the more looks. With the mutex held.
+/// Merges two entries of a name: the earlier time, the larger number of repetitions. With the mutex
+/// held.
 void waiting_room::plan(agenda& list, std::string name, due when) {
     const auto [entry, added] = list.try_emplace(std::move(name), when);
     if (added) return;
@@ -271,10 +274,10 @@ void waiting_room::plan(agenda& list, std::string name, due when) {
     if (when.again > 0) entry->second.pause = when.pause;
 }
 
-/// Makes the grant, so that a comparison with the database knows it from now on, and tells its
-/// thread. If that has left, the room's thread gives the grant back with its next step: the
-/// heartbeat would take several round trips more.
-/// @param sent when the statement was sent that told what is left of the lease's own deadline
+/// Makes the grant, so that a comparison with the database knows it from now on, and notifies its
+/// thread. If that thread has left, the room's thread gives the grant back in its next step: the
+/// heartbeat would take several more round trips.
+/// @param sent when the statement was sent that read what is left of the lease's own deadline
 void waiting_room::serve(const std::shared_ptr<turn>& which, std::int64_t token, nanoseconds sent,
                          std::optional<std::int64_t> deadline_us) {
     {
@@ -299,7 +302,7 @@ void waiting_room::end(turn& which, turn::state how, const error* why) noexcept 
     try {
         if (why != nullptr) which.failure.emplace(*why);
     } catch (...) {
-        // No memory: it is told without the reason.
+        // No memory: the turn ends without the reason.
     }
     turns_.erase(which.grant_id);
     which.changed.notify_all();

@@ -29,13 +29,12 @@ namespace rowlock::detail {
 class engine;
 
 /// Where the threads of a client wait for their turns: each sleeps on its own turn, and one thread
-/// with one connection looks after all of them. It hears notifications, looks at all queues of the
-/// client in one statement, gives free leases to whoever is next, deletes the places that are given
-/// up, and looks for waiters after releases.
+/// with one connection works for all of them. It receives notifications, polls all queues of the
+/// client in one statement, grants free leases to the next waiter, deletes entries that are given
+/// up, and checks for waiters after releases.
 ///
-/// Nothing is locked over a round trip. What must be done is on a list until it is done: a
-/// statement that failed is sent again. waiting_room.cpp: what other threads call. room_rounds.cpp:
-/// the thread.
+/// No lock is held over a round trip. A task stays on its list until it is done: a statement that
+/// failed is sent again. waiting_room.cpp: what other threads call. room_rounds.cpp: the thread.
 ///
 /// It runs on the real clock, also where a test replaced the client's.
 class waiting_room {
@@ -43,67 +42,68 @@ public:
     using steady = std::chrono::steady_clock;
     using microseconds = std::chrono::microseconds;
 
-    /// A hand-over wakes a dozen threads and server processes. What can wait lets them pass: the
-    /// first look at a place where the lease was just handed to another, the verification of a
-    /// grant.
+    /// A hand-over wakes a dozen threads and server processes. Work that can wait lets them run
+    /// first: the first poll of an entry whose lease was just handed to another waiter, and the
+    /// verification of a grant.
     static constexpr std::chrono::nanoseconds rush = std::chrono::microseconds{300};
 
     /// @throws error errc::out_of_resources
     explicit waiting_room(engine& owner);
     waiting_room(const waiting_room&) = delete;
     waiting_room& operator=(const waiting_room&) = delete;
-    /// Waits for the step that is running: at most one statement deadline.
+    /// Waits for the running step: at most one statement deadline.
     ~waiting_room();
 
-    // --- taking a place
-    /// Before the ticket is sent: from now on it may be served.
+    // --- queueing
+    /// Call before the ticket is sent: from then on it may be served.
     std::shared_ptr<turn> expect(std::string name, std::int64_t grant_id,
                                  std::shared_ptr<session> ours, std::string thread,
                                  bool has_deadline);
-    /// The ticket stands.
+    /// The ticket is in the queue.
     void enqueued(const std::shared_ptr<turn>& which);
-    /// It was not sent, or nobody knows. False if it was served all the same.
+    /// The ticket was not sent, or that is unknown. Returns false if it was served all the same.
     bool withdraw(const std::shared_ptr<turn>& which);
-    /// Sleeps until the turn is over, or given up because of `until` or `stop`: then for no more
-    /// than 40 ms longer, and what comes of it afterwards is given back. True if it is over.
+    /// Sleeps until the turn is over, or until `until` or `stop` ends the wait: then for no more
+    /// than 40 ms longer, and a grant that comes afterwards is given back. Returns true if the turn
+    /// is over.
     bool wait(const std::shared_ptr<turn>& which, steady::time_point until,
               const std::stop_token& stop);
 
-    /// Given up without a wait for the answer.
+    /// Gives up without waiting for the answer.
     void leave(turn& which) noexcept;
 
-    // --- what others have found out
+    // --- reports of other threads
     /// A grant to our session, read from the reply that confirmed its commit.
     void handed_over(const strategy::handed_over& next);
-    /// A lease was freed by a commit that is over.
+    /// A commit that has returned freed a lease.
     void look(std::string_view name);
-    /// It will be freed by a transaction that is still open, soon: several looks.
+    /// A transaction that is still open will free it soon: checks several times.
     void look_for_a_while(std::string_view name);
-    /// A session was ended, by a commit that is over.
+    /// A commit that has returned ended a session.
     void session_ended(std::int64_t id);
-    /// Our session is lost: nobody waits in it any more.
+    /// Our session is lost: all turns in it fail.
     void session_lost(std::int64_t id, loss_reason why) noexcept;
-    /// All threads that wait here fail with this error, or those that wait for `name`.
+    /// Fails all waiting threads with this error, or those that wait for `name`.
     void fail(const error& failure, std::optional<std::string_view> name = {});
-    void look_at_all() noexcept;  ///< something changed that nobody can name
-    /// What the database said may have been read by a statement of another thread; or there is a
-    /// new session, whose mail is to be read.
+    void look_at_all() noexcept;  ///< something changed that has no known name
+    /// A statement of another thread may have read notifications; or a new session's mailbox is to
+    /// be read.
     void listen_again() const noexcept { poke(); }
-    /// Whether the room's connection hears what is said to this session (PostgreSQL).
+    /// Whether the room's connection receives notifications to this session (PostgreSQL).
     [[nodiscard]] bool listens_for(std::int64_t session) const noexcept {
         return listening_for_ == session;
     }
 
-    /// Threads that wait; without those that gave up and left.
+    /// Threads that wait, without those that gave up and left.
     [[nodiscard]] std::size_t waiting() const;
     [[nodiscard]] std::size_t connections() const;
 
-    /// No further step is begun, and whoever waits is told.
+    /// Begins no further step. close() fails the turns that still wait.
     void stop() noexcept;
-    /// After the thread has ended: what was still to be done, on another connection.
+    /// Work left after the thread has ended, for another connection.
     struct leftovers {
         std::vector<std::int64_t> places;  ///< to be cancelled
-        std::vector<std::string> names;    ///< to be handed on
+        std::vector<std::string> names;    ///< to be checked for waiters
         std::vector<std::int64_t> sessions;
     };
     leftovers close() noexcept;
@@ -111,7 +111,7 @@ public:
 private:
     using guard = std::unique_lock<std::mutex>;
 
-    /// When something is to be done, and how long to wait before it is done again.
+    /// When a task is due, and how long to wait before it is repeated.
     struct due {
         nanoseconds at;
         nanoseconds pause;
@@ -120,7 +120,7 @@ private:
     using agenda = std::unordered_map<std::string, due>;
     struct told {
         std::shared_ptr<turn> which;
-        std::shared_ptr<grant> granted;  ///< null: it is not believed before it is verified
+        std::shared_ptr<grant> granted;  ///< null: it must be verified before it is believed
         std::int64_t token = 0;
         nanoseconds at{0};     ///< when to verify it
         bool durably = false;  ///< its commit may not have reached the disk
@@ -197,59 +197,60 @@ private:
     const strategy::queue_protocol& queue_;
     const base::clock clock_;
     base::alarm alarm_;
-    std::shared_ptr<void> subscription_;  ///< to the hand-moved clock
+    std::shared_ptr<void> subscription_;  ///< to a test's clock
 
     mutable std::mutex mutex_;
     std::unordered_map<std::int64_t, std::shared_ptr<turn>> turns_;  ///< by grant id
     std::vector<std::shared_ptr<turn>> cancels_;
-    /// There was no memory for that list: all whose threads gave them up are to be cancelled.
+    /// There was no memory for that list: all turns that were given up are to be cancelled.
     bool forgotten_ = false;
     agenda hand_on_;            ///< names to run grant_next for
-    agenda looks_;              ///< names to look for waiters of
-    nanoseconds vain_look_{0};  ///< when one found nobody
+    agenda looks_;              ///< names to check for waiters
+    nanoseconds vain_look_{0};  ///< when a check found no waiter
     std::vector<std::int64_t> ended_;
     std::vector<told> told_;
     std::vector<std::shared_ptr<grant>> unwanted_;  ///< served to threads that had left
-    std::unique_ptr<mysql_wait_thread> mysql_wait_thread_;              ///< where one is needed, from the first wait on
-    bool sleep_began_ = false;                      ///< and what was said meanwhile was not heard
+    std::unique_ptr<mysql_wait_thread>
+        mysql_wait_thread_;     ///< where one is needed, made at the first wait
+    bool sleep_began_ = false;  ///< wake-ups sent meanwhile were missed
     bool poll_wanted_ = false;
     bool closing_ = false;
     nanoseconds poll_at_ = base::alarm::never;
 
     std::atomic<bool> stopping_{false};
     std::atomic<bool> connected_{false};
-    std::atomic<bool> hears_{false};  ///< a grant is told, it need not be looked for
+    std::atomic<bool> hears_{false};  ///< grants are notified and need no poll
     std::atomic<std::int64_t> listening_for_{0};
 
-    // Of the thread alone.
+    // Used by the room's thread alone.
     std::unique_ptr<sql::connection> db_;
     sql::notifications* notifications_ = nullptr;
-    std::shared_ptr<session> mail_for_;  ///< whose mailbox is read
-    nanoseconds deaf_until_{0};          ///< its mailbox is left alone, after a flood
-    bool is_set_up_ = false;             ///< db_
-    bool in_cluster_ = false;            ///< other nodes than ours may know more
+    std::shared_ptr<session> mail_for_;  ///< the session whose mailbox is read
+    nanoseconds deaf_until_{0};          ///< until then its mailbox is not read, after a flood
+    bool is_set_up_ = false;             ///< whether db_ is
+    bool in_cluster_ = false;            ///< other nodes may know more than ours
     bool may_listen_;
     bool may_sleep_;
     bool pooler_known_ = false;
-    bool told_by_name_ = false;      ///< of our latest turn, rather than finding it
+    bool told_by_name_ = false;      ///< our latest grant came by notification, not by a poll
     std::int64_t gate_ = 0;          ///< that this connection holds shut, 0: none …
     std::int64_t gate_session_ = 0;  ///< … for a sleep of this session
     nanoseconds last_poll_{0};
     nanoseconds poll_cost_{0};
     nanoseconds pause_{0};
-    /// What the poll that runs has seen.
+    /// What the running poll has seen.
     struct sight {
-        bool whole = false;  ///< all places of the session, also those that nobody knows
+        bool whole = false;  ///< all entries of the session, also those without a turn
         bool changed = false;
         std::int64_t first = 1'000'000;  ///< the best of our positions
         nanoseconds expiry = base::alarm::never;
-        std::unordered_set<std::int64_t> strays{};  ///< places of ours that nobody knows
-        std::unordered_set<std::string> rewound{};  ///< names whose looks were set back
+        std::unordered_set<std::int64_t> strays{};  ///< entries of ours without a turn
+        std::unordered_set<std::string> rewound{};  ///< names whose watermark was reset
     };
     sight round_;
-    std::unordered_set<std::int64_t> strays_;  ///< of the whole poll before
+    std::unordered_set<std::int64_t> strays_;  ///< of the previous whole poll
     nanoseconds whole_poll_at_{0};
-    nanoseconds patience_ = strategy::brief;  ///< for a task that writes, on SQLite
+    nanoseconds patience_ = strategy::brief;  ///< lock wait of a task that writes, on SQLite
     int failures_ = 0;
     nanoseconds failing_since_{0};
     nanoseconds retry_at_{0};

@@ -25,38 +25,38 @@ class engine;
 
 /// One grant of one name to this client: what a lease object points to.
 struct grant {
-    /// released_in: freed by a transaction of the caller's, of whose end we do not hear.
+    /// released_in: freed in a transaction of the caller, whose outcome we do not see.
     enum class state : unsigned char { held, released_in, releasing, released, lost };
 
     std::string name;
-    std::string thread;  ///< that acquired it, as far as deadlocks are concerned
+    std::string thread;  ///< the acquiring thread's label, for deadlock detection
     fencing_token token;
     std::int64_t grant_id = 0;
     std::int64_t session_id = 0;
-    bool queued = false;              ///< got by standing in line: others may stand there still
-    std::atomic<bool> fenced{false};  ///< a transaction of the caller's may have its row
+    bool queued = false;              ///< granted through the queue: others may still wait there
+    std::atomic<bool> fenced{false};  ///< a transaction of the caller may have its row locked
     std::shared_ptr<trust_window> session_trust;
-    nanoseconds deadline = base::alarm::never;  ///< the lease's own, on our clock, margin taken off
+    nanoseconds deadline = base::alarm::never;  ///< the lease's own, on our clock, less the margin
     nanoseconds deadline_margin{0};
-    nanoseconds deadline_over{0};  ///< the database has seen it pass by then, by our clock
+    nanoseconds deadline_over{0};  ///< by then, on our clock, the database sees it as passed
     std::weak_ptr<engine> owner;
     base::clock clock;
     base::fork_guard fork;
     std::atomic<state> now{state::held};
     std::atomic<loss_reason> reason{loss_reason::none};
-    /// The holder has said that it works no more on what this protects, or no holder was ever told
-    /// of it. Until then a lost grant is freed by nothing of ours before its margin is over.
+    /// The holder has reported that it stopped work under this grant, or no holder ever received
+    /// it. Until then this client does not free a lost grant before its margin is over.
     std::atomic<bool> stopped{false};
-    std::atomic<bool> row_given_up{false};  ///< that of one whose own deadline has passed
-    /// What transactions of the caller's have released so far: a fence that was sent before the
-    /// latest of them says nothing about it.
+    std::atomic<bool> row_given_up{false};  ///< clear_row() has left its row to be cleared
+    /// Counts releases in transactions of the caller: a fence that was sent before the latest of
+    /// them says nothing about it.
     std::mutex mutex;
     unsigned releases_in = 0;
-    /// Who waits behind it, once its first look has found out, and until when that is to be relied
-    /// on. Guarded by the mutex above.
+    /// The next waiter, once the first read of the queue has found it, and until when that is
+    /// valid. Guarded by the mutex above.
     std::optional<strategy::next_in_line> next{};
     nanoseconds next_until{0};
-    std::atomic<bool> watched{false};  ///< somebody took lost(): callbacks may be waiting
+    std::atomic<bool> watched{false};  ///< lost() was called: callbacks may be registered
     std::stop_source lost_signal{};
 
     [[nodiscard]] bool held() noexcept;

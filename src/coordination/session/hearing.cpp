@@ -1,7 +1,7 @@
-// What wakes a holder: another client has changed rows of its session, and says so past the tables.
-// It moves the next heartbeat forward, which asks the database. Mail is read by the waiting room
-// once there is one, and by the heartbeat's thread before that. PostgreSQL's notifications are
-// heard by the one of the two whose connection listens.
+// Wakes a holder when another client has changed rows of its session and notifies it outside the
+// tables. A notification moves the next heartbeat forward, which asks the database. The waiting
+// room reads the mailbox once it exists; before that the heartbeat thread does. PostgreSQL's
+// notifications are received by the one of the two whose connection listens.
 
 #include "coordination/lease/engine.hpp"
 #include "coordination/queue/waiting_room.hpp"
@@ -18,12 +18,12 @@ namespace {
 using base::alarm;
 using wakeup::mailbox;
 
-/// So often in a row what was said is taken; the rest is there the next time.
+/// Most batches of notifications taken in a row; the rest is taken the next time.
 constexpr int most_takes = 16;
 
 }  // namespace
 
-/// The session whose mailbox is polled is kept meanwhile, so that its descriptor is no other's.
+/// Keeps the session alive while its mailbox is polled, so that its descriptor is not reused.
 base::worker::ears engine::heartbeat_ears() {
     return {.open =
                 [this, polled = std::shared_ptr<session>{}](std::span<pollfd> on) mutable {
@@ -37,7 +37,7 @@ base::worker::ears engine::heartbeat_ears() {
                 }};
 }
 
-/// On the heartbeat's thread. Returns when to open them again.
+/// On the heartbeat thread. Returns when to call it again.
 nanoseconds engine::open_ears(const session& ours, std::span<pollfd> on) noexcept {
     if (clock_.now() < deaf_until_) return deaf_until_;
     if (unheard_.exchange(false)) return clock_.now();
@@ -49,8 +49,9 @@ nanoseconds engine::open_ears(const session& ours, std::span<pollfd> on) noexcep
     return alarm::never;
 }
 
-/// On the heartbeat's thread. True if there is something to find out. After words without use it is
-/// deaf for a moment: a stranger that goes on talking costs a few hundred wake-ups a second.
+/// On the heartbeat thread. True if the next step is due now. After useless messages the thread
+/// ignores its descriptors for mailbox::rest_from_flood: a process that keeps sending costs a few
+/// hundred wake-ups a second.
 bool engine::hear(session& ours) noexcept {
     if (clock_.now() < deaf_until_) return false;
     bool news = false;
@@ -60,7 +61,7 @@ bool engine::hear(session& ours) noexcept {
         try {
             read_what_was_said(ours, said);
         } catch (const error&) {
-            closed = true;  // another connection is opened
+            closed = true;  // the next step opens another connection
         }
         for (const auto& each : said) news = hear_of_change(ours, each) || news;
         if (!news && !said.empty()) deaf_until_ = clock_.now() + mailbox::rest_from_flood;
@@ -70,16 +71,16 @@ bool engine::hear(session& ours) noexcept {
     }
 }
 
-/// A turn on the connection for all is over, and may have read what was said.
+/// A turn on the shared connection is over and may have read a notification.
 void engine::let_heartbeat_hear() noexcept {
     unheard_ = true;
     const std::lock_guard lock{state_mutex_};
     if (heartbeat_) heartbeat_->poke_ears();
 }
 
-/// With the room's mutex held: from its first moment on, mail is the room's, and on a connection
-/// for all so is what the database says. Nothing that was said to a waiter is taken by another.
-/// Neither waits.
+/// Reads under the room's mutex: once the room exists, the mailbox is the room's, and on a shared
+/// connection so are the notifications. No message for a waiter is taken elsewhere. Neither read
+/// blocks.
 /// @throws error if the heartbeat's connection turned out to be closed
 void engine::read_what_was_said(const session& ours, std::vector<std::string>& into) {
     const std::lock_guard lock{room_mutex_};
@@ -92,9 +93,9 @@ void engine::read_what_was_said(const session& ours, std::vector<std::string>& i
     }
 }
 
-/// True if it moves the next heartbeat forward. Every local user may write to our mailbox, and
-/// every role of the database to our channel: what they say is dropped. So is what we know, such as
-/// what was overheard and is said again.
+/// True if the message moves the next heartbeat forward. Any local user may write to our mailbox
+/// and any role of the database to our channel: a message without proof is dropped. So is one that
+/// is no news, such as a replay of an overheard message.
 bool engine::hear_of_change(session& ours, std::string_view said) {
     const auto revision = strategy::told_to_look(said);
     if (!revision || !ours.is_news(*revision)) return false;
@@ -102,19 +103,19 @@ bool engine::hear_of_change(session& ours, std::string_view said) {
     return ours.tell(*revision, clock_.now());
 }
 
-/// Whether the heartbeat's connection is the one that hears.
+/// Whether the heartbeat's connection is the one that receives notifications.
 bool engine::hears_notifications() const noexcept {
     return heartbeat_listens_for_ != 0 && !(shares() && open_room());
 }
 
-/// PostgreSQL: while the waiting room's connection does not listen, the heartbeat's does, once for
-/// each session and connection. A listening connection costs the server a moment with each
-/// notification in the database, so a client has one of them.
+/// PostgreSQL: the heartbeat's connection listens while the waiting room's does not; LISTEN is sent
+/// once per session and connection. A listening connection costs the server time on every
+/// notification in the database, so a client has only one.
 void engine::listen_with_heartbeat(const session& ours, sql::connection& db, sql::deadline until) {
     if (source_.speaks() != sql::dialect::postgresql) return;
     if (options_.wake_ups == wakeup_mode::polling || !heartbeat_may_listen_) return;
     const auto room = open_room();
-    if (room && shares()) return;  // one connection: it listens there
+    if (room && shares()) return;  // the room listens on the shared connection
     const bool wanted = !room || !room->listens_for(ours.id());
     if (heartbeat_listens_for_ == (wanted ? ours.id() : 0)) return;
     try {
@@ -123,13 +124,13 @@ void engine::listen_with_heartbeat(const session& ours, sql::connection& db, sql
             heartbeat_may_listen_ = false;
             return;
         }
-        // On a connection for all, a room that was opened meanwhile may listen. A notification to
-        // a session that is over has no proof for this one, and is dropped.
+        // On a shared connection a room that was opened meanwhile may listen. A notification to an
+        // ended session has no valid proof for this one and is dropped.
         if (std::exchange(heartbeat_listens_for_, 0) != 0 && !shares()) {
             db.query("unlisten *", until);
         }
         if (!wanted) return;
-        // A pooler that nobody has declared: others would hear what is said to us.
+        // Behind an undeclared pooler other clients would receive our notifications.
         if (!heartbeat_is_direct_) heartbeat_is_direct_ = sql::is_direct(db, until);
         heartbeat_may_listen_ = *heartbeat_is_direct_;
         if (!heartbeat_may_listen_) return;
@@ -137,14 +138,14 @@ void engine::listen_with_heartbeat(const session& ours, sql::connection& db, sql
         heartbeat_listens_for_ = ours.id();
     } catch (const error& failure) {
         if (!db.alive()) throw;
-        if (failure.retryable()) return;  // with the next heartbeat
-        heartbeat_may_listen_ = false;    // its heartbeats hear of all changes, later
+        if (failure.retryable()) return;  // retried with the next heartbeat
+        heartbeat_may_listen_ = false;    // its heartbeats find all changes, later
     }
 }
 
-/// That we have changed its rows. A hint, after the commit: if it does not arrive, or the database
-/// does not let us read how that session is woken, the holder's next heartbeat finds out. One round
-/// trip, and one more to notify.
+/// Notifies a holder that we have changed its rows. A hint, sent after the commit: if it is lost,
+/// or we may not read that session's wake-up address, the holder's next heartbeat finds the change.
+/// One round trip, and one more to notify.
 void engine::tell_holder(sql::connection& db, std::int64_t session, sql::deadline until) noexcept {
     if (options_.wake_ups == wakeup_mode::polling) return;
     queue_.tell_to_look(db, session, until);

@@ -130,9 +130,9 @@ std::int64_t session::told() const {
 
 void session::settle_news(std::int64_t before, nanoseconds now) {
     const std::lock_guard lock{mutex_};
-    if (before <= revision) return;  // what we were told of since then has its own time
+    if (before <= revision) return;  // a later notification has its own time
     if (told_ == before) {
-        told_ = 0;  // it was not true
+        told_ = 0;  // the notification was false
         return;
     }
     news_at_ = std::max(now, no_news_before_);

@@ -1,5 +1,5 @@
-// Heartbeats over a slow or lossy link: how often they are sent, and the second heartbeat, which
-// sends one on another connection while the first is late.
+// Heartbeats over a slow or lossy link: how often they are sent, and the second heartbeat thread,
+// which sends one on another connection while the first is late.
 
 #include "coordination/lease/engine.hpp"
 #include <rowlock/error.hpp>
@@ -21,22 +21,22 @@ std::string in_milliseconds(nanoseconds time) {
 
 }  // namespace
 
-/// The quickest of late: an answer that was sent twice says nothing about the next one.
+/// Keeps the shortest recent round trip: a retransmitted answer says nothing about the next one.
 void engine::note_round_trip(nanoseconds took) noexcept {
     const auto before = round_trip_.load();
     const auto rising = before + before / 8;
     round_trip_ = before == 0 ? took.count() : std::min(took.count(), rising);
 }
 
-/// Half of what is set where an answer takes a large part of it: then a lost packet, which is sent
-/// again after one or two round trips, leaves time for another heartbeat.
+/// Halves the configured period if a round trip takes more than a tenth of it: after a lost packet,
+/// which is resent after one or two round trips, there is still time for another heartbeat.
 nanoseconds engine::beat_period() const noexcept {
     const nanoseconds wanted = options_.heartbeat;
     return round_trip() > wanted / 10 ? wanted / 2 : wanted;
 }
 
-/// When the second heartbeat sends one: after the answer to the first should have come. While that
-/// has no connection yet, as soon as it is due.
+/// When the second heartbeat is due: after the answer to the first should have come. While the
+/// first has no connection, at most 50 ms after a heartbeat is due.
 nanoseconds engine::late_at(const session& ours) const noexcept {
     const nanoseconds wanted = options_.heartbeat;
     const nanoseconds patience = heartbeat_connected_ ? std::max(wanted / 4, round_trip() * 3 / 2)
@@ -46,8 +46,8 @@ nanoseconds engine::late_at(const session& ours) const noexcept {
     return ours.last_beat() + period + std::min(patience, (window - period) / 2);
 }
 
-/// By the watchdog. Returns when to ask again. SQLite has no link: a second connection would wait
-/// for the file behind the first.
+/// Called by the watchdog. Returns when to call again. SQLite has no link: a second connection
+/// would wait for the file behind the first.
 nanoseconds engine::start_second_heartbeat(const session& ours, nanoseconds now) noexcept {
     if (source_.speaks() == sql::dialect::sqlite) return alarm::never;
     {
@@ -62,13 +62,13 @@ nanoseconds engine::start_second_heartbeat(const session& ours, nanoseconds now)
         if (!closing_) second_heartbeat_ = std::move(made);
         return alarm::never;
     } catch (const std::exception&) {
-        return now + options_.heartbeat / 4;  // no thread now
+        return now + options_.heartbeat / 4;  // no thread available now
     }
 }
 
 /// One step of the second heartbeat; returns when the next is due.
 nanoseconds engine::beat_late() noexcept {
-    constexpr nanoseconds moment = 10ms;  // at once; not so often that it keeps the machine busy
+    constexpr nanoseconds moment = 10ms;  // almost at once, without a busy loop
     const nanoseconds often = std::max<nanoseconds>(moment, options_.heartbeat / 16);
     const auto ours = current();
     if (!ours) return alarm::never;
@@ -98,17 +98,17 @@ nanoseconds engine::beat_late() noexcept {
     }
 }
 
-/// On a connection of the pool that nobody uses at the moment. If none comes free for a while, on a
-/// new one, which the pool keeps. `again` also if there was none.
+/// Uses an idle connection of the pool. If none becomes idle for a while, opens a new one, which
+/// the pool keeps. Returns `again` also if no connection was available.
 engine::beaten engine::beat_elsewhere(session& ours) {
     const nanoseconds left = ours.trust()->until() - clock_.now();
     const auto now = steady::now();
     const auto end =
         now + std::min<nanoseconds>(std::max<nanoseconds>(left, 50ms), options_.statement_timeout);
-    // One that has stood may have died meanwhile: a new one should still be in time.
+    // An idle connection may be dead: leave time for a new one.
     const auto patient = now + std::max(left / 2, 8 * round_trip());
     if (shares()) {
-        // A statement that stalls keeps the one connection busy. One that passes does not; behind
+        // A stalled statement blocks the shared connection. Statements that finish do not: behind
         // many of them this heartbeat has the next turn.
         const nanoseconds stalls = std::max<nanoseconds>(8 * round_trip(), 50ms);
         const nanoseconds busy = shared_.busy_for();
@@ -134,7 +134,7 @@ engine::beaten engine::beat_elsewhere(session& ours) {
     }
     if (no_idle_since_ == 0ns) no_idle_since_ = clock_.now();
     if (clock_.now() - no_idle_since_ < options_.heartbeat / 8) return beaten::again;
-    // Where a new one could not be open in time, one in use may still come free.
+    // If a new connection could not be open in time, one in use may still become idle.
     if (10 * round_trip() > left) return beaten::again;
     no_idle_since_ = 0ns;
     // Beyond the budget: an exhausted pool must not cost a lease.
@@ -142,14 +142,15 @@ engine::beaten engine::beat_elsewhere(session& ours) {
     return send_beat(ours, *made, end);
 }
 
-/// On the connection of a call, whose statements may be what keeps the second heartbeat waiting.
+/// Sends a heartbeat on the connection of a call, whose statements may be what delays the second
+/// heartbeat.
 void engine::beat_if_late(session& ours, sql::connection& db, sql::deadline until) {
     if (source_.speaks() == sql::dialect::sqlite || clock_.now() < late_at(ours)) return;
     static_cast<void>(send_beat(ours, db, until));
 }
 
-/// After the heartbeat's own connection was opened. A lease outlives a broken connection if a new
-/// one can be opened, and used, while the trust window is open.
+/// Called after the heartbeat's own connection was opened. A lease survives a broken connection if
+/// a new one can be opened, and used, within the trust window.
 void engine::warn_of_short_ttl(nanoseconds opening) noexcept {
     if (warned_of_ttl_ || source_.speaks() == sql::dialect::sqlite) return;
     const nanoseconds available = options_.ttl - options_.margin - beat_period();

@@ -1,4 +1,4 @@
-// The engine's background: heartbeat, watchdog, reaper, and what is done about lost sessions.
+// Background work of the engine: heartbeat, watchdog, reaper, and the clean-up of lost sessions.
 
 #include "coordination/lease/engine.hpp"
 #include "coordination/queue/waiting_room.hpp"
@@ -19,7 +19,7 @@ using namespace std::chrono_literals;
 using base::alarm;
 using steady = std::chrono::steady_clock;
 
-/// Whether a release of this grant is under way, or was a moment ago.
+/// Whether a release of this grant is under way or has just finished.
 bool is_ending(const std::vector<std::shared_ptr<grant>>& held, std::int64_t grant_id) {
     return std::ranges::any_of(held, [&](const auto& each) {
         const auto now = each->now.load();
@@ -43,7 +43,7 @@ nanoseconds engine::beat() noexcept {
     try {
         if (ours) {
             const nanoseconds next = std::min(beat(*ours), next_end());
-            hear(*ours);  // a statement may have read what was said
+            hear(*ours);  // a statement may have read a notification
             if (heartbeat_db_ && !heartbeat_db_->alive()) return clock_.now();
             return std::min(next, ours->news_at());
         }
@@ -60,7 +60,7 @@ nanoseconds engine::beat() noexcept {
 nanoseconds engine::beat(session& ours) {
     const nanoseconds connect_at = first_connection_at(ours);
     if (clock_.now() < connect_at) return connect_at;
-    // Opening may take longer than the window is open: the second heartbeat keeps it open.
+    // Opening may outlast the trust window: the second heartbeat extends it meanwhile.
     auto& db = heartbeat_connection(steady::now() + options_.statement_timeout);
     const auto until = heartbeat_deadline(ours);
     if (!beat_is_due(ours, clock_.now())) {
@@ -85,9 +85,10 @@ nanoseconds engine::beat(session& ours) {
                                           : next;
 }
 
-/// On any connection, by the heartbeat thread and by the second heartbeat, also at once: both only
-/// move the expiry forward. `again`: the session is lost, or its revision moved, and the next
-/// heartbeat is due at once. `later`: the room finds out first whose a row is.
+/// Sends a heartbeat on any connection. The heartbeat thread and the second heartbeat may call it
+/// concurrently: both only move the expiry forward. `again`: the session is lost, or its revision
+/// moved, and the next heartbeat is due at once. `later`: the waiting room must first find out
+/// which grant a row belongs to.
 engine::beaten engine::send_beat(session& ours, sql::connection& db, sql::deadline until) {
     const nanoseconds sent = clock_.now();
     if (!ours.trust()->open(sent)) {
@@ -100,8 +101,8 @@ engine::beaten engine::send_beat(session& ours, sql::connection& db, sql::deadli
             lose_session(ours, why_over(ours, db, until));
             return beaten::again;
         }
-        // Another client has taken one of our leases, or asks for it. The revision is ours once we
-        // know of each request: no heartbeat before that extends the trust in what was asked for.
+        // Another client has taken one of our leases or requests one. We adopt the revision once
+        // every request is known: until then no heartbeat extends the trust in a requested lease.
         if (!hear_requests(ours, db, until)) {
             if (const auto at = open_room()) at->look_at_all();
             return beaten::later;
@@ -124,9 +125,9 @@ engine::beaten engine::send_beat(session& ours, sql::connection& db, sql::deadli
     return beaten::confirmed;
 }
 
-/// Leases whose rows end earlier than we know were asked for: lost to their holders, who stop,
-/// release and so free them. False if a row may be that of a grant which is not known to be ours
-/// yet, and could be asked for.
+/// A lease whose row ends earlier than we know was requested: it is declared lost, and its holder
+/// stops and releases it. False if a row may belong to a grant that is still pending and could be
+/// requested.
 bool engine::hear_requests(session& ours, sql::connection& db, sql::deadline until) {
     const auto held = ours.held();
     const auto rows = protocol_.leases_of(db, ours.id(), until);
@@ -140,23 +141,23 @@ bool engine::hear_requests(session& ours, sql::connection& db, sql::deadline unt
             all_known = all_known && !ours.knows(row.grant_id);
             continue;
         }
-        // What we know is early by the way of the acquire, the row is late by that of the answer:
-        // no deadline of the lease's own looks shortened.
+        // Our value is early by the transit of the acquire, the row's is late by that of the
+        // answer: an unchanged deadline never looks shortened.
         const grant& each = **granted;
         const nanoseconds ends = read + std::chrono::microseconds{*row.deadline_us};
         const bool requested =
             each.deadline == alarm::never || ends < each.deadline + each.deadline_margin;
         if (!requested || !lose(**granted, loss_reason::release_requested)) continue;
-        // A release that came in between has found it lost.
+        // A release that came in between has found the grant lost.
         if (each.stopped) clear_row(**granted);
     }
     return all_known;
 }
 
-/// What a live session gives the occasion for. A task that breaks the connection, by a row that is
-/// locked for too long, comes behind the others the next time.
+/// Maintenance that needs a live session. A task that lost the connection (a row locked too long)
+/// runs last in the next round.
 void engine::after_beat(session& ours, sql::deadline until) {
-    // A row that a fenced transaction has locked must not keep us from all the others.
+    // A row locked by a fenced transaction must not delay all the others.
     if (!heartbeat_is_brief_ && (compare_wanted_ || ours.unresolved_due(clock_.now()) > 0)) {
         strategy::set_short_lock_timeout(*heartbeat_db_, until);
         heartbeat_is_brief_ = true;
@@ -184,10 +185,10 @@ void engine::compare_if_wanted(session& ours, sql::deadline until) {
     }
 }
 
-/// A new session's first heartbeat is far away, and its connection is made ready soon after the
-/// opening, not with it: a client that takes one lock for a moment never needs it. On a slow link
-/// opening takes long and begins at once. Over before now if the connection is there, or something
-/// is to be done.
+/// When to open the heartbeat's connection. A new session's first heartbeat is far away, so the
+/// connection opens soon after the session, not with it: a client that briefly takes one lock never
+/// needs it. On a slow link opening takes long and begins at once. In the past if the connection
+/// exists or work is due.
 nanoseconds engine::first_connection_at(const session& ours) const {
     constexpr nanoseconds soon = 200ms;
     constexpr nanoseconds slow = 20ms;
@@ -197,22 +198,22 @@ nanoseconds engine::first_connection_at(const session& ours) const {
     return ours.last_beat() + std::min<nanoseconds>(soon, options_.heartbeat / 4);
 }
 
-/// A poke comes early: at the opening of a session, to have the connection ready, or because there
-/// is something to find out, which wants a live session first; or we were told of a change.
+/// The thread may be poked before the period ends: at the opening of a session, only to open the
+/// connection; for work that needs a live session first; or for a notified change.
 bool engine::beat_is_due(const session& ours, nanoseconds now) const {
     return now >= ours.last_beat() + beat_period() || compare_wanted_ || next_end() <= now ||
            ours.unresolved_due(now) > 0 || ours.news_at() <= now;
 }
 
-/// What is left of the trust window: an answer that is late is worth more than the connection it is
-/// cut off with. The second attempt is the second heartbeat's, beside this one.
+/// The rest of the trust window: a late answer is worth more than the connection that a timeout
+/// would break. The second heartbeat makes the second attempt in parallel.
 sql::deadline engine::heartbeat_deadline(const session& ours) const {
     const nanoseconds left = ours.trust()->until() - clock_.now();
     return steady::now() +
            std::min<nanoseconds>(std::max<nanoseconds>(left, 50ms), options_.statement_timeout);
 }
 
-/// One for all stays open as long as a user of it is left.
+/// A shared connection stays open as long as it has a user left.
 void engine::drop_heartbeat_connection() noexcept {
     heartbeat_db_.reset();
     heartbeat_connected_ = false;
@@ -237,8 +238,8 @@ sql::connection& engine::heartbeat_connection(sql::deadline until) {
             events_.post({.kind = event_kind::reconnected});
             compare_wanted_ = true;
         } else if (counters_[static_cast<std::size_t>(counter::released)] > 0) {
-            // A crash since the session was opened may have taken a release back that did not wait
-            // for the disk, and no connection is left that has noticed it.
+            // A crash since the session was opened may have undone a release that did not wait for
+            // the disk, and no connection is left that noticed the crash.
             compare_wanted_ = true;
         }
         heartbeat_was_connected_ = true;
@@ -249,8 +250,7 @@ sql::connection& engine::heartbeat_connection(sql::deadline until) {
 nanoseconds engine::after_failed_beat(session& ours, const std::exception& failure) noexcept {
     count(counter::heartbeat_failures);
     if (heartbeat_db_ && heartbeat_db_->discarded()) {
-        // A server that has left its cluster or accepts no writes: our other connections lead
-        // there.
+        // The server has left its cluster or accepts no writes: our other connections lead there.
         renew_connections();
     }
     try {
@@ -263,16 +263,16 @@ nanoseconds engine::after_failed_beat(session& ours, const std::exception& failu
     return pause_after_failure();
 }
 
-/// Soon at first, then four times a period: the trust window is running out, or others wait for
-/// what we have lost.
+/// Short at first, then a quarter of the period: the trust window is running out, or other clients
+/// wait for leases we have lost.
 nanoseconds engine::pause_after_failure() noexcept {
     const nanoseconds soon = 20ms * (1 << std::min(failed_beats_++, 10));
     return clock_.now() + std::min<nanoseconds>(soon, options_.heartbeat / 4);
 }
 
-/// No revision tells of rows that were changed by hand. The rows of what we hold are read with
-/// every third heartbeat, by their names: a lease that is not in its row any more is known within
-/// five. A row that seems not to be ours makes the whole comparison follow, which reads again.
+/// A change by hand moves no revision. Every third heartbeat therefore reads the rows of the held
+/// leases by name: a lease that its row no longer shows is detected within five. A row that seems
+/// not to be ours triggers the full comparison, which reads again.
 void engine::compare_held(session& ours, sql::deadline until) {
     constexpr int beats_between = 3;
     if (++ours.beats_since_read < beats_between) return;
@@ -290,38 +290,38 @@ void engine::compare_held(session& ours, sql::deadline until) {
     }
 }
 
-/// Of a lease whose row is gone, or has a token that is not ours: it may have been set back by
-/// hand. No later grant may have a smaller token than ours.
+/// For a lease whose row is gone or has another token, perhaps set back by hand: no later grant may
+/// have a smaller token than ours.
 void engine::raise_floor_past(const grant& lost, sql::deadline until) {
     const auto seen = protocol_.probe(*heartbeat_db_, lost.name, lost.session_id, until);
     if (seen.token >= lost.token.value()) return;
     protocol_.lift_floor(*heartbeat_db_, lost.token.value(), until);
 }
 
-/// A task on SQLite that did not fit into its time gets twice that, soon.
+/// SQLite: a task that did not fit into its time is retried soon, with twice the time.
 void engine::put_off() noexcept {
     if (source_.speaks() != sql::dialect::sqlite) return;
     row_patience_ = std::min<nanoseconds>(2 * row_patience_, options_.statement_timeout);
     put_off_ = true;
 }
 
-/// After a reconnect, a broken connection or a changed revision: rows of our session that nobody
-/// here holds are given back, leases whose rows are not ours any more are lost.
+/// Runs after a reconnect, a broken connection or a changed revision. Gives back rows of our
+/// session that have no grant here; declares lost the leases whose rows are no longer ours.
 void engine::compare_with_database(session& ours, sql::deadline until) {
     const std::unique_lock reclaiming{reclaiming_, std::try_to_lock};
     if (!reclaiming) {
         compare_wanted_ = true;
         return;
     }
-    // Taken before the rows are read: a grant that is newer than the read is not judged by it.
+    // Copied before the rows are read: a grant that is newer than the read is not judged by it.
     const auto held = ours.held();
     auto& db = *heartbeat_db_;
-    // Places first: one that is served before it is given up is among the leases then.
+    // Queue entries first: one that is served before it is cancelled then appears among the leases.
     give_up_strays(ours, until);
     const auto rows = protocol_.leases_of(db, ours.id(), until);
     std::unordered_map<std::int64_t, std::int64_t> tokens;
     for (const auto& row : rows) tokens.emplace(row.grant_id, row.token);
-    // First what needs no row of the table: those below may wait for somebody's lock.
+    // First the work that needs no row of the table: the statements below may wait for a lock.
     std::vector<std::shared_ptr<grant>> lost;
     for (const auto& granted : held) {
         if (is_there(tokens, *granted) || !lose(*granted, loss_reason::forced_release)) continue;
@@ -331,8 +331,9 @@ void engine::compare_with_database(session& ours, sql::deadline until) {
     for (const auto& each : lost) raise_floor_past(*each, until);
     for (const auto& row : rows) {
         if (ours.knows(row.grant_id)) {
-            // The release of this one may have been committed, answered and then lost in the crash
-            // that made us look, before its thread came to forget it: look once more.
+            // The release of this grant may have been committed and answered, then lost in the
+            // crash that caused this comparison, before its thread called forget(): compare once
+            // more.
             if (is_ending(held, row.grant_id)) compare_wanted_ = true;
             continue;
         }
@@ -350,7 +351,7 @@ void engine::compare_with_database(session& ours, sql::deadline until) {
     }
 }
 
-/// A row of our session that nobody here knows.
+/// Releases a row of our session whose grant id is unknown here.
 void engine::give_back_stray(session& ours, const strategy::session_lease& row,
                              sql::deadline until) {
     const auto done =
@@ -364,10 +365,11 @@ void engine::give_back_stray(session& ours, const strategy::session_lease& row,
                   .message = "a grant that nobody here holds was given back"});
 }
 
-/// A grant that the table denies. If a crash lost the hand-over the place is back that it came
-/// from, and would be served to nobody: one of the two is there, and one look finds it. If the
-/// table was read on a node that lags behind, or the row's token was changed by hand, the row is
-/// ours after all, and is not given back until its holder has stopped or the margin is over.
+/// Adds a grant that the table denies to the unresolved ones. If a crash lost the hand-over, the
+/// queue entry it came from is back and would be served without a waiter: either the lease or the
+/// entry exists, and one attempt finds it. If the read came from a node that lags behind, or the
+/// row's token was changed by hand, the row is ours after all; it is not given back until its
+/// holder has stopped or the margin is over.
 void engine::give_up(session& ours, const grant& lost) noexcept {
     const nanoseconds now = clock_.now();
     leave_unresolved(ours, lost.name,
@@ -378,9 +380,9 @@ void engine::give_up(session& ours, const grant& lost) noexcept {
                       .not_before = now + options_.margin});
 }
 
-/// Places at which nobody waits any more: put there by a statement that came late, or back there
-/// because a crash lost the hand-over that had served them. One that was merely over between the
-/// read and the look at what we know is not there to be given up.
+/// Cancels queue entries without a waiter: created by a statement that ran late, or restored
+/// because a crash lost the hand-over that had served them. An entry that merely ended between the
+/// read and the check of what we know is not there to cancel.
 void engine::give_up_strays(session& ours, sql::deadline until) {
     for (const auto& place : queue_.places_of(*heartbeat_db_, ours.id(), until).waiting) {
         if (ours.knows(place.grant_id) || ours.is_unresolved(place.grant_id)) continue;
@@ -401,11 +403,12 @@ void engine::resolve_unknown(session& ours, sql::deadline until) {
     for (const auto& unknown : ours.unresolved()) {
         if (!ours.is_unresolved(unknown.grant_id) || !unknown.is_due(clock_.now())) continue;
         try {
-            resolve(ours, unknown, strategy::row_lock_deadline(*heartbeat_db_, until, row_patience_));
+            resolve(ours, unknown,
+                    strategy::row_lock_deadline(*heartbeat_db_, until, row_patience_));
             row_patience_ = strategy::brief;
         } catch (const error& failure) {
             if (!strategy::is_locked(*heartbeat_db_, failure)) {
-                ours.postpone(unknown.grant_id);  // the others come first, the next time
+                ours.postpone(unknown.grant_id);  // the others run first the next time
                 resolve_last_ = true;
                 fail_waiters(unknown.name, failure);
                 throw;
@@ -416,8 +419,8 @@ void engine::resolve_unknown(session& ours, sql::deadline until) {
     resolve_last_ = false;
 }
 
-/// A lease of ours that cannot be given back, on tables of another version or for want of a right,
-/// stays held while our session lives. Our own threads would wait for it for ever.
+/// A lease that cannot be given back (tables of another version, or a missing right) stays held
+/// while our session lives. Our own threads would wait for it indefinitely.
 void engine::fail_waiters(std::string_view name, const error& why) {
     if (why.kind() != errc::schema_outdated && why.kind() != errc::access_denied) return;
     if (!heartbeat_db_->alive()) return;
@@ -425,9 +428,9 @@ void engine::fail_waiters(std::string_view name, const error& why) {
 }
 
 void engine::resolve(session& ours, const unresolved_grant& unknown, sql::deadline until) {
-    // Read before the release is sent: what is created later than this is not resolved by it.
+    // Read before the release is sent: the release does not resolve a row created later.
     const nanoseconds sent = clock_.now();
-    // The place first: once it is gone no grant can come of it.
+    // The queue entry first: once it is gone it cannot become a grant.
     const std::array<std::int64_t, 1> place{unknown.grant_id};
     const bool cancelled = unknown.queued && !queue_.cancel(*heartbeat_db_, place, until).empty();
     const auto done = cancelled ? strategy::release_outcome{false, {}}
@@ -446,8 +449,8 @@ void engine::resolve(session& ours, const unresolved_grant& unknown, sql::deadli
                                          : "no grant came of it"});
 }
 
-/// Sessions that we do not believe in any more but that may still live in the database: ended as
-/// soon as they may be, so that no waiter has to wait for their ttl.
+/// Ends sessions that we no longer trust but that may still live in the database, as soon as
+/// permitted, so that no waiter has to wait for their ttl.
 std::vector<std::int64_t> engine::end_lost_sessions(sql::deadline until) {
     std::vector<std::int64_t> ended;
     for (;;) {
@@ -469,9 +472,10 @@ std::vector<std::int64_t> engine::end_lost_sessions(sql::deadline until) {
     }
 }
 
-/// When a lost session may be ended; with state_mutex_ held. Its leases would pass on at once: that
-/// waits until the margin since its loss is over, or every holder has said that it stopped. Waiters
-/// and calls that have not returned have no holder. A client that is destroyed releases its leases.
+/// When a lost session may be ended; requires state_mutex_. Ending passes its leases on at once, so
+/// it waits until the margin since the loss is over or every holder has reported that it stopped.
+/// Waiters and calls that have not returned have no holder. A client that is destroyed releases its
+/// leases.
 nanoseconds engine::end_at(const lost_session& lost, nanoseconds now) const {
     return closing_ || !lost.which->has_holder(now) ? nanoseconds::min() : lost.not_before;
 }
@@ -484,7 +488,7 @@ nanoseconds engine::next_end() const {
     return next;
 }
 
-/// Of a session whose holders have just been told of its loss.
+/// For a session whose holders have just been notified of its loss.
 void engine::begin_margin(std::int64_t lost) noexcept {
     const nanoseconds now = clock_.now();
     const std::lock_guard lock{state_mutex_};
@@ -525,7 +529,7 @@ nanoseconds engine::watch_deadlines(nanoseconds now) {
             if (!passed) continue;
             over = std::exchange(entry.mapped().lost, true);
             if (!over) {
-                // Here again a margin later; without memory for it.
+                // Due again a margin later. Reuses the node: no allocation.
                 entry.key().first = std::max(now + passed->deadline_margin, passed->deadline_over);
                 deadlines_.insert(std::move(entry));
             }
@@ -537,8 +541,9 @@ nanoseconds engine::watch_deadlines(nanoseconds now) {
     }
 }
 
-/// Of a lease whose own deadline is over, so that it is free by the database's definition: cleared
-/// to keep lists readable. Before that, only once its holder has said that it stopped.
+/// Clears the row of a lease whose own deadline is over, to keep lists readable: the lease is free
+/// by the database's definition. Before the deadline, only once its holder has reported that it
+/// stopped.
 void engine::clear_row(grant& passed) noexcept {
     if (passed.row_given_up.exchange(true)) return;
     const auto ours = current();
@@ -567,7 +572,7 @@ nanoseconds engine::reap_once() noexcept {
         }
         events_.post(std::move(done));
     } catch (...) {
-        // No memory for the words.
+        // No memory for the message.
     }
     return clock_.now() + options.interval;
 }
@@ -582,12 +587,12 @@ void engine::lose_session(session& ours, loss_reason why) noexcept {
                 to_end_.push_back({current_, alarm::never, alarm::never});
             }
         } catch (...) {
-            // No memory: it expires.
+            // No memory: the session expires.
         }
         current_.reset();
     }
     if (why == loss_reason::server_changed) {
-        // What we learnt was true elsewhere; and connections to there are of no more use.
+        // What we learnt was true of the old server, and connections to it are useless.
         names_.forget_all();
         renew_connections();
     }
@@ -597,9 +602,9 @@ void engine::lose_session(session& ours, loss_reason why) noexcept {
     begin_margin(ours.id());
 }
 
-/// True if this call declared it.
+/// True if this call declared the loss.
 bool engine::lose(grant& lost, loss_reason why, grant::state from) noexcept {
-    // The reason first: whoever sees the state reads it. The first reason stays.
+    // The reason first: a thread that sees the state reads it. The first reason stays.
     auto none = loss_reason::none;
     if (lost.now == from) lost.reason.compare_exchange_strong(none, why);
     if (!lost.now.compare_exchange_strong(from, grant::state::lost)) return false;
@@ -618,15 +623,15 @@ std::unique_ptr<sql::connection> engine::make_connection(sql::deadline until, ra
 std::unique_ptr<sql::connection> engine::connect(sql::deadline until) {
     auto db = source_.connect(until);
     protocol_.set_up(*db, options_.statement_timeout, until);
-    // A heartbeat must not wait until another has given a row free.
+    // A heartbeat must not wait for another user's row lock.
     if (shares()) strategy::set_short_lock_timeout(*db, until);
     return db;
 }
 
-/// Of a new connection. If it leads to another server than our session lives on, the session and
-/// all its leases are lost: a promoted standby may not know them. The statements would find that
-/// our session does not live there (fragment `here`); this is to know it with the first connection,
-/// and why. The caller's attempt was meant for the old session, and is made again without it.
+/// Checks a new connection. If it leads to another server than our session's, the session and all
+/// its leases are lost: a promoted standby may not know them. The statements would find that too
+/// (fragment `here`); this finds it with the first connection, and gives the reason. The caller's
+/// attempt was meant for the old session and is repeated without it.
 void engine::require_same_server(sql::connection& db, sql::deadline until) {
     const auto ours = current();
     if (!ours || ours->server().empty()) return;
@@ -639,13 +644,13 @@ void engine::require_same_server(sql::connection& db, sql::deadline until) {
                 "leases are lost; try again"};
 }
 
-/// Whether a connection from before leads to another server than the session of today lives on.
+/// Whether an existing connection leads to another server than the current session's.
 bool engine::leads_elsewhere(sql::connection& db) const {
     const auto ours = current();
     return ours && ours->lives_elsewhere(sql::memory_of(db).server);
 }
 
-/// Of a session that the database does not find alive. Behind a pooler the server may have changed
+/// For a session that the database does not find alive. Behind a pooler the server may have changed
 /// under a connection.
 loss_reason engine::why_over(const session& ours, sql::connection& db,
                              sql::deadline until) const noexcept {
@@ -654,7 +659,7 @@ loss_reason engine::why_over(const session& ours, sql::connection& db,
             return loss_reason::server_changed;
         }
     } catch (const std::exception&) {
-        // It is over, whatever the reason.
+        // The session is over, whatever the reason.
     }
     return loss_reason::session_ended;
 }
@@ -663,16 +668,16 @@ loss_reason engine::why_over(const session& ours) noexcept {
     if (ours.server().empty()) return loss_reason::session_ended;
     try {
         const auto until = steady::now() + options_.statement_timeout;
-        const auto db = take_spare_connection(until);  // a fence may ask
+        const auto db = take_spare_connection(until);  // a fence may call this
         return why_over(ours, *db, until);
     } catch (const std::exception&) {
         return loss_reason::session_ended;
     }
 }
 
-/// What runs on those that there are goes on to its end; no call begins there.
+/// Statements on the existing connections run to their end; no call begins there any more.
 void engine::renew_connections() noexcept {
-    shared_.renew();  // first: what joins from now on joins the next
+    shared_.renew();  // first: a user that joins from now on joins the new one
     pool_.renew();
 }
 
@@ -683,8 +688,8 @@ void engine::connection_broke() noexcept {
     poke_heartbeat();
 }
 
-/// True if somebody may have waited for what we had. Of `names`, which were released lately, those
-/// stay for which somebody waits, or all if that could not be learnt.
+/// True if another client may have waited for our leases. Of `names`, which were released lately,
+/// keeps those with a waiter, or all if that is unknown.
 bool engine::end_own_session(session& ours, const std::vector<std::int64_t>& places,
                              std::vector<std::string>& names, sql::deadline until) {
     ours.trust()->close();
@@ -692,8 +697,8 @@ bool engine::end_own_session(session& ours, const std::vector<std::int64_t>& pla
     event done{.kind = event_kind::session_ended,
                .reason = loss_reason::client_closed,
                .session = ours.id()};
-    // The row may go if nothing names it. A held lease does; so may a place, or a grant that is
-    // unresolved.
+    // The row can be deleted if nothing names it. A held lease does; a queue entry or an unresolved
+    // grant may.
     const bool alone = ours.held_count() == 0 && places.empty() && ours.unresolved_count() == 0;
     try {
         auto& db = heartbeat_connection(until);
@@ -728,8 +733,8 @@ void engine::report(event_kind kind, const grant& about, std::string message,
     }
 }
 
-/// How long a statement that we gave up may still arrive at the server, or run there: its deadline,
-/// and what the kernel resends to a connection that fell silent.
+/// How long an abandoned statement may still arrive at the server, or run there: its deadline, and
+/// the kernel's resends on a connection that fell silent.
 nanoseconds engine::statement_bound() const {
     return std::max<nanoseconds>(2 * options_.statement_timeout, 30s) + 1s;
 }

@@ -42,7 +42,7 @@ bool read(std::string_view text, Number& number) {
     return failure == std::errc{} && stopped == end;
 }
 
-/// Takes it off the text.
+/// Removes the first word from the text.
 std::string_view first_word(std::string_view& text) {
     const auto word = text.substr(0, text.find(' '));
     text.remove_prefix(std::min(text.size(), word.size() + 1));
@@ -92,7 +92,7 @@ bool is_proved(std::string_view said, std::string_view secret) {
     const auto proof = said.substr(said.size() - proof_digits);
     if (said[words.size()] != ' ') return false;
     const auto right = proof_of(words, secret);
-    // All of them, so that the time tells nothing of how many are right.
+    // Compares all of them, so that the time does not reveal how many are right.
     unsigned different = 0;
     for (std::size_t i = 0; i < proof_digits; ++i) {
         different |= static_cast<unsigned char>(proof[i] ^ right[i]);

@@ -5,27 +5,27 @@
 #include <string>
 #include <string_view>
 
-/// What is told to a session past the tables, by NOTIFY or by mail, and why it may be believed: it
-/// ends with a proof that only those can make who can read the session's row. Everybody else can
-/// say something, and it is not heard.
+/// Messages to a session outside the tables, by NOTIFY or by mail, and why they may be believed:
+/// each ends with a proof that only a client that can read the session's row can make. Others can
+/// send messages, which are ignored.
 namespace rowlock::strategy {
 
-/// Where a session is told something, and what proves it: columns of its row.
+/// Where a session receives messages, and the secret that proves them: columns of its row.
 struct wake_address {
     std::int64_t number = 0;  ///< random; names its channel and its mailbox
     std::string secret{};     ///< 32 hexadecimal digits; never sent
-    /// The network namespace in which its mailbox lies. Nothing: it has none.
+    /// The network namespace of its mailbox; nullopt if it has none.
     std::optional<std::int64_t> mailbox{};
 };
 
-/// A new one, without a mailbox.
+/// Makes a new address, without a mailbox.
 /// @throws std::exception if the kernel has no random numbers
 [[nodiscard]] wake_address random_wake_address();
 
 /// The channel on which PostgreSQL notifies a session.
 [[nodiscard]] std::string notification_channel(const wake_address& of);
 
-/// A place was served.
+/// A queue entry was served.
 struct said_grant {
     std::int64_t grant_id = 0;
     std::int64_t token = 0;
@@ -37,17 +37,17 @@ struct said_grant {
 /// statements writes the same.
 [[nodiscard]] std::string encode_wakeup(const said_grant& grant, std::string_view secret);
 
-/// The same, read, whatever its proof is worth. Nothing if it is something else.
+/// Parses such a text, whatever its proof is worth. Returns nullopt if it is something else.
 [[nodiscard]] std::optional<said_grant> decode_wakeup(std::string_view said) noexcept;
 
-/// "look <revision> <proof>": another client has changed rows of the session, whose revision is
-/// this by now. It moves the session's next heartbeat forward, which finds out.
+/// "look <revision> <proof>": another client has changed rows of the session, whose revision
+/// is this by now. The session sends its next heartbeat earlier, and finds the change.
 [[nodiscard]] std::string said_to_look(std::int64_t revision, std::string_view secret);
 
-/// The revision, whatever the proof is worth. Nothing if something else was said.
+/// Parses the revision, whatever the proof is worth. Returns nullopt for any other text.
 [[nodiscard]] std::optional<std::int64_t> told_to_look(std::string_view said) noexcept;
 
-/// Whether what was said ends with a proof made with this secret.
+/// Whether the text ends with a proof made with this secret.
 [[nodiscard]] bool is_proved(std::string_view said, std::string_view secret);
 
 }  // namespace rowlock::strategy

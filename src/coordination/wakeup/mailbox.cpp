@@ -55,7 +55,8 @@ std::string boot_id() {
     return {text.data(), static_cast<std::size_t>(std::max<ssize_t>(size, 0))};
 }
 
-/// By its inode, which no other namespace of this kernel has while this one lives, and by the boot.
+/// Identified by its inode, which no other namespace of this kernel has while this one lives, and
+/// by the boot.
 std::optional<std::int64_t> find_network_namespace() {
     struct stat seen {};
     const std::string boot = boot_id();

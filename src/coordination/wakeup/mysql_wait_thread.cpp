@@ -12,8 +12,8 @@ namespace {
 using namespace std::chrono_literals;
 using steady = std::chrono::steady_clock;
 
-/// If its gate cannot be opened, as the server is away, nothing on this side ends a sleep: so long
-/// a client's end may have to wait for it.
+/// If its gate cannot be opened, as the server is away, nothing on this side ends a sleep: the end
+/// of a client may have to wait for that long.
 constexpr auto longest = 2s;
 
 }  // namespace
@@ -70,7 +70,7 @@ void mysql_wait_thread::run() noexcept {
     disconnect();
 }
 
-/// False if the connection failed: those who wait look for themselves.
+/// Returns false if the connection failed: waiters poll for themselves.
 bool mysql_wait_thread::sleep(const place& where) noexcept {
     using strategy::wake_up::ending;
     try {
@@ -84,7 +84,8 @@ bool mysql_wait_thread::sleep(const place& where) noexcept {
                 read_what_was_served();
                 break;
             case ending::gate_open:
-                // The connection that held it is gone, or we shall end. Ours has the lock now.
+                // The connection that held it is gone, or we are about to end. Ours has the lock
+                // now.
                 opened_ = where.gate;
                 disconnect();
                 around_.on_doubt();
@@ -101,7 +102,7 @@ bool mysql_wait_thread::sleep(const place& where) noexcept {
     }
 }
 
-/// In a handler of what went wrong.
+/// Called in an error handler.
 void mysql_wait_thread::doubt() noexcept {
     if (db_ && !db_->alive()) around_.on_broken();
     around_.on_doubt();
@@ -130,7 +131,7 @@ void mysql_wait_thread::read_what_was_served() noexcept {
     try {
         around_.on_woken(*db_, steady::now() + around_.statement_timeout);
     } catch (...) {
-        // Perhaps a second wake-up has met the reading.
+        // A second wake-up may have hit the read.
         doubt();
     }
 }

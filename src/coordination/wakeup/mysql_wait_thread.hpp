@@ -12,21 +12,21 @@
 
 namespace rowlock::detail {
 
-/// Where the database cannot notify (MySQL, MariaDB): a thread that sleeps in the server for the
-/// sake of a session, as long as somebody waits in it, and is woken there by whoever serves it. It
-/// reads what it was woken for itself: nothing else that its client does can hold that up.
+/// For databases that cannot notify (MySQL, MariaDB): a thread that sleeps in the server for a
+/// session, as long as a thread waits in it; the client that serves the session wakes it there. It
+/// reads what it was woken for itself: no other work of its client can hold that up.
 class mysql_wait_thread {
 public:
     struct surroundings {
         std::function<std::unique_ptr<sql::connection>(sql::deadline)> connect;
-        /// The sleep is about to begin: what was said until it has begun is not heard. `again`: at
-        /// the place where one has just come to its end.
+        /// The sleep is about to begin: wake-ups until it has begun are missed. `again`: a sleep
+        /// for the same session and gate has just come to its end.
         std::function<void(bool again)> on_sleep;
-        /// To read what was served, on the connection of the sleep.
+        /// Reads what was served, on the connection of the sleep.
         std::function<void(sql::connection&, sql::deadline)> on_woken;
-        /// Nobody can be woken now, or what was read is not known.
+        /// The session cannot be woken now, or what was served is not known.
         std::function<void()> on_doubt;
-        /// The connection is gone, and with it perhaps the server, and what it had committed.
+        /// The connection is gone, and with it perhaps the server, and what that had committed.
         std::function<void()> on_broken;
         /// For connecting, and for the server to answer when a sleep is over.
         std::chrono::milliseconds statement_timeout;
@@ -40,9 +40,9 @@ public:
     /// if its gate was opened.
     ~mysql_wait_thread();
 
-    /// Before a gate that is shut. What is slept already is slept to its end.
+    /// Sleeps before a gate that is shut. A sleep under way goes on to its end.
     void sleep_for(std::int64_t session, std::int64_t gate) noexcept;
-    void pause() noexcept;  ///< nobody waits: no further sleep for now
+    void pause() noexcept;  ///< no thread waits: no further sleep for now
     /// The session whose sleep is under way or about to be, so that it can be woken, or 0.
     [[nodiscard]] std::int64_t asleep_for() const noexcept { return asleep_for_; }
     [[nodiscard]] bool connected() const noexcept { return connected_; }
@@ -70,10 +70,10 @@ private:
     std::atomic<std::int64_t> asleep_for_{0};
     std::atomic<bool> connected_{false};
 
-    // Of the thread alone.
+    // Used by the thread alone.
     std::unique_ptr<sql::connection> db_;
     place connected_for_;
-    bool slept_to_its_end_ = false;  ///< the latest sleep, on this connection
+    bool slept_to_its_end_ = false;  ///< of the latest sleep, on this connection
     std::int64_t opened_ = 0;        ///< the last gate that was found open
 
     std::thread thread_;

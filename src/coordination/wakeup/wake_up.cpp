@@ -12,7 +12,7 @@ namespace rowlock::strategy::wake_up {
 namespace {
 
 constexpr int query_interrupted = 1317;
-// The session's limit on a statement's time, which somebody has set in spite of us.
+// The session's limit on a statement's time, which was set in spite of us.
 constexpr int statement_timeout_mariadb = 1969;
 constexpr int statement_timeout_mysql = 3024;
 
@@ -57,7 +57,7 @@ void prepare_to_sleep(sql::connection& db, std::int64_t session, sql::deadline u
     const auto lock = lock_of_session(session);
     if (take(db, lock, 0, until)) return;
     // Only a sleeper of this session ever has it, and there is one at a time: the server has not
-    // noticed yet that the one before was given up.
+    // noticed yet that the previous one was given up.
     allowed(db, "kill is_used_lock(" + lock + ")", until);
     if (take(db, lock, 1, until)) return;
     throw error{errc::unsupported, "the server does not grant a user-level lock to sleep with"};
@@ -81,12 +81,12 @@ void open_gate(sql::connection& db, std::int64_t gate, sql::deadline until) {
 
 ending sleep_until_woken(sql::connection& db, std::int64_t session, std::int64_t gate,
                          std::chrono::seconds longest, sql::deadline until) {
-    // The name of the column is for people, who read it in the list of processes.
+    // The name of the column is for people, who read it in the process list.
     const auto count = std::max<std::int64_t>(longest.count(), 0);
     const std::string text = "select get_lock(" + lock_of_gate(gate) + ", " +
                              std::to_string(count) + ") as rowlock_wake_" + std::to_string(session);
     try {
-        // A GET_LOCK that is killed answers NULL, or fails. So does one that met a limit.
+        // A killed GET_LOCK answers NULL, or fails. So does one that met a limit.
         const auto answer = db.query(text, until).maybe_integer(0, 0);
         if (!answer) return ending::woken;
         return *answer == 1 ? ending::gate_open : ending::slept;
@@ -101,8 +101,8 @@ ending sleep_until_woken(sql::connection& db, std::int64_t session, std::int64_t
     }
 }
 
-// If nobody holds the lock of the session this is KILL QUERY NULL, which is refused: there is no
-// connection 0. What is said of the grant is said before that.
+// If no connection holds the session's lock this is KILL QUERY NULL, which is refused: there is no
+// connection 0. The lock of the grant is taken before that.
 std::string as_text(sql::connection& db, std::int64_t session, std::int64_t grant_id) {
     const auto mysql_wait_thread = "is_used_lock(" + lock_of_session(session) + ")";
     const auto say = "coalesce(release_lock(" + lock_of_telling(*sql::memory_of(db).told) +

@@ -6,68 +6,69 @@
 #include <cstdint>
 #include <string>
 
-/// MySQL and MariaDB have nothing to notify with. Here a client that waits has one connection on
-/// which it sleeps *in the server*, and whoever has served it ends that sleep with KILL QUERY.
+/// MySQL and MariaDB cannot notify. Here a client that waits has one connection on which it sleeps
+/// *in the server*, and the client that has served it ends that sleep with KILL QUERY.
 ///
 /// It sleeps in GET_LOCK, before a *gate*: a user-level lock that another connection of the same
 /// client holds for as long as it lives. (SLEEP would need no gate, but all sleepers share one
 /// mutex in the server, and KILL tries for it at intervals: with several of them it took seconds.)
-/// How it is found: the sleeper's connection holds a user-level lock too, named after its session,
-/// and IS_USED_LOCK tells the number of the connection that holds a lock. KILL takes an expression.
+/// To be found, the sleeper's connection holds a user-level lock too, named after its session:
+/// IS_USED_LOCK returns the number of the connection that holds a lock, and KILL takes an
+/// expression.
 ///
-/// So what is killed is never another's statement. The number of a connection never leaves the
-/// server: it is read and used in one statement, means one connection as long as the server runs,
-/// and a connection that sleeps does nothing else until it is closed but read what it was woken
-/// for, which may be read again. A KILL that is late meets one of these, or nobody. A proxy with
-/// numbers of its own cannot mistake one for another.
+/// So KILL never hits another client's statement. The number of a connection never leaves the
+/// server: it is read and used in one statement, and means one connection as long as the server
+/// runs. A connection that sleeps does nothing else until it is closed except read what it was
+/// woken for, which may be read again. A KILL that is late meets one of these, or no statement. A
+/// proxy with numbers of its own cannot mistake one for another.
 ///
-/// What the woken one reads is not always durable: it may have come amid the commit of another
-/// hand-over. So whoever hands over takes a third lock, named after the grant, once the commit has
-/// returned, and keeps it until it says so of the next. A grant whose lock is held at the time of
-/// the reading is on the disk; of all others the reader makes sure by a commit of its own.
+/// What the woken client reads is not always durable: it may have come amid the commit of another
+/// hand-over. So a client that hands over takes a third lock, named after the grant, once the
+/// commit has returned, and keeps it until it does so for the next. A grant whose lock is held at
+/// the time of the read is on disk; for all others the reader makes sure by a commit of its own.
 ///
 /// A wake-up is a hint, and it may fail to come: the sleeper was between two sleeps (the server
 /// forgets a KILL that comes then), works as another database user, on another node or behind a
-/// proxy that keeps KILL to itself. So a sleeper reads what it was woken for, and somebody looks
+/// proxy that keeps KILL to itself. So a sleeper reads what it was woken for, and its client polls
 /// again after each sleep has begun.
 namespace rowlock::strategy::wake_up {
 
 /// Makes a connection of our own the one on which this session sleeps, to be closed afterwards: it
-/// is discard()ed, so that no pool gives it to anybody else. Without the limit on a statement's
-/// time that the others have. Two round trips, one more if sql::facts_of() was not asked before;
-/// one or two more if the server has not noticed yet that the session's last one is gone: it is
-/// ended.
+/// is discard()ed, so that no pool reuses it. Removes the limit on a statement's time that others
+/// have. Two round trips, one more if sql::facts_of() was not asked before; two more if the
+/// server has not noticed yet that the session's last sleeper is gone: its connection is ended.
 /// @throws error errc::unsupported if the server has no user-level locks
 void prepare_to_sleep(sql::connection& db, std::int64_t session, sql::deadline until);
 
 /// Takes a lock for a sleeper to wait for, until the gate is opened or `db` ends: two round trips,
 /// one if sql::facts_of() was asked before. `gate` is a number that no other gate of this server
-/// has or had. False if this server cannot: the nodes of a Galera cluster know nothing of each
-/// other's locks, and some proxies and clusters refuse them.
+/// has or had. Returns false if this server cannot: the nodes of a Galera cluster do not share
+/// locks, and some proxies and clusters refuse them.
 /// @throws error if the connection broke
 [[nodiscard]] bool shut_gate(sql::connection& db, std::int64_t gate, sql::deadline until);
 
 /// Lets the sleeper through: its sleep ends at once, now or when it begins. One round trip.
 void open_gate(sql::connection& db, std::int64_t gate, sql::deadline until);
 
-/// gate_open: nothing held it shut, and now this connection does; it is to be closed.
+/// gate_open: no connection held it shut, and now this one does; it is to be closed.
 enum class ending : unsigned char { woken, slept, gate_open };
 
-/// Sleeps in the server until somebody wakes this session or opens the gate, `longest` at most: one
-/// round trip. `until` must leave time beyond `longest`, as a connection that does not answer in
-/// time is given up (Connector/C++ gives up after five minutes).
+/// Sleeps in the server until another client wakes this session or the gate is opened, `longest` at
+/// most: one round trip. `until` must leave time beyond `longest`, as a connection that does not
+/// answer in time is given up (Connector/C++ gives up after five minutes).
 /// @throws error if the connection broke or was killed
 [[nodiscard]] ending sleep_until_woken(sql::connection& db, std::int64_t session, std::int64_t gate,
                                        std::chrono::seconds longest, sql::deadline until);
 
-/// Wakes a session, after the grant that it shall see was committed: one round trip. True: the
-/// session has a connection to sleep on, and if it slept its sleep was ended. False: it has none,
-/// or the server did not allow it, or it notifies of itself and there is nothing to do.
+/// Wakes a session, after the grant that it is to read was committed: one round trip. Returns true
+/// if the session has a connection to sleep on: if it slept, its sleep was ended. Returns false if
+/// it has none, or the server did not allow it, or the database notifies by itself and nothing is
+/// to do.
 /// @throws error if the connection broke
 bool wake(sql::connection& db, std::int64_t session, std::int64_t grant_id, sql::deadline until);
 
-/// wake() as a text, for what runs behind the commit of the grant (sql::connection::transact). Once
-/// that has run, note_told() is called.
+/// wake() as a text, to run behind the commit of the grant (sql::connection::transact). Call
+/// note_told() once that has run.
 [[nodiscard]] std::string as_text(sql::connection& db, std::int64_t session, std::int64_t grant_id);
 void note_told(sql::connection& db, std::int64_t grant_id);
 

@@ -13,14 +13,15 @@ update rowlock_token_floor set floor = $1, raised_at = {now}
  where id = 1 and settled = floor and floor < $1
 
 -- statement lift_floor
--- Raises the floor past the token of a lease whose row was deleted, or set back, by hand: its holder found
--- out. `settled` stays, and follows a grace after raised_at: deletions wait longer, none comes too early.
+-- Raises the floor past the token of a lease whose row was deleted, or set back, by hand, as its holder
+-- detected. `settled` stays, and follows a grace after raised_at: deletions wait longer, none comes too
+-- early.
 -- $1 token of the lost lease
 update rowlock_token_floor set floor = $1, raised_at = {now}
  where id = 1 and floor < $1
 
 -- statement ended_sessions
--- Sessions that are ended and have no place in a queue, a batch.
+-- A batch of ended sessions without a ticket.
 -- $1 after which id  $2 batch
 select m.id from rowlock_session m
  where m.ended = 1 and m.id > $1
@@ -28,8 +29,8 @@ select m.id from rowlock_session m
  order by m.id limit $2
 
 -- statement old_history
--- Looks for old records among the first of the table, by primary key. Ids are nearly in the order of their
--- times: a younger record between older ones may go with them, and one older behind a younger goes later.
+-- Finds old records among the first of the table, by primary key. Ids are nearly in time order: a younger
+-- record between older ones may be deleted with them, and an older one behind a younger is deleted later.
 -- $1 retention in µs  $2 batch
 -- → how many are old; the id of the last of them
 select count(*), max(h.id)
@@ -37,20 +38,20 @@ select count(*), max(h.id)
  where h.at < {now} - $1
 
 -- statement delete_history
--- Deletes old records up to one, by primary key; writers insert at the other end. Of two reapers the second
--- finds nothing more.
+-- Deletes old records up to an id, by primary key; writers insert at the other end. Of two reapers the second
+-- finds nothing left.
 -- $1 id
 delete from rowlock_history where id <= $1
 
 -- statement history
 -- Records of the history, the latest first, by primary key.
--- $1 before which id  $2 at most so many
+-- $1 before which id  $2 limit
 -- → the columns that read_history reads: {history}
 select {history} from rowlock_history where id < $1 order by id desc limit $2
 
 -- statement history_of
 -- The same for one name, by the index on (name, id).
--- $1 name  $2 before which id  $3 at most so many
+-- $1 name  $2 before which id  $3 limit
 -- → {history}
 select {history} from rowlock_history
  where name = $1 and id < $2 order by id desc limit $3

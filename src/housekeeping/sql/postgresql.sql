@@ -1,5 +1,5 @@
 -- statement reap_sessions
--- Ends expired sessions, a batch. Skips rows that a heartbeat or another reaper holds.
+-- Ends a batch of expired sessions. Skips rows that a heartbeat or another reaper has locked.
 -- $1 batch
 with k as materialized (
          select id from rowlock_session
@@ -19,9 +19,9 @@ update rowlock_token_floor set settled = floor
    and raised_at <= clock_timestamp() - $1::bigint::float8 * interval '1 microsecond'
 
 -- statement idle_leases
--- How many rows are idle past the retention above the settled floor, in some pages, and their greatest
--- token, one that is promised included. A row that changes while the reaper goes from page to page is
--- counted twice or not at all: the floor may be anywhere, a row goes only by its own token.
+-- How many rows above the settled floor, in some pages, have been idle past the retention, and their greatest
+-- token, a promised one included. A row that changes while the reaper goes from page to page is counted twice
+-- or not at all: the floor may be anywhere, since a row is deleted only by its own token.
 -- $1 retention in µs  $2 page from which  $3 before which page
 select count(*), coalesce(max(l.token + (l.successor is not null)::int), 0)
   from rowlock_lease l, rowlock_token_floor f
@@ -38,19 +38,20 @@ update rowlock_token_floor set floor = $1::bigint, raised_at = clock_timestamp()
  where id = 1 and settled = floor and floor < $1::bigint
 
 -- statement lift_floor
--- Raises the floor past the token of a lease whose row was deleted, or set back, by hand: its holder found
--- out. `settled` stays, and follows a grace after raised_at: deletions wait longer, none comes too early.
+-- Raises the floor past the token of a lease whose row was deleted, or set back, by hand, as its holder
+-- detected. `settled` stays, and follows a grace after raised_at: deletions wait longer, none comes too
+-- early.
 -- $1 token of the lost lease
 update rowlock_token_floor set floor = $1::bigint, raised_at = clock_timestamp()
  where id = 1 and floor < $1::bigint
 
 -- statement read_floor
--- The token floor. No row: somebody deleted it, and nothing can be granted.
+-- The token floor. No row: it was deleted, and nothing can be granted.
 select floor from rowlock_token_floor where id = 1
 
 -- statement ended_sessions
--- Sessions that are ended and have no place in a queue, a batch. A dead session stays dead: nothing new
--- will name it, but for an acquire that was in flight when it ended.
+-- A batch of ended sessions without a ticket. A dead session stays dead: nothing new names it, except an
+-- acquire that was in flight when it ended.
 -- $1 after which id  $2 batch
 select m.id from rowlock_session m
  where m.ended and m.id > $1::bigint
@@ -58,7 +59,7 @@ select m.id from rowlock_session m
  order by m.id limit $2::bigint
 
 -- statement ended_holders
--- Which ended sessions are named by leases in some pages: those whose rows somebody kept locked.
+-- The ended sessions that leases in some pages name: the rows of those leases were kept locked.
 -- $1 page from which  $2 before which page
 select distinct l.session
   from rowlock_lease l join rowlock_session m on m.id = l.session
@@ -66,9 +67,9 @@ select distinct l.session
    and l.session is not null and m.ended
 
 -- statement delete_ended_sessions
--- Deletes sessions that are ended and were seen to be referenced by nothing since. An acquire that was
--- in flight when its session ended may still write the id afterwards: a lease whose session is missing
--- is free. Rows that somebody has locked, another reaper, are left alone.
+-- Deletes ended sessions that were seen to be referenced by nothing since. An acquire that was in flight when
+-- its session ended may still write the id afterwards: a lease whose session is missing is free. Rows that
+-- another reaper has locked are left alone.
 -- $1 ids, as {1,2,3}
 with k as materialized (
          select m.id from rowlock_session m
@@ -77,22 +78,22 @@ with k as materialized (
 delete from rowlock_session m using k where m.id = k.id
 
 -- statement delete_leases
--- Deletes idle rows under the settled floor, in some pages, a batch in the order they lie in.
--- By pages and not by names: each page is read, logged and written once, not once for each of its
--- rows, and the plan cannot be another when the table is large. A row never changes its place while
--- it is idle; one that was in use meanwhile moves, is not idle then, and another round sees it.
--- The lock (k) re-checks the row's own columns, so one that was granted since the statement began
--- stays, also if it was released again: changed_at is new. Rows that somebody has locked, an acquire
--- on its way or another reaper, are left alone, as are names with tickets. Once k has a row nobody
--- else can change it, so its ctid still names it in d. A row version that is younger than the
--- statement's snapshot is not found by d and stays.
--- An acquire that meets a row between its deletion and the commit waits for that, and inserts the
--- name anew with a token above the floor, which no statement still runs from before (publish_floor).
--- The commit is asynchronous: after a crash of the server rows may be there again, free, with tokens
--- under the floor, and are deleted once more. A later grant of the name is durable and with it, since
--- the log has an order, the deletion before it.
+-- Deletes a batch of idle rows under the settled floor, in some pages, in physical order.
+-- By pages and not by names: each page is read, logged and written once, not once for each of its rows, and
+-- the plan cannot be another when the table is large. A row never changes its place while it is idle; one
+-- that was in use meanwhile moves, is not idle then, and another round sees it.
+-- The lock (k) re-checks the row's own columns, so a row that was granted since the statement began stays,
+-- also if it was released again: changed_at is new. Rows locked by an acquire in progress or by another
+-- reaper are left alone, as are names with tickets. Once k has a row no other transaction can change it, so
+-- its ctid still names it in d. A row version younger than the statement's snapshot is not found by d and
+-- stays.
+-- An acquire that meets a row between its deletion and the commit waits for the commit, then inserts the name
+-- anew with a token above the floor; no statement from before that floor still runs (publish_floor).
+-- The commit is asynchronous: after a server crash rows may reappear, free, with tokens under the floor, and
+-- are deleted once more. A later grant of the name is durable and, since the log has an order, so is the
+-- deletion before it.
 -- $1 batch  $2 retention in µs  $3 page  $4 row in it, after which  $5 before which page
--- → how many went; page and row of the last that was looked at, NULL if there is no more in these pages
+-- → how many were deleted; page and row of the last one examined, NULL if these pages have no more
 with k as materialized (
          select l.ctid as place from rowlock_lease l
           where l.ctid > ('(' || $3::bigint::text || ',' || $4::bigint::text || ')')::tid
@@ -110,24 +111,23 @@ with k as materialized (
 select (select count(*) from d), {last_of_k}
 
 -- statement lease_pages
--- How many pages the table of leases has, and how many a statement over some of them should look at,
--- at the least: before PostgreSQL 14 a condition on ctid reads the whole table, then one statement
--- has them all. The table is found by one of its rows; without any there is nothing to do.
+-- How many pages the table of leases has, and the fewest that a statement over some of them should cover:
+-- before PostgreSQL 14 a condition on ctid reads the whole table, so one statement covers them all. The table
+-- is found by one of its rows; without any there is nothing to do.
 select coalesce(pg_catalog.pg_relation_size(t.id) / current_setting('block_size')::bigint, 0),
        case when current_setting('server_version_num')::int >= 140000 then 1
             else coalesce(pg_catalog.pg_relation_size(t.id) / current_setting('block_size')::bigint, 0) end
   from (select (select l.tableoid from rowlock_lease l limit 1) as id) t
 
 -- statement reap_leases
--- Frees leases that are free by definition but still name a holder, in some pages, a batch in the
--- order they lie in (why by pages: delete_leases.sql). Judged in p, then locked by compare-and-set on
--- the row's own token and session: a lease that was granted again meanwhile has another token. Locked
--- rows (a fenced transaction) are left for another round. Once k has a row nobody else can change it,
--- so its ctid still names it.
--- acquired_at stays: by it the history tells this from a release (migrations/*/history/on.sql).
+-- Frees a batch of leases, in some pages and in physical order, that are free by definition but still name a
+-- holder (why by pages: delete_leases). Judged in k, then locked in `locked` by compare-and-set on the row's
+-- own token and session: a lease that was granted again meanwhile has another token. Locked rows (a fenced
+-- transaction) are left for another round. Once `locked` has a row no other transaction can change it, so its
+-- ctid still names it.
+-- acquired_at stays: by it the history distinguishes this from a release (migrations/*/history/on.sql).
 -- $1 batch  $2 page  $3 row in it, after which  $4 before which page
--- → how many were freed; page and row of the last that was looked at, NULL if there is no more in these
--- pages
+-- → how many were freed; page and row of the last one examined, NULL if these pages have no more
 with k as materialized (
          select l.ctid as place, l.name, l.token, l.session
            from rowlock_lease l left join rowlock_session s on s.id = l.session
@@ -148,8 +148,8 @@ with k as materialized (
 select (select count(*) from u), {last_of_k}
 
 -- statement reap_waiters
--- Removes tickets of sessions that are ended or gone, a batch. A dead session stays dead, so the
--- judgement cannot become stale.
+-- Removes a batch of tickets of sessions that are ended or gone. A dead session stays dead, so the judgement
+-- cannot become stale.
 -- $1 batch
 with k as materialized (
          select w.name, w.ticket
@@ -159,15 +159,15 @@ with k as materialized (
 delete from rowlock_waiter w using k where w.name = k.name and w.ticket = k.ticket
 
 -- statement history_there
--- Whether there is a history that this user may read and shorten.
+-- Whether there is a history that this user may read and delete from.
 -- $1 the table's name, with its schema if it has one
 -- → 1 or 0
 select coalesce(pg_catalog.has_table_privilege(to_regclass($1::text), 'select')
                 and pg_catalog.has_table_privilege(to_regclass($1::text), 'delete'), false)::int
 
 -- statement old_history
--- Looks for old records among the first of the table, by primary key. Ids are nearly in the order of their
--- times: a younger record between older ones may go with them, and one older behind a younger goes later.
+-- Finds old records among the first of the table, by primary key. Ids are nearly in time order: a younger
+-- record between older ones may be deleted with them, and an older one behind a younger is deleted later.
 -- $1 retention in µs  $2 batch
 -- → how many are old; the id of the last of them
 select count(*), max(h.id)
@@ -175,21 +175,21 @@ select count(*), max(h.id)
  where h.at < clock_timestamp() - $1::bigint::float8 * interval '1 microsecond'
 
 -- statement delete_history
--- Deletes old records up to one, by primary key; writers insert at the other end. Of two reapers the second
--- finds nothing more.
+-- Deletes old records up to an id, by primary key; writers insert at the other end. Of two reapers the second
+-- finds nothing left.
 -- $1 id
 delete from rowlock_history where id <= $1::bigint
 
 -- statement history
 -- Records of the history, the latest first, by primary key.
--- $1 before which id  $2 at most so many
+-- $1 before which id  $2 limit
 -- → the columns that read_history reads: {history}
 select {history} from rowlock_history
  where id operator(pg_catalog.<) $1::bigint order by id desc limit $2::bigint
 
 -- statement history_of
 -- The same for one name, by the index on (name, id).
--- $1 name  $2 before which id  $3 at most so many
+-- $1 name  $2 before which id  $3 limit
 -- → {history}
 select {history} from rowlock_history
  where name operator(pg_catalog.=) $1::pg_catalog.text and id operator(pg_catalog.<) $2::bigint

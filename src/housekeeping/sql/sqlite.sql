@@ -1,13 +1,13 @@
 -- statement reap_sessions
--- Ends expired sessions, a batch.
+-- Ends a batch of expired sessions.
 -- $1 batch
 update rowlock_session set ended = 1
  where id in (select id from rowlock_session where ended = 0 and expires_at <= {now} limit $1)
 
 -- statement idle_leases
--- How many rows are idle past the retention above the settled floor, among some names, and their
+-- How many rows above the settled floor, among some names, have been idle past the retention, and their
 -- greatest token. A row that changes while the reaper goes on may be counted or not: the floor may be
--- anywhere, a row goes only by its own token.
+-- anywhere, since a row is deleted only by its own token.
 -- $1 retention in µs  $2 after which name  $3 up to which, NULL = to the last
 select count(*), coalesce(max(l.token), 0)
   from rowlock_lease l
@@ -17,25 +17,25 @@ select count(*), coalesce(max(l.token), 0)
    and not exists (select 1 from rowlock_waiter w where w.name = l.name)
 
 -- statement read_floor
--- The token floor. No row: somebody deleted it, and nothing can be granted.
+-- The token floor. No row: it was deleted, and nothing can be granted.
 select floor from rowlock_token_floor where id = 1
 
 -- statement ended_holders
--- Which ended sessions are named by leases, among some names.
+-- The ended sessions that leases name, among some names.
 -- $1 after which name  $2 up to which, NULL = to the last
 select distinct l.session
   from rowlock_lease l cross join rowlock_session m
  where l.name > $1 and l.name <= coalesce($2, x'ff') and m.id = l.session and m.ended = 1
 
 -- statement delete_ended_session
--- Deletes one of them. An acquire that was in flight when its session ended may still write the id
+-- Deletes one ended session. An acquire that was in flight when its session ended may still write the id
 -- afterwards: a lease whose session is missing is free.
 -- $1 session
 delete from rowlock_session where id = $1 and ended = 1
 
 -- statement delete_leases
--- Deletes idle rows under the settled floor, among some names; names with tickets are left alone. Of so
--- few rows that the file is not locked for long, however many there are.
+-- Deletes idle rows under the settled floor, among some names; names with tickets are left alone. The range
+-- has so few rows that the file is not locked for long, however large the table.
 -- $1 retention in µs  $2 after which name  $3 up to which, NULL = to the last
 delete from rowlock_lease
  where name > $2 and name <= coalesce($3, x'ff') and session is null
@@ -44,14 +44,14 @@ delete from rowlock_lease
    and not exists (select 1 from rowlock_waiter w where w.name = rowlock_lease.name)
 
 -- statement next_name
--- The name that stands so many rows behind another; no row if there are not so many.
+-- The name a given number of rows behind another; no row if fewer follow.
 -- $1 name  $2 how many, from 1
 select l.name from rowlock_lease l where l.name > $1 order by l.name limit 1 offset $2 - 1
 
 -- statement reap_leases
--- Frees leases that are free by definition but still name a holder, among some names: of so few rows
--- that the file is not locked for long, however many there are.
--- acquired_at stays: by it the history tells this from a release (migrations/*/history/on.sql).
+-- Frees leases that are free by definition but still name a holder, among some names. The range has so few
+-- rows that the file is not locked for long, however large the table.
+-- acquired_at stays: by it the history distinguishes this from a release (migrations/*/history/on.sql).
 -- $1 after which name  $2 up to which, NULL = to the last
 update rowlock_lease
    set session = null, grant_id = null, thread = null, note = null, deadline = null, changed_at = {now}
@@ -61,7 +61,7 @@ update rowlock_lease
                    and l.session is not null and {free})
 
 -- statement reap_waiters
--- Removes tickets of sessions that are ended or gone, a batch.
+-- Removes a batch of tickets of sessions that are ended or gone.
 -- $1 batch
 delete from rowlock_waiter
  where ticket in (select w.ticket

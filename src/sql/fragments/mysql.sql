@@ -6,46 +6,46 @@
 timestampdiff(microsecond, '1970-01-01', sysdate(6))
 
 -- fragment free
--- Whether lease l, left-joined to its session s, may be granted. A session that has expired but was
--- not ended is still in the way: whoever wants the lease ends that session first, by a conditional
--- write that its heartbeat serialises with (invariant I3).
+-- Whether lease l, left-joined to its session s, may be granted. A session that has expired but is not ended
+-- still blocks the lease: a taker ends that session first, by a conditional write that serialises with its
+-- heartbeat (invariant I3).
 (l.session is null or s.id is null or s.ended = 1 or coalesce(l.deadline <= {now}, 0))
 
 -- fragment here
--- Whether session m was opened on this server: its identity ends with the server's id, which differs
--- between a primary and its replicas. What a replica knows may be older than what the primary before it
--- has granted; so a session of that one is granted nothing here, and its heartbeat is refused. The nodes
--- of a Galera cluster are one server, and so are the members of a MySQL group: what one of them has not
--- applied yet is certified before what it writes itself. A group that was founded anew is another, as is
--- what its floor says. '': opened by what tells none.
+-- Whether session m was opened on this server: its identity ends with the server's id, which differs between
+-- a primary and its replicas. A replica's data may be older than what the primary before it has granted; so a
+-- session of that primary is granted nothing here, and its heartbeat is refused. The nodes of a Galera
+-- cluster count as one server, and so do the members of a MySQL group: a write that one of them has not
+-- applied yet is certified before its own writes. A group that was founded anew is another server; the
+-- floor's row says which one is current. '': opened on a server that does not identify itself.
 (m.server_identity = '' or m.server_identity like 'galera:%'
  or m.server_identity like 'group:%'
     and exists (select 1 from rowlock_token_floor f where f.id = 1 and f.server_identity = m.server_identity)
  or substring_index(m.server_identity, ':', -1) = cast(@@global.server_id as char))
 
 -- fragment live
--- Whether session m can be granted anything. Every statement that grants asks it of the session that gets
+-- Whether session m can be granted anything. Every statement that grants asks this of the session that gets
 -- the lease, as (select 1 from rowlock_session m where m.id = … and {live}) = 1:
 -- - At READ COMMITTED the subqueries of a single-table UPDATE and of INSERT … SELECT lock nothing, so no
 --   heartbeat waits for a grant and no grant for a heartbeat. A scalar subquery is no semi-join: an optimizer
 --   that makes a join of EXISTS or IN makes a multi-table UPDATE of it, which would lock what it reads.
--- - It sees what was committed when the statement began, or later. A session that ends afterwards leaves a
---   lease that names an ended session, which is free; one that expires afterwards is ended by whoever
---   comes next, by its heartbeat's row (I3).
--- - Whoever sends the statement takes "no row changed" for a lost race and looks again; that look says
---   whose session is over, and shows another waiter.
+-- - The subquery sees what was committed when the statement began, or later. A session that ends afterwards
+--   leaves a lease that names an ended session, which is free; one that expires afterwards is ended by the
+--   next taker, through the row that its heartbeat writes (I3).
+-- - The sender of the statement takes "no row changed" for a lost race and reads again; that read shows
+--   whose session is over, and another waiter.
 (m.ended = 0 and m.expires_at > {now} and {here})
 
 -- fragment waited
--- Whether somebody live waits for the name $1. A ticket whose session has expired is in nobody's way:
--- it can never be served.
+-- Whether a live waiter waits for the name $1. A ticket whose session has expired blocks no client: it can
+-- never be served.
 exists (select 1 from rowlock_waiter w straight_join rowlock_session m
          where w.name = $1 and m.id = w.session and {live})
 
 -- fragment look
--- What a look at lease l, named $1, and its session s tells; the columns strategy::look reads. The
--- queue is looked at only if the lease is free. A holder that has expired is in the way until it was ended,
--- and no longer: who waits for a lease that is free is what keeps it from others then.
+-- The columns that strategy::look reads, of lease l, named $1, and its session s. The queue is read only if
+-- the lease is free. An expired holder blocks the lease until it is ended, and no longer: from then on the
+-- waiters for the free lease keep it from others.
 l.name is not null,
 l.token,
 {free},
@@ -56,8 +56,8 @@ coalesce(least(s.expires_at, l.deadline), s.expires_at) - {now},
 case when {free} then {waited} else 0 end
 
 -- fragment info
--- What people want to know of the name n.name, its lease l, the holder s and the queue; the columns
--- strategy::info reads.
+-- The columns that strategy::info reads, for people: the name n.name, its lease l, the holder s and the
+-- queue.
 n.name,
 coalesce(l.token, 0),
 {now} - l.changed_at,
@@ -81,7 +81,9 @@ from rowlock_waiter w straight_join rowlock_session m
 where w.name = n.name and m.id = w.session and {live}
 
 -- fragment now_in_any_zone
--- The same on a connection that is the caller's, whose time zone may be any. It is read when the
+-- The same as now, for a connection of the caller in any time zone. It is read when the statement starts,
+-- before a wait: used only where a stale time does no harm. A deadline that passes during the wait for a row
+-- leaves that row ours, and locked; changed_at is off by the wait.
 -- statement starts, before a wait: only where a late answer does no harm. A deadline that passes
 -- during the wait for a row leaves that row ours, and locked; changed_at is off by the wait.
 timestampdiff(microsecond, '1970-01-01', utc_timestamp(6))
@@ -93,20 +95,21 @@ l.name = $1 and l.session = $2 and l.token = $3 and s.id = l.session and s.ended
 
 -- fragment first_waiter
 -- The first live ticket w of the queue of the name $1.
--- FORCE INDEX: for ORDER BY … LIMIT 1 the optimizer is fond of the primary key, past every other queue.
+-- FORCE INDEX: for ORDER BY … LIMIT 1 the optimizer tends to read the primary key, past every other queue.
 from rowlock_waiter w force index (rowlock_waiter_name_ticket) straight_join rowlock_session m
 where w.name = $1 and m.id = w.session and {live}
 order by w.ticket limit 1
 
 -- fragment waited_here
--- Whether somebody live waits for the lease l.
+-- Whether a live waiter waits for the lease l.
 exists (select 1 from rowlock_waiter w straight_join rowlock_session m
          where w.name = l.name and m.id = w.session and {live})
 
 -- fragment take_all
 -- Grants up to 16 free leases to one live session. Compare-and-set on each row's probed token, as take.
--- FORCE INDEX: rows by primary key and no others, however few there are; a scan would lock them all.
--- Assignments go from left to right: acquired_at says which of the sixteen it is until it gets its value.
+-- FORCE INDEX: locks rows by primary key and no others, however few there are; a scan would lock them all.
+-- Assignments are evaluated left to right: acquired_at holds the row's index among the sixteen until it gets
+-- its value.
 update rowlock_lease l force index (primary)
    set acquired_at = field(l.name, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16,
                                    $17, $18),
@@ -131,8 +134,8 @@ update rowlock_lease l force index (primary)
        l.name = $17 and l.token = $33 or l.name = $18 and l.token = $34)
 
 -- fragment release_all
--- Frees up to 16 leases of one session, those that are still these very grants and for which nobody is
--- seen waiting. A grant id is that of one grant of one name: there is no need to compare them in pairs.
+-- Frees up to 16 leases of one session, those that are still these very grants and have no visible waiter. A
+-- grant id belongs to one grant of one name: there is no need to compare them in pairs.
 update rowlock_lease l force index (primary)
    set session = null, grant_id = null, thread = null, note = null, acquired_at = null,
        deadline = null, changed_at = {now}
@@ -143,6 +146,6 @@ update rowlock_lease l force index (primary)
    and coalesce({waited_here}, 1) = 0
 
 -- fragment history
--- What read_history reads: times in µs since 1970, and how old each record is.
+-- The columns that read_history reads: times in µs since 1970, and the age of each record.
 id, at, {now_in_any_zone} - at, kind, name, token, session, grant_id, ticket, previous_session,
 ends_at, owner, host, pid, program, note, db_user

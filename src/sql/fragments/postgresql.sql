@@ -4,16 +4,17 @@
 clock_timestamp()
 
 -- fragment free
--- Whether lease l, left-joined to its session s, may be granted. A session that has expired but was
--- not ended is still in the way: whoever wants the lease ends that session first, by a conditional
--- write that its heartbeat serialises with (invariant I3).
+-- Whether lease l, left-joined to its session s, may be granted. A session that has expired but is not ended
+-- still blocks the lease: a taker ends that session first, by a conditional write that serialises with its
+-- heartbeat (invariant I3).
 (l.session is null or s.id is null or s.ended or coalesce(l.deadline <= clock_timestamp(), false))
 
 -- fragment here
--- Whether session m was opened on this server, in this life of it: each promotion begins a timeline, and
--- a restart goes on with the old one. What a standby knows may be older than what the primary before it
--- has granted; so a session of that one is granted nothing here, and its heartbeat is refused. On a
--- standby itself there is nothing to compare with, and nobody writes. '': opened by what tells none.
+-- Whether session m was opened on this server and its timeline: each promotion begins a timeline, and a
+-- restart goes on with the old one. A standby's data may be older than what the primary before it has
+-- granted; so a session of that primary is granted nothing here, and its heartbeat is refused. A standby
+-- itself has nothing to compare with, and no client writes there. '': opened on a server that does not
+-- identify itself.
 (case when m.server_identity = '' or pg_catalog.pg_is_in_recovery() then true
       else right(m.server_identity, 8) = {timeline} end)
 
@@ -21,8 +22,8 @@ clock_timestamp()
 pg_catalog.substr(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_lsn()), 1, 8)
 
 -- fragment said
--- The words of t with the proof that they come from one who can read the session's row, as
--- strategy::encode_wakeup makes it: half of SHA-256 over the secret and the words.
+-- The words of t with the proof that the sender can read the session's row, as strategy::encode_wakeup makes
+-- it: half of SHA-256 over the secret and the words.
 t.words || ' '
 || pg_catalog.left(
        pg_catalog.encode(
@@ -31,7 +32,7 @@ t.words || ' '
        32)
 
 -- fragment unexpired
--- Whether session m lives, here or on a server before this one: its client may still believe in it.
+-- Whether session m is alive, here or on a server before this one: its client may still trust it.
 (not m.ended and m.expires_at > clock_timestamp())
 
 -- fragment live
@@ -39,22 +40,22 @@ t.words || ' '
 ({unexpired} and {here})
 
 -- fragment in_line
--- Whether w is a ticket in the queue of the name $1, for looks that begin where the queue does. Older
--- tickets were served: but for one whose enqueue drew it 256 tickets ago and committed only now. Its
--- owner finds that its place was overtaken, and has the mark set back (rewind.sql).
+-- Whether w is a ticket in the queue of the name $1, for reads that begin where the queue does. Older tickets
+-- were served, except one whose enqueue drew it 256 tickets ago and committed only now. Its owner finds that
+-- its ticket was overtaken, and has the mark set back (reset_watermark).
 w.name = $1::text
   and w.ticket > (select coalesce(max(b.served), 0) - 256 from rowlock_lease b where b.name = $1::text)
 
 -- fragment heir
--- The grant id of the waiter to whom lease l promises the next token, if that can be served: it goes
--- before all others (docs/adr/0023). NULL if there is none. One whose session was opened on a server
--- before this one is there too: it may have been told of a grant that this server never heard of.
+-- The grant id of the waiter to which lease l promises the next token, if that waiter can be served: it goes
+-- before all others (docs/adr/0023). NULL if there is none. Includes a waiter whose session was opened on a
+-- server before this one: it may have been notified of a grant that never reached this server.
 (select h.grant_id from rowlock_waiter h join rowlock_session m on m.id = h.session
   where h.grant_id = l.successor and {unexpired})
 
 -- fragment waited
--- Whether somebody live waits for the name $1. A ticket whose session has expired is in nobody's way:
--- it can never be served.
+-- Whether a live waiter waits for the name $1. A ticket whose session has expired blocks no client: it can
+-- never be served.
 exists (select from rowlock_waiter w join rowlock_session m on m.id = w.session
          where {in_line} and {live})
 
@@ -66,10 +67,10 @@ exists (select from rowlock_waiter w join rowlock_session m on m.id = w.session
                              from rowlock_lease b where b.name = n.name))
 
 -- fragment look
--- What a look at lease l, named $1, and its session s tells; the columns strategy::look reads. The
--- queue is looked at only if the lease is free. A holder that has expired is in the way until it was ended,
--- and no longer: who waits for a lease that is free is what keeps it from others then. The last one: 1 =
--- somebody waits, 2 = and is promised the next token, so that nobody may pass him.
+-- The columns that strategy::look reads, of lease l, named $1, and its session s. The queue is read only if
+-- the lease is free. An expired holder blocks the lease until it is ended, and no longer: from then on the
+-- waiters for the free lease keep it from others. The last column: 1 = the queue has a waiter, 2 = and that
+-- waiter is promised the next token, so that no other may pass it.
 (l.name is not null)::int as present,
 l.token as token,
 {free}::int as free,
@@ -80,13 +81,13 @@ l.session as session,
 case when not {free} then 0 when {heir} is not null then 2 else {waited}::int end as waited
 
 -- fragment places
--- What the places `mine` show, from a WITH on; the columns strategy::place reads: whether my session $1
--- lives; name, grant id, ticket, position (0: my session is dead), whether the lease may be granted, its
--- session, whether that has expired, what is left of it in µs, whether looks into this queue would miss
--- the place (fragment in_line). One row with NULLs if there is no place.
--- Positions are counted once for each queue, not once for each place: a thousand places in one queue are
--- one pass over it. OFFSET 0 has sessions looked up by key: of a short queue the planner knows nothing,
--- and would read all of them.
+-- The state of the queue entries `mine`, from a WITH on; the columns strategy::place reads: whether my
+-- session $1 lives; name, grant id, ticket, position (0: my session is dead), whether the lease may be
+-- granted, its session, whether that has expired, its remaining time in µs, whether reads of this queue would
+-- miss the entry (fragment in_line). One row with NULLs if there is no entry.
+-- Positions are counted once for each queue, not once for each entry: a thousand entries in one queue are one
+-- pass over it. OFFSET 0 makes the planner look sessions up by key: it has no statistics for a short queue,
+-- and would read all sessions.
 queue as materialized (
          select n.name, l.served, {free} as free, l.session,
                 coalesce(s.expires_at <= clock_timestamp(), false) as expired,
@@ -119,8 +120,8 @@ select (select count(*) from rowlock_session m where m.id = $1::bigint and {live
  order by mine.ticket
 
 -- fragment info
--- What people want to know of the name n.name, its lease l, the holder s and the queue q; the columns
--- strategy::info reads.
+-- The columns that strategy::info reads, for people: the name n.name, its lease l, the holder s and the queue
+-- q.
 n.name,
 coalesce(l.token, 0),
 (extract(epoch from clock_timestamp() - l.changed_at) operator(pg_catalog.*) 1000000)::bigint,
@@ -146,9 +147,9 @@ lateral (select count(*) as waiting, min(w.enqueued_at) as since
           where w.name = n.name and {live}) q
 
 -- fragment bounded
--- The head of a WITH: whoever reads `bounded` has bounded its wait for rows by $5 ms, in the same
+-- The head of a WITH: a reader of `bounded` limits its waits for rows to $5 ms, in the same
 -- statement and before it locks any, and finds there what to put back. A shorter lock_timeout of
--- the caller's stays. For handles of the caller's: see fence.sql.
+-- the caller stays. For connections of the caller: see fence.
 was as materialized (
          select pg_catalog.current_setting('lock_timeout') as lock_timeout,
                 pg_catalog.current_setting('idle_in_transaction_session_timeout') as idle),
@@ -162,9 +163,9 @@ was as materialized (
            from was)
 
 -- fragment equality
--- The schema, quoted, of the operator by which values of column a are equal: that of its type's b-tree,
--- which an extension such as citext brings along; pg_catalog for every type that has none of its own.
--- For handles of the caller's: see fence.sql.
+-- The quoted schema of the operator by which values of column a are equal: that of its type's b-tree, which
+-- an extension such as citext provides; pg_catalog for every type without its own. For connections of the
+-- caller: see fence.
 coalesce((with recursive layer (type, base) as (
                   select y.oid, y.typbasetype from pg_catalog.pg_type y
                    where y.oid operator(pg_catalog.=) a.atttypid
@@ -187,14 +188,14 @@ coalesce((with recursive layer (type, base) as (
            where layer.base operator(pg_catalog.=) 0::pg_catalog.oid), 'pg_catalog')
 
 -- fragment last_of_k
--- Where the last of the rows k lies, page and row in it, if k is a whole batch of $1; else NULL.
+-- The page of the last row of k, and its row in that page, if k is a whole batch of $1; else NULL.
 (select case when count(*) = $1::bigint
              then ((pg_catalog.array_agg(k.place order by k.place desc))[1]::text::point)[0]::bigint end from k),
 (select case when count(*) = $1::bigint
              then ((pg_catalog.array_agg(k.place order by k.place desc))[1]::text::point)[1]::bigint end from k)
 
 -- fragment settings
--- Of a connection that we own: session_setup.sql has the reasons.
+-- The settings of a connection that we own: session_setup has the reasons.
 pg_catalog.set_config('default_transaction_isolation', 'read committed', false),
 pg_catalog.set_config('default_transaction_read_only', 'off', false),
 pg_catalog.set_config('synchronous_commit',
@@ -210,7 +211,7 @@ pg_catalog.set_config('search_path', 'pg_catalog, ' operator(pg_catalog.||)
          else home.name operator(pg_catalog.||) ', ' end operator(pg_catalog.||) 'pg_temp', false)
 
 -- fragment home
--- The schema of our tables, by the name $3, quoted; and those of the path that was configured, where tables
+-- The quoted schema of our tables, found by the name $3; and the schemas of the configured path, where tables
 -- may be made later.
 home as materialized (
          select (select pg_catalog.quote_ident(n.nspname)
@@ -224,8 +225,8 @@ home as materialized (
                 as configured)
 
 -- fragment history
--- What read_history reads: times in µs since 1970, and how old each record is. Also for handles of the
--- caller's: see fence.sql.
+-- The columns that read_history reads: times in µs since 1970, and the age of each record. Also for
+-- connections of the caller: see fence.
 id, (extract(epoch from at) operator(pg_catalog.*) 1000000)::bigint,
 (extract(epoch from pg_catalog.clock_timestamp() operator(pg_catalog.-) at)
  operator(pg_catalog.*) 1000000)::bigint,

@@ -1,4 +1,4 @@
-// The engine's connections: made, shared out, believed in and given up.
+// The engine's connections: opening, sharing, trust windows and closing.
 
 #include "sql/pooler.hpp"
 #include "transaction/advisory/advisory_engine.hpp"
@@ -12,7 +12,7 @@ sql::deadline advisory_engine::soon() const {
     return steady::now() + options_.statement_timeout;
 }
 
-/// The one that everything shares which need not wait. Taken.
+/// Returns, taken, the connection that all calls share which need not wait.
 advisory_engine::station advisory_engine::shared_station(guard& lock, sql::deadline until) {
     for (;;) {
         require_open();
@@ -36,7 +36,7 @@ advisory_engine::station advisory_engine::own_station(guard& lock, sql::deadline
     }
 }
 
-/// Null if there is none to be had now: then it is polled.
+/// Returns null if no connection is available now; then the caller polls.
 advisory_engine::station advisory_engine::station_to_wait_on(guard& lock) {
     try {
         return idle_or_new_station(lock, soon());
@@ -54,14 +54,14 @@ advisory_engine::station advisory_engine::idle_or_new_station(guard& lock, sql::
         (*idle)->taken = true;
         return *idle;
     }
-    // A place is kept for the shared one, of which there is none if each lock has its own.
+    // One connection is reserved for sharing, unless each lock has its own.
     const auto others = stations_.size() - (shared_ ? 1 : 0);
     const auto most =
         static_cast<std::size_t>(options_.max_connections) - (options_.own_connection ? 0 : 1);
     return others < most ? make_station(lock, until, false) : nullptr;
 }
 
-/// Taken. In the list from the start, so that the budget counts it.
+/// Returns a new connection, taken. It is listed from the start, so that the budget counts it.
 advisory_engine::station advisory_engine::make_station(guard& lock, sql::deadline until,
                                                        bool shared) {
     start_watch();
@@ -111,18 +111,19 @@ advisory_engine::connected advisory_engine::connect(bool check_pooler, sql::dead
         (check_pooler && source_.speaks() == sql::dialect::postgresql &&
          sql::pooling_of(*made.db, source_, until) == sql::pooling::transaction);
     if (handed_round) {
-        throw error{errc::unsupported,
-                    "behind a transaction pooler an advisory lock stays with a server process "
-                    "that serves others next, and two clients get it at once: connect to "
-                    "PostgreSQL directly, use session pooling, or try_transaction_lock() in a transaction"};
+        throw error{
+            errc::unsupported,
+            "behind a transaction pooler an advisory lock stays with a server process "
+            "that serves others next, and two clients get it at once: connect to "
+            "PostgreSQL directly, use session pooling, or try_transaction_lock() in a transaction"};
     }
-    made.session = protocol_.set_up(*made.db,  // A slice ends at half of it at the latest.
+    made.session = protocol_.set_up(*made.db,  // A slice ends at half of this at the latest.
                                     options_.statement_timeout + 2 * options_.wait_slice,
                                     options_.keepalive_timeout, until);
     return made;
 }
 
-/// False if it is gone. @throws error errc::timed_out
+/// Takes a connection; returns false if it is gone. @throws error errc::timed_out
 bool advisory_engine::checkout(guard& lock, const station& which, sql::deadline until) {
     const bool came = which->freed.wait_until(
         lock, until, [&] { return which->gone || (!which->taken && !which->wanted_by_watch); });
@@ -151,7 +152,7 @@ void advisory_engine::give_back(const station& which) noexcept {
     changed_.notify_all();
 }
 
-/// It holds nothing from now on. Closed as soon as nobody uses it.
+/// The connection holds nothing from now on. It is closed as soon as no thread uses it.
 void advisory_engine::mark_lost(const station& which, loss_reason why) noexcept {
     if (which->gone) return;
     which->gone = true;
@@ -175,7 +176,8 @@ void advisory_engine::retire(advisory_connection& which) noexcept {
 
 void advisory_engine::extend_trust(advisory_connection& which, nanoseconds sent) {
     const auto until = sent + belief();
-    // Nobody believes in one that holds nothing: it may have waited for longer than that.
+    // No lock depends on a connection that holds none; it may have waited for longer than the
+    // window.
     if (!which.gone && which.locks == 0) {
         which.trust = std::make_shared<trust_window>(until);
         return;

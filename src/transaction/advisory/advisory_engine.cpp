@@ -24,12 +24,12 @@ advisory_options validated(advisory_options options) {
             "statement_timeout must be from 10 ms to one minute");
     require(options.wait_slice >= 10ms && options.wait_slice <= 1min,
             "wait_slice must be from 10 ms to one minute");
-    require(
-        options.keepalive_timeout == 0ms ||
-            (options.keepalive_timeout <= 24h &&
-             options.keepalive_timeout >= (options.check_period + options.statement_timeout) * 3 / 2),
-        "keepalive_timeout must be 0, or at most one day and at least one and a half times "
-        "check_period + statement_timeout");
+    require(options.keepalive_timeout == 0ms ||
+                (options.keepalive_timeout <= 24h &&
+                 options.keepalive_timeout >=
+                     (options.check_period + options.statement_timeout) * 3 / 2),
+            "keepalive_timeout must be 0, or at most one day and at least one and a half times "
+            "check_period + statement_timeout");
     require(options.retry.attempts >= 1 && options.retry.backoff >= 0ms &&
                 options.retry.max_backoff >= 0ms && options.retry.total >= 0ms &&
                 options.retry.jitter >= 0 && options.retry.jitter <= 1,
@@ -43,8 +43,8 @@ sql::dialect supported(sql::dialect speaks) {
                 "SQLite has no advisory locks: use a lease (rowlock::client) instead"};
 }
 
-/// The failures after which a new connection may do better. Nothing was locked by the old one that
-/// its end does not free.
+/// True for failures that a new connection may avoid. The old one locked nothing that its end does
+/// not free.
 bool is_about_the_connection(const error& failure) {
     switch (failure.kind()) {
         case errc::database_unreachable:
@@ -56,7 +56,7 @@ bool is_about_the_connection(const error& failure) {
     }
 }
 
-/// The failures that certainly locked nothing.
+/// True for failures that certainly locked nothing.
 bool is_a_refusal(const error& failure) {
     switch (failure.kind()) {
         case errc::unsupported:
@@ -70,7 +70,7 @@ bool is_a_refusal(const error& failure) {
     }
 }
 
-/// Pollers that began together part.
+/// A random pause, so that pollers that began together drift apart.
 milliseconds polling_pause() {
     thread_local std::minstd_rand generator{std::random_device{}()};
     return milliseconds{std::uniform_int_distribution<int>{25, 75}(generator)};
@@ -93,7 +93,7 @@ bool advisory_key_state::admits(advisory_mode mode) const noexcept {
     return !lock->leaving && lock->mode == advisory_mode::shared && mode == advisory_mode::shared;
 }
 
-/// With the mutex held, from its making to its end.
+/// A ticket in the queue. Made and destroyed with the mutex held.
 class advisory_engine::queued {
 public:
     queued(advisory_engine& engine, place at, const request& wanted)
@@ -171,21 +171,21 @@ void advisory_engine::release(advisory_hold& hold) {
                                          "): others may have held it since"};
     }
     std::erase_if(of->holds, [&](const auto& each) { return each.get() == &hold; });
-    // From here on it is not ours, whatever happens.
+    // From here on the hold is not ours, whatever happens.
     hold.now = advisory_hold::state::released;
     if (--of->users == 0) leave(lock, of);
     report(event_kind::advisory_unlocked, hold.key);
 }
 
 void advisory_engine::release_quietly(advisory_hold& hold) noexcept {
-    if (hold.now == advisory_hold::state::lost) return;  // has been told
+    if (hold.now == advisory_hold::state::lost) return;  // already reported
     try {
         release(hold);
     } catch (const std::exception& failure) {
         try {
             report(event_kind::unlock_failed, hold.key, loss_reason::none, failure.what());
         } catch (...) {
-            // No memory for the message.
+            // Out of memory: no message.
         }
     }
 }
@@ -196,14 +196,14 @@ std::size_t advisory_engine::connections() const {
 }
 
 void advisory_engine::abandon(std::shared_ptr<advisory_engine> inherited) noexcept {
-    // As detail::engine: threads that do not exist here, sockets that are the parent's.
+    // Leaked, as in detail::engine: its threads do not exist here, and its sockets are the
+    // parent's.
     static_cast<void>(new std::shared_ptr<advisory_engine>{std::move(inherited)});
 }
 
 // --- keys and turns -----------------------------------------------------------------------------
 
-/// On MySQL a name's key depends on the schema that the connections are in: the first call
-/// connects.
+/// On MySQL a name's key depends on the connections' schema, so the first call connects.
 strategy::server_key advisory_engine::resolve(const advisory_key& key) {
     const bool wants_schema =
         source_.speaks() == sql::dialect::mysql && key.type() == advisory_key::kind::name;
@@ -225,14 +225,15 @@ strategy::server_key advisory_engine::resolve(const advisory_key& key) {
 
 advisory_engine::place advisory_engine::place_of(const std::string& identity) {
     auto& slot = places_[identity];
-    if (!slot) slot = std::make_shared<advisory_key_state>(advisory_key_state{.identity = identity});
+    if (!slot)
+        slot = std::make_shared<advisory_key_state>(advisory_key_state{.identity = identity});
     return slot;
 }
 
-/// True: the turn is ours. False: it was held all the time, or a stop was requested.
-bool advisory_engine::await_turn(guard& lock, advisory_key_state& at, advisory_key_state::ticket& mine,
-                                 const request& wanted) {
-    // An attempt of another thread is over in a few round trips: worth waiting for even by a try.
+/// Returns true once the turn is ours; false if the key stayed taken or a stop was requested.
+bool advisory_engine::await_turn(guard& lock, advisory_key_state& at,
+                                 advisory_key_state::ticket& mine, const request& wanted) {
+    // Another thread's attempt is over in a few round trips, so even a try waits for it.
     const auto patience = mine.patient ? wanted.until : soon();
     for (;;) {
         require_open();
@@ -251,7 +252,7 @@ bool advisory_engine::await_turn(guard& lock, advisory_key_state& at, advisory_k
     }
 }
 
-/// The first may go; those who only try want to know who is in the way.
+/// Wakes the first ticket, which may go, and every try, which must learn whether it is blocked.
 void advisory_engine::wake(const advisory_key_state& at) {
     for (auto* each : at.queue) {
         if (each == at.queue.front() || !each->patient) each->call();
@@ -272,7 +273,7 @@ advisory_engine::attempted advisory_engine::with_retries(guard& lock, const plac
         } catch (const error& failure) {
             if (!is_about_the_connection(failure)) throw;
             if (wanted.stop.stop_requested()) return {outcome::not_ours};
-            // A wait that went on for long before it broke begins the count anew.
+            // A wait that lasted long before it broke restarts the count.
             if (steady::now() - started > options_.retry.total) {
                 first = steady::now();
                 count = 1;
@@ -284,7 +285,7 @@ advisory_engine::attempted advisory_engine::with_retries(guard& lock, const plac
     }
 }
 
-/// One statement if it is free; then, if there is time, waiting.
+/// Tries once; then waits if there is time.
 advisory_engine::attempted advisory_engine::attempt(guard& lock, const place& at,
                                                     const request& wanted) {
     const bool own = options_.own_connection;
@@ -301,8 +302,8 @@ advisory_engine::attempted advisory_engine::attempt(guard& lock, const place& at
     return wait(lock, at, wanted, std::move(on), std::move(using_it));
 }
 
-/// In the server's queue on a connection that has nothing else to do, which then keeps the lock;
-/// or, if there is none, by trying again and again on the shared one.
+/// Waits in the server's queue on an otherwise idle connection, which then keeps the lock. If there
+/// is none, polls on the shared connection.
 advisory_engine::attempted advisory_engine::wait(guard& lock, const place& at,
                                                  const request& wanted, station on,
                                                  std::unique_ptr<use> using_it) {
@@ -324,8 +325,8 @@ advisory_engine::attempted advisory_engine::wait(guard& lock, const place& at,
     return {outcome::not_ours};
 }
 
-/// A shared lock that readers of this process hold. They may be joined unless somebody waits for it
-/// exclusively: in the database's own queue a new reader would stand behind.
+/// Joins a shared lock that readers of this process hold, unless another session waits for it
+/// exclusively: in the database's own queue a new reader would be behind that waiter.
 advisory_engine::attempted advisory_engine::join(guard& lock, const place& at,
                                                  const request& wanted) {
     const tenure of = at->lock;
@@ -357,8 +358,8 @@ advisory_engine::attempted advisory_engine::join(guard& lock, const place& at,
     return {outcome::ours, new_hold(of, wanted)};
 }
 
-/// Another process waits for a lock that our readers share. It may give up, too: looked at again
-/// before long.
+/// Another process waits for a lock that our readers share. It may give up, too, so the caller
+/// checks again soon.
 advisory_engine::attempted advisory_engine::give_way(guard& lock, const place& at,
                                                      const request& wanted) {
     if (is_over(wanted)) return {outcome::not_ours};
@@ -387,8 +388,8 @@ bool advisory_engine::wait_on(guard& lock, const place& at, const request& wante
     });
 }
 
-/// Runs `action`, which answers whether the lock is ours now. A wait may take longer than an answer
-/// is believed in: then the server is asked anew.
+/// Runs `action`, which returns whether the lock is ours now. A wait may last longer than its
+/// answer is trusted; then the server is asked again.
 template <typename Action>
 bool advisory_engine::ask(guard& lock, const place& at, const request& wanted, const station& on,
                           Action action) {
@@ -413,9 +414,9 @@ bool advisory_engine::ask(guard& lock, const place& at, const request& wanted, c
     }
 }
 
-/// After a failure on a connection that still works: a statement that was cancelled or timed out
-/// may have locked all the same. What cannot be found out is given back with the connection, or, if
-/// that holds other locks, by the watch.
+/// After a failure on a connection that still works, finds out whether the lock is ours: a
+/// cancelled or timed-out statement may have locked all the same. If this stays unknown, the lock
+/// is given back with the connection, or, if that holds other locks, by the watch.
 bool advisory_engine::settle(guard& lock, const place& at, const request& wanted,
                              const station& on) {
     const strategy::advisory_protocol::wanted one{wanted.server, wanted.mode};
@@ -460,7 +461,7 @@ std::shared_ptr<advisory_hold> advisory_engine::install(const place& at, const r
         const tenure fresh = new_tenure(at, wanted, on);
         ++fresh->users;
         return new_hold(fresh, wanted);
-    } catch (...) {  // no memory: the lock goes with its connection
+    } catch (...) {  // out of memory: the lock ends with its connection
         mark_lost(on, loss_reason::connection_lost);
         throw;
     }
@@ -477,7 +478,7 @@ bool advisory_engine::is_over(const request& wanted) {
     return wanted.stop.stop_requested() || steady::now() >= wanted.until;
 }
 
-/// False if there is no time for it.
+/// Returns false if there is no time for it.
 bool advisory_engine::pause(guard& lock, const request& wanted, steady::duration time) {
     const bool tries = wanted.until == steady::time_point::min();
     const auto end = steady::now() + time;
@@ -489,7 +490,7 @@ bool advisory_engine::pause(guard& lock, const request& wanted, steady::duration
 
 // --- giving back --------------------------------------------------------------------------------
 
-/// The last user of a lock goes.
+/// Unlocks, since the last user of the lock is gone.
 void advisory_engine::leave(guard& lock, const tenure& what) {
     what->leaving = true;
     const station on = what->on;
@@ -537,7 +538,7 @@ void advisory_engine::leave_quietly(guard& lock, const tenure& what) noexcept {
     try {
         leave(lock, what);
     } catch (const std::exception&) {
-        // Lost, or owed: nobody holds it who would have to know.
+        // Lost, or owed: no holder is left to notify.
     }
 }
 
@@ -547,7 +548,7 @@ error advisory_engine::gone() {
             "have held it since"};
 }
 
-/// With the connection taken. A statement that failed may have been carried out.
+/// The connection is taken. A statement that failed may have been carried out.
 bool advisory_engine::unlock_on(guard& lock, const advisory_holding& what, sql::deadline until) {
     const unlocked running{lock};
     sql::connection& db = *what.on->db;
@@ -594,7 +595,7 @@ void advisory_engine::report(event_kind kind, const advisory_key& about, loss_re
         events_.post(
             {.kind = kind, .name = about.str(), .reason = why, .message = std::move(message)});
     } catch (...) {
-        // No memory for the name: an event is lost, never a lock.
+        // Out of memory: an event is lost, never a lock.
     }
 }
 

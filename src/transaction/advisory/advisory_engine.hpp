@@ -40,14 +40,14 @@ struct advisory_hold {
     base::fork_guard fork{};
     std::atomic<state> now{state::held};
     std::atomic<loss_reason> reason{loss_reason::none};
-    std::atomic<bool> watched{false};  ///< somebody took lost()
+    std::atomic<bool> watched{false};  ///< a caller took lost()
     std::stop_source lost_signal{};
 
     [[nodiscard]] bool held() noexcept;
 };
 
-/// One of our connections. Everything but `db` is guarded by the engine's mutex; `db` belongs to
-/// whoever has it taken.
+/// One of our connections. The engine's mutex guards everything except `db`, which belongs to the
+/// thread that has taken the connection.
 struct advisory_connection {
     std::unique_ptr<sql::connection> db;
     strategy::server_session session;
@@ -55,13 +55,13 @@ struct advisory_connection {
     int socket = -1;
     bool taken = true;
     bool wanted_by_watch = false;  ///< the check goes first when it is given back
-    bool heard = false;            ///< its socket spoke while somebody used it
-    bool gone = false;             ///< to be closed by whoever has it; holds nothing any more
+    bool heard = false;            ///< its socket had data while a thread used it
+    bool gone = false;             ///< holds nothing any more; its current user closes it
     std::size_t locks = 0;
     nanoseconds next_check{};
     std::condition_variable_any freed{};  ///< given back, or gone
 
-    /// For whoever has it taken.
+    /// For the thread that has taken it.
     [[nodiscard]] bool usable() const { return db->alive() && !db->discarded(); }
 };
 
@@ -74,19 +74,19 @@ struct advisory_holding {
     std::shared_ptr<advisory_connection> on;
     std::shared_ptr<advisory_key_state> at;
     int users = 0;                                        ///< holds, and readers about to join
-    std::vector<std::shared_ptr<advisory_hold>> holds{};  ///< those that are to learn of a loss
-    bool leaving = false;  ///< being unlocked: nobody joins, the check does not mind it
+    std::vector<std::shared_ptr<advisory_hold>> holds{};  ///< those to notify of a loss
+    bool leaving = false;  ///< being unlocked: no reader joins, the check skips it
     bool over = false;     ///< unlocked or lost
 };
 
-/// One key in this process. Whoever stands first in the queue and fits takes the turn, and asks the
-/// database if it must; so threads of this process exclude each other although the database sees
-/// one session.
+/// One key in this process. The first thread in the queue takes the turn if its mode fits, and asks
+/// the database if it must. So threads of this process exclude each other although the database
+/// sees one session.
 struct advisory_key_state {
     enum class turn : unsigned char {
         free,
-        attempting,  ///< somebody has the turn, for a few round trips
-        waiting,     ///< somebody has the turn and waits for another process
+        attempting,  ///< a thread has the turn, for a few round trips
+        waiting,     ///< a thread has the turn and waits for another process
     };
     struct ticket {
         advisory_mode mode;
@@ -108,7 +108,7 @@ struct advisory_key_state {
     [[nodiscard]] bool admits(advisory_mode mode) const noexcept;
 };
 
-/// The mutex is free for as long as a statement runs.
+/// Releases the mutex while a statement runs.
 class unlocked {
 public:
     explicit unlocked(std::unique_lock<std::mutex>& lock) : lock_{lock} { lock_.unlock(); }
@@ -120,8 +120,8 @@ private:
     std::unique_lock<std::mutex>& lock_;
 };
 
-/// Behind advisory_client. advisory_engine.cpp has the calls, advisory_connections.cpp the connections,
-/// advisory_watch.cpp the background.
+/// Implements advisory_client. advisory_engine.cpp has the calls, advisory_connections.cpp the
+/// connections, advisory_watch.cpp the background thread.
 class advisory_engine : public std::enable_shared_from_this<advisory_engine> {
 public:
     advisory_engine(sql::connection_source source, advisory_options options);
@@ -130,7 +130,7 @@ public:
 
     using steady = std::chrono::steady_clock;
 
-    /// Null if it was held all the time or a stop was requested.
+    /// Returns null if the lock was not free by `until` or a stop was requested.
     [[nodiscard]] std::shared_ptr<advisory_hold> acquire(const advisory_key& key,
                                                          advisory_mode mode,
                                                          steady::time_point until,
@@ -141,7 +141,7 @@ public:
     [[nodiscard]] std::size_t connections() const;
     [[nodiscard]] const base::fork_guard& fork() const noexcept { return fork_; }
     void close() noexcept;
-    /// In a forked child.
+    /// Called in a forked child.
     static void abandon(std::shared_ptr<advisory_engine> inherited) noexcept;
 
 private:
@@ -159,9 +159,9 @@ private:
         [[nodiscard]] bool patient() const { return until > steady::now(); }
     };
 
-    class queued;   // a ticket, as long as it stands in the queue
-    class in_turn;  // the turn, as long as somebody has it
-    /// A station, as long as somebody uses it. With the mutex held at both ends.
+    class queued;   // a ticket, while it is queued
+    class in_turn;  // the turn, while a thread has it
+    /// A station in use. Made and destroyed with the mutex held.
     class use {
     public:
         use(advisory_engine& engine, station taken) : engine_{engine}, taken_{std::move(taken)} {}
@@ -216,7 +216,7 @@ private:
 
     // Stations
     [[nodiscard]] sql::deadline soon() const;
-    /// How long after it was sent an answer is believed in.
+    /// How long after a request was sent its answer is trusted.
     [[nodiscard]] nanoseconds belief() const {
         return options_.check_period + options_.statement_timeout;
     }

@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::size_t longest_verbatim = 64;  // MySQL's limit; MariaDB's is higher
 
-/// What is hashed. No part may hold a line feed, so that no two triples make one text.
+/// The text to hash. No part may hold a line feed, so that no two pairs make one text.
 std::string joined(std::string_view domain, const lock_name& name) {
     validate_advisory_domain(domain);
     return std::string{domain} + "\n" + name.str();

@@ -49,7 +49,8 @@ std::stop_token advisory_lock::lost() const {
     if (!hold_) return {};
     auto token = hold_->lost_signal.get_token();
     const bool first = !hold_->watched.exchange(true);
-    // Lost before anybody watched: no signal was sent, and none of our callbacks exists yet.
+    // Lost before a caller took the token: no signal was sent, and none of our callbacks exists
+    // yet.
     if (first && hold_->now == detail::advisory_hold::state::lost) {
         hold_->lost_signal.request_stop();
     }
@@ -84,7 +85,7 @@ std::size_t advisory_client::connections() const {
 }
 
 std::optional<advisory_lock> advisory_client::acquire(const advisory_key& key, advisory_mode mode,
-                                                     time_point until, std::stop_token stop) {
+                                                      time_point until, std::stop_token stop) {
     const auto engine = engine_;
     auto hold = engine->acquire(key, mode, until, stop);
     if (!hold) return std::nullopt;

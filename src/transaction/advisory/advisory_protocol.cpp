@@ -29,7 +29,7 @@ bool is_shared(advisory_mode mode) {
     return mode == advisory_mode::shared;
 }
 
-/// Another for each connection, whoever makes it.
+/// A random mark, different for each connection of any process.
 std::string fresh_mark() {
     std::random_device random;
     std::string mark;
@@ -60,7 +60,7 @@ void require_writable(bool writable) {
                                               "advisory_key::number() or advisory_key::pair()")};
 }
 
-/// PostgreSQL's answer of try, MySQL's of try and wait.
+/// Interprets the answer of try, and on MySQL that of wait.
 bool granted(sql::connection& db, const server_session& session, const sql::result& row) {
     require_session(db, session, row.integer(0, 1));
     const auto answer = row.maybe_integer(0, 0);
@@ -77,7 +77,7 @@ bool granted(sql::connection& db, const server_session& session, const sql::resu
 
 std::string server_key::identity() const {
     if (text.empty()) return (pair ? "pair " : "number ") + std::to_string(bits);
-    // MySQL compares without regard to case; all our keys there are ASCII.
+    // MySQL compares names case-insensitively; all our keys there are ASCII.
     std::string folded = text;
     for (char& each : folded) {
         if (each >= 'A' && each <= 'Z') each = static_cast<char>(each - 'A' + 'a');
@@ -152,7 +152,8 @@ advisory_protocol::advisory_protocol(sql::dialect speaks)
 }
 
 server_session advisory_protocol::set_up(sql::connection& db, milliseconds statement,
-                                         milliseconds keepalive_timeout, sql::deadline until) const {
+                                         milliseconds keepalive_timeout,
+                                         sql::deadline until) const {
     if (!is_mysql()) {
         const std::string mark = fresh_mark();
         const auto row = run(db, setup_, until, std::to_string(statement.count()),
@@ -228,9 +229,9 @@ std::vector<bool> advisory_protocol::held(sql::connection& db, const server_sess
 }
 
 advisory_protocol::company advisory_protocol::holder_status(sql::connection& db,
-                                                         const server_session& session,
-                                                         const server_key& key,
-                                                         sql::deadline until) const {
+                                                            const server_session& session,
+                                                            const server_key& key,
+                                                            sql::deadline until) const {
     const auto row = run(db, *company_, until, key.bits, as_number(key.pair));
     require_session(db, session, row.integer(0, 2));
     if (row.integer(0, 0) == 0) return company::not_ours;

@@ -26,11 +26,11 @@ struct server_key {
 /// @throws error errc::unsupported if this database has no such key
 [[nodiscard]] server_key server_key_of(const advisory_key& key, sql::dialect speaks,
                                        std::string_view domain, std::string_view schema);
-/// The call of `function`, such as pg_advisory_lock, for a key of PostgreSQL's.
+/// The text of a call of `function`, such as pg_advisory_lock, for a PostgreSQL key.
 [[nodiscard]] std::string call_of(std::string_view function, const server_key& key,
                                   advisory_mode mode);
-/// postgresql/advisory_wait.sql with everything in its place. Locks nothing in a server process
-/// that does not bear the mark, if there is one.
+/// The statement advisory_wait with its placeholders filled in. With a mark, it locks nothing in a
+/// server process that does not bear it.
 [[nodiscard]] std::string wait_text(std::chrono::milliseconds slice, const std::string& call,
                                     const std::string& mark = {});
 
@@ -38,18 +38,18 @@ struct server_key {
 struct server_session {
     std::int64_t process = 0;  ///< pg_backend_pid() or connection_id()
     std::string schema{};      ///< MySQL: the current database
-    std::string mark{};        ///< PostgreSQL: what the process was marked with; digits
+    std::string mark{};        ///< PostgreSQL: the process's mark; digits and dots
 };
 
-/// The statements of session-level advisory locks. No state, no retries; each call but set_up() and
-/// wait() on PostgreSQL is one round trip. Each makes sure that it talks to `session` still; if not
-/// the connection is discarded and errc::unsupported thrown.
+/// The statements of session-level advisory locks. No state, no retries; one round trip per call,
+/// except set_up() and, on PostgreSQL, wait(). Each makes sure that it still talks to `session`; if
+/// not, it discards the connection and throws errc::unsupported.
 class advisory_protocol {
 public:
     explicit advisory_protocol(sql::dialect speaks);
 
-    /// Settings of a connection of our own. @throws error errc::unsupported on a Galera node, and
-    /// if the server process holds advisory locks already
+    /// Sets up a connection of our own. @throws error errc::unsupported on a Galera node, and if
+    /// the server process holds advisory locks already
     [[nodiscard]] server_session set_up(sql::connection& db, std::chrono::milliseconds statement,
                                         std::chrono::milliseconds keepalive_timeout,
                                         sql::deadline until) const;
@@ -58,11 +58,11 @@ public:
     [[nodiscard]] bool try_lock(sql::connection& db, const server_session& session,
                                 const server_key& key, advisory_mode mode,
                                 sql::deadline until) const;
-    /// Waits in the server for at most `slice`; whether the lock is ours afterwards.
+    /// Waits in the server for at most `slice`; returns whether the lock is ours afterwards.
     [[nodiscard]] bool wait(sql::connection& db, const server_session& session,
                             const server_key& key, advisory_mode mode,
                             std::chrono::milliseconds slice, sql::deadline until) const;
-    /// False: it was not ours.
+    /// Returns false if the lock was not ours.
     [[nodiscard]] bool unlock(sql::connection& db, const server_session& session,
                               const server_key& key, advisory_mode mode, sql::deadline until) const;
     void unlock_all(sql::connection& db, sql::deadline until) const;
@@ -71,15 +71,15 @@ public:
         server_key key;
         advisory_mode mode = advisory_mode::exclusive;
     };
-    /// Whether each is held by this session. On PostgreSQL one round trip for all, else one for
-    /// eight.
+    /// Whether this session holds each lock. On PostgreSQL one round trip for all, otherwise one
+    /// for every eight.
     [[nodiscard]] std::vector<bool> held(sql::connection& db, const server_session& session,
                                          std::span<const wanted> locks, sql::deadline until) const;
 
     enum class company { alone, names_with_waiters, not_ours };
-    /// PostgreSQL: whether others wait for a lock of ours.
+    /// PostgreSQL: whether other sessions wait for a lock of ours.
     [[nodiscard]] company holder_status(sql::connection& db, const server_session& session,
-                                     const server_key& key, sql::deadline until) const;
+                                        const server_key& key, sql::deadline until) const;
 
 private:
     [[nodiscard]] bool is_mysql() const noexcept { return speaks_ == sql::dialect::mysql; }

@@ -13,14 +13,14 @@ using namespace std::chrono_literals;
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-/// Below PostgreSQL's deadlock_timeout; see advisory_wait.sql.
+/// Below PostgreSQL's deadlock_timeout; see the statement advisory_wait.
 constexpr milliseconds slice = 250ms;
 
 sql::deadline soon(const transaction_lock_options& options) {
     return steady_clock::now() + options.statement_timeout;
 }
 
-/// For a library that does not tell: now() stands still within a transaction only.
+/// For a library that does not report its state: now() stands still only within a transaction.
 bool clock_stands_still(sql::connection& db, sql::deadline until) {
     constexpr auto now = "select extract(epoch from pg_catalog.now())";
     const std::string before{db.query(now, until).text(0, 0)};
@@ -51,9 +51,10 @@ strategy::server_key key_in(sql::connection& db, const advisory_key& key,
                     "statement_timeout must be positive and at most one minute"};
     }
     if (db.speaks() == sql::dialect::mysql) {
-        throw error{errc::unsupported,
-                    "GET_LOCK belongs to the connection and survives a commit: use advisory_client, "
-                    "or lock a row"};
+        throw error{
+            errc::unsupported,
+            "GET_LOCK belongs to the connection and survives a commit: use advisory_client, "
+            "or lock a row"};
     }
     if (db.speaks() == sql::dialect::sqlite) {
         throw error{errc::unsupported,
@@ -88,21 +89,21 @@ bool attempt(sql::connection& db, const strategy::server_key& key, advisory_mode
 }  // namespace
 
 bool try_transaction_lock(sql::connection& db, const advisory_key& key, advisory_mode mode,
-                 const transaction_lock_options& options) {
+                          const transaction_lock_options& options) {
     const auto server = key_in(db, key, options);
     require_transaction(db, options);
     return attempt(db, server, mode, options);
 }
 
-bool transaction_lock(sql::connection& db, const advisory_key& key, milliseconds wait, advisory_mode mode,
-             const transaction_lock_options& options) {
+bool transaction_lock(sql::connection& db, const advisory_key& key, milliseconds wait,
+                      advisory_mode mode, const transaction_lock_options& options) {
     const auto start = steady_clock::now();
     const auto server = key_in(db, key, options);
     require_transaction(db, options);
     const std::string call = strategy::call_of("pg_advisory_xact_lock", server, mode);
     for (;;) {
         if (attempt(db, server, mode, options)) return true;
-        // Compared as a time that has passed, since `wait` may be as long as its type allows.
+        // Compares the time elapsed, since `wait` may be as long as its type allows.
         const auto passed = std::chrono::floor<milliseconds>(steady_clock::now() - start);
         if (passed >= wait) return false;
         const auto now = std::min(slice, wait - passed);

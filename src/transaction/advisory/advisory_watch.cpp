@@ -1,5 +1,5 @@
-// The engine's background: it listens to the connections' sockets, asks the server whether our
-// locks are still ours, and closes what is not needed.
+// The engine's background thread: it polls the connections' sockets, asks the server whether our
+// locks are still ours, and closes connections that are not needed.
 
 #include "base/signal_blocked_thread.hpp"
 #include "transaction/advisory/advisory_engine.hpp"
@@ -26,7 +26,7 @@ void advisory_engine::close() noexcept {
     }
     if (watch_.joinable()) watch_.join();
     guard lock{mutex_};
-    // So that the locks are free when this returns, and not when the server notices.
+    // Unlocks now, so that the locks are free when this returns, and not when the server notices.
     const auto until = soon();
     for (const auto& each : std::vector<station>{stations_}) {
         if (each->taken || each->gone) continue;  // its user finds it gone, and closes it
@@ -65,23 +65,23 @@ void advisory_engine::watch() noexcept {
             next = look_after(lock);
             if (!closing_) listen(lock, next);
         } catch (const std::exception&) {
-            // No memory. The trust windows close by themselves.
+            // Out of memory. The trust windows close by themselves.
             changed_.wait_for(lock, 100ms, [this] { return closing_; });
         }
     }
 }
 
-/// Everything that is due; returns when to look again.
+/// Does everything that is due; returns when to run again.
 nanoseconds advisory_engine::look_after(guard& lock) {
-    // Whose belief ends first is asked first, and for no longer: so that one which does not answer
-    // keeps no other from being declared lost in time.
+    // The connection whose trust window ends first is checked first, and for no longer than that:
+    // one that does not answer keeps no other from being declared lost in time.
     std::vector<std::pair<nanoseconds, station>> in_order;
     for (const auto& each : stations_) in_order.emplace_back(each->trust->until(), each);
     std::ranges::sort(in_order);
     for (const auto& [until, each] : in_order) {
         if (each->gone || !each->db || closing_) continue;
         const nanoseconds now = clock_.now();
-        // One that waits for its first lock is its user's business.
+        // A connection that waits for its first lock is its user's to handle.
         if (each->taken && each->locks == 0) continue;
         if (!each->trust->open(now)) {
             mark_lost(each, loss_reason::trust_window_passed);
@@ -107,7 +107,7 @@ sql::deadline advisory_engine::end_of_belief(const advisory_connection& which) c
     return std::min(soon(), steady::now() + (which.trust->until() - clock_.now()));
 }
 
-/// Asks the server for everything that this connection should hold.
+/// Asks the server whether this connection holds everything that it should.
 void advisory_engine::check(guard& lock, const station& which) {
     which->wanted_by_watch = true;
     which->freed.wait_until(lock, end_of_belief(*which),
@@ -141,12 +141,14 @@ void advisory_engine::check(guard& lock, const station& which) {
             lose(held[i], loss_reason::forced_release);
         }
     } catch (const error& failure) {
-        // It is no primary any more, or not our session: whatever it says, others may lock.
+        // The server is no longer a primary, or the session is not ours: whatever it answers,
+        // others may lock.
         if (failure.kind() == errc::read_only) which->db->discard();
     }
 }
 
-/// Locks whose unlocking nobody confirmed: their keys stay taken in this process until it is clear.
+/// Settles locks whose unlocking was not confirmed; their keys stay taken in this process until
+/// then.
 void advisory_engine::give_back_owed(guard& lock) {
     for (const auto& each : std::vector<tenure>{owed_}) {
         const station on = each->on;
@@ -168,20 +170,20 @@ void advisory_engine::give_back_owed(guard& lock) {
             std::erase(owed_, each);
             finish(each);
         } catch (const error&) {
-            // Again with the next look, unless the connection broke, which frees it too.
+            // Retried on the next pass, unless the connection broke, which frees the lock too.
         }
     }
     std::erase_if(owed_, [](const tenure& each) { return each->over; });
 }
 
-/// Sleeps until then, a poke, or a word from a connection that nobody uses. What a server says
-/// unasked is nearly always farewell; the check reads it.
+/// Sleeps until `next`, a poke, or data on an unused connection. What a server sends unasked nearly
+/// always announces a close; the check reads it.
 void advisory_engine::listen(guard& lock, nanoseconds next) {
     std::vector<station> stations;
     std::vector<pollfd> sockets;
     for (const auto& each : stations_) {
         each->heard = each->heard && each->taken;
-        // Not poked by whoever gives it back: that would cost a switch of threads for each
+        // The thread that gives it back does not poke: that would cost a thread switch for each
         // statement.
         if (each->heard) next = std::min<nanoseconds>(next, clock_.now() + 20ms);
         if (each->socket < 0 || each->heard || !each->db) continue;
@@ -197,7 +199,7 @@ void advisory_engine::listen(guard& lock, nanoseconds next) {
     for (std::size_t i = 0; i < sockets.size(); ++i) {
         if (sockets[i].revents == 0 || stations[i]->gone) continue;
         if (stations[i]->taken) {
-            stations[i]->heard = true;  // an answer, most likely; looked at again afterwards
+            stations[i]->heard = true;  // an answer, most likely; checked again afterwards
         } else {
             stations[i]->next_check = clock_.now();
         }

@@ -20,7 +20,7 @@ namespace {
 using sql::binary_operator;
 using sql::quoted;
 using sql::quoted_table;
-/// Column names are compared without case everywhere but on PostgreSQL.
+/// Column names are case-insensitive except on PostgreSQL.
 bool same_column(sql::dialect in, std::string_view one, std::string_view other) {
     if (in == sql::dialect::postgresql) return one == other;
     const auto lower = [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; };
@@ -51,7 +51,7 @@ private:
     std::size_t count_ = 0;
 };
 
-/// Puts names in the places of a template, in one pass: a name may look like a place.
+/// Fills a template's placeholders in one pass, since a name may look like a placeholder.
 std::string filled(std::string_view text,
                    const std::map<std::string, std::string, std::less<>>& places) {
     std::string made;
@@ -68,14 +68,14 @@ std::string filled(std::string_view text,
     return made;
 }
 
-/// A statement of a template. Its last semicolon only ends it.
+/// One statement of a template, without comments and the final semicolon.
 std::string statement_in(std::string_view text) {
     auto statement = sql::without_comments(text);
     if (statement.ends_with(';')) statement.pop_back();
     return statement;
 }
 
-/// The places of the template, for this table.
+/// The template's placeholders and their values for this table.
 std::map<std::string, std::string, std::less<>> places_of(sql::dialect dialect,
                                                           const std::string& table,
                                                           const std::string& column) {
@@ -84,10 +84,11 @@ std::map<std::string, std::string, std::less<>> places_of(sql::dialect dialect,
     const auto dot = table.find('.');
     const bool in_schema = dot != std::string::npos;
     const auto beside_table = in_schema ? quoted(dialect, table.substr(0, dot)) + "." + name : name;
-    // PostgreSQL names a trigger without its schema; SQLite names the trigger with, the table not.
+    // PostgreSQL names a trigger without its schema. SQLite names the trigger with its schema, the
+    // table without.
     const bool postgresql = dialect == sql::dialect::postgresql;
     const bool sqlite = dialect == sql::dialect::sqlite;
-    // Marks where the function's body begins and ends, so no name in it may hold it.
+    // Delimits the function's body, so no name in the body may contain it.
     std::string mark = "$rowlock$";
     while (column.find(mark) != std::string::npos) mark.insert(mark.size() - 1, "_");
     return {{"table", quoted_table(dialect, table)},
@@ -117,14 +118,14 @@ struct fenced_table::shared {
     std::string table;
     std::vector<std::string> key;
     std::string token;
-    // Far above the sets of columns that a program writes.
+    // Far more than the sets of columns that a program writes.
     mutable sql::statement_cache statements{256};
 
     mutable std::mutex mutex;
     mutable std::vector<std::string> known_equality;  ///< PostgreSQL's
 
-    /// PostgreSQL: the schemas of the operators that compare the key's columns, so that no other of
-    /// the caller's search path is chosen. One round trip with the first write.
+    /// PostgreSQL: the schemas of the operators that compare the key's columns, so that no other
+    /// operator in the caller's search path is chosen. Costs one round trip at the first write.
     std::vector<std::string> equality(sql::connection& db, sql::deadline until) const {
         std::vector<std::string> found(key.size(), "pg_catalog");
         if (db.speaks() != sql::dialect::postgresql) return found;
@@ -139,7 +140,7 @@ struct fenced_table::shared {
                 found[static_cast<std::size_t>(at - key.begin())] = rows.text(row, 4);
             }
         }
-        if (!rows.empty()) known_equality = found;  // else the write says what is wrong
+        if (!rows.empty()) known_equality = found;  // otherwise the write reports the problem
         return found;
     }
 
@@ -151,9 +152,9 @@ struct fenced_table::shared {
         }
     }
 
-    /// $1 the token, then the assignments, then the key. A row whose token changes meanwhile is
-    /// judged by what it becomes: the condition is on the row itself, which every database checks
-    /// again after a wait.
+    /// $1 is the token; the assignments follow, then the key. A row whose token changes meanwhile
+    /// is judged by its new token: the condition is on the row itself, which every database
+    /// re-checks after a wait.
     sql::statement update_statement(sql::dialect in, assignments_view assignments,
                                     const std::vector<std::string>& schemas) const {
         builder text;
@@ -172,7 +173,7 @@ struct fenced_table::shared {
         return statements.of(text.take());
     }
 
-    /// Does nothing if somebody else inserts the row meanwhile: then it is an update after all.
+    /// Does nothing if another client inserts the row meanwhile; the caller then updates it.
     sql::statement insert_statement(sql::dialect in, assignments_view assignments) const {
         builder text;
         text << "insert into " << quoted_table(in, table) << " (" << quoted(in, token);
@@ -190,7 +191,7 @@ struct fenced_table::shared {
         return statements.of(text.take());
     }
 
-    /// On MySQL the latest row and not the transaction's view, as the UPDATE saw it.
+    /// On MySQL reads the latest row, as the UPDATE saw it, and not the transaction's snapshot.
     sql::statement look_statement(sql::dialect in, const std::vector<std::string>& schemas) const {
         builder text;
         text << "select " << quoted(in, token) << " from " << quoted_table(in, table);
@@ -235,8 +236,9 @@ struct fenced_table::shared {
             if (row.empty()) return fenced_write::missing;
             const auto found = row.maybe_integer(0, 0);
             if (found && *found > with.value()) return fenced_write::refused;
-            // MySQL counts changed rows: nothing to change, the row is as we want it. Once is not
-            // enough to be sure, since another thread with our token may just have written it.
+            // MySQL counts changed rows only, so 0 can mean that the row already is as wanted. One
+            // attempt cannot prove that, since another thread with our token may just have written
+            // the row.
             const bool same = found && *found == with.value();
             if (same && db.speaks() == sql::dialect::mysql && attempt > 1) {
                 return fenced_write::done;
@@ -255,7 +257,8 @@ fenced_table::fenced_table(std::string table, std::vector<std::string> key,
     std::ranges::sort(sorted);
     require(std::ranges::adjacent_find(sorted) == sorted.end(),
             "a fenced table names a column twice");
-    // The shortest rules of all databases come later, with the connection; the rest is said now.
+    // The strictest rules of the other databases are checked later, with the connection; the rest
+    // now.
     for (const auto& column : sorted) static_cast<void>(quoted(sql::dialect::mysql, column));
     static_cast<void>(quoted_table(sql::dialect::mysql, table));
     auto made = std::make_shared<shared>();

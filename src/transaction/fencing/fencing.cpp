@@ -16,8 +16,8 @@ namespace {
 using sql::value;
 using std::chrono::milliseconds;
 
-/// What fence.sql and release_on_commit.sql raise on PostgreSQL. The text is ours; nothing of the user's
-/// is in it.
+/// True for the error that the statements fence and release_on_commit raise on PostgreSQL. Its text
+/// is ours and holds no user data.
 bool was_raised(const error& failure) {
     return failure.sqlstate() == "22P02" &&
            failure.server_message().find("rowlock: the lease is not held any more") !=
@@ -62,8 +62,8 @@ verdict fencing::fence(sql::connection& db, const claim& lease, const fence_limi
     return renewed ? verdict::current : verdict::not_current;
 }
 
-verdict fencing::release_on_commit(sql::connection& db, const claim& lease, const fence_limits& limits,
-                            sql::deadline until) const {
+verdict fencing::release_on_commit(sql::connection& db, const claim& lease,
+                                   const fence_limits& limits, sql::deadline until) const {
     switch (db.speaks()) {
         case sql::dialect::postgresql: {
             const std::array<value, 6> parameters{lease.name,
@@ -97,7 +97,8 @@ sql::statement fencing::located(kind which) const {
 
 verdict fencing::on_mysql(sql::connection& db, kind which, const claim& lease,
                           const fence_limits& limits, sql::deadline until) const {
-    // First, so that a row which a failing fence locks all the same is not locked for ever.
+    // First, because a failing fence may lock a row all the same, which must not stay locked
+    // forever.
     sql::limit_idle_time(db, limits.idle, until);
     if (which == kind::fence) {
         const auto answer = run_bounded(db, which, lease, limits.statement, until);
@@ -107,8 +108,8 @@ verdict fencing::on_mysql(sql::connection& db, kind which, const claim& lease,
     const auto seen = run_bounded(db, kind::fence_view, lease, limits.statement, until);
     sql::limit_idle_time_again(db, seen.integer(0, 1), limits.idle, until);
     if (seen.integer(0, 0) == 0) return verdict::not_in_view;
-    // What a statement waits for that writes, MySQL bounds by innodb_lock_wait_timeout alone. So a
-    // read locks the row first.
+    // MySQL bounds the wait of a write by innodb_lock_wait_timeout alone, so a read locks the row
+    // first.
     if (!sql::facts_of(db, until).mariadb &&
         run_bounded(db, kind::lock, lease, limits.statement, until).empty()) {
         return verdict::not_current;
@@ -126,7 +127,8 @@ sql::result fencing::run_bounded(sql::connection& db, kind which, const claim& l
     return db.execute(statement, parameters, until);
 }
 
-/// The caller's handle may wait for its answer without any limit, so the server is given one.
+/// The caller's handle may wait for its answer without any limit, so the statement sets one on the
+/// server.
 const sql::statement& fencing::bounded(kind which, bool mariadb, milliseconds longest) const {
     const std::lock_guard lock{mutex_};
     const std::pair key{which, mariadb ? longest.count() : -longest.count()};
@@ -148,7 +150,7 @@ const sql::statement& fencing::bounded(kind which, bool mariadb, milliseconds lo
             text.replace(at, elsewhere.size(), sql::idle_limit_name(true));
         }
     } else if (which == kind::fence || which == kind::fence_view || which == kind::lock) {
-        // The view's read locks at SERIALIZABLE.
+        // fence_view's read takes locks at SERIALIZABLE.
         const std::string hint =
             " /*+ MAX_EXECUTION_TIME(" + std::to_string(longest.count()) + ") */";
         const auto body = text.find("select") + std::string_view{"select"}.size();

@@ -12,10 +12,10 @@
 #include <string_view>
 #include <utility>
 
-/// What is done to leases in a transaction of the caller's, on the caller's connection.
+/// Operations on leases in the caller's transaction, on the caller's connection.
 namespace rowlock::strategy {
 
-/// One grant, as it must stand in the database.
+/// One grant, as the database must record it.
 struct claim {
     std::string_view name;
     std::int64_t session;
@@ -25,16 +25,17 @@ struct claim {
 
 struct fence_limits {
     std::chrono::milliseconds statement;  ///< for one statement, on the server
-    std::chrono::milliseconds idle;       ///< of the transaction from now on
+    std::chrono::milliseconds idle;       ///< idle time of the transaction from now on
 };
 
 enum class verdict : unsigned char {
     current,      ///< and locked
-    not_current,  ///< what this connection sees of the latest state says so
+    not_current,  ///< according to the latest state that this connection sees
     not_in_view,  ///< the transaction's snapshot does not show it, and may be older than the grant
 };
 
-/// Thread-safe. Both want sql::require_transaction() first and throw what the database refuses.
+/// Thread-safe. The caller first calls sql::require_transaction(). Both throw what the database
+/// refuses.
 class fencing {
 public:
     explicit fencing(const sql::statements& statements) : sql_{statements} {}
@@ -42,7 +43,7 @@ public:
     verdict fence(sql::connection& db, const claim& lease, const fence_limits& limits,
                   sql::deadline until) const;
     verdict release_on_commit(sql::connection& db, const claim& lease, const fence_limits& limits,
-                       sql::deadline until) const;
+                              sql::deadline until) const;
 
 private:
     enum class kind : unsigned char { fence, fence_view, fence_write, lock, release_on_commit };
@@ -51,14 +52,15 @@ private:
                      const fence_limits& limits, sql::deadline until) const;
     sql::result run_bounded(sql::connection& db, kind which, const claim& lease,
                             std::chrono::milliseconds longest, sql::deadline until) const;
-    /// PostgreSQL: its text with the schema of our tables, which the caller's search path may not
+    /// PostgreSQL: the statement with our tables' schema, which the caller's search path may not
     /// have.
     sql::statement located(kind which) const;
     const sql::statement& bounded(kind which, bool mariadb,
                                   std::chrono::milliseconds longest) const;
 
     const sql::statements sql_;
-    /// MySQL: the bound stands in the text. By kind, server and milliseconds; few in any program.
+    /// MySQL: the bound is part of the text. Keyed by kind, server and milliseconds; few in any
+    /// program.
     mutable std::mutex mutex_;
     mutable std::map<std::pair<kind, std::int64_t>, sql::statement> bounded_;
     mutable std::map<std::pair<kind, std::string>, sql::statement> located_;

@@ -62,7 +62,7 @@ constexpr std::array postgresql_types{
     named_type{"varchar", storage::text},
 };
 
-// Twice as much, and one, without a sign.
+// Unsigned types hold twice as much plus one.
 constexpr std::array mysql_types{
     named_type{"tinyint", storage::integer, 127},
     named_type{"smallint", storage::integer, 32'767},
@@ -94,7 +94,7 @@ column_type find_type(const Table& table, std::string_view name) {
     return {.stored = found->stored, .declared = std::string{name}, .most = found->most};
 }
 
-// name, type, the same in full, modifier or digits
+// The row has: name, type, the full type, modifier or digits.
 column_type read_type(sql::dialect speaks, const sql::result& rows, std::size_t row) {
     const std::string_view name = rows.text(row, 1);
     switch (speaks) {
@@ -117,7 +117,7 @@ column_type read_type(sql::dialect speaks, const sql::result& rows, std::size_t 
         case sql::dialect::sqlite:
             break;
     }
-    // SQLite's own rule for a column's affinity; what a row holds is seen there.
+    // SQLite's rule for a column's affinity; each row's own value is checked in the row.
     const bool integer = name.find("int") != std::string_view::npos;
     return {.stored = integer ? storage::integer : storage::text,
             .declared = std::string{name},
@@ -128,7 +128,7 @@ char lower(char c) {
     return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
 }
 
-/// SQLite's own rule. Every number that is written to such a column becomes a floating one.
+/// SQLite's rule for REAL affinity: every number written to such a column becomes floating point.
 bool keeps_reals(std::string_view declared) {
     const auto has = [&](std::string_view part) {
         return declared.find(part) != std::string_view::npos;
@@ -174,7 +174,7 @@ const column_type& column_types::at(std::string_view column) const {
 
 void require_version_type(sql::dialect speaks, const column_type& type, bool is_time) {
     if (speaks == sql::dialect::sqlite) {
-        // Otherwise each row's own value is looked at.
+        // Otherwise each row's own value is checked.
         if (!is_time && keeps_reals(type.declared)) {
             refuse("the version column must be of an integer type, not " + type.declared);
         }

@@ -56,13 +56,14 @@ attempt_transaction::~attempt_transaction() {
 void attempt_transaction::commit() {
     const auto state = sql::transaction_of(db_, from_now(statement_deadline_));
     if (state == sql::transaction_state::failed) {
-        // COMMIT would roll back and say nothing.
+        // COMMIT would roll back silently.
         throw error{errc::database_error,
                     "a statement of this transaction failed and its error was swallowed: let it "
                     "reach retry_on_conflict(); nothing was committed"};
     }
     if (state == sql::transaction_state::none) {
-        // By the action, or as a deadlock's victim, which MySQL goes on after as if nothing were.
+        // The action ended it, or MySQL rolled back a deadlock victim and went on without a
+        // transaction.
         over_ = true;
         throw error{errc::database_error,
                     "the transaction of this attempt has ended before its commit: leave commit and "
@@ -75,7 +76,7 @@ void attempt_transaction::commit() {
 void attempt_transaction::roll_back() noexcept {
     if (over_ || !db_.alive()) return;
     over_ = true;
-    // The database may have ended it: a deadlock's victim, a commit that was refused.
+    // The database may have ended it: a deadlock victim, or a refused commit.
     if (db_.transaction() == sql::transaction_state::none) return;
     try {
         // Not the caller's deadline: that may be what ended the attempt.

@@ -14,18 +14,18 @@ std::string placeholder(std::size_t number) {
     return "$" + std::to_string(number);
 }
 
-/// SQLite: the layout of the text that stands in the row, so that texts of one column sort by time.
+/// SQLite: the layout of the text in the row, so that texts of one column sort by time.
 std::string text_layout(const std::string& column) {
     return "case substr(" + column +
            ", 11, 1) when 'T' then '%Y-%m-%dT%H:%M:%fZ' else '%Y-%m-%d %H:%M:%f' end";
 }
 
-/// The version as it is read, compared and answered: exact, and the same for equal values only.
+/// The version as it is read, compared and returned: exact, and the same for equal values only.
 std::string seen_expression(const table_shape& of) {
     if (!of.version_is_time) return of.version;
     switch (of.speaks) {
         case sql::dialect::postgresql:
-            // Infinity has no successor: no version.
+            // Infinity has no successor, so it is no version.
             return "case when pg_catalog.isfinite(" + of.version + ") then (extract(epoch from " +
                    of.version + ") operator(pg_catalog.*) 1000000)::bigint end";
         case sql::dialect::mysql:
@@ -36,9 +36,9 @@ std::string seen_expression(const table_shape& of) {
     return {};
 }
 
-/// The next version: greater than the row's last one whatever the clock says. It is evaluated on
-/// the locked row; that a clock read before a wait may be stale does not matter, since what was
-/// committed meanwhile fails the predicate.
+/// The next version: greater than the row's last one, whatever the clock says. It is evaluated on
+/// the locked row. A clock read before a wait may be stale. That is harmless: a version committed
+/// meanwhile fails the predicate.
 std::string next_expression(const table_shape& of, std::size_t new_version) {
     const std::string& column = of.version;
     if (!of.version_is_time) return column + sql::binary_operator(of.speaks, "+") + "1";
@@ -51,7 +51,8 @@ std::string next_expression(const table_shape& of, std::size_t new_version) {
             return "timestamp('1970-01-01') + interval " + placeholder(new_version) +
                    " microsecond";
         case sql::dialect::sqlite:
-            // NULL, which the predicate refuses, for what is no time or past the year 9999.
+            // NULL, which the predicate refuses, for a value that is no time or lies past the year
+            // 9999.
             return "case typeof(" + column + ") when 'integer' then max(" +
                    std::string{sqlite_now_us} + ", " + column +
                    " + 1) when 'text' then max(strftime(" + text_layout(column) +
@@ -65,7 +66,7 @@ bool may_be_stuck(const table_shape& of) {
     return of.version_is_time && of.speaks == sql::dialect::sqlite;
 }
 
-/// The clock, as a column of this kind keeps it.
+/// The current time, as a column of this kind stores it.
 std::string now_for(sql::dialect speaks, storage stored) {
     switch (speaks) {
         case sql::dialect::postgresql:

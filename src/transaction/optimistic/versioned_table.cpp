@@ -18,9 +18,9 @@ using namespace optimistic;
 
 namespace {
 
-/// The year 9999, in microseconds since 1970: as far as every database counts.
+/// The end of the year 9999 in microseconds since 1970: the latest time that every database stores.
 constexpr std::int64_t last_time = 253'402'300'799'999'999;
-/// 1973 in microseconds. A smaller number is a time in seconds or milliseconds.
+/// 1973 in microseconds since 1970. A smaller number is a time in seconds or milliseconds.
 constexpr std::int64_t least_plausible_time = 100'000'000'000'000;
 
 [[noreturn]] void refuse(const std::string& why) {
@@ -55,7 +55,7 @@ void validate(const table_description& given) {
     }
 }
 
-/// Names of columns differ in case alone on PostgreSQL only.
+/// Only on PostgreSQL can column names differ in case alone.
 bool same_column(sql::dialect speaks, std::string_view a, std::string_view b) {
     if (speaks == sql::dialect::postgresql) return a == b;
     const auto lower = [](char c) {
@@ -68,12 +68,12 @@ constexpr bool beyond_ascii(char c) {
     return static_cast<unsigned char>(c) >= 0x80;
 }
 
-/// What is known of the table on one dialect.
+/// A table as found on one dialect.
 struct known_table {
     table_shape shape;
     std::int64_t most;  ///< the greatest version
     std::vector<storage> key;
-    column_types columns;  ///< when they were asked for
+    column_types columns;  ///< as of the lookup
 };
 
 known_table known(const table_description& from, sql::connection& db, sql::deadline until) {
@@ -107,8 +107,8 @@ known_table known(const table_description& from, sql::connection& db, sql::deadl
     return made;
 }
 
-/// MySQL folds the case of every letter, we that of ASCII: `GRÖSSE` could be the version under
-/// another name. So beyond ASCII a name is one that the catalog has, letter by letter.
+/// MySQL folds the case of every letter, this code only that of ASCII: `GRÖSSE` could be the
+/// version under another name. So a name beyond ASCII must match the catalog's, letter by letter.
 void require_spelling(const known_table& table, std::string_view column) {
     if (table.shape.speaks != sql::dialect::mysql) return;
     if (std::ranges::none_of(column, beyond_ascii) || table.columns.find(column)) return;
@@ -128,7 +128,8 @@ private:
 };
 
 /// MySQL compares a text column with a number, and a number with a text, as floating point: 5 would
-/// match '5 apples', and 'abc' the row 0, both by a scan of the table. So it gets what it has.
+/// match '5 apples', and 'abc' the row 0, both by a table scan. So each value is sent in its
+/// column's type.
 void add_key_for_mysql(parameters& to, const sql::value& given, storage column) {
     if (column == storage::text && given.type() == sql::value::kind::integer) {
         return to.add_copy(std::to_string(given.integer()));
@@ -137,7 +138,7 @@ void add_key_for_mysql(parameters& to, const sql::value& given, storage column) 
     if (number_wanted && given.type() == sql::value::kind::text) {
         const auto number = whole_number(given.text());
         if (number) return to.add(*number);
-        // Beyond 64 bits: only with a whole column do all servers compare exactly.
+        // Beyond 64 bits all servers compare exactly only with an integer column.
         if (column == storage::number || !all_digits(given.text())) {
             refuse("the key of this table is a number: give an integer");
         }
@@ -166,13 +167,13 @@ bool time_as_text(const known_table& table, const row_version& version) {
            !whole_number(version.str());
 }
 
-/// As it was seen. SQLite compares texts, whatever stands in the row.
+/// Adds the version as it was seen. SQLite compares times as text, whatever type the row has.
 void add_seen(parameters& to, const known_table& table, const row_version& seen) {
     if (table.shape.version_is_time && table.shape.speaks == sql::dialect::sqlite) {
         return to.add(seen.str());
     }
     const std::int64_t number = seen.number();
-    // PostgreSQL would fail, and with it the transaction.
+    // PostgreSQL would fail the statement, and with it the transaction.
     if (number > table.most || number < -table.most - 1) {
         refuse("this version is greater or smaller than any that the column can hold");
     }
@@ -214,7 +215,7 @@ void require_growth(const known_table& table, const row_version& seen) {
                 "the columns of the key tells that a row is there already"};
 }
 
-/// PostgreSQL and SQLite say that ON CONFLICT has nothing to go by.
+/// True if PostgreSQL or SQLite reports that no unique index fits ON CONFLICT.
 bool lacks_unique_index(const error& failure) {
     return failure.sqlstate() == "42P10" ||
            failure.server_message().find("ON CONFLICT clause does not match") != std::string::npos;
@@ -239,14 +240,14 @@ row_version read_version(const known_table& table, const sql::result& rows) {
     return version;
 }
 
-/// Whether a row that a change did not match has the version seen all the same. Not to be told on
-/// MySQL, where an old snapshot shows it, too.
+/// Whether a row that a change did not match still has the version seen. Unknown on MySQL, where an
+/// old snapshot shows that version too.
 bool is_unmoved(const known_table& table, const row_version& seen, const sql::result& rows) {
     return answers_version(table.shape) && !rows.is_null(0, 0) && rows.text(0, 0) == seen.str();
 }
 
-/// The answer of a change with RETURNING. A trigger that writes the version, such as one that sets
-/// it to now(), may have made it stand still.
+/// Reads the new version from a change with RETURNING. A trigger that writes the version, such as
+/// one that sets it to now(), may have kept it from advancing.
 row_version moved(const known_table& table, const row_version& seen, const sql::result& rows) {
     row_version now = read_version(table, rows);
     const bool ahead = time_as_text(table, seen) ? now != seen : now.number() > seen.number();
@@ -283,7 +284,7 @@ public:
         return std::chrono::steady_clock::now() + description_.statement_timeout;
     }
 
-    /// What the catalog said, asked once per dialect.
+    /// The table as the catalog describes it; looked up once per dialect.
     const known_table& on(sql::connection& db) {
         auto& place = known_.at(static_cast<std::size_t>(db.speaks()));
         {
@@ -292,7 +293,7 @@ public:
         }
         auto asked = std::make_unique<const known_table>(known(description_, db, until()));
         const std::lock_guard lock{mutex_};
-        if (!place) place = std::move(asked);  // never replaced: references to it are out
+        if (!place) place = std::move(asked);  // never replaced: callers hold references to it
         return *place;
     }
 
@@ -300,7 +301,8 @@ public:
         return db.execute(statements_.of(text), bound.values(), until());
     }
 
-    /// Version, mark, whether it can move on, and the columns; no row if there is none.
+    /// Returns the version, the mark, whether the version can advance, and the columns; no row if
+    /// the key matches none.
     sql::result look(sql::connection& db, const row_key& key, const std::string& text) {
         parameters bound;
         add_key(bound, on(db), key);
@@ -312,10 +314,10 @@ public:
     void require_assignable(const known_table& table, const std::vector<assignment>& values,
                             bool inserting) const;
 
-    /// After a change that matched no row; nothing if it should have matched.
+    /// Explains a change that matched no row; returns nullopt if it should have matched.
     std::optional<update_result> why_not(sql::connection& db, const row_key& key,
                                          const row_version& seen, mark how);
-    /// The version that MySQL is told to write.
+    /// The version to write on MySQL.
     std::int64_t new_version(sql::connection& db, std::int64_t at_least) const;
     update_result change(sql::connection& db, const row_key& key, const row_version& seen,
                          const std::vector<assignment>& values, mark how);
@@ -330,7 +332,7 @@ private:
     table_description description_;
     std::mutex mutex_;
     std::array<std::unique_ptr<const known_table>, 3> known_;
-    // Far above the shapes of statements that one table sees.
+    // Far more than the statement shapes that one table sees.
     sql::statement_cache statements_{128};
 };
 
@@ -391,7 +393,7 @@ update_result versioned_table::state::change(sql::connection& db, const row_key&
     }
     for (const assignment& each : values) bound.add(each.value);
     const std::string text = update_text(table.shape, values, how);
-    // Twice: a row that is erased and made anew in between may have the version seen again.
+    // Tries twice: a row that is erased and recreated in between may have the version seen again.
     for (int attempt = 1; attempt <= 2; ++attempt) {
         const sql::result rows = run(db, text, bound);
         const auto changed =
@@ -443,10 +445,10 @@ std::optional<row_version> versioned_table::state::insert(sql::connection& db, c
         } catch (const error& failure) {
             if (lacks_unique_index(failure)) refuse_unindexed();
             if (answers_version(table.shape) || failure.kind() != errc::unique_violation) throw;
-            // Only the statement was undone.
+            // Only the failed statement was undone.
             if (!look(db, key, read_newest_text(table.shape)).empty()) return std::nullopt;
-            // Another unique index of the table is the caller's affair. But outside of a
-            // transaction the row may just have been erased.
+            // A violation of another unique index is the caller's to handle. But outside a
+            // transaction the row may just have been erased, so try once more.
             if (attempt == 2) throw;
         }
     }
@@ -473,7 +475,7 @@ std::optional<versioned_row> versioned_table::read(sql::connection& db, const ro
     const bool marked = rows.integer(0, 1) != 0;
     if (marked && deleted == deleted_rows::hidden) return std::nullopt;
     row_version version = read_version(table, rows);
-    // Behind the version, the mark, and whether it can move on.
+    // The columns follow the version, the mark, and whether the version can advance.
     return versioned_row{table_row{columns, std::move(rows), 3}, std::move(version), marked};
 }
 

@@ -33,7 +33,7 @@ public:
             throw error{errc::invalid_options,
                         "statement_timeout must be positive and at most one minute"};
         }
-        // Which database it will be is known with the first call; only one of them has schemas.
+        // The database is known only at the first call; only PostgreSQL has schemas.
         sql::validate_names(sql::dialect::postgresql, options_.schema, options_.prefix);
     }
 
@@ -55,7 +55,7 @@ public:
                           std::chrono::steady_clock::now() + options_.statement_timeout);
     }
 
-    /// One of the three compare-and-sets, and what it means if no row matched.
+    /// Runs one of the three compare-and-sets, and finds out why if no row matched.
     update_result change(sql::connection& db, const sql::statement& how, const lock_name& resource,
                          const row_version& seen, bool on_erased) {
         const std::int64_t number = seen.number();

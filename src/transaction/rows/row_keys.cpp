@@ -12,10 +12,10 @@
 namespace rowlock::strategy {
 namespace {
 
-// Far above the tables that a program locks; keeps one that makes up names bounded.
+// Far more than the tables that a program locks; bounds the cache of a program that makes up names.
 constexpr std::size_t most_keys = 500;
 
-/// The rows of row_table.sql.
+/// The rows of the statement row_table.
 class description {
 public:
     explicit description(sql::result rows) : rows_{std::move(rows)} {}
@@ -48,12 +48,12 @@ std::string lower(std::string_view text) {
     return made;
 }
 
-/// PostgreSQL's quoted names keep case apart, the others' column names do not.
+/// PostgreSQL's quoted names are case-sensitive, the others' column names are not.
 bool same_name(sql::dialect speaks, std::string_view a, std::string_view b) {
     return speaks == sql::dialect::postgresql ? a == b : lower(a) == lower(b);
 }
 
-/// Each index of a dialect's description is looked for by this statement.
+/// The statement that looks up a table on a dialect.
 const sql::statement& look_up_of(sql::dialect speaks) {
     static const std::array<sql::statement, 3> all{
         sql::load_statement(sql::dialect::postgresql, "row_table"),
@@ -148,7 +148,7 @@ known_key::column describe_column(sql::dialect speaks, std::string_view table,
     return made;
 }
 
-/// The unique index all of whose columns are in the key; empty if there is none.
+/// The name of a unique index whose columns are all in the key; empty if there is none.
 std::string find_index(sql::dialect speaks, const key_columns& key, const description& found) {
     std::map<std::string, bool> covered;  // the primary key's name is often the first
     for (const auto& each : found.lines("key")) {

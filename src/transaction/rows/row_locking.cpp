@@ -21,16 +21,16 @@ using std::chrono::steady_clock;
 constexpr int no_such_index = 1176;
 // innodb_lock_wait_timeout
 constexpr int lock_wait_timeout = 1205;
-// MySQL: a value has letters that the column's character set lacks; MariaDB makes them `?`.
+// MySQL: a value has letters that the column's character set lacks; MariaDB turns them into `?`.
 constexpr int no_such_letter = 3988;
-// As good as at once, and still in the future when the driver looks at it.
+// Practically no wait, but still in the future when the driver checks it.
 constexpr milliseconds at_once = 10ms;
 
 [[noreturn]] void time_is_up() {
     throw error{errc::timed_out, "there was no time left to wait for a row; nothing was sent"};
 }
 
-/// What is left of a bounded wait.
+/// Limits a wait to the time that is left.
 milliseconds clamped(milliseconds wait, sql::deadline last) {
     const auto left = std::chrono::floor<milliseconds>(last - steady_clock::now());
     if (left < 1ms) time_is_up();
@@ -51,8 +51,8 @@ std::string in_seconds(milliseconds time) {
 
 // --- values --------------------------------------------------------------------------------------
 
-/// The key's values as the columns want them: InnoDB uses no index to compare a text column with a
-/// number, and would lock all that it reads.
+/// The key's values, converted to what the columns need: InnoDB uses no index to compare a text
+/// column with a number, and would lock all that it reads.
 class bound_values {
 public:
     bound_values(const known_key& key, const row_key& given) {
@@ -66,7 +66,7 @@ public:
     }
 
     [[nodiscard]] const std::vector<sql::value>& values() const noexcept { return values_; }
-    /// Whether the plan is that of all other values.
+    /// Whether these values get the same plan as all others.
     [[nodiscard]] bool usual() const noexcept { return usual_; }
 
 private:
@@ -84,7 +84,7 @@ private:
         return given;
     }
 
-    /// One that no integer column holds would be compared as floating point, by a scan.
+    /// Text that no integer column holds would be compared as floating point, by a scan.
     sql::value number(std::string_view text, const known_key::column& column) {
         const auto end = text.data() + text.size();
         std::int64_t parsed = 0;
@@ -132,9 +132,9 @@ std::string select_list(sql::dialect speaks, const row_request& wanted, std::str
     return list;
 }
 
-/// A text column of another character set than the connection's: the value is converted, never the
-/// column, whose index would then be of no use. What the character set does not have becomes `?`:
-/// the second comparison, of constants, sees to it that such a key finds nothing.
+/// For a text column of another character set than the connection's. Converts the value, never the
+/// column, whose index would then be useless. Letters that the character set lacks become `?`; the
+/// second comparison, of constants, ensures that such a key finds nothing.
 std::string converted_equal(const known_key::column& column, const std::string& parameter) {
     const std::string value = "convert(" + parameter + " using " + column.charset + ")";
     return " = " + value + " collate " + column.collation + " and convert(" + value +
@@ -156,7 +156,7 @@ std::string condition(const known_key& key, std::string_view table) {
 // --- PostgreSQL ----------------------------------------------------------------------------------
 
 // PostgreSQL locks the rows that come out of the plan and no others, whatever the plan. The search
-// path is the caller's: types, functions and operators name their schema.
+// path is the caller's, so types, functions and operators name their schema.
 //
 // A bounded wait in a transaction of ours sets the timeout in the same statement: the row to lock
 // comes out of a join with the one row of `waiting`, so the setting is made before the wait begins.
@@ -173,7 +173,7 @@ std::string postgresql_text(const known_key& key, const row_request& wanted) {
     return text.append(suffix_of(wanted.wait));
 }
 
-/// Makes the transaction's lock_timeout what it was. After an error the roll-back does that.
+/// Sets the transaction's lock_timeout and restores it. After an error the rollback restores it.
 class borrowed_timeout {
 public:
     borrowed_timeout(sql::connection& db, milliseconds wait, sql::deadline until) : db_{db} {
@@ -200,8 +200,8 @@ private:
     std::string before_;
 };
 
-/// What PostgreSQL says of a value that is none of its column's type, and of a statement that was
-/// prepared before a column got another type.
+/// Translates PostgreSQL's errors for a value that does not fit its column's type, and for a
+/// statement prepared before a column got another type.
 [[noreturn]] void explain_refusal(const error& failure, row_keys& keys, const known_key& key,
                                   const std::string& text, const row_request& wanted) {
     const std::string_view state = failure.sqlstate();
@@ -236,9 +236,9 @@ std::string version_seen(sql::connection& db, row_keys& keys, const known_key& k
 
 // At READ COMMITTED a row that was deleted and inserted anew by the transaction that we waited for
 // is not in our statement's snapshot. So "no such row" counts only if a plain read, whose snapshot
-// is from after the wait, sees none either. If it sees one we lock again, and may again be behind
-// one that replaces it, as often as that happens. A version that was there before and after a look
-// that did not find it is kept from being locked by a policy.
+// is from after the wait, sees none either. If that read sees a row, we lock again, and may again
+// wait behind a transaction that replaces it, as often as that happens. If the same version is
+// there before and after an attempt that did not find it, a policy keeps it from being locked.
 sql::result lock_on_postgresql(sql::connection& db, row_keys& keys, const known_key& key,
                                const row_request& wanted) {
     const bound_values bound{key, wanted.values};
@@ -281,18 +281,18 @@ sql::result lock_on_postgresql(sql::connection& db, row_keys& keys, const known_
 
 // --- MySQL, MariaDB ------------------------------------------------------------------------------
 
-// MariaDB ends a statement at a time limit of its own, to the millisecond; innodb_lock_wait_timeout
-// knows whole seconds, and must not come first. Both hold for this statement alone.
+// MariaDB ends a statement at its own time limit, to the millisecond. innodb_lock_wait_timeout has
+// whole seconds and must not come first. Both apply to this statement only.
 std::string mariadb_limits(milliseconds time) {
     return "set statement max_statement_time = " + in_seconds(time) +
            ", innodb_lock_wait_timeout = " +
            std::to_string(std::chrono::ceil<std::chrono::seconds>(time).count() + 1) + " for ";
 }
 
-/// How long a locking read may take, as its text says it.
+/// The time limit of a locking read, as text.
 struct time_limit {
-    std::string before;  ///< MariaDB: stands before the statement
-    std::string hint;  ///< MySQL, which ends a SELECT's wait for a row by it: stands behind SELECT
+    std::string before;  ///< MariaDB: goes before the statement
+    std::string hint;    ///< MySQL: goes after SELECT; also ends a wait for a row
 };
 
 // A statement with SKIP LOCKED waits for no row; it may wait for a table that is being altered.
@@ -322,20 +322,20 @@ plan plan_of(const sql::result& explained) {
     const auto extra = explained.text(0, explained.columns() - 1);
     if (access == "const" || access == "eq_ref") return plan::by_index;
     if (extra.find("const table") != std::string_view::npos) return plan::by_index;
-    // The key was found impossible by itself, and no table was looked at.
+    // The optimizer found the key impossible and read no table.
     return access.empty() && explained.is_null(0, 2) ? plan::no_such_key : plan::scan;
 }
 
-// EXPLAIN of the very statement, with its FOR UPDATE: for a unique key it reads the row already, so
-// it locks the row that is wanted, waits for it no longer than the statement, and makes no
-// snapshot.
+// Runs EXPLAIN on the very statement, with its FOR UPDATE. For a unique key EXPLAIN already reads
+// the row, so it locks the row that is wanted, waits for it no longer than the statement, and makes
+// no snapshot.
 void check_plan(sql::connection& db, row_keys& keys, const known_key& key,
                 const row_request& wanted, const time_limit& limit, const bound_values& bound) {
-    // Of the other types the value may matter, a date that is none for one.
+    // For the other types the plan may depend on the value, such as an invalid date.
     const bool same_for_all = std::ranges::none_of(
         key.columns, [](const auto& each) { return each.holds == known_key::kind::any; });
     if (same_for_all && bound.usual() && *key.plan_checked) return;
-    // MySQL may be set to explain in another form.
+    // MySQL may be configured with another format.
     const std::string text =
         limit.before + "explain format=traditional " + mysql_select(key, wanted, limit.hint);
     const auto found =
@@ -361,13 +361,13 @@ sql::result lock_by_index(sql::connection& db, row_keys& keys, const known_key& 
         const auto limit = limit_of(wanted.wait, clamped(time, wanted.last), facts.mariadb);
         try {
             if (!plan_checked) check_plan(db, keys, key, wanted, limit, bound);
-            // The analyzer does not see the next round, which a failure begins.
+            // The analyzer does not see the next iteration, which a failure begins.
             plan_checked = true;  // NOLINT(clang-analyzer-deadcode.DeadStores)
             return db.execute(keys.statement(limit.before + mysql_select(key, wanted, limit.hint)),
                               bound.values(), deadline_of(wanted));
         } catch (const error& failure) {
-            // MySQL's innodb_lock_wait_timeout came first. Where it ends the whole transaction,
-            // there is none left to lock a row in.
+            // MySQL's innodb_lock_wait_timeout came first. If it ends the whole transaction, there
+            // is none left to lock a row in.
             const bool early = failure.native_code() == lock_wait_timeout && !facts.mariadb &&
                                !facts.rolls_back_on_timeout && bounded && db.alive();
             time = std::chrono::ceil<milliseconds>(end - steady_clock::now());
@@ -376,7 +376,7 @@ sql::result lock_by_index(sql::connection& db, row_keys& keys, const known_key& 
     }
 }
 
-/// An index that was dropped since it was looked up is missed by the server.
+/// Looks the key up again if the server misses an index that was dropped since the last lookup.
 sql::result lock_on_mysql(sql::connection& db, row_keys& keys, const known_key& key,
                           const row_request& wanted) {
     try {
@@ -405,15 +405,15 @@ sql::result lock_on_sqlite(sql::connection& db, row_keys& keys, const known_key&
                            const row_request& wanted) {
     const bound_values bound{key, wanted.values};
     if (wanted.borrowed) {
-        // A transaction that has only read holds no lock that anybody minds. This one matches no
-        // row, fires no trigger and takes the write lock.
+        // A transaction that has only read holds no lock that excludes others. This DELETE matches
+        // no row, fires no trigger and takes the write lock.
         const auto wait = wanted.wait.how() == row_wait::kind::bounded
                               ? clamped(wanted.wait.limit(), wanted.last)
                               : at_once;
         const auto take = keys.statement("delete from " + key.table + " where 0");
         db.execute(take, {}, steady_clock::now() + std::max(wait, at_once));
     }
-    // Qualified: SQLite takes a quoted name that is no column for a string.
+    // Qualified: SQLite treats a quoted name that is no column as a string.
     const auto text = "select " + select_list(sql::dialect::sqlite, wanted, "t.") + " from " +
                       key.table + " as t" + condition(key, "t.");
     return db.execute(keys.statement(text), bound.values(), deadline_of(wanted));
@@ -429,8 +429,8 @@ std::string folded(std::string_view text) {
     return made;
 }
 
-/// Numbers before text, as numbers; text without ASCII case and trailing blanks, so that the
-/// spellings that a collation takes for equal sort alike, then by its bytes.
+/// Ranks numbers before text, as numbers; text without ASCII case and trailing blanks, so that
+/// spellings that a collation treats as equal sort alike, then by its bytes.
 auto rank_of(const sql::value& one) {
     return std::tuple{one.type() == sql::value::kind::text, one.integer(), folded(one.text()),
                       std::string{one.text()}};

@@ -21,9 +21,9 @@ struct row_request {
     row_wait wait;
     std::chrono::milliseconds statement_timeout;
     std::chrono::milliseconds index_cache_ttl;
-    sql::deadline last;  ///< nothing lasts longer
-    /// Somebody else's transaction: no setting may be left changed, and SQLite's write lock may not
-    /// be ours yet.
+    sql::deadline last;  ///< no wait or statement lasts longer
+    /// The transaction is the caller's: no setting may be left changed, and SQLite's write lock may
+    /// not be ours yet.
     bool borrowed;
 };
 
@@ -31,14 +31,14 @@ struct row_request {
 [[nodiscard]] std::optional<table_row> lock_one(sql::connection& db, row_keys& keys,
                                                 const row_request& wanted);
 
-/// Makes the row of a resource unless it is there, and waits for others that do. It is not
-/// necessarily locked afterwards.
+/// Creates the row of a resource unless it exists, and waits for other transactions that are
+/// creating it. The row is not necessarily locked afterwards.
 void insert_resource(sql::connection& db, row_keys& keys, const sql::statement& insert,
                      std::string_view name, row_wait wait,
                      std::chrono::milliseconds statement_timeout, sql::deadline last);
 
-/// In which order to lock these keys, the same for everybody, in whatever order the columns are
-/// named: their indexes.
+/// The indexes of `keys` in the order to lock them, which is the same for every client and for any
+/// order of the columns.
 [[nodiscard]] std::vector<std::size_t> locking_order(const key_columns& columns,
                                                      const std::vector<row_key>& keys);
 

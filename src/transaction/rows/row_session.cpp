@@ -23,7 +23,7 @@ using namespace std::chrono_literals;
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-// For a roll-back, which has no reason to take long, also in a destructor.
+// Timeout of a rollback, which has no reason to take long, also in a destructor.
 constexpr auto close_timeout = 1s;
 
 row_session_options validated(row_session_options options, sql::dialect speaks) {
@@ -57,15 +57,15 @@ std::int64_t whole_seconds(milliseconds time) {
     return std::chrono::ceil<std::chrono::seconds>(time).count();
 }
 
-/// For the caller's own statements.
+/// The lock timeout of the caller's own statements.
 milliseconds lock_timeout_of(const row_session_options& options) {
     const auto wait = options.wait.how() == row_wait::kind::bounded ? options.wait.limit()
                                                                     : options.statement_timeout;
     return std::min(wait, options.max_hold);
 }
 
-/// A failed statement before the commit: without a commit nothing took effect, so even where its
-/// own outcome is unknown the transaction's is not.
+/// Converts the failure of a statement before the commit. Without a commit nothing took effect, so
+/// the transaction's outcome is known even where the statement's is not.
 error without_doubt(const error& failure, bool over) {
     if (over) {
         return {errc::timed_out,
@@ -189,7 +189,7 @@ public:
     }
 
 private:
-    /// What connection() answers: the session's connection, watched.
+    /// What connection() returns: the session's connection, with checks around each statement.
     class guarded final : public sql::connection {
     public:
         explicit guarded(state& of) : of_{of} {}
@@ -214,7 +214,7 @@ private:
         }
         [[nodiscard]] sql::transaction_state transaction() const noexcept override {
             if (!of_.place_) return sql::transaction_state::none;
-            // SQLite begins with the first statement, so that too is in the transaction.
+            // SQLite's transaction begins with the first statement, which is therefore in it too.
             return sql::transaction_state::open;
         }
         [[nodiscard]] int socket() const noexcept override {
@@ -233,7 +233,7 @@ private:
 
     // --- beginning
 
-    /// A connection that died while it was idle is replaced: nothing has been done on it.
+    /// Replaces a connection that died while it was idle: nothing has been done on it.
     void start(sql::deadline until) {
         try {
             begin(until);
@@ -277,9 +277,9 @@ private:
         db.execute(setup, parameters, until);
     }
 
-    /// The settings are the connection's, which is ours: they are made again only if its last
-    /// session had others. A MySQL server has no limit for idle transactions, so there it is one
-    /// for idle connections; the pool replaces what that closes.
+    /// The settings belong to the connection, which is ours: they are sent again only if its last
+    /// session had others. MySQL has no limit for idle transactions, so the limit there is on idle
+    /// connections; the pool replaces those that it closes.
     void begin_on_mysql(sql::connection& db, sql::deadline until) {
         const auto hold = std::to_string(whole_seconds(options_.max_hold));
         const std::string limits =
@@ -300,7 +300,7 @@ private:
         begun_ = true;
     }
 
-    /// A library's own busy timeout would not know our deadlines; the driver waits without it.
+    /// A busy timeout of the library would ignore our deadlines; the driver waits without it.
     void prepare_sqlite(sql::connection& db, sql::deadline until) {
         if (!place_->mark().empty()) return;
         const auto timeout = db.query("pragma busy_timeout", until);
@@ -310,7 +310,8 @@ private:
         place_->set_mark("prepared");
     }
 
-    /// SQLite begins with the first lock or statement, whose wait applies to the file's lock.
+    /// SQLite's transaction begins with the first lock or statement, whose wait applies to the
+    /// file's lock.
     void begin_late(row_wait wait) {
         if (begun_) return;
         const auto time = wait.how() == row_wait::kind::bounded ? wait.limit() : 10ms;
@@ -351,11 +352,11 @@ private:
         return *insert_resource_;
     }
 
-    /// Where a name leads may have been changed by the caller's SQL, for this session alone.
+    /// The caller's SQL may have changed what a name means, for this session alone.
     strategy::row_keys& keys() { return own_keys_ ? *own_keys_ : home_->keys(); }
 
-    /// On PostgreSQL the wait for a row is the transaction's lock_timeout: before a statement of
-    /// the caller's it is made what it was.
+    /// On PostgreSQL the wait for a row is the transaction's lock_timeout: this restores it before
+    /// the caller's own statement.
     void reset_lock_timeout(sql::connection& db) {
         if (!foreign_timeout_) return;
         static const sql::statement reset{
@@ -366,7 +367,7 @@ private:
         foreign_timeout_ = false;
     }
 
-    /// Anything that goes wrong is the end of the session.
+    /// Any failure ends the session.
     template <typename Action>
     auto run(Action action) -> std::invoke_result_t<Action&, sql::connection&> {
         require_open();
@@ -375,7 +376,7 @@ private:
             return action(**place_);
         } catch (const error& failure) {
             fail(failure);
-        } catch (...) {  // no memory, in the middle of anything
+        } catch (...) {  // out of memory, at any point
             place_->close_afterwards();
             failure_.emplace(errc::out_of_resources, "there was no memory for the statement");
             end(row_session_ending::rolled_back);
@@ -412,7 +413,7 @@ private:
                 "one statement at a time: the text holds more than one");
     }
 
-    /// A procedure may have committed, and begun anew: then the savepoint is gone.
+    /// A procedure may have committed and begun a new transaction: then the savepoint is gone.
     void require_savepoint(sql::connection& db) const {
         constexpr int no_such_savepoint = 1305;
         try {
@@ -423,7 +424,7 @@ private:
         }
     }
 
-    /// Text that fooled us.
+    /// Catches text whose effect was misjudged.
     static void require_still_open(sql::connection& db) {
         const auto now = db.transaction();
         if (now == sql::transaction_state::open || now == sql::transaction_state::unknown) return;
@@ -442,13 +443,13 @@ private:
             require_still_open(db);
             db.query("commit", steady_clock::now() + options_.statement_timeout);
         } catch (const error& failure) {
-            // The server said no, or did not say: not what without_doubt() is for.
+            // The server refused the commit or did not answer, so without_doubt() does not apply.
             failure_.emplace(failure);
             const bool gone = !db.alive() || failure.kind() == errc::outcome_unknown;
             if (gone) db.discard();
             end(gone ? row_session_ending::lost : row_session_ending::rolled_back);
             throw;
-        } catch (...) {  // no memory; or a connection of the caller's making that throws others
+        } catch (...) {  // out of memory; or a caller-made connection that throws other types
             db.discard();
             end(row_session_ending::lost);
             throw;
@@ -478,7 +479,7 @@ private:
                              .held = std::chrono::floor<milliseconds>(held_),
                              .waited_for_place = std::chrono::floor<milliseconds>(waited_),
                              .rows_locked = rows_locked_});
-        } catch (...) {  // as it says
+        } catch (...) {  // on_end's exceptions are ignored
         }
     }
 

@@ -6,8 +6,8 @@
 namespace rowlock::detail {
 namespace {
 
-// Connections that a burst of work has left behind; well under the usual idle limits of firewalls
-// and servers.
+// How long to keep connections left over from a burst of work; well under the usual idle limits of
+// firewalls and servers.
 constexpr std::chrono::minutes keep_idle{1};
 
 }  // namespace

@@ -9,11 +9,12 @@
 
 namespace rowlock::detail {
 
-/// What the row sessions of one connection source and its copies share. Lives as long as the source
-/// or one of the sessions. Thread-safe.
+/// State shared by the row sessions of one connection source and its copies. Lives as long as the
+/// source or one of the sessions. Thread-safe.
 class row_sessions {
 public:
-    /// @throws error errc::wrong_process in a forked child, if its parent had used the source so
+    /// @throws error errc::wrong_process in a forked child, if its parent used the source's row
+    /// sessions
     [[nodiscard]] static std::shared_ptr<row_sessions> of(const sql::connection_source& source);
 
     explicit row_sessions(sql::connection_source bare);

@@ -26,15 +26,15 @@ bool in_name(char c) {
            c == '$' || static_cast<unsigned char>(c) > 127;
 }
 
-/// Reads SQL as the database does: what is string, comment or quoted name, and what is code. Not
-/// that of schema/table_names.hpp, which is for our own files: here a text that is read in another
-/// way than by the server would hide a commit.
+/// Reads SQL as the database does, separating code from strings, comments and quoted names. Not the
+/// reader of sql/table_names.hpp, which serves our own files: here a text that is read differently
+/// from the server would hide a commit.
 class reader {
 public:
     reader(sql::dialect speaks, std::string_view text) : speaks_{speaks}, text_{text} {}
 
-    /// The code, in lower case, its blanks made one; comments and strings become a blank. Code that
-    /// MySQL reads in comments stays.
+    /// Returns the code in lower case, with runs of blanks collapsed; comments and strings become a
+    /// blank. Code that MySQL executes inside comments stays.
     std::string bare() {
         while (at_ < text_.size()) {
             const auto begin = at_;
@@ -65,7 +65,7 @@ private:
         }
     }
 
-    /// Over what is no code, if something such begins here.
+    /// Skips a comment, string or quoted name that begins here.
     void skip() {
         if (begins_line_comment()) return skip_past("\n", 1);
         if (rest().starts_with("/*")) {
@@ -99,7 +99,7 @@ private:
         return !mysql() || rest().size() == 2 || static_cast<unsigned char>(rest()[2]) <= ' ';
     }
 
-    /// PostgreSQL: E'…' has backslashes.
+    /// PostgreSQL: E'…' has backslash escapes.
     [[nodiscard]] bool behind_an_e() const {
         if (at_ == 0 || (text_[at_ - 1] != 'e' && text_[at_ - 1] != 'E')) return false;
         return at_ == 1 || !in_name(text_[at_ - 2]);
@@ -131,7 +131,7 @@ private:
         at_ = std::min(at_ + 1, text_.size());
     }
 
-    /// $$ … $$ and $word$ … $word$; $1 is none.
+    /// Skips $$ … $$ and $word$ … $word$; $1 is no quote.
     void skip_between_dollars() {
         if (at_ > 0 && in_name(text_[at_ - 1])) return;
         auto end = at_ + 1;
@@ -148,7 +148,7 @@ private:
     std::string made_;
 };
 
-/// Takes the next word off the front; opening parentheses do not count.
+/// Takes the next word off the front, skipping opening parentheses.
 std::string_view take_word(std::string_view& rest) {
     while (!rest.empty() && (is_blank(rest.front()) || rest.front() == '(')) rest.remove_prefix(1);
     const auto end = std::ranges::find_if(
@@ -174,18 +174,18 @@ bool has_several(std::string_view text) {
 }
 
 constexpr std::array<std::string_view, 6> ending{"begin", "start", "commit", "end", "abort", "xa"};
-// Each commits by itself on MySQL and MariaDB.
+// Each commits implicitly on MySQL and MariaDB.
 constexpr std::array<std::string_view, 24> committing{
     "alter",   "create",   "drop",  "rename", "truncate", "lock",      "unlock",  "grant",
     "revoke",  "flush",    "reset", "cache",  "repair",   "uninstall", "install", "check",
     "analyze", "optimize", "stop",  "backup", "change",   "import",    "clone",   "restart"};
-// Leave something behind there, and commit nothing.
+// On MySQL and MariaDB these leave traces but commit nothing.
 constexpr std::array<std::string_view, 7> harmless{"set",        "do",      "use", "prepare",
                                                    "deallocate", "handler", "help"};
 constexpr std::array<std::string_view, 14> plain_words{
     "select", "with",  "insert",  "update", "delete", "replace",   "merge",
     "values", "table", "explain", "show",   "desc",   "savepoint", "release"};
-// In a statement that is plain otherwise.
+// Text that leaves traces in an otherwise plain statement.
 constexpr std::array<std::string_view, 6> traces{"set_config", "advisory",  "get_lock",
                                                  "@",          "into temp", "pg_temp"};
 
@@ -220,7 +220,8 @@ statement_effect effect_of_plain(sql::dialect speaks, std::string_view word, std
     return makes || traced ? statement_effect::leaves_traces : statement_effect::plain;
 }
 
-/// SET LOCAL ends with the transaction; but where a name is looked for changes what it means.
+/// SET LOCAL ends with the transaction; but a change of where names are looked up changes their
+/// meaning.
 statement_effect effect_of_set_local(std::string_view rest) {
     const bool names = contains(rest, "search_path") || contains(rest, "schema") ||
                        contains(rest, "role") || contains(rest, "authorization");

@@ -6,8 +6,8 @@
 
 namespace rowlock::detail {
 
-/// What a statement of the caller's may do to the transaction and the connection that it runs on,
-/// as far as its text shows.
+/// What a caller's statement may do to the transaction and the connection that it runs on, judged
+/// by its text.
 enum class statement_effect : unsigned char {
     plain,             ///< reads and writes rows
     leaves_traces,     ///< may change the connection: settings, temporary tables, variables, locks

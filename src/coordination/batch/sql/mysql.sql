@@ -1,21 +1,21 @@
 -- statement reacquire
--- MariaDB only. Takes a lease again that this client has released, in one round trip where acquire has
--- a look and a write: one row changed if it was granted. The new token is the known one + 1.
+-- MariaDB only. Takes a lease again that this client has released, in one round trip where acquire needs a
+-- probe and a write. One row changed if it was granted; the new token is the known one + 1.
 --
--- Compare-and-set, like take, and what it compares is in the row that it locks: it is free because
--- its session is NULL, in the row's latest version and not in a snapshot. Every grant changes the
--- token; so a row that is free at the known token has not been anybody's since. What the subqueries see
--- is a snapshot not older than this statement, as a look before it would be: our session may end after
--- it (the row then names an ended session, and is free); a ticket that is committed after it overlaps
--- with us, and either order is right; a floor that is raised after it deletes nothing before it settles.
--- At READ COMMITTED the subqueries of a single-table UPDATE lock nothing: no heartbeat waits. (EXISTS
--- stands in COALESCE, or an optimizer may make a join of it, which locks what it reads.)
+-- Compare-and-set, like take, and what it compares is in the row that it locks: the lease is free because its
+-- session is NULL in the row's latest version, not in a snapshot. Every grant changes the token, so a row
+-- that is free at the known token has had no holder since. The subqueries read a snapshot not older than
+-- this statement, as a preceding probe would: our session may end after it (the row then names an ended
+-- session, and is free); a ticket that is committed after it overlaps with us, and either order is right;
+-- a floor that is raised after it deletes nothing before it settles.
+-- At READ COMMITTED the subqueries of a single-table UPDATE lock nothing: no heartbeat waits. (EXISTS is
+-- wrapped in COALESCE, or an optimizer may turn it into a join, which locks what it reads.)
 --
--- A ticket is enough to say no, also that of a dead waiter, whom acquire tells apart.
+-- Any ticket prevents the grant, even that of a dead waiter, which acquire would tell apart.
 --
--- It must not wait for the row: somebody else's fenced transaction may have it for long, and a look
--- would have said at once that the lease is held. So the wait for locks is 0, in this statement alone;
--- 1205 says the same as no row changed. MySQL has neither: there acquire looks first.
+-- It must not wait for the row: another client's fenced transaction may hold it for long, and a probe would
+-- have reported at once that the lease is held. So the lock wait is 0, in this statement alone; 1205 means
+-- the same as no row changed. MySQL supports neither: there acquire probes first.
 -- $1 name  $2 my session  $3 grant id  $4 thread  $5 note  $6 own deadline in µs, or NULL
 -- $7 the token it was released at
 set statement innodb_lock_wait_timeout = 0 for
@@ -28,12 +28,12 @@ update rowlock_lease
    and coalesce(exists (select 1 from rowlock_waiter w where w.name = $1), 1) = 0
 
 -- statement probe_all
--- A look at several leases in one snapshot: reads, locks nothing, writes nothing. A name that has no
--- row does not come back: whether somebody waits for it is names_with_waiters's to say.
+-- Probes several leases in one snapshot: reads only, locks nothing, writes nothing. A name without a row does
+-- not come back: names_with_waiters reports whether it has waiters.
 -- $1 my session  $2 … $17 names; may repeat
 -- → the floor, whether my session lives, name, token, whether it may be granted, its grant id, its
---   session, whether that has expired, what is left of it in µs, whether somebody waits for it. One row
---   with NULLs if there is none.
+--   session, whether that has expired, its time left in µs, whether it has a waiter. One row with NULLs
+--   if no name has a row.
 select f.floor,
        (select count(*) from rowlock_session m where m.id = $1 and {live}),
        l.name, l.token, {free}, l.grant_id, l.session,
@@ -47,32 +47,32 @@ select f.floor,
  where f.id = 1
 
 -- statement release_all
--- MariaDB only. Frees several grants by one statement and one commit, where nobody is seen waiting. A
--- ticket that is committed behind the snapshot is looked for afterwards, as after every release here.
--- It waits for no row (our own fenced transaction may have it): then all is undone (1205).
+-- MariaDB only. Frees those of several grants that have no visible waiter, by one statement and one commit. A
+-- ticket committed after the snapshot is looked for afterwards, as after every release here. It waits for no
+-- row (our own fenced transaction may have locked one): in that case all is undone (1205).
 -- $1 session  $2 … $17 names  $18 … $33 grant ids; both may repeat
 set statement innodb_lock_wait_timeout = 0 for
 {release_all}
 
 -- statement take_all
--- MariaDB only. Grants leases that a look (probe_all) found free, by one statement and one commit. A row
--- that was changed since does not match; if fewer rows were changed than asked for, served_of tells
--- which. The argument is take's, for each row by itself: the token is compared in the row's latest
--- version, under its lock, and every grant changes it.
+-- MariaDB only. Grants leases that a probe (probe_all) found free, by one statement and one commit. A row
+-- that was changed since does not match; if fewer rows were changed than asked for, served_of reports which.
+-- The argument is take's, for each row by itself: the token is compared in the row's latest version, under
+-- its lock, and every grant changes it.
 --
--- It waits for no row: if somebody has one of them locked all is undone (1205), and those that are not
--- locked are found by lock_all.
+-- It waits for no row: if another client has locked one of them, all is undone (1205), and lock_all finds
+-- those that are not locked.
 -- $1 session  $2 the floor that was seen  $3 … $18 names  $19 … $34 their probed tokens
 -- $35 … $50 grant ids  $51 … $66 threads  $67 … $82 notes  $83 … $98 own deadlines in µs, or NULL
--- Fewer than sixteen repeat the first.
+-- Lists shorter than sixteen repeat the first.
 set statement innodb_lock_wait_timeout = 0 for
 {take_all}
 
 -- statement insert_all
--- MariaDB only. Grants leases whose rows do not exist, by one statement and one commit: all, or none if
--- the floor has moved since the look or our session is over (no row changed), if one of the names is there by now (1062), or if
--- somebody is just inserting one (1205: it waits for nobody). The token is computed here, as in
--- insert_lease.
+-- MariaDB only. Grants leases whose rows do not exist, by one statement and one commit: all or none. None if
+-- the floor has moved since the probe or our session is over (no row changed), if one of the names exists by
+-- now (1062), or if another client is just inserting one (1205: it does not wait). The token is computed
+-- here, as in insert_lease.
 -- $1 session  $2 the floor that was seen  $3 how many  $4 … $19 names  $20 … $35 grant ids
 -- $36 … $51 threads  $52 … $67 notes  $68 … $83 own deadlines in µs, or NULL
 set statement innodb_lock_wait_timeout = 0 for
@@ -96,9 +96,9 @@ select elt(n.slot, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $1
    and (select 1 from rowlock_session m where m.id = $1 and {live}) = 1
 
 -- statement lock_all
--- Locks the rows of leases that nobody else has locked: waits for none, so it cannot be in a deadlock.
--- In a short transaction, before they are written: see take_locked and release_locked. MySQL 8, MariaDB
--- 10.6.
+-- Locks those rows of leases that no other client has locked: it never waits, so it cannot be in a deadlock.
+-- Used in a short transaction, before the rows are written: see take_locked and release_locked. MySQL 8,
+-- MariaDB 10.6.
 -- $1 … $16 names; may repeat
 -- → name, token, session, grant id
 select l.name, l.token, l.session, l.grant_id
@@ -107,8 +107,8 @@ select l.name, l.token, l.session, l.grant_id
    for update skip locked
 
 -- statement take_locked
--- Grants leases whose rows this transaction has locked (lock_all), so it waits for nothing: of those
--- only whose token under that lock is the one that a look before found free.
+-- Grants leases whose rows this transaction has locked (lock_all), so it waits for nothing: only those whose
+-- token under that lock is the one that an earlier probe found free.
 -- $1 … $98 as take_all
 {take_all}
 

@@ -1,14 +1,14 @@
 -- statement reacquire
--- Takes a lease back that this client freed with the token $7, if nothing has happened to it since: acquire.sql
--- without the probe, for a quarter of its cost to the server. No row changed: somebody had it meanwhile, or
--- waits for it, or our session is over; acquire.sql finds out.
--- The write waits for the row's lock and compares the token then, again: a row that is free at one token is
--- never held at it again, and what was promised was promised while it was held. Our session and the queue
--- are of the snapshot, as in acquire.sql and with its proof; a ticket of the dead counts here as well.
--- The look into the queue begins where the queue does (fragment in_line), and ORDER BY has it read by its
--- key; with EXISTS the planner reads all queues until one row will do, and here none mostly does.
--- A token at or below the floor is left to acquire.sql, which goes past it.
--- If the reply is lost: the grant id finds the row again.
+-- Takes a lease back that this client freed at the token $7, if it is unchanged since: `acquire` without the
+-- probe, for a quarter of its cost to the server. No row changed: another client held the lease meanwhile, or
+-- a client waits for it, or our session is over; `acquire` finds out.
+-- The write waits for the row's lock and then compares the token again: a row that is free at one token is
+-- never held at it again, and any promise was made while it was held. Our session and the queue are read from
+-- the snapshot, as in `acquire` and with its proof; a dead waiter's ticket counts here as well.
+-- The queue is read from its beginning (fragment in_line), and ORDER BY makes the planner use its key; with
+-- EXISTS the planner reads all queues until a row matches, and here usually none does.
+-- A token below the floor is left to `acquire`, which goes past it.
+-- If the reply is lost, the grant id finds the row again.
 -- $1 name  $2 my session  $3 grant id  $4 thread  $5 note  $6 own deadline in µs, or NULL
 -- $7 the token it was freed with
 update rowlock_lease l
@@ -22,9 +22,9 @@ update rowlock_lease l
            and w.ticket > coalesce(l.served, 0) - 256 order by w.ticket limit 1) is null
 
 -- statement reacquire_all
--- reacquire.sql for several leases, by one commit. It may wait for a row, but for no long one's and in no cycle:
--- a token is freed by one client alone, so no two groups want a row at the same token; and a row that is
--- free at its token is in nobody's fenced transaction.
+-- `reacquire` for several leases, by one commit. It may wait for a row, but not for a long transaction's and
+-- in no cycle: a token is freed by one client alone, so no two batches want a row at the same token; and a
+-- row that is free at its token is in no fenced transaction.
 -- $1 my session; arrays: $2 names, each once  $3 the tokens they were freed with  $4 grant ids  $5 threads
 -- $6 notes  $7 own deadlines in µs
 -- → grant id of each that was granted
@@ -42,18 +42,18 @@ update rowlock_lease l
 returning l.grant_id
 
 -- statement acquire_all
--- Grants several leases to one session by one commit. Of each name that is plainly free (its row freed, or no
--- row yet) and that nobody waits for; acquire.sql is what to send for the rest, one by one.
--- Waits for nobody: a row that is locked, perhaps for long by a fenced transaction, is skipped. Where it
--- was free and is not locked, k has locked it and judged its newest version; the write after that finds
--- it by its place, or not at all if that version is younger than this snapshot: then it is left to
--- acquire.sql too. Our session and the queues are of the snapshot, as in acquire.sql.
--- A queue is looked at where it begins (fragment in_line), and by its key: of EXISTS the planner thinks
--- that any place will do to begin with, and reads all queues. CASE: only of names that have no row is it
--- looked through from the front.
--- Rows that are new are inserted in the order of their names, so that two of us wait for each other's in
--- one direction only, and for no longer than the other's commit.
--- If the reply is lost: the grant ids find the rows again.
+-- Grants several leases to one session by one commit: each name that is plainly free (its row freed, or no
+-- row yet) and that no client waits for. Send the rest one by one with `acquire`.
+-- Waits for no locked row: a row that is locked, perhaps for long by a fenced transaction, is skipped. If a
+-- row was free and not locked, k has locked it and judged its newest version; the write after that finds it
+-- by its ctid, or not at all if that version is younger than this snapshot: then it is left to `acquire` too.
+-- Our session and the queues are read from the snapshot, as in `acquire`.
+-- A queue is read from its beginning (fragment in_line), and by its key: with EXISTS the planner assumes that
+-- any row will do to begin with, and reads all queues. CASE: only for names without a row is the queue read
+-- from the front.
+-- New rows are inserted in name order, so that two clients wait for each other's in one direction only, and
+-- for no longer than the other's commit.
+-- If the reply is lost, the grant ids find the rows again.
 -- $1 my session; arrays: $2 names, each once  $3 grant ids  $4 threads  $5 notes  $6 own deadlines in µs
 -- → grant id, token of each that was granted
 with r as materialized (
@@ -95,7 +95,7 @@ with r as materialized (
 select u.grant_id, u.token from u union all select i.grant_id, i.token from i
 
 -- statement probe_held
--- probe_all.sql for one name.
+-- `probe_all` for one name.
 -- $1 name
 -- → a row if it is held
 select 1
@@ -103,8 +103,8 @@ select 1
  where l.name = $1::text and {live} and (l.deadline is null or l.deadline > clock_timestamp())
 
 -- statement probe_all
--- Which of these names are surely held by a live session at this moment, for tries that would fail: reads a
--- snapshot, locks and writes nothing. Whatever else may be the case, acquire.sql finds out.
+-- Returns which of these names are certainly held by a live session now, for tries that would fail: reads a
+-- snapshot, locks and writes nothing. In all other cases `acquire` finds out.
 -- $1 names
 -- → the names that are held
 select r.name
@@ -114,11 +114,11 @@ select r.name
        offset 0) l
 
 -- statement release_all
--- Frees several leases of one session by one commit: those that are still these very grants and that nobody,
--- alive or dead, waits for. hand_over.sql is what to send for the rest, one by one. Waits for rows, but not
--- long: only grants that were never fenced are sent here, so no fenced transaction has their rows. Else as
--- release_unwaited.sql.
--- $1 my session  $2 names, each once  $3 their grant ids  $4 1 = may commit asynchronously, see release.sql
+-- Frees several leases of one session by one commit: those that are still these very grants and have no
+-- waiter, alive or dead. Send the rest one by one with `hand_over`. Waits for rows, but not long: only grants
+-- that were never fenced are sent here, so no fenced transaction has locked their rows. Otherwise like
+-- `release_unwaited`.
+-- $1 my session  $2 names, each once  $3 their grant ids  $4 1 = may commit asynchronously, see `release`
 -- → grant id of each that was freed
 update rowlock_lease l
    set session = null, grant_id = null, thread = null, note = null, acquired_at = null,

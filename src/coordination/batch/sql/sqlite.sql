@@ -1,9 +1,9 @@
 -- statement reacquire
--- Takes a lease again that this client has released: one row changed if it was granted, and the new
--- token is the known one + 1. Compare-and-set: every grant changes the token, so a row that is free at
--- the known one has not been anybody's since. A statement that writes has the file to itself, so what
--- its subqueries see is what is. It finds out less than acquire and costs less: anything but a row
--- that is free by NULL at that token, and no ticket, is acquire's to judge. If it fails no page changes.
+-- Takes a lease again that this client has released: one row changed if it was granted, and the new token is
+-- the known one + 1. Compare-and-set: every grant changes the token, so a row that is free at the known token
+-- has had no holder since. A writing statement has the file to itself, so its subqueries see the current
+-- state. It finds out less than acquire and costs less: anything except a row that is free by NULL at that
+-- token, without a ticket, is left to acquire. If it fails, no page changes.
 -- $1 name  $2 my session  $3 grant id  $4 thread  $5 note  $6 own deadline in µs, or NULL
 -- $7 the token it was released at
 update rowlock_lease

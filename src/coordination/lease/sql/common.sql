@@ -8,7 +8,7 @@ update rowlock_lease
  where name = $1 and session = $2 and grant_id = $3
 
 -- statement find_grant
--- What became of an acquire whose reply was lost: its token, or no row.
+-- Finds the grant of an acquire whose reply was lost: its token, or no row.
 -- $1 name  $2 my session  $3 grant id
 select token from rowlock_lease where name = $1 and session = $2 and grant_id = $3
 
@@ -21,7 +21,7 @@ update rowlock_lease
  where name = $1 and token = $2 and session = $3
 
 -- statement held_leases
--- Which of these names' rows are grants of a session, for a holder that compares what it believes with the
+-- Returns which of these names' rows are grants of a session, for a holder that compares its state with the
 -- table. By primary key: no index leads from a session to its leases. Reads only.
 -- $1 session  $2 … $17 names; may repeat
 -- → grant id, token

@@ -1,17 +1,17 @@
 -- statement acquire
 -- Grants a lease if it is free and our session lives: probe and compare-and-set in one statement.
--- The probe judges in this statement's snapshot. The write then takes the row's lock and compares the
--- token with the probed one. Every grant changes the token, and a row that is free at one token is
--- never held at it again, so a judgement that became stale during a wait for the lock (another
--- grant, a session younger than our snapshot) fails and never steals. A row that appeared meanwhile
--- meets a NULL probed token and is left alone. When held, nothing is written or locked.
--- The new token passes the floor also where the row was reaped. acquired_at and deadline are read
--- in DO UPDATE, after the row's lock was waited for.
--- Nobody passes a live waiter, who was there when this statement began: a ticket that commits later was
--- asked for at the same time as we. The uncontended path looks for one index entry more.
--- Nobody takes a promised token, and nobody at all passes the waiter it is promised to (waited = 2),
--- not even who barges: it may have been told already, before a crash (docs/adr/0023).
--- If the reply is lost: the grant id finds the row again.
+-- The probe judges in this statement's snapshot. The write then takes the row's lock and compares the token
+-- with the probed one. Every grant changes the token, and a row that is free at one token is never held at it
+-- again, so a judgement that became stale during a wait for the lock (another grant, a session younger than
+-- our snapshot) fails and never steals. A row that appeared meanwhile meets a NULL probed token and is left
+-- alone. If the lease is held, nothing is written or locked.
+-- The new token exceeds the floor even if the row was reaped. acquired_at and deadline are evaluated in DO
+-- UPDATE, after the wait for the row's lock.
+-- No client overtakes a live waiter that was queued when this statement began; a ticket that commits later
+-- was requested at the same time as this lease. The uncontended path reads one index entry more.
+-- No client takes a promised token, and none, not even a barging one, overtakes the waiter it is promised to
+-- (waited = 2): that waiter may have been notified already, before a crash (docs/adr/0023).
+-- If the reply is lost, the grant id finds the row again.
 -- $1 name  $2 my session  $3 grant id  $4 thread  $5 note  $6 own deadline in µs, or NULL
 -- $7 1 = also past waiters
 -- → the granted token or NULL, whether my session lives, {look}
@@ -41,11 +41,10 @@ with p as materialized (
 select (select t.token from t), (select count(*) from mine), p.* from p
 
 -- statement release
--- Frees a lease if it is still this very grant: a release repeated after a lost reply cannot free a
--- newer one. The commit is asynchronous: if the server crashes before it is on disk the lease is
--- merely held again, and the client, whose connection broke, releases after its reconnect whatever
--- names its session and is not held. Behind a pooler a crash breaks no connection of the client's:
--- there the commit stays synchronous.
+-- Frees a lease if it is still this very grant: a release repeated after a lost reply cannot free a newer
+-- one. The commit is asynchronous: if the server crashes before it is on disk, the lease is merely held
+-- again, and the client, whose connection broke, reconnects and releases every row that names its session and
+-- is not held. Behind a pooler a crash breaks no client connection: there the commit stays synchronous.
 -- $1 name  $2 my session  $3 grant id
 with c as materialized (
          select set_config('synchronous_commit', 'off', true))
@@ -56,8 +55,8 @@ update rowlock_lease l
  where l.name = $1::text and l.session = $2::bigint and l.grant_id = $3::bigint
 
 -- statement release_durably
--- `release` with a commit that waits for the disk, for connections behind a transaction pooler: a
--- crash of the server breaks no connection of the client's there, so nothing would make it look.
+-- `release` with a commit that waits for the disk, for connections behind a transaction pooler: a server
+-- crash breaks no client connection there, so nothing would make the client compare its rows.
 -- $1 name  $2 my session  $3 grant id
 update rowlock_lease
    set session = null, grant_id = null, thread = null, note = null, acquired_at = null,
@@ -65,7 +64,7 @@ update rowlock_lease
  where name = $1::text and session = $2::bigint and grant_id = $3::bigint
 
 -- statement probe
--- The light look of those who wait: reads, locks nothing, writes nothing.
+-- The light probe of waiters: reads only, locks nothing, writes nothing.
 -- $1 name  $2 my session
 -- → NULL, whether my session lives, {look}
 select null, (select count(*) from rowlock_session m where m.id = $2::bigint and {live}), {look}
@@ -74,14 +73,14 @@ select null, (select count(*) from rowlock_session m where m.id = $2::bigint and
        left join rowlock_session s on s.id = l.session
 
 -- statement find_grant
--- What became of an acquire whose reply was lost: its token, or no row.
+-- Finds the grant of an acquire whose reply was lost: its token, or no row.
 -- $1 name  $2 my session  $3 grant id
 select token from rowlock_lease
  where name = $1::text and session = $2::bigint and grant_id = $3::bigint
 
 -- statement confirm_grant
--- Makes sure that a grant which was found again is durable: a commit of our own behind it. Changes
--- the row, so that there is something to commit.
+-- Makes a grant that was found again durable by a later commit of our own. Changes the row, so that there is
+-- something to commit.
 -- $1 name  $2 my session  $3 grant id
 update rowlock_lease set changed_at = clock_timestamp()
  where name = $1::text and session = $2::bigint and grant_id = $3::bigint
@@ -95,19 +94,20 @@ update rowlock_lease
  where name = $1::text and token = $2::bigint and session = $3::bigint
 
 -- statement lock_lease
--- Locks a lease's row for the transaction, if it is still this grant. Lease first, then session: as every
--- transaction that needs both (docs/adr/0010).
+-- Locks a lease's row for the transaction, if it is still this grant. Lease first, then session
+-- (docs/adr/0010).
 -- $1 name  $2 token  $3 session
 select 1 from rowlock_lease
  where name = $1::text and token = $2::bigint and session = $3::bigint
    for update
 
 -- statement shorten_lease
--- Lets a lease end when its session would without another heartbeat, unless it ends before that. Never
--- later: a lease that was judged free stays free. The transaction has locked the lease's row, and then
--- the session's by bump_revision: a heartbeat either came before that, and its expires_at is read here, or is
--- refused until its client knows the new revision, which it takes over only after it has read this deadline.
--- No row: the lease ends earlier than that.
+-- Sets a lease's deadline to the time at which its session would expire without another heartbeat, unless the
+-- lease ends before that. Never later: a lease that was judged free stays free. The transaction has locked
+-- the lease's row, and then the session's by bump_revision. A heartbeat either came before that, and its
+-- expires_at is read here, or is refused until its client knows the new revision, which the client adopts
+-- only after it has read this deadline.
+-- No row changed: the lease ends earlier than that.
 -- $1 name  $2 session
 update rowlock_lease l
    set deadline = m.expires_at
@@ -116,10 +116,10 @@ update rowlock_lease l
    and (l.deadline is null or l.deadline > m.expires_at)
 
 -- statement reclaim_lease
--- Moves a lease of a predecessor, ended in this transaction, to our session, compare-and-set on the
--- row's own columns; the grant id stays. A promised token is left out. Nobody has been told of a promise
--- that this breaks: a session that may be reclaimed gives its leases on durably (pass_on.sql).
--- Our session lives here.
+-- Moves a lease of a predecessor, ended in this transaction, to our session by compare-and-set on the row's
+-- own columns; the grant id stays. A promised token is skipped. No client has been notified of a promise that
+-- this breaks: a session that may be reclaimed hands its leases over durably (`pass_on`).
+-- Our session must live here.
 -- $1 name  $2 my session  $3 the predecessor's session  $4 its token
 update rowlock_lease l
    set session = $2::bigint, token = greatest(l.token, f.floor) + 1 + (l.successor is not null)::int,
@@ -131,8 +131,8 @@ update rowlock_lease l
    and exists (select from rowlock_session m where m.id = $2::bigint and {live})
 
 -- statement inspect
--- One name for people. No row if it has neither a lease nor a live waiter (who waits for a lease that
--- was reaped makes it anew).
+-- Shows one name to an operator. No row if it has neither a lease nor a live waiter (a waiter for a lease
+-- that was reaped recreates it).
 -- $1 name
 select {info}
   from (select $1::text as name) n
@@ -142,8 +142,8 @@ select {info}
  where l.name is not null or q.waiting > 0
 
 -- statement list
--- A page of names for people, by name: those that have a lease, and those that have only waiters (of
--- a lease that was reaped). Each half reads no further than the page.
+-- Shows a page of names to an operator, by name: those with a lease, and those with only waiters (for a lease
+-- that was reaped). Each half reads no further than the page.
 -- $1 first possible name  $2 upper end  $3 the last name of the page before  $4 how many
 with n as materialized (
     (select l.name from rowlock_lease l
@@ -161,7 +161,7 @@ select {info}
  order by n.name
 
 -- statement held_leases
--- Which of these names' rows are grants of a session, for a holder that compares what it believes with the
+-- Returns which of these names' rows are grants of a session, for a holder that compares its state with the
 -- table. By primary key: no index leads from a session to its leases. Reads only.
 -- $1 session  $2 names, as an array's text
 -- → grant id, token
@@ -170,7 +170,7 @@ select l.grant_id, l.token
  where l.name = any ($2::text::text[]) and l.session = $1::bigint
 
 -- statement restore_lease
--- Makes the row of a lease that is waited for, free, if the reaper has deleted it: grant_next needs it.
+-- Recreates the row of a lease that has waiters, as free, if the reaper has deleted it: grant_next needs it.
 -- Its token is the floor, which no grant goes below.
 -- $1 name
 insert into rowlock_lease (name, token, changed_at)

@@ -1,7 +1,7 @@
 -- statement acquire
--- Grants a lease if it is free and our session lives; a row comes back if and only if it was granted.
--- A statement that writes has the file to itself, so what its subqueries see is what is. When the
--- lease is held no page changes. If the reply is lost, the grant id finds the row again.
+-- Grants a lease if it is free and our session lives; returns a row if and only if it was granted.
+-- A writing statement has the file to itself, so its subqueries see the current state. If the lease is
+-- held, no page changes. If the reply is lost, the grant id finds the row again.
 -- $1 name  $2 my session  $3 grant id  $4 thread  $5 note  $6 own deadline in µs, or NULL
 -- $7 1 = also past live waiters
 insert into rowlock_lease as l (name, token, session, grant_id, thread, note,
@@ -20,8 +20,9 @@ on conflict (name) do update
 returning token
 
 -- statement take
--- Gives a lease to a waiter: compare-and-set on the token of the look before, in one transaction with
--- the deletion of the ticket. The waiter's session lives: who was seen a while ago may be gone. Every grant changes the token, so a look that became stale fails.
+-- Grants a lease to a waiter: compare-and-set on the probed token, in one transaction with the deletion of
+-- the ticket. The waiter's session must live: one seen a while ago may be gone. Every grant changes the
+-- token, so a stale probe fails.
 -- $1 name  $2 its session  $3 grant id  $4 thread  $5 note  $6 own deadline in µs, or NULL
 -- $7 probed token  $8 new token
 update rowlock_lease
@@ -31,7 +32,7 @@ update rowlock_lease
    and exists (select 1 from rowlock_session m where m.id = $2 and {live})
 
 -- statement probe
--- The light look of those who wait: reads, writes nothing, does not wait for a writer.
+-- The light probe of waiters: reads only, writes nothing, does not wait for a writer.
 -- $1 name  $2 my session
 -- → NULL, whether my session lives, {look}
 select null, (select count(*) from rowlock_session m where m.id = $2 and {live}), {look}
@@ -40,8 +41,8 @@ select null, (select count(*) from rowlock_session m where m.id = $2 and {live})
        left join rowlock_session s on s.id = l.session
 
 -- statement confirm_grant
--- Makes sure that a grant which was found again is durable: a commit of our own behind it. Changes
--- the row, so that there is something to commit.
+-- Makes a grant that was found again durable by a later commit of our own. Changes the row, so that there is
+-- something to commit.
 -- $1 name  $2 my session  $3 grant id
 update rowlock_lease set changed_at = {now}
  where name = $1 and session = $2 and grant_id = $3
@@ -52,11 +53,12 @@ update rowlock_lease set changed_at = {now}
 select 1 from rowlock_lease where name = $1 and token = $2 and session = $3
 
 -- statement shorten_lease
--- Lets a lease end when its session would without another heartbeat, unless it ends before that. Never
--- later: a lease that was judged free stays free. The transaction has locked the lease's row, and then
--- the session's by bump_revision: a heartbeat either came before that, and its expires_at is read here, or is
--- refused until its client knows the new revision, which it takes over only after it has read this deadline.
--- No row: the lease ends earlier than that.
+-- Sets a lease's deadline to the time at which its session would expire without another heartbeat, unless the
+-- lease ends before that. Never later: a lease that was judged free stays free. The transaction has locked
+-- the lease's row, and then the session's by bump_revision. A heartbeat either came before that, and its
+-- expires_at is read here, or is refused until its client knows the new revision, which the client adopts
+-- only after it has read this deadline.
+-- No row changed: the lease ends earlier than that.
 -- $1 name  $2 session
 update rowlock_lease
    set deadline = (select m.expires_at from rowlock_session m where m.id = $2)
@@ -66,8 +68,8 @@ update rowlock_lease
                                      rowlock_lease.deadline > m.expires_at))
 
 -- statement reclaim_lease
--- Moves a lease of a predecessor, ended in this transaction, to our session, compare-and-set on the
--- row's own columns; the grant id stays. Our session lives.
+-- Moves a lease of a predecessor, ended in this transaction, to our session by compare-and-set on the row's
+-- own columns; the grant id stays. Our session must live.
 -- $1 name  $2 my session  $3 the predecessor's session  $4 its token
 update rowlock_lease
    set session = $2,
@@ -77,8 +79,8 @@ update rowlock_lease
    and exists (select 1 from rowlock_session m where m.id = $2 and {live})
 
 -- statement inspect
--- One name for people. No row if it has neither a lease nor a live waiter (who waits for a lease that
--- was reaped makes it anew).
+-- Shows one name to an operator. No row if it has neither a lease nor a live waiter (a waiter for a lease
+-- that was reaped recreates it).
 -- $1 name
 select {info}
   from (select $1 as name) n
@@ -87,8 +89,8 @@ select {info}
  where l.name is not null or exists (select 1 {queue})
 
 -- statement list
--- A page of names for people, by name: those that have a lease, and those that have only waiters (of
--- a lease that was reaped). Each half reads no further than the page.
+-- Shows a page of names to an operator, by name: those with a lease, and those with only waiters (for a lease
+-- that was reaped). Each half reads no further than the page.
 -- $1 first possible name  $2 upper end  $3 the last name of the page before  $4 how many
 select {info}
   from (select a.name
@@ -107,8 +109,8 @@ select {info}
  order by n.name
 
 -- statement restore_lease
--- Makes the row of a lease that is waited for, free, if the reaper has deleted it: there must be a row
--- to compare and set. Its token is the floor, which no grant goes below.
+-- Recreates the row of a lease that has waiters, as free, if the reaper has deleted it: compare-and-set needs
+-- a row. Its token is the floor, which no grant goes below.
 -- $1 name
 insert into rowlock_lease (name, token, changed_at)
 select $1, o.floor, {now} from rowlock_token_floor o where o.id = 1

@@ -1,5 +1,5 @@
 -- statement served
--- Whether a place was served: the lease is this grant. Reads only.
+-- Whether a queue entry was served: the lease is this grant. Reads only.
 -- $1 name  $2 my session  $3 grant id
 -- → token, what is left of its own deadline in µs, or NULL
 select l.token, l.deadline - {now}
@@ -15,9 +15,9 @@ select distinct w.name
    and {live}
 
 -- statement queues_of_session
--- The names with live waiters that the end of a session concerns: it has the lease, or a place before
--- them. Leases and tickets in one snapshot: a grant that moved the session from the one to the other is
--- seen as either. Driven by the waiters, of whom there are few: leases have no index by session.
+-- The names with live waiters that the end of a session concerns: it has the lease, or an entry in their
+-- queue. Leases and tickets in one snapshot: a grant that moved the session from the one to the other is seen
+-- as either. Driven by the waiters, which are few: leases have no index by session.
 -- $1 session
 select distinct w.name
   from rowlock_waiter w join rowlock_session m on m.id = w.session
@@ -26,8 +26,8 @@ select distinct w.name
         or exists (select 1 from rowlock_waiter d where d.name = w.name and d.session = $1))
 
 -- statement free_with_waiters
--- Names that are free and have a live waiter, a batch: for the reaper, which keeps a queue moving if
--- everybody who should have looked is gone. Reads only.
+-- A batch of names that are free and have a live waiter: for the reaper, which keeps a queue moving if every
+-- client that should have checked is gone. Reads only.
 -- $1 after which name  $2 batch
 select distinct w.name
   from rowlock_waiter w

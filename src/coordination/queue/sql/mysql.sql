@@ -1,14 +1,14 @@
 -- statement enqueue
--- Takes a place in a queue. The waiter table alone is touched: the lease's row may be locked for long
--- by its holder's fenced transaction. The ticket is drawn before it commits, so overlapping enqueues
--- may become visible in either order; one that was answered before another was sent has the lower
--- ticket (but for Galera, where each node draws from numbers of its own).
+-- Adds a queue entry. The waiter table alone is touched: the holder's fenced transaction may lock the lease's
+-- row for long. The ticket is drawn before it commits, so overlapping enqueues may become visible in either
+-- order; one that was answered before another was sent has the lower ticket (except on Galera, where each
+-- node draws from numbers of its own).
 -- $1 name  $2 my session  $3 grant id  $4 thread  $5 note  $6 own deadline in µs, or NULL
 insert into rowlock_waiter (name, session, grant_id, thread, note, deadline_us, enqueued_at)
 values ($1, $2, $3, $4, $5, $6, {now})
 
 -- statement tickets
--- The tickets of places, to be deleted by primary key: by grant id that deadlocks with enqueuers.
+-- The tickets of queue entries, to be deleted by primary key: by grant id that deadlocks with enqueuers.
 -- $1 … $16 grant ids; may repeat
 -- → grant id, ticket
 select w.grant_id, w.ticket from rowlock_waiter w
@@ -21,12 +21,12 @@ select w.grant_id, w.ticket from rowlock_waiter w
 delete from rowlock_waiter where ticket = $1
 
 -- statement places
--- All places of a session, in one snapshot; reads only. Positions are counted once for each queue, not
--- once for each place: a thousand places in one queue are one pass over it.
+-- All queue entries of a session, in one snapshot; reads only. Positions are counted once for each queue, not
+-- once for each entry: a thousand entries in one queue are one pass over it.
 -- $1 my session
 -- → whether my session lives; name, grant id, ticket, position (0: my session is dead), whether the
 --   lease may be granted, its session, whether that has expired, what is left of it in µs. One row
---   with NULLs if there is no place.
+--   with NULLs if there is no entry.
 select (select count(*) from rowlock_session m where m.id = $1 and {live}),
        mine.name, mine.grant_id, mine.ticket, coalesce(q.place, 0),
        {free}, l.session, coalesce(s.expires_at <= {now}, 0) and not {free},
@@ -55,9 +55,9 @@ select l.grant_id, l.token, l.deadline - {now}
 
 -- statement woken_for
 -- Which leases of these names are grants of a session: what it was woken for. By primary key, reads only;
--- what others commit at this moment is seen before it is on the disk. Whoever has committed a grant holds
--- a user-level lock, rowlock_told_…, from the return of its COMMIT on (strategy/wake_up.hpp): a grant
--- whose lock is held is durable.
+-- other clients' commits are seen before they are on disk. A client that has committed a grant holds a
+-- user-level lock, rowlock_told_…, from the return of its COMMIT on (coordination/wakeup/wake_up.hpp): a
+-- grant whose lock is held is durable.
 -- $1 my session  $2 … $17 names; may repeat
 -- → grant id, token, what is left of its own deadline in µs, or NULL; whether it is known to be durable
 select l.grant_id, l.token, l.deadline - {now},
@@ -67,13 +67,13 @@ select l.grant_id, l.token, l.deadline - {now},
    and l.session = $1
 
 -- statement deadlocks
--- What a search for cycles of waiters needs, in one snapshot; reads only. The parties are pairs of
--- session and thread label; who has no label takes no part.
+-- The data for a search for deadlock cycles, in one snapshot; reads only. The parties are pairs of session
+-- and thread label; a holder or waiter without a label takes no part.
 --
--- `reach` is the set of names that our places lead to: from a name to what its holder waits for, and to
--- what those in its queue wait for besides. A set of names ends where nothing new is found, also among
--- cycles without us. Of a queue only those come back who can be in a cycle: they hold something
--- here, or have more than one place. What is a cycle, and who gives way, is decided by the caller.
+-- `reach` is the set of names that our entries lead to: from a name to what its holder waits for, and to what
+-- the waiters in its queue wait for besides. It stops growing where no new name is found, also among cycles
+-- without us. Of a queue only waiters that can be in a cycle come back: they hold something here, or have
+-- more than one entry. The caller decides what is a cycle, and which entry gives way.
 -- $1 my session
 -- → name; its holder's or waiter's: ticket (NULL: the holder), grant id, session, thread, note, host,
 --   program, process id
@@ -112,8 +112,8 @@ select w.ticket, w.session, m.owner, m.host, m.program, w.thread, w.note, m.pid,
  order by w.ticket
 
 -- statement next_waiter
--- A look at a lease and at the first live ticket of its queue, in one snapshot: reads, locks nothing.
--- What is given to that ticket is given by compare-and-set on the token seen here.
+-- Reads a lease and the first live ticket of its queue, in one snapshot; locks nothing. The lease is granted
+-- to that ticket by compare-and-set on the token read here.
 -- $1 name
 -- → the token a grant would carry; whether the lease has a row, its token, whether it is free, its
 --   session, its grant id; the ticket, its session, grant id, thread, note, deadline in µs, and its
@@ -131,9 +131,9 @@ select greatest(coalesce(l.token, 0), f.floor) + 1,
  where f.id = 1
 
 -- statement dead_places
--- How many places there are in all queues, and how many of them belong to sessions that are dead: they
--- are in nobody's way, and the reaper removes them. For people; reads only. No count of this query itself:
--- over an empty table MariaDB 10.11 answers NULL for a subquery beside it that reads a variable.
+-- How many entries there are in all queues, and how many of them belong to dead sessions: those block no
+-- waiter, and the reaper removes them. For people; reads only. No count of this query itself: over an empty
+-- table MariaDB 10.11 answers NULL for a subquery beside it that reads a variable.
 select (select count(*) from rowlock_waiter),
        (select count(*) from rowlock_waiter)
        - (select count(*) from rowlock_waiter w join rowlock_session m on m.id = w.session

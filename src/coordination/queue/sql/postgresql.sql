@@ -1,9 +1,9 @@
 -- statement enqueue
--- Takes a place in a queue. The waiter table alone is touched: the lease's row may be locked for long
--- by its holder's fenced transaction. The commit is asynchronous: a grant that rests on this ticket is
--- durable and makes the ticket so, and if a crash loses it before, its owner finds it gone and takes
--- another. The ticket is drawn before it commits, so overlapping enqueues may become visible in either
--- order; one that was answered before another was sent has the lower ticket.
+-- Adds a queue entry. The waiter table alone is touched: the holder's fenced transaction may lock the lease's
+-- row for long. The commit is asynchronous: a grant that rests on this ticket is durable and makes the ticket
+-- so; if a crash loses the ticket before, its owner finds it gone and takes another. The ticket is drawn
+-- before it commits, so overlapping enqueues may become visible in either order; one that was answered before
+-- another was sent has the lower ticket.
 -- $1 name  $2 my session  $3 grant id  $4 thread  $5 note  $6 own deadline in µs, or NULL
 with c as materialized (
          select set_config('synchronous_commit', 'off', true))
@@ -12,9 +12,10 @@ select $1::text, $2::bigint, $3::bigint, $4::text, $5::text, $6::bigint, clock_t
 on conflict (grant_id) do nothing
 
 -- statement cancel
--- Gives up places; durable, since a ticket that came back after a crash would be served to nobody. A
--- ticket that a grant has locked is waited for, and is gone then. In ticket order, so two calls cannot
--- wait in a cycle; whoever grants holds no more than one ticket, and waits for nothing once it has it.
+-- Cancels queue entries; durable, since a ticket that came back after a crash would be granted with no thread
+-- waiting. Waits for a ticket that a grant has locked; the ticket is gone then. In ticket order, so two calls
+-- cannot wait in a cycle; a granting transaction holds no more than one ticket, and waits for nothing once it
+-- has it.
 -- $1 grant ids, as an array's text
 -- → the grant ids whose tickets this call deleted
 with k as materialized (
@@ -24,16 +25,16 @@ delete from rowlock_waiter w using k
  where w.name = k.name and w.ticket = k.ticket returning w.grant_id
 
 -- statement places
--- All places of a session, in one snapshot; reads only. What comes back: fragment places.
+-- All queue entries of a session, in one snapshot; reads only. Result: fragment places.
 -- $1 my session
 with mine as materialized (
          select w.name, w.grant_id, w.ticket from rowlock_waiter w where w.session = $1::bigint),
      {places}
 
 -- statement places_at
--- Some places of a session, as `places`, by their grant ids: where one that was just taken is looked
--- at. By the session the server would step over the index entries of all places it had before, until
--- vacuum comes.
+-- Some queue entries of a session, like `places`, by their grant ids: to read one that was just added. By
+-- session the server would step over the index entries of all tickets the session had before, until vacuum
+-- comes.
 -- $1 my session  $2 grant ids, as an array's text
 with mine as materialized (
          select w.name, w.grant_id, w.ticket from rowlock_waiter w
@@ -41,7 +42,7 @@ with mine as materialized (
      {places}
 
 -- statement served
--- Whether a place was served: the lease is this grant. Reads only.
+-- Whether a queue entry was served: the lease is this grant. Reads only.
 -- $1 name  $2 my session  $3 grant id
 -- → token, what is left of its own deadline in µs, or NULL
 select l.token, (extract(epoch from l.deadline - clock_timestamp()) operator(pg_catalog.*) 1000000)::bigint
@@ -58,10 +59,10 @@ select distinct n.name
  where {waited_n}
 
 -- statement queues_of_session
--- The names with live waiters that the end of a session concerns: it has the lease, or a place before
--- them. Leases and tickets in one snapshot: a grant that moved the session from the one to the other is
--- seen as either. Driven by the waiters, of whom there are few: leases have no index by session. OFFSET 0
--- has them looked up by key: where statistics are old, the planner would read all of them.
+-- The names with live waiters that the end of a session concerns: it has the lease, or an entry in their
+-- queue. Leases and tickets in one snapshot: a grant that moved the session from the one to the other is seen
+-- as either. Driven by the waiters, which are few: leases have no index by session. OFFSET 0 has them looked
+-- up by key: where statistics are old, the planner would read all of them.
 -- $1 session
 select distinct w.name
   from rowlock_waiter w join rowlock_session m on m.id = w.session
@@ -71,15 +72,14 @@ select distinct w.name
         or exists (select from rowlock_waiter d where d.name = w.name and d.session = $1::bigint))
 
 -- statement deadlocks
--- What a search for cycles of waiters needs, in one snapshot; reads only. The parties are pairs of
--- session and thread label; who has no label takes no part.
+-- The data for a search for deadlock cycles, in one snapshot; reads only. The parties are pairs of session
+-- and thread label; a holder or waiter without a label takes no part.
 --
--- `reach` is the set of names that our places lead to: from a name to what its holder waits for, and to
--- what those in its queue wait for besides. A set of names ends where nothing new is found, also among
--- cycles without us. Of a queue only those come back who can be in a cycle: they hold something
--- here, or have more than one place. What is a cycle, and who gives way, is decided by the caller.
--- OFFSET 0 keeps each look-up a look-up by key: the planner knows nothing of how few names are reached,
--- and would read whole tables.
+-- `reach` is the set of names that our entries lead to: from a name to what its holder waits for, and to what
+-- the waiters in its queue wait for besides. It stops growing where no new name is found, also among cycles
+-- without us. Of a queue only waiters that can be in a cycle come back: they hold something here, or have
+-- more than one entry. The caller decides what is a cycle, and which entry gives way. OFFSET 0 keeps each
+-- look-up a look-up by key: the planner does not know how few names are reached, and would read whole tables.
 -- $1 my session
 -- → name; its holder's or waiter's: ticket (NULL: the holder), grant id, session, thread, note, host,
 --   program, process id
@@ -128,35 +128,35 @@ select w.ticket, w.session, m.owner, m.host, m.program, w.thread, w.note, m.pid,
  order by w.ticket
 
 -- statement grant_next
--- Gives a free lease to the lowest live ticket, deletes the ticket and notifies its session: all three
--- or none, in one durable commit. Anybody may run it at any time.
+-- Grants a free lease to the lowest live ticket, deletes the ticket and notifies its session: all three or
+-- none, in one durable commit. Any client may run it at any time.
 --
--- p and h judge in this statement's snapshot: the lease is free, somebody waits. If not, nothing is
--- locked. f then locks the lease's row if it still has the probed token: every grant changes the
--- token, and a row that is free at one token is never held at it again, so a judgement that became
--- stale during the wait for the lock fails. It waits, and does not skip: a holder that has released
--- while we were skipping would leave its waiters to nobody. c locks the first live ticket; one that was
--- cancelled meanwhile is stepped over. Only with both locks are both rows written: neither a ticket is
--- lost without a grant, nor a grant made to a ticket whose cancellation was confirmed. Lease first,
--- then one ticket: whoever holds a ticket waits for nothing more, so no cycle can close.
+-- p and h judge in this statement's snapshot: the lease is free, and there is a waiter. If not, nothing is
+-- locked. f then locks the lease's row if it still has the probed token: every grant changes the token, and a
+-- row that is free at one token is never held at it again, so a judgement that became stale during the wait
+-- for the lock fails. f waits, and does not skip: if a holder released while we were skipping, no client
+-- would serve its waiters. c locks the first live ticket, and steps over one that was cancelled meanwhile.
+-- Both rows are written only with both locks: no ticket is lost without a grant, and no grant is made to a
+-- ticket whose cancellation was confirmed. Lease first, then one ticket: a transaction that has locked a
+-- ticket waits for nothing more, so no cycle can close.
 --
--- EXISTS is asked once, first: without the lease no ticket is read, and none is judged before the wait.
--- c sees the tickets of the snapshot: one whose enqueue was answered before another was sent is in it
--- whenever the other is. The row's lock was waited for before acquired_at and the deadline are read.
+-- EXISTS is evaluated once, first: without the lease no ticket is read, and none is judged before the wait. c
+-- sees the tickets of the snapshot: one whose enqueue was answered before another was sent is in it whenever
+-- the other is. acquired_at and the deadline are read after the wait for the row's lock.
 --
--- A promise of the row's next token is kept: hand_over.sql. It changes with the token only, so what the
--- snapshot says of it is true of the locked row. An heir whose session was opened on a server before this
--- one cannot be served and may believe that it was: nobody is, until that session is over.
+-- A promise of the row's next token is kept: see hand_over. It changes with the token only, so what the
+-- snapshot says of it is true of the locked row. An heir whose session was opened on a server before this one
+-- cannot be served and may believe that it was: until that session is over, no waiter is served.
 --
--- Looks into the queue begin anew where this ticket stood, but if they were set back behind our snapshot,
--- for a place that it did not show (rewind.sql): such a mark stays.
+-- The watermark (`served`) moves to this ticket, unless it was set back after our snapshot, for an entry that
+-- the snapshot did not show (reset_watermark): such a watermark stays.
 --
--- If the waiter's session ends at this moment the lease names an ended session: free by definition.
--- Who ended it looks at its queues and leases afterwards. If this statement had not committed then, the
--- ender's grant_next waited for the row and looked again.
+-- If the waiter's session ends at this moment the lease names an ended session: free by definition. The
+-- client that ended it checks its queues and leases afterwards. If this statement had not committed then,
+-- that client's grant_next waited for the row and checked again.
 -- $1 name
 -- → 1 if the lease was free and waited for, else 0; 1 if it has no row; the waiter's session, grant id,
---   token. The first without the last: somebody was faster, look again.
+--   token. The first without the last: another client was faster, try again.
 with p as materialized (
          select l.name, l.token, l.served, {heir} as heir
            from (values (1)) as one
@@ -202,20 +202,19 @@ select (select count(*) from h), (select count(*) from h where h.name is null),
   from (values (1)) as one left join u on true
 
 -- statement hand_over
--- Releases a lease if it is still this very grant, straight to the first live waiter that this
--- statement's snapshot shows, with the proof of grant_next; to nobody if it shows none. A ticket that
--- commits behind the snapshot is not seen: who releases to nobody looks for waiters afterwards.
+-- Releases a lease if it is still this very grant, straight to the first live waiter that this statement's
+-- snapshot shows, with the proof of grant_next; frees it if the snapshot shows none. A ticket that commits
+-- after the snapshot is not seen: a client that freed the lease checks for waiters afterwards.
 --
--- `mine` locks the row first; only then is a ticket looked for, locked and judged. A lease that is not
--- this grant any more: `mine` is empty, and with it the bound of the tickets, so none is touched.
--- Nobody waits: the commit is asynchronous, as that of release.sql and for its reason. Given on: it is
--- durable, as every grant's, and notifies the waiter's session; nobody else is told.
--- `seen` is of the snapshot, `served` of the locked row: a mark that was set back in between (rewind.sql)
--- stays.
--- If the row promises its next token to a waiter who can be served, that is the one; to any other waiter
--- goes a token beyond (pass_on.sql tells why).
--- $1 name  $2 my session  $3 grant id  $4 1 = may commit asynchronously when nobody is served
--- → 1 if it was freed or given on; the waiter's session, grant id, token, or NULL
+-- `mine` locks the row first; only then is a ticket searched, locked and judged. If the lease is not this
+-- grant any more, `mine` is empty, and with it the bound of the tickets, so none is touched. Without a waiter
+-- the commit is asynchronous ($4), like that of release and for its reason. A hand-over is durable, like
+-- every grant, and notifies the waiter's session, no other. `seen` is of the snapshot, `served` of the locked
+-- row: a watermark that was set back in between (reset_watermark) stays. If the row promises its next token
+-- to a waiter that can be served, that waiter gets the lease; any other waiter gets a token beyond (pass_on
+-- says why).
+-- $1 name  $2 my session  $3 grant id  $4 1 = may commit asynchronously if no waiter is served
+-- → 1 if it was freed or handed over; the waiter's session, grant id, token, or NULL
 with mine as materialized (
          select (select b.served from rowlock_lease b where b.name = $1::text) as seen, l.served,
                 {heir} as heir
@@ -255,13 +254,13 @@ select (u.name is not null)::int, u.session, u.grant_id, u.token,
   from (values (1)) as one left join u on true
 
 -- statement leave
--- The last words of a client whose session is named by no lease and no ticket: removes the session and
--- tells which of the names that it has released lately have a live waiter, to be served. It is
--- delete_session and names_with_waiters in one round trip. The releases were committed before this snapshot was
--- taken; whoever commits a ticket behind it looks after that, as everybody does who writes one, and
--- finds the lease free. What is deleted here is no row that the look reads, or one that it may see or
--- not: nobody waits by a session without tickets. If the reply is lost the session is gone or expires,
--- and those who wait find the lease by their own looks.
+-- The last statement of a client whose session no lease and no ticket names: removes the session and returns
+-- which of the names that it has released lately have a live waiter, to be served. It is delete_session and
+-- names_with_waiters in one round trip. The releases were committed before this snapshot was taken; a client
+-- that commits a ticket after it checks after that, like every client that writes one, and finds the lease
+-- free. The deleted row is none that the check reads, or one that it may see or not: a session without
+-- tickets has no waiter. If the reply is lost the session is gone or expires, and waiters find the lease by
+-- their own polls.
 -- $1 session  $2 … $17 names; may repeat
 with gone as (
          delete from rowlock_session where id = $1::bigint)
@@ -272,29 +271,28 @@ select distinct n.name
  where {waited_n}
 
 -- statement pass_on
--- Gives a lease that is this very grant to a waiter whom its holder has seen before (settle.sql), and
--- promises the token after that to the next: all or nothing. hand_over.sql is what to send when this
--- changes nothing: the waiter has gone, or the lease is not this grant any more.
+-- Hands a lease that is this very grant to a waiter that its holder has seen before (settle), and promises
+-- the token after that to the next: all or nothing. Send hand_over when this changes nothing: the waiter has
+-- gone, or the lease is not this grant any more.
 --
--- The lease's row first, then the ticket, as everywhere. A ticket that was cancelled behind this snapshot
--- is not there to be deleted: then the statement fails, and nothing of it happened.
--- What was seen may be old: a waiter whose session is over, or was opened on another server, gets nothing.
--- That is judged in this snapshot, as in grant_next.sql; a session that ends behind it leaves a lease that
--- names an ended session, which is free.
+-- The lease's row first, then the ticket, as everywhere. A ticket that was cancelled after this snapshot is
+-- not there to be deleted: then the statement fails, without effect. What was seen may be old: a waiter whose
+-- session is over, or was opened on another server, gets nothing. That is judged in this snapshot, as in
+-- grant_next; a session that ends after it leaves a lease that names an ended session, which is free.
 --
--- Asynchronous ($10) if the row's promise names this waiter and its holder has made that durable. What a
--- crash may lose then is that the lease was given on, not to whom it goes: the row comes back with its
--- old holder, whose client releases it again (release.sql); as long as the waiter's session lives nobody
--- else gets the lease, and never anybody else this token, as every other grant leaves it out. Two things
--- follow: the waiter, told before the crash, can hold no token that another was given; and its own
--- transactions are behind this one in the log, so none of them survives without it.
--- Whoever comes after ($11) must be found by looks that begin where this leaves them (fragment in_line): a
--- promise to a place that nobody finds would stop the queue.
+-- The commit is asynchronous ($10) if the row's promise names this waiter and its holder has made that
+-- durable. A crash may then lose that the lease was handed over, not to whom it goes: the row comes back with
+-- its old holder, whose client releases it again (release); as long as the waiter's session lives no other
+-- client gets the lease, and none ever gets this token, as every other grant skips it. Two things follow: the
+-- waiter, notified before the crash, can hold no token that another was given; and its own transactions are
+-- behind this one in the log, so none of them survives without it. Queue scans that begin where this leaves
+-- the watermark must find the next waiter ($11; fragment in_line): a promise to an entry that no scan finds
+-- would stop the queue.
 -- $1 name  $2 my session  $3 grant id  $4 ticket  $5 its session  $6 its grant id  $7 thread  $8 note
--- $9 own deadline in µs, or NULL  $10 1 = asynchronously  $11 grant id of whoever comes after, or NULL
--- $12 where looks into the queue began: a mark that was set back since then stays (rewind.sql)
--- $13 1 = notify the waiter's session, by $14 its wake-up address and $15 its secret; else whoever sends
--- this tells it, once this has committed
+-- $9 own deadline in µs, or NULL  $10 1 = asynchronously  $11 grant id of the next waiter, or NULL
+-- $12 the watermark that was seen: one that was set back since then stays (reset_watermark)
+-- $13 1 = notify the waiter's session, by $14 its wake-up address and $15 its secret; else the client that
+-- sends this notifies it, once this has committed
 -- → token; or no row
 with u as (
          update rowlock_lease as l
@@ -324,21 +322,21 @@ select u.token,
   from u
 
 -- statement settle
--- What a client sends soon after it was told of a grant, while the lease is held: whether the table says
--- so too, and who comes next, so that the release finds it prepared (pass_on.sql). It neither writes nor
--- locks the lease's row: fences and releases do not meet it.
+-- A client sends this soon after it learned of a grant, while the lease is held: it reads whether the table
+-- agrees, and who comes next, so that the release finds it prepared (pass_on). It neither writes nor locks
+-- the lease's row: fences and releases do not meet it.
 --
 -- A grant whose commit was asynchronous ($4), and a promise that the row makes, become durable by it: some
--- row must change for the commit to wait for the disk, and what was committed before lies before it in
--- the log. One's own session's row is nobody else's: only its heartbeat and those who end it meet this
--- for the time of a commit, and what it is judged by (expires_at, ended) is not written. Without that row
--- nothing was made durable, and no promise is told.
+-- row must change for the commit to wait for the disk, and what was committed before lies before it in the
+-- log. That row is the client's own session: only its heartbeat and clients that end it meet this for the
+-- time of a commit, and what it is judged by (expires_at, ended) is not written. Without that row nothing was
+-- made durable, and no promise is returned.
 --
--- The waiter to whom the next token is promised comes first, if it can be served; then the first two of
--- the line, of whom one may be the same.
+-- The waiter to which the next token is promised comes first, if it can be served; then the first two of the
+-- queue, one of which may be the same.
 -- $1 name  $2 my session  $3 grant id  $4 1 = make it durable
--- → no row: it is not this grant. Else token, what is left of its own deadline in µs, where looks into
---   the queue begin, the promise; a waiter: ticket, session, grant id, thread, note, own deadline in µs,
+-- → no row: it is not this grant. Else token, what is left of its own deadline in µs, the watermark,
+--   the promise; a waiter: ticket, session, grant id, thread, note, own deadline in µs,
 --   what is left of its session in µs, its wake-up address, secret and mailbox, or NULLs
 with mine as materialized (
          select l.name, l.token, l.deadline, l.served, l.successor from rowlock_lease l
@@ -366,18 +364,17 @@ select mine.token, (extract(epoch from mine.deadline - clock_timestamp()) operat
   from mine left join next on true
 
 -- statement reset_watermark
--- Has looks into a queue begin with this ticket, which was overtaken: see fragment in_line. It waits for
--- the lease's row as grant_next does; who could not have it tries again.
+-- Sets the watermark back, so that queue scans find this ticket, which was overtaken: see fragment in_line.
+-- It waits for the lease's row as grant_next does; a client that could not lock it tries again.
 -- $1 name  $2 ticket
 update rowlock_lease set served = $2::bigint where name = $1::text and served > $2::bigint
 
 -- statement release_unwaited
--- Frees a lease if it is still this very grant and nobody, alive or dead, waits for it: release.sql and one
--- index entry more, where hand_over costs the server thrice as much. No row changed: not this grant, or
--- there is a ticket, which hand_over finds out. A ticket that commits behind this statement's snapshot is
--- not seen: look for waiters afterwards.
--- How it looks: reacquire.sql.
--- $1 name  $2 my session  $3 grant id  $4 1 = may commit asynchronously, see release.sql
+-- Frees a lease if it is still this very grant and has no waiter, alive or dead: release and one index entry
+-- more, where hand_over costs the server three times as much. No row changed: not this grant, or there is a
+-- ticket, which hand_over finds out. A ticket that commits after this statement's snapshot is not seen: check
+-- for waiters afterwards. How it reads the queue: see reacquire.
+-- $1 name  $2 my session  $3 grant id  $4 1 = may commit asynchronously, see release
 update rowlock_lease l
    set session = null, grant_id = null, thread = null, note = null, acquired_at = null,
        deadline = null, changed_at = clock_timestamp()
@@ -387,8 +384,8 @@ update rowlock_lease l
    and ($4::int = 0 or set_config('synchronous_commit', 'off', true) = 'off')
 
 -- statement free_with_waiters
--- Names that are free and have a live waiter, a batch: for the reaper, which keeps a queue moving if
--- everybody who should have looked is gone. Reads only.
+-- A batch of names that are free and have a live waiter: for the reaper, which keeps a queue moving if every
+-- client that should have checked is gone. Reads only.
 -- $1 after which name  $2 batch
 select distinct w.name
   from rowlock_waiter w
@@ -399,8 +396,8 @@ select distinct w.name
  order by w.name limit $2::bigint
 
 -- statement dead_places
--- How many places there are in all queues, and how many of them belong to sessions that are dead: they
--- are in nobody's way, and the reaper removes them. For people; reads only.
+-- How many entries there are in all queues, and how many of them belong to dead sessions: those block no
+-- waiter, and the reaper removes them. For people; reads only.
 select count(*),
        count(*) - (select count(*) from rowlock_waiter w join rowlock_session m on m.id = w.session
                     where {live})

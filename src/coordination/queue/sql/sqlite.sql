@@ -1,12 +1,12 @@
 -- statement enqueue
--- Takes a place in a queue. One writer: tickets become visible in the order in which they are drawn.
+-- Adds a queue entry. One writer: tickets become visible in the order in which they are drawn.
 -- $1 name  $2 my session  $3 grant id  $4 thread  $5 note  $6 own deadline in µs, or NULL
 insert into rowlock_waiter (name, session, grant_id, thread, note, deadline_us, enqueued_at)
 values ($1, $2, $3, $4, $5, $6, {now})
 on conflict (grant_id) do nothing
 
 -- statement cancel
--- Gives up places.
+-- Cancels queue entries.
 -- $1 … $16 grant ids; may repeat
 -- → the grant ids whose tickets this call deleted
 delete from rowlock_waiter
@@ -19,12 +19,12 @@ returning grant_id
 delete from rowlock_waiter where ticket = $1
 
 -- statement places
--- All places of a session, in one snapshot; reads only. Positions are counted once for each queue, not
--- once for each place: a thousand places in one queue are one pass over it.
+-- All queue entries of a session, in one snapshot; reads only. Positions are counted once for each queue, not
+-- once for each entry: a thousand entries in one queue are one pass over it.
 -- $1 my session
 -- → whether my session lives; name, grant id, ticket, position (0: my session is dead), whether the
 --   lease may be granted, its session, whether that has expired, what is left of it in µs. One row
---   with NULLs if there is no place.
+--   with NULLs if there is no entry.
 select (select count(*) from rowlock_session m where m.id = $1 and {live}),
        mine.name, mine.grant_id, mine.ticket, coalesce(q.place, 0),
        {free}, l.session, coalesce(s.expires_at <= {now}, 0) and not {free},
@@ -43,13 +43,13 @@ select (select count(*) from rowlock_session m where m.id = $1 and {live}),
  order by mine.ticket
 
 -- statement deadlocks
--- What a search for cycles of waiters needs, in one snapshot; reads only. The parties are pairs of
--- session and thread label; who has no label takes no part.
+-- The data for a search for deadlock cycles, in one snapshot; reads only. The parties are pairs of session
+-- and thread label; a holder or waiter without a label takes no part.
 --
--- `reach` is the set of names that our places lead to: from a name to what its holder waits for, and to
--- what those in its queue wait for besides. A set of names ends where nothing new is found, also among
--- cycles without us. Of a queue only those come back who can be in a cycle: they hold something
--- here, or have more than one place. What is a cycle, and who gives way, is decided by the caller.
+-- `reach` is the set of names that our entries lead to: from a name to what its holder waits for, and to what
+-- the waiters in its queue wait for besides. It stops growing where no new name is found, also among cycles
+-- without us. Of a queue only waiters that can be in a cycle come back: they hold something here, or have
+-- more than one entry. The caller decides what is a cycle, and which entry gives way.
 -- $1 my session
 -- → name; its holder's or waiter's: ticket (NULL: the holder), grant id, session, thread, note, host,
 --   program, process id
@@ -88,8 +88,8 @@ select w.ticket, w.session, m.owner, m.host, m.program, w.thread, w.note, m.pid,
  order by w.ticket
 
 -- statement next_waiter
--- A look at a lease and at the first live ticket of its queue, in one snapshot: reads, locks nothing.
--- What is given to that ticket is given by compare-and-set on the token seen here.
+-- Reads a lease and the first live ticket of its queue, in one snapshot; locks nothing. The lease is granted
+-- to that ticket by compare-and-set on the token read here.
 -- $1 name
 -- → the token a grant would carry; whether the lease has a row, its token, whether it is free, its
 --   session, its grant id; the ticket, its session, grant id, thread, note, deadline in µs, and its
@@ -109,8 +109,8 @@ select max(coalesce(l.token, 0), f.floor) + 1,
  where f.id = 1
 
 -- statement release_unwaited
--- Frees a lease if it is still this very grant and nobody live waits for it. One writer: whoever
--- enqueues afterwards finds it free. No row changed: not this grant, or somebody waits.
+-- Frees a lease if it is still this very grant and has no live waiter. One writer: a client that enqueues
+-- afterwards finds it free. No row changed: not this grant, or there is a waiter.
 -- $1 name  $2 my session  $3 grant id
 update rowlock_lease
    set session = null, grant_id = null, thread = null, note = null, acquired_at = null,
@@ -120,8 +120,8 @@ update rowlock_lease
                     where w.name = $1 and m.id = w.session and {live})
 
 -- statement dead_places
--- How many places there are in all queues, and how many of them belong to sessions that are dead: they
--- are in nobody's way, and the reaper removes them. For people; reads only.
+-- How many entries there are in all queues, and how many of them belong to dead sessions: those block no
+-- waiter, and the reaper removes them. For people; reads only.
 select count(*),
        count(*) - (select count(*) from rowlock_waiter w join rowlock_session m on m.id = w.session
                     where {live})

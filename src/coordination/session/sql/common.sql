@@ -1,12 +1,13 @@
 -- statement session_state
--- Whether a session lives, and its revision. No row: gone.
+-- Whether a session is alive, and its revision. No row: the session is gone.
 -- $1 session
 select {live}, m.revision from rowlock_session m where m.id = $1
 
 -- statement end_expired_session
--- Ends another client's session if it has expired: from here on it cannot come back, and its leases
--- are free. Behind a heartbeat in flight this waits for the row and then reads the new expiry; in an SQLite file,
--- with its one writer, there is none in flight. A commit of its own: takers look only afterwards.
+-- Ends another client's session if it has expired. It can never be revived after this, and its leases are
+-- free. If a heartbeat is in flight, this statement waits for the row and then reads the new expiry; SQLite
+-- has one writer, so there none is in flight. Commits on its own: a taker reads the lease only after this
+-- commit.
 -- $1 session
 update rowlock_session set ended = 1 where id = $1 and ended = 0 and expires_at <= {now}
 
@@ -21,26 +22,27 @@ update rowlock_session set ended = 1 where id = $1 and ended = 0
 delete from rowlock_session where id = $1
 
 -- statement bump_revision
--- Tells a session, through its next heartbeat, to look at its leases again. In the transaction that
--- takes one of them away, after the lease row.
+-- Makes a session re-read its leases: its next heartbeat sees the new revision. Runs in the transaction that
+-- takes a lease away, after the lease row.
 -- $1 session
 update rowlock_session set revision = revision + 1 where id = $1
 
 -- statement wake_address
--- How a session is told that its rows were changed, and the revision that it has since. Read after the commit:
--- a hint, which only moves the session's next heartbeat forward. No row: the session is gone.
+-- Where to notify a session that its rows were changed, and its revision after the change. Read after the
+-- commit: the notification is a hint that only moves the session's next heartbeat forward. No row: the
+-- session is gone.
 -- $1 session
 -- wake-up address, secret, mailbox, revision
 select wake_address, wake_secret, mailbox, revision from rowlock_session where id = $1
 
 -- statement predecessors
--- The sessions of an owner that are not ended, but for our own. Locks nothing: on MySQL each is ended by
--- its primary key afterwards; on SQLite this stands in a write transaction.
+-- The sessions of an owner that are not ended, except our own. Locks nothing: on MySQL the caller then ends
+-- each by primary key; on SQLite this runs in a write transaction.
 -- $1 owner  $2 my session
 select id from rowlock_session where owner = $1 and id <> $2 and ended = 0 order by id
 
 -- statement session_leases
--- Every lease that names a session. Scans the table: no index on a column that each grant changes.
+-- Every lease that names a session. Scans the table: a column that every grant changes has no index.
 -- $1 session
 -- → name, grant id, token, what is left of its own deadline in µs
 select l.name, l.grant_id, l.token, l.deadline - {now}

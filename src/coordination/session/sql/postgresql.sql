@@ -1,15 +1,16 @@
 -- statement open_session
--- Opens a session. The id is random and made by the client; if the reply is lost the client opens
--- another and this row, referenced by nothing, expires. The commit is asynchronous: what hangs on a
--- session is committed after it, and its own wait for the disk, or for a standby, covers all of the log
--- before it. A crash that loses the session has lost its leases and its places in queues, too; a client
--- that goes on finds with the next statement that its session is not there.
--- The first session on a server that the floor's row does not know raises the floor, past all that the
--- primary before may have granted and this server never heard of; the proof is in docs/adr/0028. Of two
--- at once the second waits for the row, finds it changed and leaves it: nobody is granted anything but
--- by a session whose opening saw the floor raised. That commit needs no wait of its own either.
+-- Opens a session. The client makes the random id; if the reply is lost it opens another session, and this
+-- row, referenced by nothing, expires. The commit is asynchronous: every lease and ticket of a session is
+-- committed after it, and that commit's own wait for the disk, or for a standby, covers all of the log before
+-- it. A crash that loses the session also loses its leases and tickets; a client that goes on learns from its
+-- next statement that the session is gone.
+-- The first session on a server that the token floor's row does not name raises the floor, past every token
+-- that the previous primary may have granted without this server learning of it; the proof is in
+-- docs/adr/0028. Of two concurrent openings the second waits for the row, finds it changed and leaves it:
+-- every grant goes to a session whose opening saw the floor raised. That commit needs no wait of its own
+-- either.
 -- $1 id  $2 owner  $3 host  $4 pid  $5 program  $6 ttl in µs  $7 wake-up address  $8 secret
--- $9 network namespace of its mailbox, or NULL  $10 this server, or '' if it tells none
+-- $9 network namespace of its mailbox, or NULL  $10 this server, or '' if it does not identify itself
 with c as materialized (
          select set_config('synchronous_commit', 'off', true)),
      f as (
@@ -25,11 +26,11 @@ select $1::bigint, $2::text, $3::text, $4::bigint, $5::text, $6::bigint, $7::big
   from c
 
 -- statement heartbeat
--- Extends a session that is still alive; one row changed, or none if it is dead, its revision
--- moved, or this is not the server that it was opened on. Serialises with end_expired_session on the
--- session row. The row is locked first and the clock read afterwards: an UPDATE that waited for the row and found it unchanged would go on with
--- the clock it read before the wait, and could revive a session that expired meanwhile. `beats`
--- changes even if the database's clock was set back.
+-- Extends a live session. Changes one row, or none if the session is dead, its revision moved, or it was
+-- opened on another server. Serialises with end_expired_session on the session row. The row is locked first
+-- and the clock read afterwards: an UPDATE that waited for the row and found it unchanged would use the clock
+-- it read before the wait, and could revive a session that expired meanwhile. `beats` changes even if the
+-- database's clock was set back.
 -- $1 session  $2 the revision we know
 with locked as materialized (
          select id from rowlock_session where id = $1::bigint for update),
@@ -42,14 +43,14 @@ update rowlock_session m
    and {here}
 
 -- statement session_state
--- Whether a session lives, and its revision. No row: gone.
+-- Whether a session is alive, and its revision. No row: the session is gone.
 -- $1 session
 select {live}::int, m.revision from rowlock_session m where m.id = $1::bigint
 
 -- statement end_expired_session
--- Ends another client's session if it has expired: from here on it cannot come back, and its leases
--- are free. Behind a heartbeat in flight this waits and then sees the new expiry (the re-check of a
--- changed row evaluates the clock anew). A commit of its own: takers look only afterwards.
+-- Ends another client's session if it has expired. It can never be revived after this, and its leases are
+-- free. If a heartbeat is in flight, this statement waits and then sees the new expiry (the re-check of a
+-- changed row evaluates the clock anew). Commits on its own: a taker reads the lease only after this commit.
 -- $1 session
 update rowlock_session set ended = true
  where id = $1::bigint and not ended and expires_at <= clock_timestamp()
@@ -65,14 +66,14 @@ update rowlock_session set ended = true where id = $1::bigint and not ended
 delete from rowlock_session where id = $1::bigint
 
 -- statement bump_revision
--- Tells a session, through its next heartbeat, to look at its leases again. In the transaction that
--- takes one of them away, after the lease row.
+-- Makes a session re-read its leases: its next heartbeat sees the new revision. Runs in the transaction that
+-- takes a lease away, after the lease row.
 -- $1 session
 update rowlock_session set revision = revision + 1 where id = $1::bigint
 
 -- statement extend_session
--- Gives a session another time to live, from now on; one row changed, or none if it is dead. It is a
--- heartbeat too, and serialises like one: see heartbeat.sql.
+-- Sets a session's time to live, counted from now. Changes one row, or none if the session is dead. It also
+-- acts as a heartbeat and serialises like one: see heartbeat.
 -- $1 session  $2 time to live in µs
 with locked as materialized (
          select id from rowlock_session where id = $1::bigint for update),
@@ -86,24 +87,25 @@ update rowlock_session m
    and {here}
 
 -- statement wake_address
--- How a session is told that its rows were changed, and the revision that it has since. Read after the commit:
--- a hint, which only moves the session's next heartbeat forward. No row: the session is gone.
+-- Where to notify a session that its rows were changed, and its revision after the change. Read after the
+-- commit: the notification is a hint that only moves the session's next heartbeat forward. No row: the
+-- session is gone.
 -- $1 session
 -- wake-up address, secret, mailbox, revision
 select wake_address, wake_secret, mailbox, revision from rowlock_session where id = $1::bigint
 
 -- statement session_setup
--- Settings of a connection that we own. Isolation: READ COMMITTED, which the compare-and-set
--- protocol is proved at. Durability: a grant must survive a crash, so `off` becomes `on` and anything
--- stricter stays. Timeouts: the server ends a statement that its client may have given up. Plans: all
--- look-ups are by primary key, so a generic plan is as good as one made for the values.
--- The first column tells which server this is: server_identity.sql has its reasons. The second is the
--- schema of our tables, quoted, or NULL.
+-- Settings of a connection that we own. Isolation: READ COMMITTED, at which the compare-and-set protocol is
+-- proved. Durability: a grant must survive a crash, so `off` becomes `on` and anything stricter stays.
+-- Timeouts: the server ends a statement that its client may have given up. Plans: all look-ups are by primary
+-- key, so a generic plan is as good as a custom one.
+-- The first column identifies the server: see server_identity. The second is the quoted schema of our tables,
+-- or NULL.
 --
--- The search path becomes pg_catalog, that schema, pg_temp: whoever may create in another schema of the
--- path that was configured cannot plant anything in our way, and in that of our tables only what matches
--- better than pg_catalog's own, which no statement of ours leaves room for (docs/adr/0033). This statement
--- runs under the configured path still, so it names every schema.
+-- The search path becomes pg_catalog, that schema, pg_temp. A role that may create objects in another schema
+-- of the configured path cannot shadow anything we use; a role that may create objects in the schema of our
+-- tables could only add what matches better than pg_catalog's own, and no statement of ours leaves room for
+-- that (docs/adr/0033). This statement still runs under the configured path, so it names every schema.
 -- $1 lock timeout in ms  $2 statement timeout in ms  $3 the table of leases, with its schema if we know it
 with {home}
 select case when not pg_catalog.pg_is_in_recovery()
@@ -113,34 +115,34 @@ select case when not pg_catalog.pg_is_in_recovery()
   from home
 
 -- statement session_setup_only
--- As session_setup.sql, where the server does not let us ask which one it is (server_timeline.sql does
--- then, perhaps).
+-- As session_setup, for a server that does not let us ask for its identity (server_timeline may still find
+-- part of it).
 -- $1 lock timeout in ms  $2 statement timeout in ms  $3 the table of leases, with its schema if we know it
 with {home}
 select null, home.name, {settings} from home
 
 -- statement server_identity
--- Which server this is: its cluster's number and the timeline it writes. A restart, also after a crash,
--- goes on with both; a promotion or a recovery to a point in time begins a timeline. NULL on a standby.
--- pg_control_checkpoint() would tell the timeline late, with the next checkpoint. Everybody may call
--- these functions unless an administrator has taken the right away: then server_timeline.sql is tried.
+-- Identifies the server: its cluster's system identifier and the timeline it writes. A restart keeps both,
+-- also after a crash; a promotion or a point-in-time recovery begins a timeline. NULL on a standby.
+-- pg_control_checkpoint() would report the timeline late, with the next checkpoint. Every role may call these
+-- functions unless an administrator has revoked the right; the client then tries server_timeline.
 select case when not pg_catalog.pg_is_in_recovery()
             then (select system_identifier::pg_catalog.text from pg_catalog.pg_control_system())
                  operator(pg_catalog.||) '/' operator(pg_catalog.||) {timeline} end
 
 -- statement server_timeline
--- As server_identity.sql, where pg_control_system() is forbidden: promotions are seen, another cluster
--- that is at the same timeline is not.
+-- As server_identity, where pg_control_system() is forbidden: detects a promotion, but not another cluster at
+-- the same timeline.
 select case when not pg_catalog.pg_is_in_recovery() then '/' operator(pg_catalog.||) {timeline} end
 
 -- statement predecessors
--- Locks the sessions of an owner that are not ended, but for our own: their heartbeats wait.
+-- Locks the sessions of an owner that are not ended, except our own: their heartbeats wait.
 -- $1 owner  $2 my session
 select id from rowlock_session
  where owner = $1::text and id <> $2::bigint and not ended order by id for update
 
 -- statement session_leases
--- Every lease that names a session. Scans the table: no index on a column that each grant changes.
+-- Every lease that names a session. Scans the table: a column that every grant changes has no index.
 -- $1 session
 -- → name, grant id, token, what is left of its own deadline in µs
 select l.name, l.grant_id, l.token, (extract(epoch from l.deadline - clock_timestamp()) operator(pg_catalog.*) 1000000)::bigint

@@ -1,6 +1,6 @@
 -- statement advisory_company
--- Whether this session still holds a lock, and how many others wait for it: a reader that joined us
--- past a waiting writer could keep that writer out for ever.
+-- Whether this session still holds a lock, and how many other sessions wait for it: a reader that joined
+-- past a waiting writer could keep that writer out indefinitely.
 -- $1 key  $2 1 if the key is a pair of integers
 select count(*) filter (where l.granted and l.pid = pg_backend_pid()),
        count(*) filter (where not l.granted),
@@ -26,13 +26,13 @@ select pg_backend_pid(),
    and l.database = (select oid from pg_database where datname = current_database())
 
 -- statement advisory_setup
--- Settings of a connection that holds advisory locks, and who we are there. Keepalives on the server's
--- side: a client machine that vanished is noticed after some 25 s. An idle session limit of the
--- server's (since 14) would end our locks: ours replaces it.
--- And a mark, by which every statement that locks or unlocks knows this server process before it does.
--- A process that holds advisory locks has an owner, who may be somebody else behind a transaction
--- pooler, or has locks left over that it would grant once more: it is refused and keeps its mark. So a
--- process has locks of the client alone whose mark it bears, however a pooler hands it round: a process
+-- Settings of a connection that holds advisory locks, and its server process id. Server-side keepalives
+-- notice a vanished client machine after about 25 s. An idle session limit of the server's (since 14) would
+-- end our locks, so ours replaces it.
+-- Also sets a mark by which every statement that locks or unlocks recognizes this server process before it
+-- acts. A process that already holds advisory locks is refused and keeps its mark: either another client
+-- owns it behind a transaction pooler, or it has leftover locks that it would grant once more. So a process
+-- holds only locks of the client whose mark it bears, however a pooler hands it around, because a process
 -- runs one statement at a time.
 -- $1 statement timeout in ms  $2 idle session timeout in ms, 0 = leave the server's  $3 mark
 select pg_catalog.pg_backend_pid(),
@@ -52,13 +52,13 @@ select pg_catalog.pg_backend_pid(),
            and $2::pg_catalog.text operator(pg_catalog.<>) '0')
 
 -- statement advisory_try
--- One attempt at a session-level lock: 1 ours, 0 held by another, -1 refused by a standby, which would
--- grant it apart from its primary. Asked in the statement that locks: the server's role may have
--- changed a moment before. CASE evaluates only the branch it takes. Behind a transaction pooler the
--- process changes between statements, and the lock would stay with a process that is not ours: 0, and
--- nothing is locked, where our mark is missing.
--- Session-level locks ignore transactions; the lock is ours when the function returns, whatever
--- becomes of the reply.
+-- One attempt at a session-level lock: 1 ours, 0 held by another session, -1 refused by a standby, which
+-- would grant it independently of its primary. The statement that locks also checks the server's role,
+-- which may have just changed. CASE evaluates only the branch it takes. Behind a transaction pooler the
+-- process changes between statements, and the lock would stay with a process that is not ours: without our
+-- mark the statement returns 0 and locks nothing.
+-- Session-level locks ignore transactions: the lock is ours when the function returns, even if the reply is
+-- lost.
 -- $1 key  $2 1 if the key is a pair of integers, the first in its upper half  $3 1 = shared
 -- $4 mark
 select case when current_setting('rowlock.session', true) is distinct from $4::text then 0
@@ -73,10 +73,10 @@ select case when current_setting('rowlock.session', true) is distinct from $4::t
             else 0 end
 
 -- statement advisory_try_in
--- One attempt at a transaction-level lock in the caller's transaction. The reasons to refuse are looked
--- at in the same statement, before it locks. Above READ COMMITTED this very statement has taken the
--- snapshot of the whole transaction, before the lock: what the lock protects would be read stale.
--- Runs in the caller's transaction, whose search path may be any: fence.sql.
+-- One attempt at a transaction-level lock in the caller's transaction. The same statement checks the
+-- reasons to refuse before it locks. Above READ COMMITTED this very statement has taken the snapshot of the
+-- whole transaction before the lock, so the data that the lock protects would be read stale.
+-- Runs in the caller's transaction, under any search path: see the statement fence.
 -- $1 key  $2 1 if the key is a pair of integers  $3 1 = shared  $4 1 = any isolation will do
 select case when pg_catalog.pg_is_in_recovery() then 'standby'
             when $4::int operator(pg_catalog.=) 0
@@ -94,8 +94,8 @@ select case when pg_catalog.pg_is_in_recovery() then 'standby'
             then 'ours' else 'busy' end
 
 -- statement advisory_unlock
--- Gives a session-level lock back: 1 done, 0 it was not ours. Without our mark (see advisory_setup) the
--- process is somebody else's, and so would be the lock.
+-- Releases a session-level lock: 1 done, 0 it was not ours. Without our mark (see advisory_setup) the
+-- process belongs to another client, and so would the lock.
 -- $1 key  $2 1 if the key is a pair of integers, the first in its upper half  $3 1 = shared
 -- $4 mark
 select case when current_setting('rowlock.session', true) is distinct from $4::text then 0
@@ -109,13 +109,20 @@ select case when current_setting('rowlock.session', true) is distinct from $4::t
             else 0 end
 
 -- statement advisory_unlock_all
--- Gives back every session-level advisory lock of this connection.
+-- Releases every session-level advisory lock of this connection.
 select pg_advisory_unlock_all()
 
 -- statement advisory_wait
--- Waits for a lock for one slice of time, in the server's own queue. Says nothing about the outcome:
--- look with advisory_held (session level) or try again (transaction level, which is re-entrant), for
--- the lock may also be granted in the moment in which the time ends. DO takes no parameters: $1 and
+-- Waits for a lock for one time slice in the server's own queue. Reports no outcome: check with
+-- advisory_held (session level) or try again (transaction level, which is re-entrant), since the lock may
+-- also be granted just as the time ends. DO takes no parameters: the text has $1, $2 and $3 replaced by
+-- digits, by a function call over digits and by a condition. A block catches the time-out on the server: it
+-- neither aborts the caller's transaction nor fills the server's log. The setting is local to the block's
+-- transaction and restored at once; a time-out undoes it with the block. A session-level lock survives that
+-- undoing, as it must: it ignores transactions. The wait is sliced, because it holds a snapshot for which
+-- CREATE INDEX CONCURRENTLY waits. A slice is shorter than the statement timeout in force, which would fail
+-- the statement. It is also shorter than deadlock_timeout: two transactions that wait for each other both
+-- regain control.
 -- $2 are replaced in the text, by digits and by a function call over digits. A block, so that the
 -- time-out is caught on the server: it neither aborts the caller's transaction nor fills the
 -- server's log. The setting is local to the block's transaction and put back at once; a time-out
@@ -123,7 +130,7 @@ select pg_advisory_unlock_all()
 -- transactions. A slice, because the wait holds a snapshot for which CREATE INDEX CONCURRENTLY waits.
 -- Shorter than the statement timeout in force, which would fail the statement.
 -- Shorter than deadlock_timeout, too: two transactions that wait for each other both get theirs back.
--- Runs in the caller's transaction, whose search path may be any: fence.sql.
+-- Runs in the caller's transaction, under any search path: see the statement fence.
 -- $1 slice in ms  $2 such as pg_advisory_lock(42)  $3 a condition under which nothing is to be locked
 do '
 declare

@@ -1,21 +1,21 @@
 -- statement fence
--- Locks a lease's row in the caller's transaction if it is still this grant: one row with 1, or 0.
+-- Locks a lease's row in the caller's transaction if it still has this grant: one row with 1, or 0.
 --
--- Take-over, forced release and reclaim write this row, so they wait for our commit; heartbeats
--- write the session's. `v` reads without a lock, in the transaction's own view: a view older than
--- the grant (REPEATABLE READ) does not show it, and what such a transaction reads would be stale;
--- and where the grant is over, nobody's row is locked. LIMIT keeps `v` from being merged into the
--- locking read, which then locks first and compares afterwards. STRAIGHT_JOIN reads `v` first; and no
--- condition on `l` names a parameter, which would make it a constant's row, read and locked early.
+-- Take-over, forced release and reclaim write this row, so they wait for our commit; heartbeats write the
+-- session's row. `v` reads without a lock, in the transaction's own snapshot. A snapshot older than the
+-- grant (REPEATABLE READ) does not show the grant, and what such a transaction reads would be stale. If the
+-- grant is over, no row is locked. LIMIT keeps `v` from being merged into the locking read, which would
+-- then lock first and compare afterwards. STRAIGHT_JOIN reads `v` first. No condition on `l` names a
+-- parameter, which would make `l` a constant's row, read and locked early.
 --
--- The locking read sees the latest row: one that changed since the view does not match, and then
--- stays locked till the rollback that the caller owes. The session is read without a lock: ended
--- after that, its lease's row is still ours, and whoever ended it waits for that.
+-- The locking read sees the latest row. A row that changed since the snapshot does not match, and then
+-- stays locked until the rollback that the caller owes. The session is read without a lock: if it ends
+-- after that read, its lease's row is still ours, and the client that ended it waits for that row.
 --
--- SERIALIZABLE makes InnoDB lock what `v` reads too: heartbeats wait then.
+-- At SERIALIZABLE InnoDB locks what `v` reads too, so heartbeats wait.
 -- $1 name  $2 session  $3 token
--- → 1 or 0, and the idle limit in force: somebody else may have set it since we did. (MariaDB has
--- idle_transaction_timeout there.)
+-- → 1 or 0, and the idle limit in force, which other code may have set since we did. (On MariaDB:
+-- idle_transaction_timeout.)
 select straight_join count(*), @@session.wait_timeout
   from (select l.name, l.session, l.token
           from rowlock_lease l straight_join rowlock_session s
@@ -26,9 +26,9 @@ select straight_join count(*), @@session.wait_timeout
   lock in share mode
 
 -- statement release_on_commit
--- Frees a lease in the caller's transaction if it is still this grant: one row changed. The lock is
+-- Frees a lease in the caller's transaction if it still has this grant: one row changed. The row lock is
 -- exclusive from here on: a taker sees the row free once we commit, and ours again if we roll back.
--- fence_view comes first, for what it tells of the session and of the transaction's view.
+-- fence_view runs first, to check the session and the transaction's snapshot.
 -- $1 name  $2 session  $3 token  $4 grant id
 update rowlock_lease
    set session = null, grant_id = null, thread = null, note = null, acquired_at = null,
@@ -36,17 +36,17 @@ update rowlock_lease
  where name = $1 and session = $2 and token = $3 and grant_id = $4
 
 -- statement fence_view
--- Whether the transaction's own view shows a lease as this grant: 1 or 0. Locks nothing below
--- SERIALIZABLE. A view older than the grant does not show it; what is written afterwards by
--- fence_write or release_on_commit sees the latest row.
+-- Whether the transaction's own snapshot shows a lease as this grant: 1 or 0. Locks nothing below
+-- SERIALIZABLE. A snapshot older than the grant does not show it; what fence_write or release_on_commit
+-- writes afterwards sees the latest row.
 -- $1 name  $2 session  $3 token
--- → 1 or 0, and the idle limit in force, as fence.sql
+-- → 1 or 0, and the idle limit in force, as in fence
 select count(*), @@session.wait_timeout from rowlock_lease l straight_join rowlock_session s where {is_current}
 
 -- statement fence_write
--- The fence in a cluster: a shared lock would hold on this server alone, and what it reads may be behind
--- the others; a write is certified against those of all at the commit. One row changed if it is still this
--- grant. By primary key, and always a change.
+-- The fence in a cluster: a shared lock would hold on this server alone, and this server's data may be
+-- behind the others'; a write is certified against the writes of all at the commit. One row changed if it
+-- still has this grant. Finds the row by primary key, and always changes it.
 -- $1 name  $2 session  $3 token
 update rowlock_lease
    set changed_at = greatest({now_in_any_zone}, changed_at + 1)

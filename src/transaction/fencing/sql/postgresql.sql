@@ -1,24 +1,25 @@
 -- statement fence
--- Locks a lease's row in the caller's transaction if it is still this grant; otherwise raises an
--- error on purpose: PostgreSQL then aborts the (sub)transaction, which cannot be committed by
--- mistake, and drops at once the lock that a row keeps whose recheck failed (the new holder's).
--- A cast of a text that the planner cannot fold raises it; the text tells the isolation level.
+-- Locks a lease's row in the caller's transaction if it still has this grant; otherwise raises an error on
+-- purpose. PostgreSQL then aborts the (sub)transaction, which cannot be committed by mistake, and at once
+-- drops the lock that remains on a row whose recheck failed (the new holder's). The cast of a text that the
+-- planner cannot fold raises the error; the text names the isolation level.
 --
 -- A take-over, a forced release and a reclaim write this row, so they wait for our commit;
--- heartbeats write the session's. FOR SHARE, since FOR KEY SHARE would let those writes pass; shared,
+-- heartbeats write the session's row. FOR SHARE, since FOR KEY SHARE would let those writes pass; shared,
 -- so that two transactions may be fenced with one lease.
 --
--- Who writes the row between our snapshot and our lock: READ COMMITTED re-checks the new version of
--- the row; above it the server raises 40001. A snapshot from before the grant does not match.
--- The session is read without a lock: ended after our snapshot, its lease's row is still ours, and
--- whoever ended it waits for that. Ended before, the fence fails, or a row of fences could keep the
--- successor waiting for ever. The deadline's clock is read before a wait at worst; the same holds.
+-- If another transaction writes the row between our snapshot and our lock, READ COMMITTED re-checks the
+-- row's new version; above it the server raises 40001. A snapshot from before the grant does not match. The
+-- session is read without a lock. If it ends after our snapshot, its lease's row is still ours, and the
+-- client that ended it waits for that row. If it ended before, the fence fails; otherwise a series of
+-- fences could keep the successor waiting indefinitely. The deadline's clock is read before a wait at
+-- worst; the same holds.
 --
--- lock_timeout bounds the wait on the server, for drivers that cannot cancel, and is put back in
--- the same statement; a shorter one of the caller's stays, and so does a shorter idle limit. Both
--- are local to the transaction and undone by a rollback.
--- Runs on handles of the caller's, whose search path may be any: every operator, function and type names
--- pg_catalog (docs/adr/0033).
+-- lock_timeout bounds the wait on the server, for drivers that cannot cancel, and the same statement
+-- restores it. A shorter lock_timeout of the caller's stays, and so does a shorter idle limit. Both are
+-- local to the transaction and undone by a rollback.
+-- Runs on the caller's handle, under any search path: every operator, function and type names pg_catalog
+-- (docs/adr/0033).
 -- $1 name  $2 session  $3 token  $4 idle limit in ms  $5 longest wait for the row in ms
 with {bounded},
      held as materialized (
@@ -43,11 +44,11 @@ select case when exists (select from held) then 1
           from held)
 
 -- statement release_on_commit
--- Frees a lease in the caller's transaction if it is still this grant; otherwise raises an error, as
--- fence.sql does, whose reasons all hold here. The lock is exclusive from here on: a taker sees the
--- row free once we commit, and ours again if we roll back.
--- Runs on handles of the caller's, whose search path may be any: every operator, function and type names
--- pg_catalog (docs/adr/0033).
+-- Frees a lease in the caller's transaction if it still has this grant; otherwise raises an error, as fence
+-- does, whose reasons all hold here. The row lock is exclusive from here on: a taker sees the row free once
+-- we commit, and ours again if we roll back.
+-- Runs on the caller's handle, under any search path: every operator, function and type names pg_catalog
+-- (docs/adr/0033).
 -- $1 name  $2 session  $3 token  $4 idle limit in ms  $5 longest wait for the row in ms  $6 grant id
 with {bounded},
      freed as (

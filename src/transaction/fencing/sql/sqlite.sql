@@ -1,9 +1,9 @@
 -- statement fence
--- Makes the caller's transaction the writer if a lease is still this grant, and renews its session:
--- one row changed. There is one writer, so what the subquery sees is what is, until the commit; a
--- transaction whose snapshot is older than the last commit cannot write at all (BUSY_SNAPSHOT).
--- Heartbeats wait meanwhile, so the session must not expire on the way: it gets a whole ttl here, if
--- we commit. An expired session is not revived.
+-- Makes the caller's transaction the writer if a lease still has this grant, and renews its session: one
+-- row changed. There is one writer, so what the subquery sees stays true until the commit; a transaction
+-- whose snapshot is older than the last commit cannot write at all (BUSY_SNAPSHOT). Heartbeats wait
+-- meanwhile, so the session must not expire on the way: it gets a whole ttl here, if we commit. An expired
+-- session is not revived.
 -- $1 name  $2 session  $3 token
 update rowlock_session
    set beats = beats + 1, expires_at = {now} + ttl_us
@@ -13,8 +13,8 @@ update rowlock_session
                   and coalesce(l.deadline > {now}, 1))
 
 -- statement release_on_commit
--- Frees a lease in the caller's transaction if it is still this grant: one row changed. There is one
--- writer: nobody takes it before our commit, and a rollback leaves it ours.
+-- Frees a lease in the caller's transaction if it still has this grant: one row changed. There is one
+-- writer: no client takes the lease before our commit, and a rollback leaves it ours.
 -- $1 name  $2 session  $3 token  $4 grant id
 update rowlock_lease
    set session = null, grant_id = null, thread = null, note = null, acquired_at = null,

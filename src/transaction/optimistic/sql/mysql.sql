@@ -1,29 +1,29 @@
 -- statement version_create
--- Makes a resource; no row changed if it is there already, erased or not. Sent only after a plain
--- read found none: a duplicate found by INSERT leaves a shared lock on the row, and two
--- transactions that both have one and then update deadlock. Of several at once, one inserts; the
--- others wait for its commit. IGNORE and not ON DUPLICATE KEY UPDATE: the count of the latter means
--- different things to different drivers. It hides no other mistake, as the name was checked and the
--- rest are constants. The times are for people: when the statement began, whatever the time zone.
+-- Creates a resource; changes no row if one exists, erased or not. Sent only after a plain read found none:
+-- an INSERT that finds a duplicate leaves a shared lock on the row, and two transactions that both hold it
+-- and then update deadlock. Of several concurrent inserts one succeeds; the others wait for its commit.
+-- IGNORE and not ON DUPLICATE KEY UPDATE, whose row count means different things to different drivers.
+-- IGNORE hides no other mistake: the name was checked and the rest are constants. The times are for people:
+-- the statement's start, in any time zone.
 -- $1 resource
 insert ignore into rowlock_version (resource, version, created_at, updated_at)
 values ($1, 1, timestampdiff(microsecond, '1970-01-01', utc_timestamp(6)),
         timestampdiff(microsecond, '1970-01-01', utc_timestamp(6)))
 
 -- statement version_erase
--- Marks a resource as deleted, if its version is still the one seen. The row stays and goes on counting.
+-- Marks a resource as deleted if its version is still the one seen. The row stays and its version keeps
+-- counting.
 -- Compare-and-set on the one row: InnoDB locks it by its primary key and reads the newest committed
--- version, at REPEATABLE READ, too; the caller's snapshot has no say. The version changes in every
--- row that matches, so the count is right through every driver; there is no RETURNING, and the new
--- version is the one seen plus one. Times are for people: the statement's start, whatever the time
--- zone, never stepping back.
+-- version, even at REPEATABLE READ; the caller's snapshot does not matter. The version changes in every
+-- matching row, so the row count is right with every driver. There is no RETURNING; the new version is the
+-- one seen plus one. The times are for people: the statement's start, in any time zone, never moving back.
 -- $1 resource  $2 the version seen
 update rowlock_version
    set version = version + 1, updated_at = greatest(timestampdiff(microsecond, '1970-01-01', utc_timestamp(6)), updated_at), deleted_at = timestampdiff(microsecond, '1970-01-01', utc_timestamp(6))
  where resource = $1 and version = $2 and deleted_at is null
 
 -- statement version_list
--- A page of resources for people, by name.
+-- One page of resources in name order, for people.
 -- $1 first possible name  $2 upper end  $3 the last name of the page before  $4 how many
 select resource, version, deleted_at is not null,
        timestampdiff(microsecond, '1970-01-01', utc_timestamp(6)) - updated_at
@@ -32,33 +32,30 @@ select resource, version, deleted_at is not null,
  order by resource limit $4
 
 -- statement version_restore
--- Takes the mark of version_erase away, if the version is still the one seen.
+-- Removes version_erase's mark if the version is still the one seen.
 -- Compare-and-set on the one row: InnoDB locks it by its primary key and reads the newest committed
--- version, at REPEATABLE READ, too; the caller's snapshot has no say. The version changes in every
--- row that matches, so the count is right through every driver; there is no RETURNING, and the new
--- version is the one seen plus one. Times are for people: the statement's start, whatever the time
--- zone, never stepping back.
+-- version, even at REPEATABLE READ; the caller's snapshot does not matter. The version changes in every
+-- matching row, so the row count is right with every driver. There is no RETURNING; the new version is the
+-- one seen plus one. The times are for people: the statement's start, in any time zone, never moving back.
 -- $1 resource  $2 the version seen
 update rowlock_version
    set version = version + 1, updated_at = greatest(timestampdiff(microsecond, '1970-01-01', utc_timestamp(6)), updated_at), deleted_at = null
  where resource = $1 and version = $2 and deleted_at is not null
 
 -- statement version_update
--- Moves a resource's version on, if it is still the one seen and not erased.
+-- Advances a resource's version if it is still the one seen and the resource is not erased.
 -- Compare-and-set on the one row: InnoDB locks it by its primary key and reads the newest committed
--- version, at REPEATABLE READ, too; the caller's snapshot has no say. The version changes in every
--- row that matches, so the count is right through every driver; there is no RETURNING, and the new
--- version is the one seen plus one. Times are for people: the statement's start, whatever the time
--- zone, never stepping back.
+-- version, even at REPEATABLE READ; the caller's snapshot does not matter. The version changes in every
+-- matching row, so the row count is right with every driver. There is no RETURNING; the new version is the
+-- one seen plus one. The times are for people: the statement's start, in any time zone, never moving back.
 -- $1 resource  $2 the version seen
 update rowlock_version
    set version = version + 1, updated_at = greatest(timestampdiff(microsecond, '1970-01-01', utc_timestamp(6)), updated_at)
  where resource = $1 and version = $2 and deleted_at is null
 
 -- statement utc_now
--- The server's clock in microseconds since 1970, whatever the session's time zone. There is no
--- UPDATE … RETURNING here, so an update of a row whose version is a time reads the clock first and
--- sends what it will write. That the reading is older than the write, if that waits for the row, does
--- no harm: the version moves from the one seen to max(clock, seen + 1), and the write's predicate is
--- that the row still has the one seen.
+-- The server's clock in microseconds since 1970, in any session time zone. MySQL has no UPDATE … RETURNING,
+-- so an update of a row whose version is a time reads the clock first and sends the version to write. The
+-- reading is older than the write if the write waits for the row. That is harmless: the version moves from
+-- the one seen to max(clock, seen + 1), and the write requires that the row still has the one seen.
 select timestampdiff(microsecond, '1970-01-01', utc_timestamp(6))

@@ -1,8 +1,9 @@
 -- statement version_create
--- Makes a resource; no row if it is there already, erased or not. Of several at once, one inserts;
--- the others wait for its commit and then do nothing, or insert if it rolled back. No error, so the
--- caller's transaction goes on. At REPEATABLE READ a row younger than the snapshot is a 40001.
--- Runs in the caller's transaction, whose search path may be any: fence.sql.
+-- Creates a resource; returns no row if one exists, erased or not. Of several concurrent inserts one
+-- succeeds; the others wait for its commit and then do nothing, or insert if it rolled back. There is no
+-- error, so the caller's transaction continues. At REPEATABLE READ a row newer than the snapshot raises
+-- 40001.
+-- Runs in the caller's transaction, under any search path: see the statement fence.
 -- $1 resource
 insert into rowlock_version (resource, version, created_at, updated_at)
 values ($1, 1, pg_catalog.clock_timestamp(), pg_catalog.clock_timestamp())
@@ -10,11 +11,12 @@ on conflict (resource) do nothing
 returning version
 
 -- statement version_erase
--- Marks a resource as deleted, if its version is still the one seen. The row stays and goes on counting.
--- Compare-and-set on the one row: after a wait for another transaction READ COMMITTED looks at the
--- row's new version and the predicate fails; REPEATABLE READ and SERIALIZABLE answer 40001. The
--- clock of a statement that waited is stale, so updated_at, which is for people, never steps back.
--- Runs in the caller's transaction, whose search path may be any: fence.sql.
+-- Marks a resource as deleted if its version is still the one seen. The row stays and its version keeps
+-- counting.
+-- Compare-and-set on the one row: after a wait for another transaction, READ COMMITTED re-checks the row's
+-- new version and the predicate fails; REPEATABLE READ and SERIALIZABLE raise 40001. A statement that
+-- waited has a stale clock, so greatest() keeps updated_at, which is for people, from moving back.
+-- Runs in the caller's transaction, under any search path: see the statement fence.
 -- $1 resource  $2 the version seen
 update rowlock_version
    set version = version operator(pg_catalog.+) 1,
@@ -24,8 +26,8 @@ update rowlock_version
 returning version
 
 -- statement version_list
--- A page of resources for people, by name.
--- Runs in the caller's transaction, whose search path may be any: fence.sql.
+-- One page of resources in name order, for people.
+-- Runs in the caller's transaction, under any search path: see the statement fence.
 -- $1 first possible name  $2 upper end  $3 the last name of the page before  $4 how many
 select resource, version, (deleted_at is not null)::int,
        (extract(epoch from pg_catalog.clock_timestamp() operator(pg_catalog.-) updated_at) operator(pg_catalog.*) 1000000)::bigint
@@ -38,16 +40,16 @@ select resource, version, (deleted_at is not null)::int,
 -- statement version_read
 -- A resource's version and whether it is erased. A plain snapshot read: the conditional update that
 -- follows decides.
--- Runs in the caller's transaction, whose search path may be any: fence.sql.
+-- Runs in the caller's transaction, under any search path: see the statement fence.
 -- $1 resource
 select version, (deleted_at is not null)::int from rowlock_version where resource operator(pg_catalog.=) $1
 
 -- statement version_restore
--- Takes the mark of version_erase away, if the version is still the one seen.
--- Compare-and-set on the one row: after a wait for another transaction READ COMMITTED looks at the
--- row's new version and the predicate fails; REPEATABLE READ and SERIALIZABLE answer 40001. The
--- clock of a statement that waited is stale, so updated_at, which is for people, never steps back.
--- Runs in the caller's transaction, whose search path may be any: fence.sql.
+-- Removes version_erase's mark if the version is still the one seen.
+-- Compare-and-set on the one row: after a wait for another transaction, READ COMMITTED re-checks the row's
+-- new version and the predicate fails; REPEATABLE READ and SERIALIZABLE raise 40001. A statement that
+-- waited has a stale clock, so greatest() keeps updated_at, which is for people, from moving back.
+-- Runs in the caller's transaction, under any search path: see the statement fence.
 -- $1 resource  $2 the version seen
 update rowlock_version
    set version = version operator(pg_catalog.+) 1,
@@ -57,11 +59,11 @@ update rowlock_version
 returning version
 
 -- statement version_update
--- Moves a resource's version on, if it is still the one seen and not erased.
--- Compare-and-set on the one row: after a wait for another transaction READ COMMITTED looks at the
--- row's new version and the predicate fails; REPEATABLE READ and SERIALIZABLE answer 40001. The
--- clock of a statement that waited is stale, so updated_at, which is for people, never steps back.
--- Runs in the caller's transaction, whose search path may be any: fence.sql.
+-- Advances a resource's version if it is still the one seen and the resource is not erased.
+-- Compare-and-set on the one row: after a wait for another transaction, READ COMMITTED re-checks the row's
+-- new version and the predicate fails; REPEATABLE READ and SERIALIZABLE raise 40001. A statement that
+-- waited has a stale clock, so greatest() keeps updated_at, which is for people, from moving back.
+-- Runs in the caller's transaction, under any search path: see the statement fence.
 -- $1 resource  $2 the version seen
 update rowlock_version
    set version = version operator(pg_catalog.+) 1,

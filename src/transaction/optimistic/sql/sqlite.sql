@@ -1,5 +1,5 @@
 -- statement version_create
--- Makes a resource; no row if it is there already, erased or not. The one writer decides.
+-- Creates a resource; returns no row if one exists, erased or not. SQLite's single writer decides.
 -- $1 resource
 insert into rowlock_version (resource, version, created_at, updated_at)
 values ($1, 1, {now}, {now})
@@ -7,9 +7,10 @@ on conflict (resource) do nothing
 returning version
 
 -- statement version_erase
--- Marks a resource as deleted, if its version is still the one seen. The row stays and goes on counting.
--- Compare-and-set; the statement has the file to itself. In a transaction that has read before
--- another connection wrote, SQLite refuses (BUSY_SNAPSHOT). updated_at never steps back.
+-- Marks a resource as deleted if its version is still the one seen. The row stays and its version keeps
+-- counting.
+-- Compare-and-set; the statement is the file's only writer. In a transaction that read before another
+-- connection wrote, SQLite refuses it (BUSY_SNAPSHOT). updated_at never moves back.
 -- $1 resource  $2 the version seen
 update rowlock_version
    set version = version + 1, updated_at = max({now}, updated_at), deleted_at = {now}
@@ -17,7 +18,7 @@ update rowlock_version
 returning version
 
 -- statement version_list
--- A page of resources for people, by name.
+-- One page of resources in name order, for people.
 -- $1 first possible name  $2 upper end  $3 the last name of the page before  $4 how many
 select resource, version, deleted_at is not null, {now} - updated_at
   from rowlock_version
@@ -25,9 +26,9 @@ select resource, version, deleted_at is not null, {now} - updated_at
  order by resource limit $4
 
 -- statement version_restore
--- Takes the mark of version_erase away, if the version is still the one seen.
--- Compare-and-set; the statement has the file to itself. In a transaction that has read before
--- another connection wrote, SQLite refuses (BUSY_SNAPSHOT). updated_at never steps back.
+-- Removes version_erase's mark if the version is still the one seen.
+-- Compare-and-set; the statement is the file's only writer. In a transaction that read before another
+-- connection wrote, SQLite refuses it (BUSY_SNAPSHOT). updated_at never moves back.
 -- $1 resource  $2 the version seen
 update rowlock_version
    set version = version + 1, updated_at = max({now}, updated_at), deleted_at = null
@@ -35,9 +36,9 @@ update rowlock_version
 returning version
 
 -- statement version_update
--- Moves a resource's version on, if it is still the one seen and not erased.
--- Compare-and-set; the statement has the file to itself. In a transaction that has read before
--- another connection wrote, SQLite refuses (BUSY_SNAPSHOT). updated_at never steps back.
+-- Advances a resource's version if it is still the one seen and the resource is not erased.
+-- Compare-and-set; the statement is the file's only writer. In a transaction that read before another
+-- connection wrote, SQLite refuses it (BUSY_SNAPSHOT). updated_at never moves back.
 -- $1 resource  $2 the version seen
 update rowlock_version
    set version = version + 1, updated_at = max({now}, updated_at)

@@ -1,14 +1,14 @@
 -- statement row_table
--- What the catalog says of a table whose rows are to be locked: rows (what, a, b, c).
---   table   its relkind; whether tables inherit from it (their rows are no part of its indexes)
+-- The catalog's description of a table whose rows are to be locked: rows (what, a, b, c).
+--   table   its relkind; whether tables inherit from it (its indexes do not cover their rows)
 --   column  name; the schema, quoted, of the operator that compares its values
---   key     a unique index; one of its columns. Not if it is invalid, of expressions, of some rows
---           only, or if it takes for different what the column takes for equal: by another collation
---           than the column's, where that is not deterministic. (to_json, since PostgreSQL 11 has no
---           such collations.) A deferrable one is as good: what is committed is unique.
--- A plain read of the catalog: it locks nothing of the table. An index that is dropped right after
--- costs precision, not exclusion: PostgreSQL locks the rows that match, and no others.
--- Runs in the caller's transaction, whose search path may be any: fence.sql.
+--   key     a unique index; one of its columns. Left out if it is invalid, partial or on
+--           expressions, or if it distinguishes values that the column treats as equal: its collation
+--           differs from the column's, which is not deterministic. (to_json, since PostgreSQL 11 has no
+--           such collations.) A deferrable one will do: committed rows are unique.
+-- A plain read of the catalog: it does not lock the table. Dropping an index right after it costs
+-- precision, not exclusion: PostgreSQL locks the rows that match and no others.
+-- Runs in the caller's transaction, under any search path: see the statement fence.
 -- $1 the table, quoted, found by the search path if it has no schema
 with found as (select c.oid, c.relkind from pg_catalog.pg_class c
                 where c.oid operator(pg_catalog.=) pg_catalog.to_regclass($1::pg_catalog.text))
@@ -42,11 +42,11 @@ select 'key', i.indexrelid::pg_catalog.text, a.attname::pg_catalog.text, ''
                           operator(pg_catalog.=) 'false')
 
 -- statement row_session_setup
--- Limits of a row session's transaction, for this transaction alone: a pooler may give the server
--- connection to another client afterwards. A shorter limit that the administrator has set stays.
--- idle_in_transaction ends a client that hangs; statement_timeout a statement whose client has gone;
--- transaction_timeout, since PostgreSQL 17, the whole.
--- Runs in the caller's transaction, whose search path may be any: fence.sql.
+-- Limits of a row session, set for this transaction only: a pooler may give the server connection to
+-- another client afterwards. A shorter limit set by the administrator stays.
+-- idle_in_transaction_session_timeout ends a client that hangs, statement_timeout a statement whose client
+-- has gone, and transaction_timeout (since PostgreSQL 17) the whole transaction.
+-- Runs in the caller's transaction, under any search path: see the statement fence.
 -- $1 max_hold in ms  $2 lock timeout in ms for the caller's own statements
 select pg_catalog.set_config('idle_in_transaction_session_timeout',
                   case when pg_catalog.current_setting('idle_in_transaction_session_timeout')::interval
@@ -72,11 +72,12 @@ select pg_catalog.set_config('idle_in_transaction_session_timeout',
        pg_catalog.set_config('lock_timeout', $2::pg_catalog.text, true)
 
 -- statement insert_resource
--- Makes the row that stands for a resource, if it is missing. Another transaction that is making it
--- is waited for, up to the lock timeout: set here, and read when the wait begins, which is after the
--- SELECT has yielded its row. If that one commits, nothing is inserted and the row is there to be
--- locked; if it rolls back, ours is in, and locked by being uncommitted. Version 0: never written.
--- Runs in the caller's transaction, whose search path may be any: fence.sql.
+-- Creates the row that represents a resource if it is missing. If another transaction is creating it, this
+-- one waits, up to the lock timeout. The statement sets that timeout itself; the server reads it when the
+-- wait begins, after the SELECT has yielded its row. If the other transaction commits, nothing is inserted
+-- and the row is there to be locked; if it rolls back, our row is inserted, and locked by being
+-- uncommitted. Version 0: never written.
+-- Runs in the caller's transaction, under any search path: see the statement fence.
 -- $1 resource  $2 lock timeout in ms
 with waiting as materialized (select pg_catalog.set_config('lock_timeout', $2::pg_catalog.text, true))
 insert into rowlock_version (resource, version, created_at, updated_at)
@@ -84,9 +85,9 @@ select $1::pg_catalog.text, 0, pg_catalog.clock_timestamp(), pg_catalog.clock_ti
     on conflict (resource) do nothing
 
 -- statement column_types
--- The types of a table's columns, behind one layer of domains. The catalog tells what is committed
--- and what this transaction made; types of columns change by ALTER TABLE alone.
--- Runs in the caller's transaction, whose search path may be any: fence.sql.
+-- The types of a table's columns, seen through one layer of domains. The catalog shows what is committed
+-- and what this transaction made; only ALTER TABLE changes a column's type.
+-- Runs in the caller's transaction, under any search path: see the statement fence.
 -- $1 the table, quoted and perhaps qualified, found by the search path as in the statements to come
 -- → name, type, '', modifier, the schema, quoted, of the operator that compares its values
 select a.attname, coalesce(b.typname, t.typname), '',

@@ -1,11 +1,11 @@
 -- statement row_table
--- What the schema says of a table whose rows are to be locked: rows (what, a, b, c).
+-- The schema's description of a table whose rows are to be locked: rows (what, a, b, c).
 --   table   table or view, as far as main and temp know
 --   column  name
 --   key     a unique index, or `primary` for the primary key; one of its columns, NULL for an
---           expression. Not if it is of some rows only.
--- The whole file is locked in any case: this is about finding one row.
--- $1 the schema of an attached file, or NULL for whichever has the table  $2 the table
+--           expression. Partial indexes are left out.
+-- The whole file is locked in any case: this only serves to find one row.
+-- $1 the schema of an attached file, or NULL for the one that has the table  $2 the table
 select 'table' as what,
        coalesce((select type from sqlite_temp_master where name = $2 collate nocase
                     and type in ('table', 'view') and coalesce($1, 'temp') = 'temp'),
@@ -23,14 +23,14 @@ select 'key', l.name, i.name, ''
  where l."unique" = 1 and l.partial = 0
 
 -- statement insert_resource
--- Makes the row that stands for a resource, if it is missing. This transaction has the file's write
--- lock already: nobody else can insert it. Version 0: never written.
+-- Creates the row that represents a resource if it is missing. This transaction already holds the file's
+-- write lock, so no other connection can insert it. Version 0: never written.
 -- $1 resource
 insert into rowlock_version (resource, version, created_at, updated_at)
 values ($1, 0, {now}, {now})
     on conflict (resource) do nothing
 
 -- statement column_types
--- The declared types of a table's columns. Types of columns change by ALTER TABLE alone.
+-- The declared types of a table's columns. Only ALTER TABLE changes them.
 -- $1 its schema, null = found as in the statements to come  $2 the table
 select name, lower(type), '', null from pragma_table_info($2, $1)

@@ -8,13 +8,14 @@ namespace rowlock::detail {
 
 using namespace std::chrono_literals;
 
-/// Sends the release of a lease that nobody is known to wait for, and leaves the answer to whoever
-/// uses that connection next. False: not this one, or not now; nothing was done.
+/// Sends the release of a lease that has no known waiter, and leaves its answer to the next call on
+/// that connection. Returns false, and does nothing, if this lease or this time does not allow it.
 ///
-/// What is sent here on any connection comes after it (take_connection). If the client, the server
-/// or the network dies before the answer, the release is one whose reply was lost: released_behind
-/// hears of it, and what it was to free is freed in the background or by the end of the session.
-bool engine::release_behind(const std::shared_ptr<grant>& held) {
+/// Every statement that this client sends later, on any connection, comes after it
+/// (take_connection). If the client, the server or the network fails before the answer, it is a
+/// release whose reply was lost: on_pipelined_answer learns so, and the lease is freed in the
+/// background or by the end of the session.
+bool engine::send_pipelined_release(const std::shared_ptr<grant>& held) {
     if (options_.releasing != releasing::pipelined || held->queued || held->fenced) return false;
     if (source_.speaks() != sql::dialect::postgresql || is_contended(held->name)) return false;
     if (!acquires_.alone() || !releases_.alone() || !held->held()) return false;
@@ -27,7 +28,7 @@ bool engine::release_behind(const std::shared_ptr<grant>& held) {
     }
     const auto told = [self = weak_from_this(), held](const sql::result* done,
                                                       const error* failure) {
-        if (const auto alive = self.lock()) alive->released_behind(*held, done, failure);
+        if (const auto alive = self.lock()) alive->on_pipelined_answer(*held, done, failure);
     };
     try {
         names_.remember_free(held->name, held->token.value());
@@ -42,8 +43,9 @@ bool engine::release_behind(const std::shared_ptr<grant>& held) {
     return true;
 }
 
-/// Under a call of the connection that carried it.
-void engine::released_behind(grant& held, const sql::result* done, const error* failure) noexcept {
+/// Runs inside a call of the connection that carried the release.
+void engine::on_pipelined_answer(grant& held, const sql::result* done,
+                                 const error* failure) noexcept {
     try {
         if (done == nullptr) {
             count(counter::unknown_outcomes);
@@ -54,21 +56,22 @@ void engine::released_behind(grant& held, const sql::result* done, const error* 
             deny_release(held);
         }
     } catch (...) {
-        compare_wanted_ = true;  // no memory to remember it: the rows tell
+        compare_wanted_ = true;  // no memory to remember the lease: the comparison finds it
     }
     posted_.end();
 }
 
-/// One of the pool, and nothing that was released before is still on its way on another.
+/// Returns a connection of the pool, after the unanswered releases on any other one were drained.
 sql::connection_pool::borrowed engine::take_connection(sql::deadline until, std::size_t spare) {
     auto db = pool_.take(budget_ + spare, until, until);
-    (void)settle_posted(&*db, until);
+    (void)drain_pipelined(&*db, until);
     return db;
 }
 
-/// Reads the answers to what was posted on any connection `but` this. False if there are some left.
-bool engine::settle_posted(const sql::connection* but, sql::deadline until) noexcept {
-    // Who has that connection is about to read them.
+/// Reads the answers to releases posted on any connection except `but`. Returns false if some are
+/// left.
+bool engine::drain_pipelined(const sql::connection* but, sql::deadline until) noexcept {
+    // The user of that connection is about to read them.
     constexpr auto moment = 1ms;
     for (auto on = posted_.on(); on != nullptr && on != but; on = posted_.on()) {
         try {
@@ -78,7 +81,7 @@ bool engine::settle_posted(const sql::connection* but, sql::deadline until) noex
                 posted_.wait(std::min(until, steady::now() + moment));
             }
         } catch (...) {
-            // Broken: whoever released was told when it was destroyed.
+            // Broken: on_pipelined_answer ran when the connection was destroyed.
         }
         if (posted_.on() == on && steady::now() >= until) return false;
     }

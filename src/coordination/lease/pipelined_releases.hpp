@@ -9,12 +9,12 @@
 
 namespace rowlock::detail {
 
-/// Which connection has sent releases whose answers nobody has read. One at most: whoever uses
-/// another one reads them first, so that whatever this client sends comes after its releases.
-/// Thread-safe.
-class posted_releases {
+/// The connection that carries releases whose answers are not read yet; at most one. Before the
+/// client uses another connection it reads these answers, so that every later statement of the
+/// client comes after its releases. Thread-safe.
+class pipelined_releases {
 public:
-    /// One is about to be posted. False if another connection has some.
+    /// Counts a release that is about to be posted. Returns false if another connection has some.
     bool begin(const sql::connection& on) {
         const std::lock_guard lock{mutex_};
         if (on_ != nullptr && on_ != &on) return false;
@@ -23,7 +23,7 @@ public:
         return true;
     }
 
-    /// Its answer was read, or it was not posted after all.
+    /// Uncounts one: its answer was read, or it was not posted after all.
     void end() {
         const std::lock_guard lock{mutex_};
         if (--count_ > 0) return;
@@ -33,7 +33,7 @@ public:
 
     [[nodiscard]] const sql::connection* on() const noexcept { return on_; }
 
-    /// Until none is left. False if `until` passed first.
+    /// Waits until none is left. Returns false if `until` passed first.
     bool wait(sql::deadline until) {
         std::unique_lock lock{mutex_};
         return ended_.wait_until(lock, until, [&] { return on_ == nullptr; });
