@@ -142,7 +142,7 @@ public:
     [[nodiscard]] std::vector<lease_info> list(std::string_view prefix = {}, const page& page = {});
 
     /// The live waiters of one name, in the order in which they will be served. One round trip.
-    [[nodiscard]] std::vector<waiter_info> queue(const lock_name& name);
+    [[nodiscard]] std::vector<waiter_info> waiters(const lock_name& name);
 
     /// Asks the holder to give the lock up: the holder loses its lease, with
     /// loss_reason::release_requested. It learns of that at once on the same machine and on

@@ -32,6 +32,9 @@ enum class errc {
     database_error,        ///< the database refused for another reason; see sqlstate()
 };
 
+/// The name of the enumerator, such as "timed_out"; "unknown" for a value that has none.
+[[nodiscard]] std::string_view to_string(errc code) noexcept;
+
 [[nodiscard]] const std::error_category& error_category() noexcept;
 [[nodiscard]] std::error_code make_error_code(errc code) noexcept;
 

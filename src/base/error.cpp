@@ -55,6 +55,52 @@ public:
 
 }  // namespace
 
+std::string_view to_string(errc code) noexcept {
+    switch (code) {
+        case errc::invalid_name:
+            return "invalid_name";
+        case errc::invalid_options:
+            return "invalid_options";
+        case errc::invalid_url:
+            return "invalid_url";
+        case errc::lock_lost:
+            return "lock_lost";
+        case errc::not_owner:
+            return "not_owner";
+        case errc::would_deadlock:
+            return "would_deadlock";
+        case errc::deadlock:
+            return "deadlock";
+        case errc::timed_out:
+            return "timed_out";
+        case errc::database_unreachable:
+            return "database_unreachable";
+        case errc::access_denied:
+            return "access_denied";
+        case errc::read_only:
+            return "read_only";
+        case errc::out_of_resources:
+            return "out_of_resources";
+        case errc::outcome_unknown:
+            return "outcome_unknown";
+        case errc::schema_outdated:
+            return "schema_outdated";
+        case errc::unsupported:
+            return "unsupported";
+        case errc::unindexed_key:
+            return "unindexed_key";
+        case errc::conflict:
+            return "conflict";
+        case errc::unique_violation:
+            return "unique_violation";
+        case errc::wrong_process:
+            return "wrong_process";
+        case errc::database_error:
+            return "database_error";
+    }
+    return "unknown";
+}
+
 const std::error_category& error_category() noexcept {
     static const category instance;
     return instance;

@@ -126,7 +126,7 @@ int break_lock(const break_options& options) {
         report(options, in, "free", "was free");
         return success;
     }
-    const auto queue = locks.queue(name);
+    const auto queue = locks.waiters(name);
     confirm(options, *row, queue);
     return options.now ? take_away(locks, in, options, *row)
                        : ask_to_stop(locks, in, options, *row, queue);

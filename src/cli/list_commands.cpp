@@ -181,7 +181,7 @@ int show(const name_options& options) {
     const database in = find_database(options.database);
     client locks{in.source, options_for(in)};
     const auto row = with_tables(in, [&] { return locks.inspect(name); });
-    const auto queue = locks.queue(name);
+    const auto queue = locks.waiters(name);
     // A name without a row was never locked, or has been reaped since.
     if (options.json) {
         json object{{"database", in.source.description()}};

@@ -70,7 +70,7 @@ TEST_CASE("an example program waits while another holds its lock, and then does 
         rowlock::client another{source};
         auto held = another.acquire(each.lock);
         tool::process one{command(each, *url)};
-        CHECK(tool::eventually([&] { return !another.queue(each.lock).empty(); }));
+        CHECK(tool::eventually([&] { return !another.waiters(each.lock).empty(); }));
         CHECK_FALSE(one.is_over());
         CHECK(held.held());
         held.release();

@@ -75,7 +75,7 @@ std::vector<std::string> names_of(const std::vector<lease_info>& rows) {
 TEST_CASE("a queue shows its live waiters in the order of their tickets, and who they are") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
         client locks{database.source(), database.options()};
-        CHECK(locks.queue("job").empty());
+        CHECK(locks.waiters("job").empty());
         const auto held = locks.acquire("job");
         crowd others{database};
         const auto first = others.session();
@@ -91,7 +91,7 @@ TEST_CASE("a queue shows its live waiters in the order of their tickets, and who
         others.expire(expired);
         others.end(ended);
 
-        const auto queue = locks.queue("job");
+        const auto queue = locks.waiters("job");
         REQUIRE(queue.size() == 3);
         CHECK(queue[0].session == first);
         CHECK(queue[1].session == second);
@@ -110,7 +110,7 @@ TEST_CASE("a queue shows its live waiters in the order of their tickets, and who
         CHECK(queue[0].thread == "thread 7");
         CHECK(queue[0].note == "the ☾ report");
         CHECK(queue[1].note.empty());
-        CHECK(locks.queue("Job").empty());
+        CHECK(locks.waiters("Job").empty());
     }
 }
 

@@ -67,7 +67,7 @@ TEST_CASE("a holder that is asked and destroys its lease hands the lock to the w
         std::optional<lease> held{holder.acquire("job")};
         std::optional<lease> served;
         std::jthread waiting{[&] { served = other.try_acquire_for("job", 15s); }};
-        REQUIRE(eventually([&] { return other.queue("job").size() == 1; }));
+        REQUIRE(eventually([&] { return other.waiters("job").size() == 1; }));
         REQUIRE(other.request_release("job", held->token()));
         REQUIRE(eventually([&] { return !held->held(); }));
         held.reset();

@@ -129,7 +129,7 @@ TEST_CASE("what somebody wrote stays text in a queue and through a hand-over") {
                 [&] { granted = waiter.try_acquire_for(name, 20s, {.note = hostile_text}); }};
             std::vector<waiter_info> line;
             REQUIRE(eventually([&] {
-                line = holder.queue(name);
+                line = holder.waiters(name);
                 return line.size() == 1;
             }));
             CHECK(line[0].name == name);

@@ -55,7 +55,7 @@ void restart_with_a_line(trial& in, own_server& one, const ending& how, int roun
         auto lease = support::acquire_soon(waiter, name);
         return std::pair{std::move(lease), steady::now()};
     });
-    if (!support::eventually([&] { return holder.queue(name).size() == 1; })) {
+    if (!support::eventually([&] { return holder.waiters(name).size() == 1; })) {
         throw std::runtime_error{"nobody stands in line"};
     }
     (one.*how.how)();

@@ -25,7 +25,7 @@ void use(rowlock::client& locks) {
     static_cast<void>(locks.try_acquire_for("job", 5ms));
     static_cast<void>(locks.inspect("job"));
     static_cast<void>(locks.list());
-    static_cast<void>(locks.queue("job"));
+    static_cast<void>(locks.waiters("job"));
     held.release();
 }
 

@@ -149,7 +149,7 @@ TEST_CASE("memory that runs out anywhere in a call leaves nothing held") {
         with_each_allocation_failing("look", [&](const std::string& name) {
             (void)locks.inspect(name);
             (void)locks.list();
-            (void)locks.queue(name);
+            (void)locks.waiters(name);
             (void)locks.force_release(name);
             (void)locks.stats();
         });
@@ -181,7 +181,7 @@ TEST_CASE("memory that runs out in a queue leaves no place and keeps nobody wait
                     theirs = rival.try_acquire(name);
                     over = false;
                     server = std::thread{[&rival, &theirs, &over, name] {
-                        eventually([&] { return over || !rival.queue(name).empty(); });
+                        eventually([&] { return over || !rival.waiters(name).empty(); });
                         theirs.reset();
                     }};
                 },
@@ -202,7 +202,7 @@ TEST_CASE("memory that runs out in a queue leaves no place and keeps nobody wait
                     waiter = std::thread{[&rival, &served, name] {
                         if (!rival.try_acquire_for(name, 10s)) served = false;
                     }};
-                    eventually([&] { return !locks.queue(name).empty(); });
+                    eventually([&] { return !locks.waiters(name).empty(); });
                 },
                 [&] { waiter.join(); });
             CHECK(served);

@@ -127,15 +127,15 @@ TEST_CASE("on a Galera node a letter that comes before the row costs nobody his 
     auto held = holder.acquire("committed elsewhere");
     auto waiting =
         std::async(std::launch::async, [&] { return waiter.acquire("committed elsewhere"); });
-    REQUIRE(support::eventually([&] { return holder.queue("committed elsewhere").size() == 1; }));
+    REQUIRE(support::eventually([&] { return holder.waiters("committed elsewhere").size() == 1; }));
     const auto db = source.connect(soon());
     const auto place = db->query(
         "select w.grant_id, m.wake_address, m.wake_secret from rowlock_waiter w "
         "join rowlock_session m on m.id = w.session",
         soon());
     const wakeup::mail_to box{place.integer(0, 1), wakeup::network_namespace()};
-    REQUIRE(box.post(
-        strategy::encode_wakeup({place.integer(0, 0), held.token().value() + 1}, place.text(0, 2))));
+    REQUIRE(box.post(strategy::encode_wakeup({place.integer(0, 0), held.token().value() + 1},
+                                             place.text(0, 2))));
     CHECK(waiting.wait_for(300ms) == std::future_status::timeout);
     held.release();
     auto got = waiting.get();

@@ -34,15 +34,15 @@ TEST_CASE("connections that a proxy cuts while they idle cost neither a lease no
         auto held = holder.acquire("behind a proxy");
         auto first_waiter =
             std::async(std::launch::async, [&] { return second.acquire("behind a proxy"); });
-        REQUIRE(eventually([&] { return holder.queue("behind a proxy").size() == 1; }));
+        REQUIRE(eventually([&] { return holder.waiters("behind a proxy").size() == 1; }));
         auto second_waiter =
             std::async(std::launch::async, [&] { return third.acquire("behind a proxy"); });
-        REQUIRE(eventually([&] { return holder.queue("behind a proxy").size() == 2; }));
+        REQUIRE(eventually([&] { return holder.waiters("behind a proxy").size() == 2; }));
         // The proxy has cut what idled between two heartbeats.
         REQUIRE(eventually([&] { return holder.stats().heartbeats >= 3; }, 60s));
         CHECK(holder.stats().reconnects > 0);
         CHECK(held.held());
-        CHECK(holder.queue("behind a proxy").size() == 2);
+        CHECK(holder.waiters("behind a proxy").size() == 2);
         held.release();
         auto next = first_waiter.get();
         CHECK(next.held());

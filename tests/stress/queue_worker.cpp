@@ -360,7 +360,7 @@ private:
         count_call();
         try {
             (void)client_.inspect(name);
-            (void)client_.queue(name);
+            (void)client_.waiters(name);
         } catch (const rowlock::error& failure) {
             log_.line("# look:", said(failure));
         }

@@ -43,7 +43,7 @@ std::vector<lease_info> client::list(std::string_view prefix, const page& page) 
     return engine_->list(prefix, page);
 }
 
-std::vector<waiter_info> client::queue(const lock_name& name) {
+std::vector<waiter_info> client::waiters(const lock_name& name) {
     return engine_->queue(name);
 }
 
