@@ -57,7 +57,7 @@ std::int64_t count(rowlock::sql::connection& db, const std::string& query) {
 
 contest leases(const lease_options& options) {
     const bool fair = options.queueing == rowlock::queueing::fair;
-    const char* const how = options.wake_ups == rowlock::wakeup_mode::automatic     ? ""
+    const char* const how = options.wake_ups == rowlock::wakeup_mode::automatic  ? ""
                             : options.wake_ups == rowlock::wakeup_mode::database ? ", by database"
                                                                                  : ", polling";
     return {std::string{"rowlock, "} + (fair ? "fair" : "barging") + how,

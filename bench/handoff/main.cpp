@@ -164,9 +164,9 @@ void add_options(CLI::App& app, bench_options& options) {
     app.add_option("--wake-ups", options.wake_ups,
                    "automatic, by-database (as between machines) or polling")
         ->transform(CLI::CheckedTransformer(
-            std::map<std::string, wake_ups>{{"automatic", wakeup_mode::automatic},
-                                            {"by-database", wakeup_mode::database},
-                                            {"polling", wakeup_mode::polling}}))
+            std::map<std::string, wakeup_mode>{{"automatic", wakeup_mode::automatic},
+                                               {"by-database", wakeup_mode::database},
+                                               {"polling", wakeup_mode::polling}}))
         ->default_str("automatic");
     app.add_flag("--no-floors", options.no_floors, "Only ours");
     app.add_option("--json", options.json, "Write the results there, too")->type_name("FILE");

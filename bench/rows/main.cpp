@@ -266,7 +266,7 @@ void measure_together(archive& full, const rows_options& options, std::int64_t f
         const auto end = steady_clock::now() + std::chrono::duration<double>{options.seconds};
         for (int slice = 1; steady_clock::now() < end; ++slice) {
             full.publish_floor(from +
-                              (upto - from) * std::min(slice, options.slices) / options.slices);
+                               (upto - from) * std::min(slice, options.slices) / options.slices);
             const auto done = reap_once(full);
             sum.rows += done.rows;
             sum.seconds += done.seconds;

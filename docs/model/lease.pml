@@ -1,6 +1,7 @@
-/* One lease, its queue and its holders' sessions, as the statements in src/dialect/postgresql and the
- * threads of src/client do it. README.md beside this file tells how to read it, what is left out, and
- * what each run showed.
+/* One lease, its queue and its holders' sessions, as PostgreSQL's statements (sql/postgresql.sql in the folders
+ * of src/coordination and src/housekeeping) and the threads of src/coordination do it. x.sql below means
+ * the statement x there. README.md beside this file tells how to read it, what is left out, and what each
+ * run showed.
  *
  * A statement at READ COMMITTED is three steps, between which anything else may happen:
  *   1. a snapshot: what the statement reads, into variables of its process (read_rows);
@@ -252,7 +253,7 @@ inline give_to_pick(giver) {
 
 /* --- statements --------------------------------------------------------------------------------- */
 
-/* grant_next.sql, and the loop around it in src/strategy/queue_protocol.cpp. */
+/* grant_next.sql, and the loop around it in src/coordination/queue/queue_protocol.cpp. */
 inline grant_next() {
     do
     :: atomic {
@@ -434,7 +435,7 @@ inline acquire(my, id, gets, held) {
 }
 
 #ifdef RETAKE
-/* retake.sql: back from the token it was freed with. */
+/* reacquire.sql: back from the token it was freed with. */
 inline retake(my, id, with, gets) {
     gets = 0;
     atomic {
@@ -847,7 +848,8 @@ released:
 
 #ifdef CRASH
 /* Not ours any more. If a crash lost the hand-over, the place may be back, or be served just now: it is
- * given up first, and then the lease (src/client/upkeep.cpp, give_up and resolve_unknown). */
+ * given up first, and then the lease (src/coordination/session/upkeep.cpp, give_up and
+ * resolve_unknown). */
 give_up:
     atomic {
         !ticket_locked[s];
@@ -994,8 +996,8 @@ proctype crash() {
     }
 }
 
-/* A client's heartbeat thread after it is connected again: src/client/upkeep.cpp,
- * compare_with_database. Places first. */
+/* A client's heartbeat thread after it is connected again:
+ * src/coordination/session/upkeep.cpp, compare_with_database. Places first. */
 proctype upkeep(byte s) {
     STATEMENT;
     byte held, row;
@@ -1058,7 +1060,7 @@ compare:
 #else
 #define UNDER_FLOOR (token + LEFT_OUT(0) <= settled)
 #endif
-/* src/strategy/reaping.cpp */
+/* src/housekeeping/reaping.cpp */
 proctype reaper() {
     STATEMENT;
     byte round, s;

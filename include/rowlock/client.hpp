@@ -107,7 +107,7 @@ public:
     /// Waits up to `timeout`; empty if the lock was held all that time. A timeout ≤ 0 is one
     /// attempt. No attempt starts after the limit; a running attempt has its statement_timeout.
     /// @throws error errc::timed_out if the limit passed before the lock was found held or free; if
-    /// an attempt failed before that, its error
+    /// the last attempt before the limit failed, its error instead
     template <typename Rep, typename Period>
     [[nodiscard]] std::optional<lease> try_acquire_for(
         const lock_name& name, const std::chrono::duration<Rep, Period>& timeout,

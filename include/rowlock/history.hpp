@@ -42,10 +42,10 @@ struct history_record {
     history_kind kind = history_kind::altered;
     std::string name;                   ///< empty for sessions
     fencing_token token;                ///< of the lease, after the change
-    std::int64_t session = 0;           ///< of the hold, the queue entry, or itself
-    std::int64_t grant_id = 0;          ///< of the hold, or that the queue entry becomes
+    std::int64_t session = 0;           ///< that has the hold or queue entry, or the session itself
+    std::int64_t grant_id = 0;          ///< of the hold, or of the one the queue entry becomes
     std::int64_t ticket = 0;            ///< of the queue entry
-    std::int64_t previous_session = 0;  ///< that the row named as holder before
+    std::int64_t previous_session = 0;  ///< the holder that the row named before
     /// For a hold: its deadline. For an ended session: its last expiry.
     std::optional<std::chrono::sys_time<std::chrono::microseconds>> ends_at;
     std::string owner, host, program;  ///< of the session, where a hold or a session begins or ends

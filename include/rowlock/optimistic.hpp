@@ -93,7 +93,7 @@ struct table_description {
     /// `table` or `schema.table`.
     std::string table;
     /// The columns that together identify one row; they should be the primary key or have a unique
-    /// index. errc::unindexed_key if they turn out not to identify one.
+    /// index. errc::unindexed_key if a call finds otherwise.
     std::vector<std::string> key;
     version_column version;
     /// If set, a row with a non-NULL value in this column counts as deleted. A time or an integer

@@ -56,9 +56,10 @@ enum class wakeup_mode : unsigned char {
     /// A client on this machine (in the same network namespace of Linux) is notified directly, by a
     /// kernel datagram; any other client by the database.
     automatic,
-    /// PostgreSQL: LISTEN/NOTIFY. Waiters only, not holders: on MySQL and MariaDB a statement that
-    /// sleeps in the server and is interrupted, on SQLite changes of the file. Where that is
-    /// impossible (a transaction pooler, SOCI): as `polling`.
+    /// PostgreSQL: LISTEN/NOTIFY, for waiters and holders. Elsewhere for waiters only: on MySQL and
+    /// MariaDB a statement that sleeps in the server and is interrupted, on SQLite changes of the
+    /// file; holders there are not woken. Where that is impossible (a transaction pooler, SOCI): as
+    /// `polling`.
     database,
     /// Polls the table, soon at first, then with growing pauses up to poll_interval.
     polling,
@@ -122,8 +123,8 @@ struct client_options {
     /// heartbeat + margin must stay under ttl.
     std::chrono::milliseconds margin{0};
     /// The longest pause between two polls of the queues that the client waits in (one statement
-    /// for all its waiters). The holder's expiry is polled exactly. 1 s bounds the cost of a lost
-    /// wake-up and is no load. Up to one day.
+    /// for all its waiters). The holder's expiry is checked exactly when due. 1 s bounds the cost
+    /// of a lost wake-up and is no load. Up to one day.
     std::chrono::milliseconds poll_interval{std::chrono::seconds{1}};
     /// See wakeup_mode.
     rowlock::wakeup_mode wake_ups = wakeup_mode::automatic;

@@ -152,10 +152,10 @@ struct transaction_lock_options {
     std::string domain = "rowlock";
     /// For each statement, not counting its wait. As client_options::statement_timeout.
     std::chrono::milliseconds statement_timeout{std::chrono::seconds{5}};
-    /// Above READ COMMITTED the locking statement takes the snapshot of the whole transaction at
-    /// the latest, before the lock is granted: commits of the previous holder in between are not
-    /// seen. That is refused unless this is true; set it if your work under the lock depends on no
-    /// read.
+    /// Above READ COMMITTED the snapshot of the whole transaction is taken at the latest by the
+    /// locking statement, before the lock is granted: commits of the previous holder in between are
+    /// not seen. That is refused unless this is true; set it if your work under the lock depends on
+    /// no read.
     bool any_isolation = false;
 };
 

@@ -11,8 +11,8 @@
 #include "cli/nesting.hpp"
 #include "cli/queue_place.hpp"
 #include "cli/signals.hpp"
-#include "coordination/lease/retry_limits.hpp"
 #include "coordination/lease/lease_protocol.hpp"
+#include "coordination/lease/retry_limits.hpp"
 #include "coordination/lease/validation.hpp"
 #include "sql/too_many_connections.hpp"
 #include <rowlock/lock_name.hpp>

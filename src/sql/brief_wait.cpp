@@ -14,7 +14,7 @@ void set_short_lock_timeout(sql::connection& db, sql::deadline until) {
 }
 
 sql::deadline row_lock_deadline(const sql::connection& db, sql::deadline until,
-                             std::chrono::nanoseconds patience) {
+                                std::chrono::nanoseconds patience) {
     if (db.speaks() != sql::dialect::sqlite) return until;
     return std::min<sql::deadline>(until, std::chrono::steady_clock::now() + patience);
 }

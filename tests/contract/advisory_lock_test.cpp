@@ -204,12 +204,15 @@ TEST_CASE_TEMPLATE_DEFINE("a transaction's lock ends with it, on the caller's ow
     const std::string name = fresh("job");
     if constexpr (!is_postgresql<F>) {
         db->query("begin", soon());
-        CHECK(kind_of([&] { static_cast<void>(try_transaction_lock(*db, name)); }) == errc::unsupported);
-        CHECK(kind_of([&] { static_cast<void>(transaction_lock(*db, name, 1s)); }) == errc::unsupported);
+        CHECK(kind_of([&] { static_cast<void>(try_transaction_lock(*db, name)); }) ==
+              errc::unsupported);
+        CHECK(kind_of([&] { static_cast<void>(transaction_lock(*db, name, 1s)); }) ==
+              errc::unsupported);
         db->query("rollback", soon());
     } else {
         advisory_client others{F::source()};
-        CHECK(kind_of([&] { static_cast<void>(try_transaction_lock(*db, name)); }) == errc::invalid_options);
+        CHECK(kind_of([&] { static_cast<void>(try_transaction_lock(*db, name)); }) ==
+              errc::invalid_options);
         CHECK(others.try_lock(name));
         for (const char* end : {"commit", "rollback"}) {
             handle->run("begin");
@@ -280,8 +283,10 @@ TEST_CASE_TEMPLATE_DEFINE("a transaction's lock is refused where it would not pr
     advisory_client others{F::source()};
     for (const char* level : {"repeatable read", "serializable"}) {
         handle->run(std::string{"begin isolation level "} + level);
-        CHECK(kind_of([&] { static_cast<void>(try_transaction_lock(*db, name)); }) == errc::unsupported);
-        CHECK(kind_of([&] { static_cast<void>(transaction_lock(*db, name, 1s)); }) == errc::unsupported);
+        CHECK(kind_of([&] { static_cast<void>(try_transaction_lock(*db, name)); }) ==
+              errc::unsupported);
+        CHECK(kind_of([&] { static_cast<void>(transaction_lock(*db, name, 1s)); }) ==
+              errc::unsupported);
         CHECK(others.try_lock(name));
         CHECK(handle->run("select 1") == "1");  // goes on
         CHECK(try_transaction_lock(*db, name, advisory_mode::exclusive, {.any_isolation = true}));
@@ -289,7 +294,8 @@ TEST_CASE_TEMPLATE_DEFINE("a transaction's lock is refused where it would not pr
     }
     handle->run("begin");
     CHECK_THROWS(handle->run("select 1/0"));
-    CHECK(kind_of([&] { static_cast<void>(try_transaction_lock(*db, name)); }) == errc::invalid_options);
+    CHECK(kind_of([&] { static_cast<void>(try_transaction_lock(*db, name)); }) ==
+          errc::invalid_options);
     handle->run("rollback");
     CHECK(others.try_lock(name));
 

@@ -202,8 +202,7 @@ TEST_CASE_TEMPLATE_DEFINE("what is known here is refused without a round trip", 
     REQUIRE(eventually([&] { return !ended.held(); }));
     CHECK(kind_of([&] { fence(*db, ended); }) == errc::lock_lost);
     CHECK(kind_of([&] { fence(*db, rowlock::lease{}); }) == errc::not_owner);
-    CHECK(kind_of([&] { fence(*db, lease, {.statement_timeout = 0ms}); }) ==
-          errc::invalid_options);
+    CHECK(kind_of([&] { fence(*db, lease, {.statement_timeout = 0ms}); }) == errc::invalid_options);
     CHECK(kind_of([&] { fence(*db, lease, {.max_idle = -1ms}); }) == errc::invalid_options);
     mute_connection elsewhere{F::speaks == sql::dialect::sqlite ? sql::dialect::postgresql
                                                                 : sql::dialect::sqlite};
@@ -627,8 +626,7 @@ TEST_CASE_TEMPLATE_DEFINE("SQLite: a transaction that has read before the grant 
         writer->query("begin immediate", soon());
         it.handle->run("begin");
         it.handle->run("select pieces from " + it.stock());
-        CHECK(kind_of([&] { fence(*db, lease, {.statement_timeout = 100ms}); }) ==
-              errc::timed_out);
+        CHECK(kind_of([&] { fence(*db, lease, {.statement_timeout = 100ms}); }) == errc::timed_out);
         it.handle->run("rollback");
         writer->query("rollback", soon());
         CHECK(lease.held());

@@ -691,7 +691,7 @@ TEST_CASE("a crowd that is one party each is searched for cycles in no time") {
 }
 
 // A ticket that was drawn long before it committed. Here the others are served by decree.
-TEST_CASE("a place that was behind_watermark knows it, and is found again after a reset_watermark") {
+TEST_CASE("a place that was overtaken knows it, and is found again after the watermark is reset") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
         const by_hand hand{database};
         for (const std::int64_t session : {1, 2}) hand.open(session);

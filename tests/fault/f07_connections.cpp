@@ -114,7 +114,7 @@ void kill_every_second(trial& in, support::lock_database& database) {
     std::vector<std::int64_t> tokens;
     for (const auto& each : leases) tokens.push_back(each.token().value());
     rowlock::advisory_client advisory{database.source(),
-                                     {.check_period = check_period, .statement_timeout = 1s}};
+                                      {.check_period = check_period, .statement_timeout = 1s}};
     for (int i = 0; i < in.rounds(); ++i) {
         const auto next = steady::now() + 1s;
         auto lock = advisory.lock(database.prefix() + "advisory");

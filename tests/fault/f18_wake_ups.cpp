@@ -136,8 +136,8 @@ void wait_behind_a_pooler(trial& in) {
     if (!pooler) return in.skip("no PgBouncer");
     const auto source = rowlock::open(pooler->url());
     rowlock::client first{source, database.options({.poll_interval = poll})};
-    rowlock::client second{
-        source, database.options({.poll_interval = poll, .wake_ups = rowlock::wakeup_mode::polling})};
+    rowlock::client second{source, database.options({.poll_interval = poll,
+                                                     .wake_ups = rowlock::wakeup_mode::polling})};
     rowlock::client* holder = &first;
     rowlock::client* waiter = &second;
     auto held = holder->acquire("job");

@@ -166,10 +166,10 @@ TEST_CASE("a killed connection is noticed at once where its socket is seen") {
     if (!db) return;
     event_log log;
     advisory_client locks{db->source,
-                         {.check_period = 1h,
-                          .statement_timeout = 1s,
-                          .keepalive_timeout = 3h,
-                          .on_event = log.callback()}};
+                          {.check_period = 1h,
+                           .statement_timeout = 1s,
+                           .keepalive_timeout = 3h,
+                           .on_event = log.callback()}};
     const std::string name = fresh("job");
     auto one = locks.lock(name);
     auto two = locks.lock(name + " two");
@@ -206,7 +206,8 @@ TEST_CASE("the lock of a connection that was killed unseen is found lost by unlo
     for (const auto& db : {on_postgresql(), on_mariadb()}) {
         if (!db) continue;
         support::interception network;
-        advisory_client locks{network.wrap(db->source), {.check_period = 1h, .keepalive_timeout = 3h}};
+        advisory_client locks{network.wrap(db->source),
+                              {.check_period = 1h, .keepalive_timeout = 3h}};
         const std::string name = fresh("job");
         auto one = locks.lock(name);
         network.break_connections();
@@ -232,7 +233,7 @@ TEST_CASE("a lock that the server denies is lost with the next check, others sta
         support::interception network;
         event_log log;
         advisory_client locks{network.wrap(exposed),
-                             {.check_period = 200ms, .on_event = log.callback()}};
+                              {.check_period = 200ms, .on_event = log.callback()}};
         const std::string name = fresh("job");
         const auto other = locks.lock(name + " other");
         const auto one = locks.lock(name);
@@ -272,8 +273,9 @@ TEST_CASE(
     through.host = "127.0.0.1";
     through.port = relay.port();
     const std::string name = fresh("job");
-    advisory_client locks{rowlock::open(through.url()),
-                         {.check_period = 300ms, .statement_timeout = 500ms, .keepalive_timeout = 2s}};
+    advisory_client locks{
+        rowlock::open(through.url()),
+        {.check_period = 300ms, .statement_timeout = 500ms, .keepalive_timeout = 2s}};
     advisory_client others{db->source};
     const auto one = locks.lock(name);
     relay.fall_silent();
@@ -290,7 +292,7 @@ TEST_CASE("on a silent network every lock is told of its loss in time, whatever 
     through.host = "127.0.0.1";
     through.port = relay.port();
     advisory_client locks{rowlock::open(through.url()),
-                         {.own_connection = true, .check_period = 2s, .statement_timeout = 2s}};
+                          {.own_connection = true, .check_period = 2s, .statement_timeout = 2s}};
     const std::string name = fresh("job");
     std::vector<advisory_lock> held;
     for (int i = 0; i < 4; ++i) {
@@ -531,10 +533,10 @@ TEST_CASE("each lock may have a connection of its own, up to a limit") {
     for (const auto& db : {on_postgresql(), on_mariadb()}) {
         if (!db) continue;
         advisory_client locks{db->source,
-                             {.own_connection = true,
-                              .max_connections = 2,
-                              .check_period = 100ms,
-                              .statement_timeout = 300ms}};
+                              {.own_connection = true,
+                               .max_connections = 2,
+                               .check_period = 100ms,
+                               .statement_timeout = 300ms}};
         const std::string name = fresh("job");
         auto one = locks.lock(name + "1");
         const auto two = locks.lock(name + "2");
@@ -644,10 +646,10 @@ TEST_CASE("a slice of waiting may be longer than the belief in a lock") {
     for (const auto& db : {on_postgresql(), on_mariadb()}) {
         if (!db) continue;
         advisory_client locks{db->source,
-                             {.check_period = 200ms,
-                              .statement_timeout = 300ms,
-                              .wait_slice = 10s,
-                              .retry = {.attempts = 1}}};
+                              {.check_period = 200ms,
+                               .statement_timeout = 300ms,
+                               .wait_slice = 10s,
+                               .retry = {.attempts = 1}}};
         advisory_client others{db->source};
         const std::string name = fresh("job");
         auto held = std::make_optional(others.lock(name));
@@ -1040,8 +1042,10 @@ TEST_CASE("a standby is refused: it would grant what its primary grants as well"
     CHECK(kind_of([&] { static_cast<void>(locks.try_lock(name)); }) == errc::read_only);
     CHECK(kind_of([&] { static_cast<void>(locks.try_lock_for(name, 1s)); }) == errc::read_only);
     plain->query("begin", soon());
-    CHECK(kind_of([&] { static_cast<void>(try_transaction_lock(*plain, name)); }) == errc::read_only);
-    CHECK(kind_of([&] { static_cast<void>(transaction_lock(*plain, name, 1s)); }) == errc::read_only);
+    CHECK(kind_of([&] { static_cast<void>(try_transaction_lock(*plain, name)); }) ==
+          errc::read_only);
+    CHECK(kind_of([&] { static_cast<void>(transaction_lock(*plain, name, 1s)); }) ==
+          errc::read_only);
     plain->query("rollback", soon());
 
     replica->promote();
@@ -1100,7 +1104,8 @@ TEST_CASE("control: above READ COMMITTED what a transaction's lock protects is r
         const auto reader = db->source.connect(soon());
         reader->query(std::string{"begin isolation level "} + level, soon());
         auto waiting = std::async(std::launch::async, [&] {
-            return transaction_lock(*reader, name, 20s, advisory_mode::exclusive, {.any_isolation = true});
+            return transaction_lock(*reader, name, 20s, advisory_mode::exclusive,
+                                    {.any_isolation = true});
         });
         REQUIRE(db->somebody_waits_for(name));
         db->admin->query("update " + table + " set n = 2", soon());

@@ -108,8 +108,8 @@ TEST_CASE(
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         stranger stranger{database};
         scene on{database};
-        REQUIRE(stranger.say(on.victim,
-                             {strategy::encode_wakeup({on.grant_id, forged_token}, on.victim.secret)}));
+        REQUIRE(stranger.say(
+            on.victim, {strategy::encode_wakeup({on.grant_id, forged_token}, on.victim.secret)}));
         if (database.speaks() == sql::dialect::sqlite) {
             // There the row is asked, whatever is proved.
             REQUIRE(eventually([&] { return on.waiter.stats().wake_ups > 0; }));

@@ -69,7 +69,7 @@ struct by_hand {
         return token;
     }
     [[nodiscard]] bool reacquire(std::string_view name, std::int64_t known,
-                              std::int64_t session = 1) const {
+                                 std::int64_t session = 1) const {
         return fast.reacquire(*db, request(name, 50, session), known, soon());
     }
     [[nodiscard]] tokens acquire_all(const std::vector<grant_request>& wanted) const {
@@ -620,7 +620,8 @@ TEST_CASE("a shared statement whose reply is lost costs nobody his lease, and le
             const bool meant =
                 database.speaks() == sql::dialect::sqlite
                     ? name == "commit"  // a group is a transaction there
-                    : name == which || (acquires && (name == "reacquire_all" || name == "take_all"));
+                    : name == which ||
+                          (acquires && (name == "reacquire_all" || name == "take_all"));
             if (meant && lost.fetch_add(1) == 0) interception::lose_reply();
         });
         std::atomic<int> wrong{0};

@@ -80,8 +80,8 @@ public:
     }
 
     [[nodiscard]] bool reacquire(std::string_view name, std::int64_t grant_id,
-                              std::int64_t known) const {
-        const auto call = sqlite_ ? strategy::run_retake : strategy::on_mysql::reacquire;
+                                 std::int64_t known) const {
+        const auto call = sqlite_ ? strategy::run_reacquire : strategy::on_mysql::reacquire;
         return call(*db_, leases_.sql(), wants(name, grant_id), known, soon());
     }
     [[nodiscard]] tokens acquire_all(std::span<const grant_request> requests) const {
@@ -212,7 +212,7 @@ TEST_CASE("what goes with a grant goes with one that is taken again") {
         request.thread = "thread";
         request.note = "it's \"why\"";
         request.deadline_us = 30'000'000;
-        const auto call = database.speaks() == sql::dialect::sqlite ? strategy::run_retake
+        const auto call = database.speaks() == sql::dialect::sqlite ? strategy::run_reacquire
                                                                     : strategy::on_mysql::reacquire;
         REQUIRE(call(self.db(), self.leases().sql(), request, known, soon()));
         const auto info = self.leases().inspect(self.db(), "job", soon());

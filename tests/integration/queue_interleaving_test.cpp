@@ -500,7 +500,8 @@ TEST_CASE("looks that were set back are not set forth again by a grant that did 
             const auto next = granting.get();
             REQUIRE(next.has_value());
             CHECK(next->grant_id == 44);  // by the snapshot it had
-            CHECK_FALSE(at.hand.queue().places_of(at.hand.db(), 2, soon()).waiting.at(0).behind_watermark);
+            CHECK_FALSE(
+                at.hand.queue().places_of(at.hand.db(), 2, soon()).waiting.at(0).behind_watermark);
             const auto last = at.other.release("job", 3, 44).next;
             REQUIRE(last.has_value());
             CHECK(last->grant_id == 22);
@@ -891,8 +892,7 @@ TEST_CASE("all transitions at once: no deadlock, no token twice, nobody left beh
             database.number("select count(*) from (select name, token from " + grants +
                             " group by name, token having count(distinct grant_id) > 1) t") == 0;
         CHECK(once);
-        MESSAGE("grants ", database.number("select count(*) from " + grants), ", cycles ",
-                cycles);
+        MESSAGE("grants ", database.number("select count(*) from " + grants), ", cycles ", cycles);
         CHECK(database.number("select count(*) from rowlock_waiter w join rowlock_session s on "
                               "s.id = w.session where not s.ended") == 0);
         CHECK(database.number("select count(*) from rowlock_lease l join rowlock_session s on "

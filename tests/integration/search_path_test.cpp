@@ -34,7 +34,7 @@ namespace {
 
 /// Statements that run on the caller's handles, or before our own connection's path is pinned.
 const std::set<std::string, std::less<>> on_any_path{
-    "fence",          "release_on_commit",         "insert_resource", "row_session_setup",
+    "fence",          "release_on_commit",  "insert_resource", "row_session_setup",
     "row_table",      "column_types",       "advisory_setup",  "advisory_try_in",
     "session_setup",  "session_setup_only", "server_identity", "server_timeline",
     "version_create", "version_erase",      "version_list",    "version_read",

@@ -167,10 +167,10 @@ TEST_CASE("a single connection that stalls costs no lease: the heartbeat opens a
         support::tcp_relay link{address.port};
         address.host = "127.0.0.1";
         address.port = link.port();
-        client locks{open(address.url()), database.options({.ttl = 4s,
-                                                            .heartbeat = 1s,
-                                                            .statement_timeout = 20s,
-                                                            .single_connection = true})};
+        client locks{
+            open(address.url()),
+            database.options(
+                {.ttl = 4s, .heartbeat = 1s, .statement_timeout = 20s, .single_connection = true})};
         const auto held = locks.acquire("job");
         REQUIRE(eventually([&] { return locks.stats().heartbeats >= 1; }));
         const auto open_now = link.connections();

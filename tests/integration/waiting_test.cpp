@@ -574,7 +574,7 @@ TEST_CASE("a lost reply to the taking of a place, or to a release, loses nobody'
 }
 
 // Its ticket was drawn long before it committed. Here the others are served by decree.
-TEST_CASE("a place that was behind_watermark is served by the next release all the same") {
+TEST_CASE("a place that was overtaken is served by the next release all the same") {
     if (support::lock_database database{support::backend::postgresql}; database.there()) {
         client holder{database.source(), database.options()};
         client waiter{database.source(), database.options({.poll_interval = 100ms})};

@@ -219,26 +219,28 @@ bool kill_one(support::lock_database& database, const std::string& candidates, u
 bool kill_a_listener(support::lock_database& database, unsigned choice) {
     if (database.speaks() == dialect::postgresql) {
         // The waiting room's connection: it was LISTEN, or what the room alone runs, that ran last.
-        return kill_one(database,
-                        "select pid from pg_stat_activity a where pid <> pg_backend_pid() and "
-                        "((query ilike 'listen %' and exists (select from rowlock_session s "
-                        "where position(s.id::text in a.query) > 0)) or "
-                        "(query ~ '^/. rowlock (places|deadlocks|served|grant_next|names_with_waiters) ' "
-                        "and query like '%rowlock_%'))",
-                        choice);
+        return kill_one(
+            database,
+            "select pid from pg_stat_activity a where pid <> pg_backend_pid() and "
+            "((query ilike 'listen %' and exists (select from rowlock_session s "
+            "where position(s.id::text in a.query) > 0)) or "
+            "(query ~ '^/. rowlock (places|deadlocks|served|grant_next|names_with_waiters) ' "
+            "and query like '%rowlock_%'))",
+            choice);
     }
     if (database.speaks() == dialect::mysql) {
-        return kill_one(database,
-                        // A sleeper, or the connection that its gate is shut by: the waiting
-                        // room's.
-                        "with mysql_wait_thread as (select p.id, p.info from information_schema.processlist "
-                        "p where p.info like 'select get#_lock(%) as rowlock#_wake#_%' escape '#' "
-                        "and exists (select 1 from rowlock_session s "
-                        "where p.info like concat('%', s.id))) "
-                        "select k.id from (select id from mysql_wait_thread union all "
-                        "select is_used_lock(substring_index(substring_index(info, char(39), 2), "
-                        "char(39), -1)) from mysql_wait_thread) k where k.id is not null",
-                        choice);
+        return kill_one(
+            database,
+            // A sleeper, or the connection that its gate is shut by: the waiting
+            // room's.
+            "with mysql_wait_thread as (select p.id, p.info from information_schema.processlist "
+            "p where p.info like 'select get#_lock(%) as rowlock#_wake#_%' escape '#' "
+            "and exists (select 1 from rowlock_session s "
+            "where p.info like concat('%', s.id))) "
+            "select k.id from (select id from mysql_wait_thread union all "
+            "select is_used_lock(substring_index(substring_index(info, char(39), 2), "
+            "char(39), -1)) from mysql_wait_thread) k where k.id is not null",
+            choice);
     }
     return false;
 }

@@ -12,12 +12,12 @@
 #include <string>
 
 using namespace rowlock;
+using strategy::decode_wakeup;
+using strategy::encode_wakeup;
 using strategy::is_proved;
 using strategy::said_grant;
-using strategy::encode_wakeup;
 using strategy::said_to_look;
 using strategy::told_to_look;
-using strategy::understood;
 
 namespace {
 
@@ -34,7 +34,8 @@ TEST_CASE("what is said of a grant is understood, and proved by its secret alone
         CHECK(is_proved(said, secret));
         CHECK_FALSE(is_proved(said, "00112233445566778899aabbccddeefe"));
         CHECK_FALSE(is_proved(said, ""));
-        CHECK_FALSE(is_proved(encode_wakeup(meant, ""), ""));  // a session that was opened without one
+        CHECK_FALSE(
+            is_proved(encode_wakeup(meant, ""), ""));  // a session that was opened without one
     }
 }
 

@@ -5,7 +5,10 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
+#include <set>
 #include <string>
+#include <string_view>
 
 using rowlock::sql::dialect;
 using rowlock::sql::statements;
@@ -68,4 +71,38 @@ TEST_CASE("no statement reads a clock that stands still while it waits") {
         CHECK((at != std::string::npos) == excepted);
         if (excepted) CHECK(code.find("utc_timestamp", at + 1) == std::string::npos);
     }
+}
+
+TEST_CASE("each statement of a dialect is written once, under a name that is an identifier") {
+    constexpr std::string_view mark = "-- statement ";
+    for (const std::string_view dialect : {"postgresql", "mysql", "sqlite", "common"}) {
+        std::set<std::string_view> names;
+        for (const auto& file : rowlock::embedded::statement_files()) {
+            if (!file.path.ends_with("/sql/" + std::string{dialect} + ".sql")) continue;
+            for (std::size_t at = 0; at < file.text.size();) {
+                const auto end = std::min(file.text.find('\n', at), file.text.size());
+                const auto line = file.text.substr(at, end - at);
+                at = end + 1;
+                if (!line.starts_with(mark)) continue;
+                const auto name = line.substr(mark.size());
+                CAPTURE(name);
+                CHECK(name.find_first_not_of("abcdefghijklmnopqrstuvwxyz_") == std::string::npos);
+                CHECK(names.insert(name).second);
+            }
+        }
+        CHECK(names.size() > 20);
+    }
+}
+
+TEST_CASE("a dialect's own statement comes before the common one, which the others have") {
+    const auto has = [](dialect which, std::string_view name) {
+        for (const auto& each : rowlock::sql::written_statements(which)) {
+            if (each.name == name) return std::string{each.file};
+        }
+        return std::string{};
+    };
+    CHECK(has(dialect::mysql, "find_grant") == "coordination/lease/sql/common.sql");
+    CHECK(has(dialect::sqlite, "find_grant") == "coordination/lease/sql/common.sql");
+    CHECK(has(dialect::postgresql, "find_grant") == "coordination/lease/sql/postgresql.sql");
+    CHECK(has(dialect::sqlite, "grant_next").empty());
 }

@@ -51,10 +51,10 @@ class waiting_room;
 /// fence.cpp: the caller's transactions. upkeep.cpp: background tasks. hearing.cpp: what wakes a
 /// holder.
 ///
-/// Threads: the callers'; one heartbeat with its own connection, and
-/// a second one once a heartbeat was late; one watchdog that closes the trust
-/// window without a network; one reaper on request; the waiting room's thread, from the first wait
-/// or release on; delivery of events and loss signals.
+/// Threads: the callers'; one heartbeat with its own connection, and a second heartbeat, from the
+/// first late one on; one watchdog that closes the trust window without a network; one reaper on
+/// request; the waiting room's thread, from the first wait or release on; delivery of events and
+/// loss signals.
 /// Locks: state_mutex_ and a session's own mutex are never held over a round trip; reclaiming_ is.
 class engine : public std::enable_shared_from_this<engine> {
 public:

@@ -11,10 +11,10 @@ using namespace std::chrono_literals;
 /// Sends the release of a lease that has no known waiter, and leaves its answer to the next call on
 /// that connection. Returns false, and does nothing, if this lease or this time does not allow it.
 ///
-/// Every statement that this client sends later, on any connection, comes after it
-/// (take_connection). If the client, the server or the network fails before the answer, it is a
-/// release whose reply was lost: on_pipelined_answer learns so, and the lease is freed in the
-/// background or by the end of the session.
+/// Statements of later calls, on any connection of the pool, come after it (take_connection). If
+/// the client, the server or the network fails before the answer, it is a release whose reply was
+/// lost: on_pipelined_answer learns so, and the lease is freed in the background or by the end of
+/// the session.
 bool engine::send_pipelined_release(const std::shared_ptr<grant>& held) {
     if (options_.releasing != releasing::pipelined || held->queued || held->fenced) return false;
     if (source_.speaks() != sql::dialect::postgresql || is_contended(held->name)) return false;

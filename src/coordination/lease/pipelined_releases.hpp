@@ -9,9 +9,9 @@
 
 namespace rowlock::detail {
 
-/// The connection that carries releases whose answers are not read yet; at most one. Before the
-/// client uses another connection it reads these answers, so that every later statement of the
-/// client comes after its releases. Thread-safe.
+/// The connection that carries releases whose answers are not read yet; at most one. Before a call
+/// uses another connection of the pool the client reads these answers, so that the call comes after
+/// the releases. Thread-safe.
 class pipelined_releases {
 public:
     /// Counts a release that is about to be posted. Returns false if another connection has some.

@@ -979,7 +979,8 @@ void waiting_room::look_away() {
 }
 
 /// How long not to watch. A waiter that is notified by name loses nothing by a late poll. Any other
-/// keeps the whole queue waiting: the longer the queue has stood still, the longer it may.
+/// keeps the whole queue waiting: it may look away the longer, the longer the queue has stood
+/// still.
 nanoseconds waiting_room::till_our_turn(const turn& which) const {
     constexpr nanoseconds slow_hand_over = 5ms;
     const auto before_us = std::max<std::int64_t>(which.position - 1, 1);

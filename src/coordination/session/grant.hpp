@@ -47,7 +47,7 @@ struct grant {
     /// The holder has reported that it stopped work under this grant, or no holder ever received
     /// it. Until then this client does not free a lost grant before its margin is over.
     std::atomic<bool> stopped{false};
-    std::atomic<bool> row_given_up{false};  ///< clear_row() has left its row to be cleared
+    std::atomic<bool> row_given_up{false};  ///< clear_row() was called for it
     /// Counts releases in transactions of the caller: a fence that was sent before the latest of
     /// them says nothing about it.
     std::mutex mutex;

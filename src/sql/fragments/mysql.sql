@@ -84,8 +84,6 @@ where w.name = n.name and m.id = w.session and {live}
 -- The same as now, for a connection of the caller in any time zone. It is read when the statement starts,
 -- before a wait: used only where a stale time does no harm. A deadline that passes during the wait for a row
 -- leaves that row ours, and locked; changed_at is off by the wait.
--- statement starts, before a wait: only where a late answer does no harm. A deadline that passes
--- during the wait for a row leaves that row ours, and locked; changed_at is off by the wait.
 timestampdiff(microsecond, '1970-01-01', utc_timestamp(6))
 
 -- fragment is_current

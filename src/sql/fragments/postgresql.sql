@@ -42,7 +42,7 @@ t.words || ' '
 -- fragment in_line
 -- Whether w is a ticket in the queue of the name $1, for reads that begin where the queue does. Older tickets
 -- were served, except one whose enqueue drew it 256 tickets ago and committed only now. Its owner finds that
--- its ticket was overtaken, and has the mark set back (reset_watermark).
+-- its ticket was overtaken, and has the watermark set back (reset_watermark).
 w.name = $1::text
   and w.ticket > (select coalesce(max(b.served), 0) - 256 from rowlock_lease b where b.name = $1::text)
 
@@ -147,9 +147,9 @@ lateral (select count(*) as waiting, min(w.enqueued_at) as since
           where w.name = n.name and {live}) q
 
 -- fragment bounded
--- The head of a WITH: a reader of `bounded` limits its waits for rows to $5 ms, in the same
--- statement and before it locks any, and finds there what to put back. A shorter lock_timeout of
--- the caller stays. For connections of the caller: see fence.
+-- The head of a WITH: a reader of `bounded` limits its waits for rows to $5 ms, in the same statement and
+-- before it locks any, and finds there what to put back. A shorter lock_timeout of the caller stays. For
+-- connections of the caller: see fence.
 was as materialized (
          select pg_catalog.current_setting('lock_timeout') as lock_timeout,
                 pg_catalog.current_setting('idle_in_transaction_session_timeout') as idle),

@@ -28,8 +28,8 @@ select $1, f.floor + 1, $2, $3, $4, $5, {now}, {now}, {now} + $6
    and (select 1 from rowlock_session m where m.id = $2 and {live}) = 1
 
 -- statement probe
--- Probes a lease: reads only, locks nothing, writes nothing. An acquire begins with one,
--- unless it reacquires.
+-- Probes a lease: reads only, locks nothing, writes nothing. An acquire begins with one, unless
+-- it reacquires.
 -- $1 name  $2 my session
 -- → the token a grant would carry, whether my session lives, {look}
 select greatest(coalesce(l.token, 0), f.floor) + 1,

@@ -1,7 +1,7 @@
 -- statement enqueue
 -- Adds a queue entry. The waiter table alone is touched: the holder's fenced transaction may lock the lease's
 -- row for long. The commit is asynchronous: a grant that rests on this ticket is durable and makes the ticket
--- so; if a crash loses the ticket before, its owner finds it gone and takes another. The ticket is drawn
+-- so; if a crash loses the ticket first, its owner finds it gone and takes another. The ticket is drawn
 -- before it commits, so overlapping enqueues may become visible in either order; one that was answered before
 -- another was sent has the lower ticket.
 -- $1 name  $2 my session  $3 grant id  $4 thread  $5 note  $6 own deadline in µs, or NULL
@@ -257,9 +257,9 @@ select (u.name is not null)::int, u.session, u.grant_id, u.token,
 -- The last statement of a client whose session no lease and no ticket names: removes the session and returns
 -- which of the names that it has released lately have a live waiter, to be served. It is delete_session and
 -- names_with_waiters in one round trip. The releases were committed before this snapshot was taken; a client
--- that commits a ticket after it checks after that, like every client that writes one, and finds the lease
--- free. The deleted row is none that the check reads, or one that it may see or not: a session without
--- tickets has no waiter. If the reply is lost the session is gone or expires, and waiters find the lease by
+-- whose ticket commits after the snapshot checks the lease afterwards, like every client that writes one, and
+-- finds it free. The check does not read the deleted row, or may read it or not: a session without tickets
+-- has no waiter. If the reply is lost the session is gone or expires, and waiters find the lease by
 -- their own polls.
 -- $1 session  $2 … $17 names; may repeat
 with gone as (

@@ -123,13 +123,6 @@ select pg_advisory_unlock_all()
 -- CREATE INDEX CONCURRENTLY waits. A slice is shorter than the statement timeout in force, which would fail
 -- the statement. It is also shorter than deadlock_timeout: two transactions that wait for each other both
 -- regain control.
--- $2 are replaced in the text, by digits and by a function call over digits. A block, so that the
--- time-out is caught on the server: it neither aborts the caller's transaction nor fills the
--- server's log. The setting is local to the block's transaction and put back at once; a time-out
--- undoes it with the block. A session-level lock survives that undoing, as it must: it ignores
--- transactions. A slice, because the wait holds a snapshot for which CREATE INDEX CONCURRENTLY waits.
--- Shorter than the statement timeout in force, which would fail the statement.
--- Shorter than deadlock_timeout, too: two transactions that wait for each other both get theirs back.
 -- Runs in the caller's transaction, under any search path: see the statement fence.
 -- $1 slice in ms  $2 such as pg_advisory_lock(42)  $3 a condition under which nothing is to be locked
 do '
