@@ -708,7 +708,7 @@ TEST_CASE("on a Galera node the fence is a write, under the same conditions") {
 
 TEST_CASE("MariaDB, SERIALIZABLE: the fence holds, and heartbeats wait for its transaction") {
     ROWLOCK_FOR_EACH_BACKEND(database, support::backend::mariadb) {
-        client locks{database.source(), database.options({.ttl = 1s})};
+        client locks{database.source(), database.options({.ttl = 6s, .heartbeat = 300ms})};
         const auto lease = locks.acquire("job");
         const auto app = application(database);
         app->query("set session transaction isolation level serializable", soon());

@@ -312,24 +312,29 @@ TEST_CASE("a lost reply to a hand-over loses no waiter's turn") {
     };
     for (const std::string lost : {"transaction", "woken_for"}) {
         CAPTURE(lost);
-        auto first = holder.acquire("job");
-        auto waiting = queued(waiter);
-        first.release();
-        auto second = waiting.get();  // who waited expects others to wait
-        waiting = queued(holder);
         // A thread of a client's may still be in it when this round is over.
         const auto seen = std::make_shared<std::atomic<int>>(0);
-        network.after([lost, seen](std::string_view what) {
-            if (what == lost && (*seen)++ == 0) interception::lose_reply();
-        });
-        second.release();
-        auto third = waiting.get();
+        // On a busy machine a poll may find the lease before the wake-up is read.
+        for (int round = 0; round < 10 && *seen == 0; ++round) {
+            auto first = holder.acquire("job");
+            auto waiting = queued(waiter);
+            first.release();
+            auto second = waiting.get();  // who waited expects others to wait
+            waiting = queued(holder);
+            network.after([lost, seen](std::string_view what) {
+                if (what == lost && (*seen)++ == 0) interception::lose_reply();
+            });
+            second.release();
+            auto third = waiting.get();
+            CHECK(third.held());
+            CHECK(database.number("select count(*) from rowlock_lease where session is not null") ==
+                  1);
+            third.release();
+            network.after({});
+            CHECK(database.number("select count(*) from rowlock_lease where session is not null") ==
+                  0);
+        }
         CHECK(*seen > 0);
-        CHECK(third.held());
-        CHECK(database.number("select count(*) from rowlock_lease where session is not null") == 1);
-        third.release();
-        network.after({});
-        CHECK(database.number("select count(*) from rowlock_lease where session is not null") == 0);
     }
 }
 

@@ -674,8 +674,10 @@ void waiting_room::verify_told() {
             if (next == told_.end()) return;
             one = *next;
         }
-        // A grant that was released meanwhile needs no check.
-        if (!one.granted || one.granted->now == grant::state::held) verify(one);
+        // A grant that was released meanwhile needs no check, nor does a waiter that is over.
+        const bool matters =
+            one.granted ? one.granted->now == grant::state::held : !is_over(*one.which);
+        if (matters) verify(one);
         const guard lock{mutex_};
         std::erase_if(told_, [&](const told& each) { return each.which == one.which; });
     }
