@@ -107,19 +107,31 @@ TEST_CASE(
     "control: who has the secret of the waiter's row is believed, until the table denies it") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         stranger stranger{database};
-        scene on{database};
-        REQUIRE(stranger.say(
-            on.victim, {strategy::encode_wakeup({on.grant_id, forged_token}, on.victim.secret)}));
-        if (database.speaks() == sql::dialect::sqlite) {
-            // There the row is asked, whatever is proved.
-            REQUIRE(eventually([&] { return on.waiter.stats().wake_ups > 0; }));
-            CHECK(on.serve().token().value() < 100);
-            continue;
+        bool believed = false;
+        // On a busy machine the table may deny it before the call returns, which then goes on
+        // waiting.
+        for (int attempt = 0; attempt < 5 && !believed; ++attempt) {
+            scene on{database};
+            REQUIRE(stranger.say(on.victim, {strategy::encode_wakeup({on.grant_id, forged_token},
+                                                                     on.victim.secret)}));
+            if (database.speaks() == sql::dialect::sqlite) {
+                // There the row is asked, whatever is proved.
+                REQUIRE(eventually([&] { return on.waiter.stats().wake_ups > 0; }));
+                CHECK(on.serve().token().value() < 100);
+                break;
+            }
+            REQUIRE(eventually([&] { return !on.still_waits() || on.waiter.stats().lost > 0; }));
+            if (on.waiting.wait_for(at_once) == std::future_status::timeout) {
+                CHECK(on.serve().token().value() < 100);
+                continue;
+            }
+            auto got = on.waiting.get();
+            believed = true;
+            CHECK(got.token().value() == forged_token);
+            CHECK(eventually([&] { return !got.held(); }, at_once));
+            CHECK(on.held.held());
         }
-        auto got = on.waiting.get();
-        CHECK(got.token().value() == forged_token);
-        CHECK(eventually([&] { return !got.held(); }, at_once));
-        CHECK(on.held.held());
+        CHECK(believed == (database.speaks() != sql::dialect::sqlite));
     }
 }
 
