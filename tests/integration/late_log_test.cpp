@@ -326,10 +326,14 @@ TEST_CASE("a hand-over that its giver has told of costs no commit of the one who
             auto waiting = wait_for_job(b);
             REQUIRE(support::places(database, 1));
             const auto asleep = [&] {
-                return database.number(
-                           "select count(*) from information_schema.processlist p "
-                           "join rowlock_waiter w where p.state = 'User lock' and "
-                           "p.info like concat('%rowlock#_wake#_', w.session) escape '#'") == 1;
+                try {
+                    return database.number(
+                               "select count(*) from information_schema.processlist p "
+                               "join rowlock_waiter w where p.state = 'User lock' and "
+                               "p.info like concat('%rowlock#_wake#_', w.session) escape '#'") == 1;
+                } catch (const error&) {
+                    return false;  // MySQL: a statement of another program is no valid text
+                }
             };
             REQUIRE(eventually(asleep));
             const int before = b.confirmations();
