@@ -583,7 +583,8 @@ TEST_CASE("a notification with a wrong token is found out, though the grant is r
     // In one transaction with the release: a token that would pass every fence there will ever be.
     const auto db = database.connect();
     db->query("begin", soon());
-    release_on_commit(*db, held);
+    // It stays idle for as long as the attempts below take.
+    release_on_commit(*db, held, {.max_idle = 5min});
     std::optional<lease> believed;
     // On a busy machine it may be found out before the call returns, which then goes on waiting.
     for (int attempt = 0; attempt < 10 && !believed; ++attempt) {
