@@ -1,24 +1,34 @@
 #pragma once
 
-#include "coordination/lease/engine.hpp"
+#include "coordination/lease/lease_protocol.hpp"
 #include "coordination/lease/retry_limits.hpp"
+#include "coordination/session/client_context.hpp"
+#include "coordination/session/grant_lifecycle.hpp"
+#include "coordination/session/session.hpp"
+#include <rowlock/lock_name.hpp>
 #include <rowlock/error.hpp>
 
 #include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <stop_token>
 #include <string>
 #include <vector>
 
 namespace rowlock::detail {
 
 /// State of one acquire call: its request, and what it does not know yet.
-struct engine::acquisition {
-    engine& self;
+struct acquisition {
+    using steady = std::chrono::steady_clock;
+
+    client_context& context;
+    grant_lifecycle& grants;
     const lock_name& name;
     const acquire_options& options;
     const std::stop_token& stop;
     steady::time_point until;
-    nanoseconds statement_bound;
-    base::clock clock;
     std::string thread;
     steady::time_point began = steady::now();
 
@@ -33,7 +43,7 @@ struct engine::acquisition {
     std::int64_t grant_id = 0;
     nanoseconds sent{0};
     bool look_first = false;
-    bool straight_to_line = false;
+    bool straight_to_queue = false;
     bool alone = false;         ///< makes its (further) attempts unbatched
     bool had_place = false;     ///< had a queue entry, not yet reported as lost
     bool seen_held = false;     ///< the database has shown another holder: this is a waiter
@@ -74,11 +84,11 @@ struct engine::acquisition {
     /// attempt may have been granted. Returns nullopt if `send` does.
     template <typename Send>
     std::optional<strategy::attempt> send_as_new(Send send) {
-        grant_id = self.next_id();
+        grant_id = context.next_id();
         ours->expect(grant_id);
         std::optional<strategy::attempt> answer;
         try {
-            sent = clock.now();
+            sent = context.now();
             answer = send();
         } catch (const error& failure) {
             if (failure.kind() == errc::outcome_unknown) {
@@ -116,44 +126,11 @@ struct engine::acquisition {
         unknown.clear();
     }
     void give_up(std::int64_t lost) noexcept {
-        self.leave_unresolved(*ours, name.str(),
-                              {.grant_id = lost, .not_after = clock.now() + statement_bound});
+        grants.leave_unresolved(
+            *ours, name.str(),
+            {.grant_id = lost, .not_after = context.now() + context.statement_bound()});
     }
     ~acquisition() { hand_over(); }
 };
-
-/// Runs `action` and repeats it after retryable failures, within `limits`. Returns nullopt if a
-/// stop is requested during a pause. Unknown outcomes are retried too: every action passed here
-/// first finds out what became of its earlier attempt, or is idempotent.
-template <typename Action>
-auto engine::repeat(const time_limits& limits, const std::stop_token& stop, Action action) {
-    using answer = decltype(action(sql::deadline{}));
-    const auto start = steady::now();
-    for (int made = 1;; ++made) {
-        try {
-            return std::optional<answer>{
-                action(std::min(limits.give_up, steady::now() + options_.statement_timeout))};
-        } catch (const error& failure) {
-            const bool unknown = failure.kind() == errc::outcome_unknown;
-            if (unknown) count(counter::unknown_outcomes);
-            if (!failure.retryable() && !unknown) throw;
-            const auto elapsed =
-                std::chrono::duration_cast<std::chrono::milliseconds>(steady::now() - start);
-            const auto wait = options_.retry.next(failure, made, elapsed);
-            if (!wait || steady::now() + *wait >= limits.last_start) throw;
-            count(counter::retries);
-            if (!pause(*wait, stop)) return std::optional<answer>{};
-        }
-    }
-}
-
-/// Like repeat(), with a pooled connection for each attempt.
-template <typename Action>
-auto engine::with_retries(const time_limits& limits, const std::stop_token& stop, Action action) {
-    return repeat(limits, stop, [&](sql::deadline until) {
-        const auto db = take_connection(until);
-        return action(*db, until);
-    });
-}
 
 }  // namespace rowlock::detail

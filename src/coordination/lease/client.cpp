@@ -4,10 +4,10 @@
 namespace rowlock {
 
 client::client(sql::connection_source source, client_options options)
-    : engine_{std::make_shared<detail::engine>(std::move(source), std::move(options))} {}
+    : engine_{detail::engine::make(std::move(source), std::move(options))} {}
 
 client::~client() {
-    if (engine_->fork().in_child()) {
+    if (engine_->context().fork.in_child()) {
         detail::engine::abandon(std::move(engine_));
     } else {
         engine_->close();
@@ -28,7 +28,7 @@ std::optional<lease> client::try_acquire(const lock_name& name, const acquire_op
 }
 
 std::vector<lease> client::reclaim() {
-    auto taken = engine_->reclaim();
+    auto taken = engine_->reclaims().reclaim();
     std::vector<lease> leases;
     leases.reserve(taken.size());
     for (auto& granted : taken) leases.push_back(lease{std::move(granted)});
@@ -36,28 +36,28 @@ std::vector<lease> client::reclaim() {
 }
 
 std::optional<lease_info> client::inspect(const lock_name& name) {
-    return engine_->inspect(name);
+    return engine_->admin().inspect(name);
 }
 
 std::vector<lease_info> client::list(std::string_view prefix, const page& page) {
-    return engine_->list(prefix, page);
+    return engine_->admin().list(prefix, page);
 }
 
 std::vector<waiter_info> client::waiters(const lock_name& name) {
-    return engine_->queue(name);
+    return engine_->admin().waiters(name);
 }
 
 std::optional<std::chrono::milliseconds> client::request_release(const lock_name& name,
                                                                  fencing_token holder) {
-    return engine_->request_release(name, holder);
+    return engine_->admin().request_release(name, holder);
 }
 
 bool client::force_release(const lock_name& name) {
-    return engine_->force_release(name, std::nullopt);
+    return engine_->admin().force_release(name, std::nullopt);
 }
 
 bool client::force_release(const lock_name& name, fencing_token holder) {
-    return engine_->force_release(name, holder);
+    return engine_->admin().force_release(name, holder);
 }
 
 client_stats client::stats() const {
@@ -65,12 +65,12 @@ client_stats client::stats() const {
 }
 
 const std::string& client::owner() const noexcept {
-    return engine_->options().owner;
+    return engine_->context().options.owner;
 }
 
 std::optional<lease> client::acquire_until(const lock_name& name, time_point until,
                                            std::stop_token stop, const acquire_options& options) {
-    auto granted = engine_->acquire(name, until, stop, options);
+    auto granted = engine_->acquires().acquire(name, until, stop, options);
     if (!granted) return std::nullopt;
     return lease{std::move(granted)};
 }

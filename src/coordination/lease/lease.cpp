@@ -22,7 +22,7 @@ lease& lease::operator=(lease&& other) noexcept {
 
 lease::~lease() {
     if (!grant_ || grant_->fork.in_child()) return;
-    if (const auto engine = grant_->owner.lock()) engine->release_quietly(grant_);
+    if (const auto engine = grant_->owner.lock()) engine->releases().release_quietly(grant_);
 }
 
 const std::string& lease::name() const noexcept {
@@ -55,7 +55,7 @@ void lease::release() {
     if (!grant_) return;
     if (grant_->fork.in_child()) grant_->fork.require_same_process();
     if (const auto engine = grant_->owner.lock()) {
-        engine->release(*grant_);
+        engine->releases().release(*grant_);
     } else if (grant_->now == detail::grant::state::lost) {
         throw error{errc::lock_lost, "the client of this lease was destroyed, which released it"};
     }

@@ -105,10 +105,10 @@ void release(hold& held) {
 void unlock(hold& held, engine& engine) noexcept {
     const fencing_token token = held.token();
     const auto report = [&](const char* what) {
-        engine.report({.kind = event_kind::unlock_failed,
-                       .name = held.name.str(),
-                       .token = token,
-                       .message = what});
+        engine.context().report({.kind = event_kind::unlock_failed,
+                                 .name = held.name.str(),
+                                 .token = token,
+                                 .message = what});
     };
     try {
         release(held);

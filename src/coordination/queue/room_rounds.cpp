@@ -2,7 +2,7 @@
 // what could not be done.
 
 #include "base/ablation.hpp"
-#include "coordination/lease/engine.hpp"
+#include "coordination/queue/wake.hpp"
 #include "coordination/queue/waiting_room.hpp"
 #include "coordination/wakeup/wake_up.hpp"
 #include "sql/brief_wait.hpp"
@@ -42,7 +42,7 @@ void waiting_room::run() noexcept {
     while (!stopping_) {
         nanoseconds next = step();
         // From now on the session's mail is read, whether or not a thread waits.
-        if (auto ours = engine_.current()) hear_for(std::move(ours));
+        if (auto ours = sessions_.current()) hear_for(std::move(ours));
         const auto* const mailbox = mail_for_ ? mail_for_->mailbox() : nullptr;
         const bool deaf = mailbox != nullptr && now() < deaf_until_;
         if (deaf) next = std::min(next, deaf_until_);
@@ -105,9 +105,9 @@ void waiting_room::leave_dead_connection() {
 /// PostgreSQL: on a shared connection the room listens for holders, too, whether or not a thread
 /// waits.
 bool waiting_room::is_deaf() const {
-    if (!engine_.shares() || !may_listen_) return false;
-    if (engine_.source_.speaks() != sql::dialect::postgresql) return false;
-    const auto ours = engine_.current();
+    if (!context_.shares_connection() || !may_listen_) return false;
+    if (context_.speaks() != sql::dialect::postgresql) return false;
+    const auto ours = sessions_.current();
     return ours && (!db_ || listening_for_ != ours->id());
 }
 
@@ -144,7 +144,7 @@ nanoseconds waiting_room::after_failure(const error& failure) noexcept {
     if (db_ && failure.kind() == errc::read_only) db_->discard();
     if (db_ && (!db_->alive() || db_->discarded())) {
         disconnect();
-        engine_.connection_broke();
+        connections_.broke();
         const guard lock{mutex_};
         poll_wanted_ = true;  // to receive notifications again, too
     }
@@ -174,17 +174,17 @@ nanoseconds waiting_room::after_failure(const error& failure) noexcept {
 }
 
 void waiting_room::connect() {
-    if (db_ && (!db_->alive() || db_->discarded() || engine_.leads_elsewhere(*db_))) disconnect();
+    if (db_ && (!db_->alive() || db_->discarded() || sessions_.leads_elsewhere(*db_))) disconnect();
     const auto until = soon();
     if (!db_) {
-        db_ = engine_.pool_.make(until);
+        db_ = connections_.make(until);
         connected_ = true;
     }
     if (!is_set_up_) {
         set_up(until);
         is_set_up_ = true;
     }
-    if (const auto ours = engine_.current()) {
+    if (const auto ours = sessions_.current()) {
         hear_for(ours);
         listen(*ours);
     }
@@ -211,7 +211,7 @@ void waiting_room::set_up(sql::deadline until) {
     if (postgresql && may_listen_ && !pooler_known_) {
         // An undeclared pooler: our session state would apply to other clients, and notifications
         // on their connections would be lost to us.
-        const auto seen = sql::pooling_of(*db_, engine_.source_, until);
+        const auto seen = sql::pooling_of(*db_, context_.source, until);
         if (seen == sql::pooling::transaction) may_listen_ = false;
         pooler_known_ = true;
     }
@@ -235,10 +235,7 @@ void waiting_room::listen(const session& ours) {
     listening_for_ = ours.id();
     hears_ = db_->speaks() == sql::dialect::postgresql;
     // Catches up on what was sent before we listened, to waiters and to holders.
-    if (engine_.shares() && ours.leases() > 0) {
-        engine_.compare_wanted_ = true;
-        engine_.poke_heartbeat();
-    }
+    if (context_.shares_connection() && ours.leases() > 0) keeper_.reconcile_now();
     const guard lock{mutex_};
     poll_wanted_ = true;
 }
@@ -262,11 +259,11 @@ void waiting_room::let_sleep() {
     if (!mysql_wait_thread_) {
         try {
             auto made = std::make_unique<mysql_wait_thread>(mysql_wait_thread::surroundings{
-                .connect = [this](sql::deadline until) { return engine_.pool_.make(until); },
+                .connect = [this](sql::deadline until) { return connections_.make(until); },
                 .on_sleep = [this](bool again) { before_sleep(again); },
                 .on_woken = [this](sql::connection& db, sql::deadline until) { woken(db, until); },
                 .on_doubt = [this] { look_at_all(); },
-                .on_broken = [this] { engine_.connection_broke(); },
+                .on_broken = [this] { connections_.broke(); },
                 .statement_timeout = options_.statement_timeout});
             const guard lock{mutex_};
             mysql_wait_thread_ = std::move(made);
@@ -284,7 +281,7 @@ bool waiting_room::shut_gate_for(std::int64_t session) {
     namespace wake_up = strategy::wake_up;
     if (gate_ != 0 && gate_session_ == session) return true;
     if (gate_ != 0) wake_up::open_gate(*db_, std::exchange(gate_, 0), soon());
-    const auto next = engine_.next_id();
+    const auto next = context_.next_id();
     if (!wake_up::shut_gate(*db_, next, soon())) {
         may_sleep_ = false;
         return false;
@@ -308,7 +305,7 @@ void waiting_room::before_sleep(bool again) {
 /// On the sleeper's thread.
 void waiting_room::woken(sql::connection& db, sql::deadline until) {
     constexpr std::size_t many = 64;
-    engine_.count(engine::counter::wake_ups);
+    context_.count(counter::wake_ups);
     std::int64_t session = 0;
     std::vector<std::string> names;
     std::unordered_map<std::int64_t, std::shared_ptr<turn>> standing;
@@ -330,7 +327,7 @@ void waiting_room::woken(sql::connection& db, sql::deadline until) {
         (void)queue_.served_of(db, session, names, until);
         return look_at_all();
     }
-    const nanoseconds sent = engine_.clock().now();
+    const nanoseconds sent = context_.now();
     auto served = queue_.served_of(db, session, names, until);
     // Some grants were held before.
     std::erase_if(served, [&](const auto& each) { return !standing.contains(each.grant_id); });
@@ -380,7 +377,7 @@ void waiting_room::read_mail() {
     // Mail is sent once the commit was confirmed, with a proof. A client that may read an SQLite
     // file need not be allowed to write it: there the row is read. And our node of a cluster may
     // show only later what was committed on another, and the grant would be refuted.
-    const bool believed = engine_.source_.speaks() != sql::dialect::sqlite && !in_cluster_;
+    const bool believed = context_.speaks() != sql::dialect::sqlite && !in_cluster_;
     const auto mail = mail_for_->mailbox()->take();
     bool useful = false;
     for (const auto& text : mail) useful = heard(text, believed) || useful;
@@ -407,8 +404,8 @@ void waiting_room::changed() {
 /// database to our channel. Returns false if the message was of no use.
 /// @param believed whether a proof is enough, or the row is to be read
 bool waiting_room::heard(std::string_view said, bool believed) {
-    if (mail_for_ && engine_.hear_of_change(*mail_for_, said)) {
-        engine_.poke_heartbeat();
+    if (mail_for_ && keeper_.beats().accept(*mail_for_, said)) {
+        keeper_.poke();
         return true;
     }
     const auto next = strategy::decode_wakeup(said);
@@ -421,13 +418,13 @@ bool waiting_room::heard(std::string_view said, bool believed) {
         which = found->second;
     }
     if (!strategy::is_proved(said, which->ours->address().secret)) return false;
-    engine_.count(engine::counter::wake_ups);
+    context_.count(counter::wake_ups);
     told_by_name_ = true;
     // The transaction that wrote the grant sent this, delivered after its commit, or it was sent
     // after that: durable, or keeping a promise that was. So the grant is believed, and then
     // verified. The message does not contain a deadline: with one, the row is read first.
     if (believed && !which->has_deadline)
-        serve(which, next->token, engine_.clock().now(), std::nullopt);
+        serve(which, next->token, context_.now(), std::nullopt);
     const guard lock{mutex_};
     told_.push_back({which, which->granted, next->token, which->granted ? now() + rush : now(),
                      next->asynchronous});
@@ -495,7 +492,7 @@ bool waiting_room::hand_on_served(const std::string& name, std::int64_t session,
     try {
         const auto done = queue_.release(*db_, name, session, grant_id, true, write_deadline());
         patience_ = strategy::brief;
-        if (done.freed) engine_.after_release(*db_, name, done, soon());
+        if (done.freed) manager_.after_release(*db_, name, done, soon());
         return done.freed;
     } catch (const error& failure) {
         if (!strategy::is_locked(*db_, failure)) throw;
@@ -518,15 +515,15 @@ void waiting_room::give_back_unwanted() {
         try {
             if (hand_on_served(granted->name, granted->session_id, granted->grant_id)) {
                 granted->now = grant::state::released;
-                engine_.forget(*granted);
+                grants_.forget(*granted);
                 continue;
             }
         } catch (...) {
-            engine_.give_back(*granted);
-            for (const auto& rest : all) engine_.give_back(*rest);
+            grants_.give_back(*granted);
+            for (const auto& rest : all) grants_.give_back(*rest);
             throw;
         }
-        engine_.give_back(*granted);
+        grants_.give_back(*granted);
     }
 }
 
@@ -539,7 +536,7 @@ void waiting_room::answer_cancelled(const std::shared_ptr<turn>& which, bool del
     if (!deleted && has_left(*which)) {
         deleted = hand_on_served(which->name, which->ours->id(), which->grant_id);
     } else if (!deleted) {
-        const nanoseconds sent = engine_.clock().now();
+        const nanoseconds sent = context_.now();
         const auto granted =
             queue_.served(*db_, which->name, which->ours->id(), which->grant_id, soon());
         if (granted) return serve(which, granted->token, sent, granted->deadline_us);
@@ -549,17 +546,17 @@ void waiting_room::answer_cancelled(const std::shared_ptr<turn>& which, bool del
     if (which->over()) {
         if (deleted && std::erase(unwanted_, which->granted) > 0) {
             which->granted->now = grant::state::released;
-            engine_.forget(*which->granted);
+            grants_.forget(*which->granted);
         }
         return;
     }
     if (deleted) {
         which->ours->forget(which->grant_id);
     } else {
-        engine_.give_back(*which->ours, which->name, which->grant_id);
+        grants_.give_back(*which->ours, which->name, which->grant_id);
     }
     end(*which, turn::state::cancelled);
-    engine_.count(engine::counter::cancelled);
+    context_.count(counter::cancelled);
     // A grant_next may have chosen it and found it gone.
     plan(looks_, which->name, {now(), 0ns});
 }
@@ -601,11 +598,11 @@ void waiting_room::look_for_waiters() {
     for (const auto& [name, when] : looks) names.push_back(name);
     try {
         // A look counts after the commit of the release; this one may only have been sent.
-        if (!engine_.drain_pipelined(nullptr, soon())) {
+        if (!connections_.drain_pipelined(nullptr, soon())) {
             throw error{errc::timed_out, "a release that was sent has not been answered yet"};
         }
         const auto names_with_waiters = queue_.names_with_waiters(*db_, names, soon());
-        for (const auto& name : names_with_waiters) engine_.note_contended(name);
+        for (const auto& name : names_with_waiters) contended_.note(name);
         const guard lock{mutex_};
         if (names_with_waiters.empty()) vain_look_ = now();
         for (const auto& name : names_with_waiters) plan(hand_on_, name, {now(), 0ns});
@@ -661,7 +658,7 @@ void waiting_room::hand_on(const std::string& name) {
     const auto next = queue_.grant_next(*db_, name, write_deadline());
     if (!next) return;
     handed_over(*next);
-    engine_.wake(*db_, *next, soon());
+    wake(context_, sessions_, *db_, *next, soon());
 }
 
 void waiting_room::verify_told() {
@@ -684,7 +681,7 @@ void waiting_room::verify_told() {
 }
 
 void waiting_room::verify(const told& one) {
-    const nanoseconds sent = engine_.clock().now();
+    const nanoseconds sent = context_.now();
     const auto settle = [&](sql::connection& db, sql::deadline until) {
         return queue_.settle(db, one.which->name, one.which->ours->id(), one.which->grant_id,
                              one.durably, until);
@@ -700,7 +697,7 @@ void waiting_room::verify(const told& one) {
             return strategy::settled_grant{*granted, std::nullopt};
         }
         if (hears_) {
-            if (const auto calling = engine_.pool_.take_idle()) {
+            if (const auto calling = connections_.take_idle()) {
                 return settle(**calling,
                               std::min<sql::deadline>(soon(), steady::now() + idle_deadline));
             }
@@ -714,7 +711,7 @@ void waiting_room::verify(const told& one) {
         poll_at_ = std::min(poll_at_, now() + first_look);
         return;
     }
-    if (!found || found->granted.token != one.token) return engine_.refuted(*one.granted);
+    if (!found || found->granted.token != one.token) return static_cast<void>(grants_.deny(*one.granted));
     if (!found->next || !uses(base::fast_path::prefetched_next)) return;
     const std::lock_guard lock{one.granted->mutex};
     one.granted->next = found->next;
@@ -762,18 +759,18 @@ void waiting_room::poll() {
 
 void waiting_room::poll(const std::shared_ptr<session>& ours,
                         const std::vector<std::shared_ptr<turn>>& standing) {
-    if (!ours->trust()->open(engine_.clock().now())) {
-        engine_.lose_session(*ours, loss_reason::trust_window_passed);
+    if (!ours->trust()->open(context_.now())) {
+        sessions_.lose(*ours, loss_reason::trust_window_passed);
         return session_lost(ours->id(), loss_reason::trust_window_passed);
     }
     std::vector<std::int64_t> ids;
     for (const auto& each : standing) ids.push_back(each->grant_id);
     const auto seen = round_.whole ? queue_.places_of(*db_, ours->id(), soon())
                                    : queue_.places_at(*db_, ours->id(), ids, soon());
-    engine_.count(engine::counter::polls);
+    context_.count(counter::polls);
     if (!seen.session_live) {
-        const auto why = engine_.why_over(*ours, *db_, soon());
-        engine_.lose_session(*ours, why);
+        const auto why = sessions_.why_over(*ours, *db_, soon());
+        sessions_.lose(*ours, why);
         return session_lost(ours->id(), why);
     }
     std::unordered_map<std::int64_t, const strategy::place*> places;
@@ -801,12 +798,12 @@ void waiting_room::look_after(const strategy::place& at, session& ours) {
         // the next poll finds it, too.
         if (ours.is_unresolved(at.grant_id)) return;
         round_.strays.insert(at.grant_id);
-        if (strays_.contains(at.grant_id)) engine_.give_back(ours, at.name, at.grant_id);
+        if (strays_.contains(at.grant_id)) grants_.give_back(ours, at.name, at.grant_id);
         return;
     }
     if (at.holder_expired) {
         // Ended first, in a commit of its own; only then may the lease row change (I3).
-        if (engine_.protocol_.end_expired_session(*db_, at.holder_session, write_deadline())) {
+        if (context_.leases.end_expired_session(*db_, at.holder_session, write_deadline())) {
             const guard lock{mutex_};
             ended_.push_back(at.holder_session);
         }
@@ -853,7 +850,7 @@ void waiting_room::ask_after(session& ours, std::vector<std::shared_ptr<turn>> m
     if (missing.empty()) return;
     std::vector<strategy::granted_name> places;
     for (const auto& each : missing) places.push_back({each->name, each->grant_id});
-    const nanoseconds sent = engine_.clock().now();
+    const nanoseconds sent = context_.now();
     const auto served = queue_.served(*db_, ours.id(), places, soon());
     round_.changed = true;
     for (std::size_t i = 0; i < missing.size(); ++i) {
@@ -866,7 +863,7 @@ void waiting_room::ask_after(session& ours, std::vector<std::shared_ptr<turn>> m
         const guard lock{mutex_};
         if (which->over()) continue;
         // If it turns up after all, on a server that lags behind, no thread waits for it any more.
-        engine_.give_back(ours, which->name, which->grant_id);
+        grants_.give_back(ours, which->name, which->grant_id);
         end(*which, turn::state::vanished);
     }
 }
@@ -915,7 +912,7 @@ void waiting_room::give_way(const strategy::deadlock_found& cycle, session& ours
     const std::array<std::int64_t, 1> id{cycle.grant_id};
     if (queue_.cancel(*db_, id, write_deadline()).empty()) return;
     ours.forget(cycle.grant_id);
-    engine_.count(engine::counter::deadlocks);
+    context_.count(counter::deadlocks);
     const error found{errc::deadlock, "a cycle of waiters: " + cycle.description +
                                           "; release what this thread holds, then start over"};
     const guard lock{mutex_};
@@ -1005,7 +1002,7 @@ bool waiting_room::watch_closely(bool wanted) {
 
 /// Whether our session sleeps in the server and can be woken there.
 bool waiting_room::is_asleep() const {
-    const auto ours = engine_.current();
+    const auto ours = sessions_.current();
     return ours && mysql_wait_thread_ && mysql_wait_thread_->asleep_for() == ours->id();
 }
 

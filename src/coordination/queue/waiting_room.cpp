@@ -3,7 +3,6 @@
 #include "coordination/queue/waiting_room.hpp"
 
 #include "base/signal_blocked_thread.hpp"
-#include "coordination/lease/engine.hpp"
 #include <rowlock/sql/notifications.hpp>
 
 #include <algorithm>
@@ -26,14 +25,20 @@ constexpr nanoseconds first_look = 250ms;
 
 }  // namespace
 
-waiting_room::waiting_room(engine& owner)
-    : engine_{owner},
-      options_{owner.options()},
-      queue_{owner.queue_},
+waiting_room::waiting_room(const surroundings& with)
+    : context_{with.context},
+      sessions_{with.sessions},
+      connections_{with.connections},
+      grants_{with.grants},
+      keeper_{with.keeper},
+      contended_{with.contended},
+      manager_{with.manager},
+      options_{context_.options},
+      queue_{context_.queues},
       alarm_{clock_},
       may_listen_{options_.wake_ups != wakeup_mode::polling},
       // The sleep would block the heartbeat on a shared connection, and the KILL might hit it.
-      may_sleep_{may_listen_ && !owner.shares()} {
+      may_sleep_{may_listen_ && !context_.shares_connection()} {
     if (options_.time) subscription_ = options_.time->on_advance([this] { look_at_all(); });
     try {
         thread_ = base::signal_blocked_thread([this] { run(); });
@@ -119,12 +124,12 @@ void waiting_room::leave(turn& which) noexcept {
         }
         if (which.now != turn::state::served) return;
     }
-    engine_.give_back(*which.granted);
+    grants_.give_back(*which.granted);
 }
 
 void waiting_room::report_place(const turn& which, std::int64_t position) {
     if (!options_.on_event) return;
-    engine_.report(
+    context_.report(
         {.kind = event_kind::waiting,
          .name = which.name,
          .session = which.ours->id(),
@@ -145,7 +150,7 @@ void waiting_room::handed_over(const strategy::handed_over& next) {
             return;
         }
     }
-    serve(which, next.token, engine_.clock().now(), std::nullopt);
+    serve(which, next.token, context_.now(), std::nullopt);
     if (!hears_) return;
     const guard lock{mutex_};
     if (!which->granted) return;
@@ -165,7 +170,7 @@ void waiting_room::look(std::string_view name) {
 
 /// With the mutex held.
 nanoseconds waiting_room::look_together() const {
-    if (engine_.source_.speaks() == sql::dialect::postgresql) return together_again;
+    if (context_.speaks() == sql::dialect::postgresql) return together_again;
     return now() < vain_look_ + together_again ? together_in_vain : together;
 }
 
@@ -209,7 +214,7 @@ void waiting_room::fail(const error& failure, std::optional<std::string_view> na
         }
         for (const auto& each : all) end(*each, turn::state::failed, &failure);
     }
-    for (const auto& each : all) engine_.give_back(*each->ours, each->name, each->grant_id);
+    for (const auto& each : all) grants_.give_back(*each->ours, each->name, each->grant_id);
 }
 
 void waiting_room::look_at_all() noexcept {
@@ -283,7 +288,11 @@ void waiting_room::serve(const std::shared_ptr<turn>& which, std::int64_t token,
     {
         const guard lock{mutex_};
         if (which->over()) return;
-        which->granted = engine_.grant_to(*which, token, sent, deadline_us);
+        std::optional<microseconds> deadline;
+        if (deadline_us) deadline = microseconds{*deadline_us};
+        which->granted = grants_.make(*which->ours, which->name, which->grant_id, token, sent,
+                                      deadline, which->thread);
+        which->granted->queued = true;
         end(*which, turn::state::served);
         if (!which->left) return;
         try {
@@ -293,7 +302,7 @@ void waiting_room::serve(const std::shared_ptr<turn>& which, std::int64_t token,
             // The heartbeat gives it back.
         }
     }
-    engine_.give_back(*which->granted);
+    grants_.give_back(*which->granted);
 }
 
 /// With the mutex held.

@@ -1,8 +1,11 @@
 #pragma once
 
 #include "base/clock.hpp"
+#include "coordination/queue/contended_names.hpp"
 #include "coordination/queue/queue_protocol.hpp"
 #include "coordination/queue/turn.hpp"
+#include "coordination/session/session_keeper.hpp"
+#include "coordination/session/waiters.hpp"
 #include "coordination/wakeup/mailbox.hpp"
 #include "coordination/wakeup/mysql_wait_thread.hpp"
 #include "sql/brief_wait.hpp"
@@ -26,8 +29,6 @@
 
 namespace rowlock::detail {
 
-class engine;
-
 /// Where the threads of a client wait for their turns: each sleeps on its own turn, and one thread
 /// with one connection works for all of them. It receives notifications, polls all queues of the
 /// client in one statement, grants free leases to the next waiter, deletes entries that are given
@@ -47,8 +48,18 @@ public:
     /// verification of a grant.
     static constexpr std::chrono::nanoseconds rush = std::chrono::microseconds{300};
 
+    /// Parts of the client that outlive it.
+    struct surroundings {
+        client_context& context;
+        session_registry& sessions;
+        client_connections& connections;
+        grant_lifecycle& grants;
+        session_keeper& keeper;
+        contended_names& contended;
+        waiters& manager;
+    };
     /// @throws error errc::out_of_resources
-    explicit waiting_room(engine& owner);
+    explicit waiting_room(const surroundings& with);
     waiting_room(const waiting_room&) = delete;
     waiting_room& operator=(const waiting_room&) = delete;
     /// Waits for the running step: at most one statement deadline.
@@ -192,7 +203,13 @@ private:
     [[nodiscard]] sql::deadline soon() const;
     [[nodiscard]] sql::deadline write_deadline() const;
 
-    engine& engine_;
+    client_context& context_;
+    session_registry& sessions_;
+    client_connections& connections_;
+    grant_lifecycle& grants_;
+    session_keeper& keeper_;
+    contended_names& contended_;
+    waiters& manager_;
     const client_options& options_;
     const strategy::queue_protocol& queue_;
     const base::clock clock_;

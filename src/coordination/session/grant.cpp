@@ -15,4 +15,14 @@ nanoseconds grant::remaining() noexcept {
     return std::max(nanoseconds{0}, std::min(session_trust->until(), deadline) - clock.now());
 }
 
+error lost_error(const grant& lost) {
+    return error{errc::lock_lost, "the lease was lost (" +
+                                      std::string{to_string(lost.reason.load())} +
+                                      "): what it protected may have been touched by another"};
+}
+
+error client_destroyed() {
+    return error{errc::lock_lost, "the client was destroyed"};
+}
+
 }  // namespace rowlock::detail

@@ -1,9 +1,10 @@
-// Leases in the caller's transactions: the engine's part, and the functions of transaction.hpp.
+// Leases in the caller's transactions; with the functions of transaction.hpp.
+
+#include "coordination/lease/caller_transactions.hpp"
 
 #include "base/require.hpp"
 #include "coordination/lease/engine.hpp"
 #include "coordination/lease/hold.hpp"
-#include "coordination/queue/waiting_room.hpp"
 #include "sql/in_transaction.hpp"
 #include <rowlock/error.hpp>
 #include <rowlock/mutex.hpp>
@@ -49,30 +50,30 @@ error with_advice(const error& failure) {
 
 }  // namespace
 
-void engine::fence(sql::connection& db, grant& held, const fence_options& options) {
+void caller_transactions::fence(sql::connection& db, grant& held, const fence_options& options) {
     const unsigned releases_before = [&] {
         const std::lock_guard lock{held.mutex};
         return held.releases_in;
     }();
-    in_transaction(db, held, options, &strategy::fencing::fence);
+    run(db, held, options, &strategy::fencing::fence);
     hold_again(held, releases_before);
 }
 
-void engine::release_on_commit(sql::connection& db, grant& held, const fence_options& options) {
-    in_transaction(db, held, options, &strategy::fencing::release_on_commit);
+void caller_transactions::release_on_commit(sql::connection& db, grant& held, const fence_options& options) {
+    run(db, held, options, &strategy::fencing::release_on_commit);
     const std::lock_guard lock{held.mutex};
     ++held.releases_in;
     // Unless it was declared lost meanwhile: the transaction frees the row all the same.
     auto expected = grant::state::held;
     held.now.compare_exchange_strong(expected, grant::state::released_in);
-    look_for_waiters_soon(held.name);
+    waiting_.lease_freed_soon(held.name);
 }
 
-void engine::in_transaction(sql::connection& db, grant& held, const fence_options& options,
-                            fence_step step) {
-    fork_.require_same_process();
+void caller_transactions::run(sql::connection& db, grant& held, const fence_options& options,
+                              step what) {
+    context_.fork.require_same_process();
     validate(options);
-    require(db.speaks() == source_.speaks(),
+    require(db.speaks() == context_.speaks(),
             "this connection is to another kind of database than the lease's client: lock and data "
             "must live in one database");
     require_fenceable(held);
@@ -84,11 +85,11 @@ void engine::in_transaction(sql::connection& db, grant& held, const fence_option
     const strategy::claim lease{held.name, held.session_id, held.token.value(), held.grant_id};
     const strategy::fence_limits limits{
         .statement = options.statement_timeout,
-        .idle = options.max_idle > 0ms ? options.max_idle : options_.ttl};
+        .idle = options.max_idle > 0ms ? options.max_idle : context_.options.ttl};
     auto seen = verdict::current;
     try {
         sql::require_transaction(db, "a fence", until);
-        seen = (fencing_.*step)(db, lease, limits, until);
+        seen = (fencing_.*what)(db, lease, limits, until);
     } catch (const error& failure) {
         throw with_advice(failure);
     }
@@ -96,12 +97,12 @@ void engine::in_transaction(sql::connection& db, grant& held, const fence_option
 }
 
 /// Checks what is known without a round trip.
-void engine::require_fenceable(grant& held) {
-    declare_if_over(held);
+void caller_transactions::require_fenceable(grant& held) {
+    grants_.declare_if_over(held);
     const auto now = held.now.load();
     if (now == grant::state::held) return;
     if (now == grant::state::lost) throw lost_error(held);
-    const auto time = clock_.now();
+    const auto time = context_.now();
     const bool in_time = held.session_trust->open(time) && time < held.deadline;
     if (now == grant::state::released_in && in_time) return;
     if (now == grant::state::released_in) {
@@ -111,10 +112,10 @@ void engine::require_fenceable(grant& held) {
 }
 
 /// Reads the lease on a connection of our own, whose view is not the transaction's.
-engine::standing engine::look_up(const grant& held, sql::deadline until) noexcept {
+caller_transactions::standing caller_transactions::look_up(const grant& held, sql::deadline until) noexcept {
     try {
-        const auto db = take_spare_connection(until);
-        const auto seen = protocol_.probe(*db, held.name, held.session_id, until);
+        const auto db = connections_.take_spare(until);
+        const auto seen = context_.leases.probe(*db, held.name, held.session_id, until);
         if (!seen.session_live) return standing::session_over;
         const bool ours = seen.present && !seen.free && seen.session == held.session_id &&
                           seen.grant_id == held.grant_id;
@@ -126,12 +127,12 @@ engine::standing engine::look_up(const grant& held, sql::deadline until) noexcep
 
 /// Whether a MySQL transaction whose view does not show the grant reads tables of the same names in
 /// another database; PostgreSQL and SQLite report that themselves.
-bool engine::is_elsewhere(sql::connection& db, sql::deadline until) noexcept {
-    if (db.speaks() != sql::dialect::mysql || !options_.schema.empty()) return false;
+bool caller_transactions::is_elsewhere(sql::connection& db, sql::deadline until) noexcept {
+    if (db.speaks() != sql::dialect::mysql || !context_.options.schema.empty()) return false;
     try {
         constexpr auto question = "select coalesce(lower(database()), '')";
         const std::string theirs{db.query(question, until).text(0, 0)};
-        const auto ours = take_spare_connection(until);
+        const auto ours = connections_.take_spare(until);
         return (*ours).query(question, until).text(0, 0) != theirs;
     } catch (const std::exception&) {
         return false;
@@ -140,10 +141,30 @@ bool engine::is_elsewhere(sql::connection& db, sql::deadline until) noexcept {
 
 /// Throws, as the transaction did not find the grant: it is over, or not visible to the
 /// transaction.
-void engine::refuse(sql::connection& db, grant& held, verdict seen, sql::deadline until) {
+void caller_transactions::refuse(sql::connection& db, grant& held, verdict seen,
+                                 sql::deadline until) {
     const auto now = look_up(held, until);
-    const bool released_in = held.now == grant::state::released_in;
-    if (now == standing::ours && released_in) {
+    refuse_standing(db, held, now, seen, until);
+    if (held.now == grant::state::released_in) {
+        throw error{errc::lock_lost, "the lease was released with an earlier transaction"};
+    }
+    // Watchers of lost() and the session's other leases are notified too.
+    if (now == standing::session_over) {
+        if (const auto session = sessions_.current(held.session_id)) {
+            sessions_.lose(*session, sessions_.why_over(*session, connections_));
+        }
+    }
+    if (now == standing::over) static_cast<void>(grants_.deny(held));
+    keeper_.reconcile_now();
+    if (held.now == grant::state::lost) throw lost_error(held);
+    throw error{errc::lock_lost,
+                "the database says that the lease is not held any more: roll the transaction back"};
+}
+
+/// Throws if the lease is, or may be, ours, though the transaction does not find it.
+void caller_transactions::refuse_standing(sql::connection& db, const grant& held, standing now,
+                                          verdict seen, sql::deadline until) {
+    if (now == standing::ours && held.now == grant::state::released_in) {
         throw error{errc::lock_lost, "this transaction has released the lease already"};
     }
     if (now == standing::ours && (seen == verdict::not_current || is_elsewhere(db, until))) {
@@ -156,34 +177,12 @@ void engine::refuse(sql::connection& db, grant& held, verdict seen, sql::deadlin
                     "the transaction's snapshot is older than the lease, and what it reads is "
                     "stale: roll back and run the whole transaction again, the fence first"};
     }
-    if (released_in) {
-        throw error{errc::lock_lost, "the lease was released with an earlier transaction"};
-    }
-    // Watchers of lost() and the session's other leases are notified too.
-    if (now == standing::session_over) {
-        const auto session = current();
-        if (session && session->id() == held.session_id) {
-            lose_session(*session, why_over(*session));
-        }
-    }
-    if (now == standing::over) {
-        const auto session = current();
-        if (lose(held, loss_reason::forced_release) && session &&
-            session->id() == held.session_id) {
-            give_up(*session, held);
-        }
-    }
-    compare_wanted_ = true;
-    poke_heartbeat();
-    if (held.now == grant::state::lost) throw lost_error(held);
-    throw error{errc::lock_lost,
-                "the database says that the lease is not held any more: roll the transaction back"};
 }
 
 /// A fence that finds the grant proves that the transactions which had released it by then were
 /// rolled back. A transaction that releases it later waits for the fenced transaction, but not for
 /// this thread to read the answer: the fenced transaction may have died meanwhile.
-void engine::hold_again(grant& fenced, unsigned releases_before) {
+void caller_transactions::hold_again(grant& fenced, unsigned releases_before) {
     {
         const std::lock_guard lock{fenced.mutex};
         if (fenced.releases_in != releases_before) return;
@@ -192,8 +191,8 @@ void engine::hold_again(grant& fenced, unsigned releases_before) {
     }
     // A thread that declared its session or its deadline over meanwhile skipped this grant.
     if (fenced.held()) return;
-    const bool session_lives = fenced.session_trust->open(clock_.now());
-    lose(fenced, session_lives ? loss_reason::deadline_passed : loss_reason::trust_window_passed);
+    const bool session_lives = fenced.session_trust->open(context_.now());
+    context_.lose(fenced, session_lives ? loss_reason::deadline_passed : loss_reason::trust_window_passed);
 }
 
 /// Returns the grant behind a user's lease or mutex; null if there is none.
@@ -211,12 +210,15 @@ namespace {
 
 template <typename Lock>
 void in_transaction_of(sql::connection& db, const Lock& lock, const fence_options& options,
-                       void (engine::*what)(sql::connection&, grant&, const fence_options&),
+                       void (caller_transactions::*what)(sql::connection&, grant&,
+                                                         const fence_options&),
                        const char* without) {
     const auto held = grant_of::object(lock);
     if (!held) throw error{errc::not_owner, without};
     held->fork.require_same_process();
-    if (const auto owner = held->owner.lock()) return ((*owner).*what)(db, *held, options);
+    if (const auto owner = held->owner.lock()) {
+        return (owner->transactions().*what)(db, *held, options);
+    }
     throw error{errc::lock_lost, "the client of this lease was destroyed, which released it"};
 }
 
@@ -227,19 +229,19 @@ constexpr auto no_lock = "this thread has not locked this mutex";
 }  // namespace detail
 
 void fence(sql::connection& db, const lease& held, const fence_options& options) {
-    detail::in_transaction_of(db, held, options, &detail::engine::fence, detail::no_lease);
+    detail::in_transaction_of(db, held, options, &detail::caller_transactions::fence, detail::no_lease);
 }
 
 void fence(sql::connection& db, const mutex& locked, const fence_options& options) {
-    detail::in_transaction_of(db, locked, options, &detail::engine::fence, detail::no_lock);
+    detail::in_transaction_of(db, locked, options, &detail::caller_transactions::fence, detail::no_lock);
 }
 
 void fence(sql::connection& db, const recursive_mutex& locked, const fence_options& options) {
-    detail::in_transaction_of(db, locked, options, &detail::engine::fence, detail::no_lock);
+    detail::in_transaction_of(db, locked, options, &detail::caller_transactions::fence, detail::no_lock);
 }
 
 void release_on_commit(sql::connection& db, lease& held, const fence_options& options) {
-    detail::in_transaction_of(db, held, options, &detail::engine::release_on_commit,
+    detail::in_transaction_of(db, held, options, &detail::caller_transactions::release_on_commit,
                               detail::no_lease);
 }
 

@@ -1,0 +1,140 @@
+#include "coordination/batch/lease_batches.hpp"
+
+#include <rowlock/error.hpp>
+
+#include <algorithm>
+#include <chrono>
+#include <vector>
+
+namespace rowlock::detail {
+namespace {
+
+using namespace std::chrono_literals;
+
+/// Longest wait for a shared call to begin; after that a thread makes its own.
+constexpr auto patience = 20ms;
+/// Concurrent batches per operation. One at a time forms larger batches and does more.
+constexpr std::size_t calls_at_once = 1;
+
+}  // namespace
+
+lease_batches::lease_batches(client_context& context, client_connections& connections,
+                             waiters& waiting)
+    : context_{context},
+      connections_{connections},
+      waiting_{waiting},
+      protocol_{context.leases},
+      acquires_{calls_at_once, strategy::batch_protocol::most,
+                [this](auto asked) { send_acquires(asked); }},
+      releases_{calls_at_once, strategy::batch_protocol::most,
+                [this](auto asked) { send_releases(asked); }},
+      probes_{calls_at_once, strategy::batch_protocol::most,
+              [this](auto asked) { send_probes(asked); }} {}
+
+std::optional<strategy::attempt> lease_batches::acquire(const strategy::grant_request& request,
+                                                        std::optional<std::int64_t> known,
+                                                        sql::deadline until) {
+    return acquires_.ask({request, known, until}, patience);
+}
+
+bool lease_batches::is_held(const std::string& name, sql::deadline until) {
+    return probes_.ask({name, until}, patience).value_or(false);
+}
+
+std::optional<strategy::release_outcome> lease_batches::release(
+    std::int64_t session, const strategy::granted_name& granted, sql::deadline until) {
+    return releases_.ask({session, granted, until}, patience);
+}
+
+void lease_batches::send_acquires(std::span<acquires::item* const> asked) {
+    const auto& first = asked.front()->ask;
+    const auto db = connections_.take(first.until);
+    if (asked.size() == 1) return acquire_one(*db, *asked.front());
+    std::vector<acquires::item*> chosen;
+    for (auto* each : asked) {
+        // Of two requests for one name the second asks again. So does a request from a session that
+        // was opened since.
+        const auto& wanted = each->ask.request;
+        const bool twice = std::ranges::any_of(
+            chosen, [&](const auto* it) { return it->ask.request.name == wanted.name; });
+        if (!twice && wanted.session == first.request.session) chosen.push_back(each);
+    }
+    const auto unknown = std::partition(
+        chosen.begin(), chosen.end(), [](const auto* each) { return each->ask.known.has_value(); });
+    const auto known = static_cast<std::size_t>(unknown - chosen.begin());
+    const std::span<acquires::item* const> all{chosen};
+    // Other dialects use one statement for both. One known token alone makes no batch.
+    const bool apart = db->speaks() == sql::dialect::postgresql && known > 1;
+    const std::size_t retaken = apart ? known : 0;
+    grant_all(*db, all.first(retaken), true, first.until);
+    grant_all(*db, all.subspan(retaken), false, first.until);
+}
+
+void lease_batches::acquire_one(sql::connection& db, acquires::item& asked) {
+    const auto& [request, known, until] = asked.ask;
+    if (known && protocol_.reacquire(db, request, *known, until)) {
+        asked.answer = {strategy::attempt::outcome::granted, *known + 1, {}};
+    } else {
+        asked.answer = context_.leases.acquire(db, request, until);
+    }
+}
+
+void lease_batches::grant_all(sql::connection& db, std::span<acquires::item* const> asked,
+                              bool known, sql::deadline until) {
+    if (asked.empty()) return;
+    std::vector<strategy::grant_request> requests;
+    std::vector<std::int64_t> freed_with;
+    for (const auto* each : asked) {
+        requests.push_back(each->ask.request);
+        if (known) freed_with.push_back(*each->ask.known);
+    }
+    const auto tokens = known ? protocol_.reacquire_all(db, requests, freed_with, until)
+                              : protocol_.acquire_all(db, requests, until);
+    for (std::size_t i = 0; i < asked.size(); ++i) {
+        if (!tokens[i]) continue;
+        asked[i]->answer = {strategy::attempt::outcome::granted, *tokens[i], {}};
+    }
+}
+
+void lease_batches::send_probes(std::span<probes::item* const> asked) {
+    const auto until = asked.front()->ask.until;
+    std::vector<std::string_view> names;
+    for (const auto* each : asked) names.push_back(each->ask.name);
+    std::ranges::sort(names);
+    names.erase(std::unique(names.begin(), names.end()), names.end());
+    const auto db = connections_.take(until);
+    const auto held = protocol_.held(*db, names, until);
+    for (auto* each : asked) {
+        const auto at = std::ranges::lower_bound(names, each->ask.name) - names.begin();
+        each->answer = held[static_cast<std::size_t>(at)];
+    }
+}
+
+void lease_batches::send_releases(std::span<releases::item* const> asked) {
+    const auto& first = asked.front()->ask;
+    const auto db = connections_.take(first.until);
+    if (asked.size() == 1) return release_one(*db, *asked.front());
+    std::vector<releases::item*> chosen;
+    std::vector<strategy::granted_name> grants;
+    for (auto* each : asked) {
+        if (each->ask.session != first.session) continue;
+        chosen.push_back(each);
+        grants.push_back(each->ask.granted);
+    }
+    const auto freed = protocol_.release_all(*db, first.session, grants, first.until);
+    for (std::size_t i = 0; i < chosen.size(); ++i) {
+        if (!freed[i]) continue;
+        chosen[i]->answer = strategy::release_outcome{
+            .freed = true, .next = {}, .unwaited = db->speaks() == sql::dialect::sqlite};
+    }
+}
+
+void lease_batches::release_one(sql::connection& db, releases::item& asked) {
+    const auto& [session, granted, until] = asked.ask;
+    auto done =
+        context_.queues.release(db, granted.name, session, granted.grant_id, false, until);
+    if (done.next) waiting_.after_release(db, std::string{granted.name}, done, until);
+    asked.answer = done;
+}
+
+}  // namespace rowlock::detail

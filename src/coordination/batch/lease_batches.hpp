@@ -1,0 +1,73 @@
+#pragma once
+
+#include "coordination/batch/batch_protocol.hpp"
+#include "coordination/batch/batcher.hpp"
+#include "coordination/session/client_connections.hpp"
+#include "coordination/session/client_context.hpp"
+#include "coordination/session/waiters.hpp"
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace rowlock::detail {
+
+/// The calls that concurrent threads of a client make together: each kind of call goes to the
+/// database in one statement for all threads that ask at about the same time. Thread-safe.
+class lease_batches {
+public:
+    lease_batches(client_context& context, client_connections& connections, waiters& waiting);
+
+    /// The first statement of an acquisition. Returns nullopt if only an unbatched attempt can tell.
+    /// @param known the token at which this client last saw the lease free
+    std::optional<strategy::attempt> acquire(const strategy::grant_request& request,
+                                             std::optional<std::int64_t> known,
+                                             sql::deadline until);
+    /// Whether a lease is held by another client: a try_acquire would certainly fail.
+    bool is_held(const std::string& name, sql::deadline until);
+    /// A release without a known waiter. Returns nullopt if only an unbatched release can tell.
+    std::optional<strategy::release_outcome> release(std::int64_t session,
+                                                     const strategy::granted_name& granted,
+                                                     sql::deadline until);
+    /// Whether no other thread acquires or releases at this moment.
+    [[nodiscard]] bool alone() const { return acquires_.alone() && releases_.alone(); }
+
+private:
+    struct acquire_call {
+        strategy::grant_request request;
+        std::optional<std::int64_t> known;
+        sql::deadline until;
+    };
+    struct release_call {
+        std::int64_t session = 0;
+        strategy::granted_name granted;
+        sql::deadline until;
+    };
+    struct held_call {
+        std::string_view name;
+        sql::deadline until;
+    };
+    using acquires = batcher<acquire_call, strategy::attempt>;
+    using releases = batcher<release_call, strategy::release_outcome>;
+    using probes = batcher<held_call, bool>;
+
+    void send_acquires(std::span<acquires::item* const> asked);
+    void acquire_one(sql::connection& db, acquires::item& asked);
+    void grant_all(sql::connection& db, std::span<acquires::item* const> asked, bool known,
+                   sql::deadline until);
+    void send_releases(std::span<releases::item* const> asked);
+    void release_one(sql::connection& db, releases::item& asked);
+    void send_probes(std::span<probes::item* const> asked);
+
+    client_context& context_;
+    client_connections& connections_;
+    waiters& waiting_;
+    const strategy::batch_protocol protocol_;
+    acquires acquires_;
+    releases releases_;
+    probes probes_;
+};
+
+}  // namespace rowlock::detail

@@ -1,0 +1,297 @@
+#include "coordination/lease/acquirer.hpp"
+
+#include "base/ablation.hpp"
+#include "base/jitter.hpp"
+#include "coordination/lease/validation.hpp"
+#include "sql/too_many_connections.hpp"
+#include <rowlock/error.hpp>
+
+#include <algorithm>
+#include <utility>
+
+namespace rowlock::detail {
+namespace {
+
+using namespace std::chrono_literals;
+using base::fast_path;
+using std::chrono::microseconds;
+using steady = std::chrono::steady_clock;
+using outcome = strategy::attempt::outcome;
+
+}  // namespace
+
+std::shared_ptr<grant> acquirer::acquire(const lock_name& name, steady::time_point until,
+                                         const std::stop_token& stop,
+                                         const acquire_options& options) {
+    context_.fork.require_same_process();
+    validate(options);
+    acquisition call{.context = context_,
+                     .grants = grants_,
+                     .name = name,
+                     .options = options,
+                     .stop = stop,
+                     .until = until,
+                     .thread = thread_label()};
+    // If the last release found a waiter, the queue most likely still exists.
+    call.contended = !call.barging() && call.has_time() && waiting_.contended().has(name.str());
+    call.straight_to_queue = call.contended;
+    call.alone = call.straight_to_queue;
+    while (!stop.stop_requested()) {
+        try {
+            if (const auto found = ask(call)) return *found;
+        } catch (const error& failure) {
+            if (!outlasts(call, failure)) throw;
+            if (!wait_to_ask_again(call, failure)) return nullptr;
+        }
+    }
+    return nullptr;
+}
+
+/// One round.
+acquirer::answer acquirer::ask(acquisition& call) {
+    if (std::exchange(call.straight_to_queue, false)) {
+        if (auto waited = wait_in_queue(call)) return waited;
+        return go_on(call);
+    }
+    const auto made = retries_.repeat(limits_of(call), call.stop, [&](sql::deadline end) {
+        if (!std::exchange(call.alone, true)) {
+            if (const auto shared = attempt_together(call, end)) return *shared;
+        }
+        const auto db = connections_.take(end);
+        return attempt_alone(call, *db, end);
+    });
+    if (!made) return std::shared_ptr<grant>{};
+    return after_attempt(call, *made);
+}
+
+acquirer::answer acquirer::after_attempt(acquisition& call, const strategy::attempt& made) {
+    switch (made.what) {
+        case outcome::granted:
+            if (auto granted = accept(call, made)) return granted;
+            require_timely(call);
+            break;
+        case outcome::session_dead:
+            sessions_.lose(*call.ours, sessions_.why_over(*call.ours, connections_));
+            break;
+        case outcome::contested:
+            call.look_first = true;
+            break;
+        case outcome::held:
+            if (call.is_ours(made.seen)) break;  // the next attempt finds it
+            return wait_for_holder(call, made.seen);
+    }
+    return go_on(call);
+}
+
+/// Continues after an attempt that found the lock held.
+acquirer::answer acquirer::wait_for_holder(acquisition& call, const strategy::look& seen) {
+    context_.count(counter::busy);
+    call.in_vain.forget();
+    call.seen_held = true;
+    if (call.barging()) {
+        if (!sleep_until_probe(call, seen)) return std::shared_ptr<grant>{};
+        return std::nullopt;
+    }
+    if (!call.has_time()) {
+        tokens_.remember_held(call.name.str());
+        return std::shared_ptr<grant>{};
+    }
+    if (auto waited = wait_in_queue(call)) return waited;
+    return go_on(call);
+}
+
+/// Called before the next round of a call; no round begins after the call's deadline.
+acquirer::answer acquirer::go_on(acquisition& call) {
+    if (!try_again_in_vain(call)) return std::shared_ptr<grant>{};
+    if (!call.limited() || call.has_time()) return std::nullopt;
+    if (call.seen_held) return std::shared_ptr<grant>{};
+    throw error{errc::timed_out,
+                "the time limit passed before the lock was found held or free: allow more than a "
+                "round trip to the database"};
+}
+
+/// Whether the call continues after a failure. It does not while its thread holds other leases:
+/// those may be lost with the session, and their holder must learn of that rather than wait.
+bool acquirer::outlasts(const acquisition& call, const error& failure) const {
+    if (context_.options.when_cut_off != when_cut_off::requeue || sessions_.is_closed()) {
+        return false;
+    }
+    if (call.holds_others || call.too_late.often()) return false;
+    if (sql::too_many_connections(failure)) return call.until > call.began;
+    if (!call.seen_held || failure.kind() == errc::deadlock) return false;
+    return failure.retryable() || failure.kind() == errc::outcome_unknown ||
+           failure.kind() == errc::read_only || failure.kind() == errc::lock_lost;
+}
+
+/// Returns false if a stop was requested, or the caller's time is up and another client had the
+/// lock.
+/// @throws failure if the time is up
+bool acquirer::wait_to_ask_again(acquisition& call, const error& failure) {
+    const bool session_over = failure.kind() == errc::lock_lost;
+    const bool place_lost = std::exchange(call.had_place, false) || session_over;
+    context_.report({.kind = place_lost ? event_kind::place_lost : event_kind::waiting,
+                     .name = call.name.str(),
+                     .session = call.ours ? call.ours->id() : 0,
+                     .waited = call.waited(),
+                     .message = failure.what()});
+    call.in_vain.forget();
+    if (call.has_time()) {
+        if (!rest_before_asking_again(call, session_over)) return false;
+        if (call.has_time()) return true;
+    }
+    if (session_over) return false;
+    throw failure;
+}
+
+/// Returns false if a stop was requested.
+bool acquirer::rest_before_asking_again(acquisition& call, bool session_over) {
+    const auto& retry = context_.options.retry;
+    const auto rest =
+        base::shortened(nanoseconds{session_over ? retry.backoff : retry.max_backoff});
+    const auto now = steady::now();
+    const nanoseconds left = std::max<nanoseconds>(std::min(call.until, now + 24h) - now, 0ns);
+    return retries_.pause(std::clamp<nanoseconds>(rest, std::min<nanoseconds>(5ms, left), left),
+                          call.stop);
+}
+
+/// For the attempts of an acquisition: one that begins in time has a statement's full time.
+retry_loop::limits acquirer::limits_of(const acquisition& call) const {
+    const auto give_up = retries_.failure_deadline(call.until);
+    return {give_up, call.limited() ? call.until : give_up};
+}
+
+/// Sends the first statement of an acquisition together with those of other threads. Returns
+/// nullopt if only an unbatched attempt can tell.
+std::optional<strategy::attempt> acquirer::attempt_together(acquisition& call,
+                                                            sql::deadline until) {
+    if (call.barging()) return std::nullopt;
+    auto ours = sessions_.current();
+    if (!ours || !ours->trust()->open(context_.now())) return std::nullopt;
+    if (uses(fast_path::probe_held) && call.until <= steady::now() &&
+        tokens_.was_held(call.name.str())) {
+        if (batches_.is_held(call.name.str(), until)) {
+            return strategy::attempt{outcome::held, 0, {}};
+        }
+        tokens_.forget(call.name.str());
+    }
+    call.use(std::move(ours));
+    auto known = tokens_.take_free(call.name.str());
+    if (!uses(fast_path::reacquire)) known.reset();
+    const auto found =
+        call.send_as_new([&] { return batches_.acquire(call.request(), known, until); });
+    if (found && found->seen.holder_expired) return std::nullopt;  // must be ended first
+    return found;
+}
+
+strategy::attempt acquirer::attempt_alone(acquisition& call, sql::connection& db,
+                                          sql::deadline until) {
+    call.use(sessions_.ensure(db, until));
+    keeper_.beat_if_late(*call.ours, db, until);
+    if (const auto found = find_lost_attempt(call, db, until)) return *found;
+    if (call.look_first) {
+        if (const auto seen = probe(call, db, until)) return *seen;
+    }
+    return send(call, db, until);
+}
+
+/// An earlier attempt whose reply was lost, if it was granted.
+std::optional<strategy::attempt> acquirer::find_lost_attempt(acquisition& call, sql::connection& db,
+                                                             sql::deadline until) {
+    for (const auto& lost : call.unknown) {
+        const auto token = context_.leases.find_grant(db, call.name.str(), call.ours->id(),
+                                                      lost.grant_id, until);
+        if (!token) continue;
+        call.grant_id = lost.grant_id;
+        call.sent = lost.sent;  // its deadline counts from its own sending
+        std::erase_if(call.unknown, [&](const auto& it) { return it.grant_id == call.grant_id; });
+        return strategy::attempt{outcome::granted, *token, {}};
+    }
+    return std::nullopt;
+}
+
+/// Returns why the lease cannot be taken now, or nullopt if it can.
+std::optional<strategy::attempt> acquirer::probe(acquisition& call, sql::connection& db,
+                                                 sql::deadline until) {
+    const auto seen = context_.leases.probe(db, call.name.str(), call.ours->id(), until);
+    if (!seen.session_live) return strategy::attempt{outcome::session_dead, 0, seen};
+    if (seen.takeable(call.barging())) return std::nullopt;
+    if (seen.holder_expired) end_expired(db, seen.session, until);
+    return strategy::attempt{seen.holder_expired ? outcome::contested : outcome::held, 0, seen};
+}
+
+strategy::attempt acquirer::send(acquisition& call, sql::connection& db, sql::deadline until) {
+    auto found =
+        *call.send_as_new([&] { return context_.leases.acquire(db, call.request(), until); });
+    if (found.what == outcome::held && found.seen.holder_expired) {
+        // The session is ended first, in its own commit; only then may the lease row change (I3).
+        end_expired(db, found.seen.session, until);
+        found.what = outcome::contested;
+    }
+    // Faster clients win once or twice; then check the floor: without it nothing is ever granted.
+    if (found.what == outcome::contested && call.in_vain.made() >= 2) {
+        context_.leases.require_token_floor(db, until);
+    }
+    return found;
+}
+
+void acquirer::end_expired(sql::connection& db, std::int64_t session, sql::deadline until) {
+    if (context_.leases.end_expired_session(db, session, until)) waiting_.session_ended(session);
+}
+
+/// Counts a grant that came too late to be returned.
+void acquirer::require_timely(acquisition& call) const {
+    if (call.options.deadline && call.ours->trust()->open(context_.now())) call.too_late.count();
+}
+
+/// After an attempt that neither won nor found a holder: pauses, at first not at all, then longer
+/// each time. Returns false if a stop was requested.
+bool acquirer::try_again_in_vain(acquisition& call) {
+    const auto time = call.in_vain.count();
+    return time == 0ms || retries_.pause(base::shortened(nanoseconds{time}), call.stop);
+}
+
+/// Returns the grant as an object, or null if it came too late: after a pause the session may have
+/// expired, and no caller may receive a lease that is not held.
+std::shared_ptr<grant> acquirer::accept(acquisition& call, const strategy::attempt& granted) {
+    std::optional<microseconds> deadline;
+    if (call.options.deadline) deadline = *call.options.deadline;
+    std::shared_ptr<grant> made;
+    try {
+        made = grants_.make(*call.ours, call.name.str(), call.grant_id, granted.token, call.sent,
+                            deadline, call.thread);
+    } catch (...) {
+        // Out of memory: the grant cannot be held.
+        grants_.leave_unresolved(*call.ours, call.name.str(),
+                                 {.grant_id = call.grant_id, .not_after = context_.now()});
+        throw;
+    }
+    if (made->held()) {
+        context_.count(counter::acquired);
+        context_.report(event_kind::lease_acquired, *made, {}, call.waited());
+        return made;
+    }
+    made->now = grant::state::lost;
+    made->stopped = true;  // no caller received it
+    grants_.leave_unresolved(*call.ours, made->name,
+                             {.grant_id = made->grant_id,
+                              .not_after = context_.now() + context_.statement_bound()});
+    if (!call.ours->trust()->open(context_.now())) {
+        sessions_.lose(*call.ours, loss_reason::trust_window_passed);
+    }
+    return nullptr;
+}
+
+/// For a caller outside the queue: sleeps until the lock is worth another probe. Returns false if
+/// the caller's time is up or a stop was requested.
+bool acquirer::sleep_until_probe(acquisition& call, const strategy::look& seen) {
+    const auto now = steady::now();
+    if (now >= call.until) return false;
+    nanoseconds time = base::shortened(call.poll);
+    if (seen.remaining > 0us) time = std::min<nanoseconds>(time, seen.remaining + 1ms);
+    time = std::min<nanoseconds>(time, call.until - now);
+    call.poll = std::min(context_.options.poll_interval, call.poll + call.poll / 2);
+    call.look_first = true;
+    return retries_.pause(time, call.stop);
+}
+
+}  // namespace rowlock::detail

@@ -1,0 +1,103 @@
+#pragma once
+
+#include "coordination/batch/lease_batches.hpp"
+#include "coordination/lease/acquisition.hpp"
+#include "coordination/lease/token_cache.hpp"
+#include "coordination/queue/wait_manager.hpp"
+#include "coordination/session/client_connections.hpp"
+#include "coordination/session/client_context.hpp"
+#include "coordination/session/grant_lifecycle.hpp"
+#include "coordination/session/retry_loop.hpp"
+#include "coordination/session/session_keeper.hpp"
+#include "coordination/session/session_registry.hpp"
+#include <rowlock/lock_name.hpp>
+#include <rowlock/options.hpp>
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <stop_token>
+#include <string>
+
+namespace rowlock::detail {
+
+/// Acquires leases: an attempt, most often batched; then, if another client holds the lease, a
+/// place in its queue. acquirer.cpp: the rounds of a call. queueing.cpp: waiting. Thread-safe.
+class acquirer {
+public:
+    using steady = std::chrono::steady_clock;
+
+    /// Parts of the client that live as long as this.
+    struct surroundings {
+        client_context& context;
+        client_connections& connections;
+        session_registry& sessions;
+        session_keeper& keeper;
+        retry_loop& retries;
+        grant_lifecycle& grants;
+        lease_batches& batches;
+        wait_manager& waiting;
+        token_cache& tokens;
+    };
+    explicit acquirer(const surroundings& with)
+        : context_{with.context},
+          connections_{with.connections},
+          sessions_{with.sessions},
+          keeper_{with.keeper},
+          retries_{with.retries},
+          grants_{with.grants},
+          batches_{with.batches},
+          waiting_{with.waiting},
+          tokens_{with.tokens} {}
+
+    /// Returns null if `until` passes or a stop is requested first.
+    std::shared_ptr<grant> acquire(const lock_name& name, steady::time_point until,
+                                   const std::stop_token& stop, const acquire_options& options);
+
+private:
+    /// Of one round of a call: the lease, null if the caller's time is up or a stop was requested,
+    /// or nullopt: ask again.
+    using answer = std::optional<std::shared_ptr<grant>>;
+
+    answer ask(acquisition& call);
+    answer after_attempt(acquisition& call, const strategy::attempt& made);
+    answer wait_for_holder(acquisition& call, const strategy::look& seen);
+    answer go_on(acquisition& call);
+    [[nodiscard]] bool outlasts(const acquisition& call, const error& failure) const;
+    bool wait_to_ask_again(acquisition& call, const error& failure);
+    bool rest_before_asking_again(acquisition& call, bool session_over);
+    [[nodiscard]] retry_loop::limits limits_of(const acquisition& call) const;
+
+    std::optional<strategy::attempt> attempt_together(acquisition& call, sql::deadline until);
+    strategy::attempt attempt_alone(acquisition& call, sql::connection& db, sql::deadline until);
+    std::optional<strategy::attempt> find_lost_attempt(acquisition& call, sql::connection& db,
+                                                       sql::deadline until);
+    std::optional<strategy::attempt> probe(acquisition& call, sql::connection& db,
+                                           sql::deadline until);
+    strategy::attempt send(acquisition& call, sql::connection& db, sql::deadline until);
+    void end_expired(sql::connection& db, std::int64_t session, sql::deadline until);
+    std::shared_ptr<grant> accept(acquisition& call, const strategy::attempt& granted);
+    void require_timely(acquisition& call) const;
+    bool sleep_until_probe(acquisition& call, const strategy::look& seen);
+    bool try_again_in_vain(acquisition& call);
+
+    answer wait_in_queue(acquisition& call);
+    std::shared_ptr<turn> enqueue(acquisition& call, waiting_room& at, sql::connection& db,
+                                  sql::deadline until);
+    std::shared_ptr<turn> expect_turn(acquisition& call, waiting_room& at);
+    std::shared_ptr<grant> accept_served(const acquisition& call, const turn& served);
+    [[nodiscard]] std::string thread_label() const;
+
+    client_context& context_;
+    client_connections& connections_;
+    session_registry& sessions_;
+    session_keeper& keeper_;
+    retry_loop& retries_;
+    grant_lifecycle& grants_;
+    lease_batches& batches_;
+    wait_manager& waiting_;
+    token_cache& tokens_;
+};
+
+}  // namespace rowlock::detail

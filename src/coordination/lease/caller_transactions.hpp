@@ -1,0 +1,66 @@
+#pragma once
+
+#include "coordination/queue/wait_manager.hpp"
+#include "coordination/session/client_connections.hpp"
+#include "coordination/session/client_context.hpp"
+#include "coordination/session/grant_lifecycle.hpp"
+#include "coordination/session/session_keeper.hpp"
+#include "coordination/session/session_registry.hpp"
+#include "transaction/fencing/fencing.hpp"
+#include <rowlock/sql/connection.hpp>
+#include <rowlock/transaction.hpp>
+
+namespace rowlock::detail {
+
+/// Fences of leases, and their releases, in transactions of the caller's. Thread-safe; a connection
+/// is its caller's.
+class caller_transactions {
+public:
+    /// Parts of the client that live as long as this.
+    struct surroundings {
+        client_context& context;
+        client_connections& connections;
+        session_registry& sessions;
+        session_keeper& keeper;
+        grant_lifecycle& grants;
+        wait_manager& waiting;
+    };
+    explicit caller_transactions(const surroundings& with)
+        : context_{with.context},
+          connections_{with.connections},
+          sessions_{with.sessions},
+          keeper_{with.keeper},
+          grants_{with.grants},
+          waiting_{with.waiting},
+          fencing_{context_.leases.sql()} {}
+
+    void fence(sql::connection& db, grant& held, const fence_options& options);
+    void release_on_commit(sql::connection& db, grant& held, const fence_options& options);
+
+private:
+    /// What a read on a connection of our own says of a grant.
+    enum class standing : unsigned char { ours, over, session_over, unknown };
+    using step = strategy::verdict (strategy::fencing::*)(sql::connection&, const strategy::claim&,
+                                                          const strategy::fence_limits&,
+                                                          sql::deadline) const;
+
+    void run(sql::connection& db, grant& held, const fence_options& options, step what);
+    void require_fenceable(grant& held);
+    [[nodiscard]] standing look_up(const grant& held, sql::deadline until) noexcept;
+    [[nodiscard]] bool is_elsewhere(sql::connection& db, sql::deadline until) noexcept;
+    [[noreturn]] void refuse(sql::connection& db, grant& held, strategy::verdict seen,
+                             sql::deadline until);
+    void refuse_standing(sql::connection& db, const grant& held, standing now,
+                         strategy::verdict seen, sql::deadline until);
+    void hold_again(grant& fenced, unsigned releases_before);
+
+    client_context& context_;
+    client_connections& connections_;
+    session_registry& sessions_;
+    session_keeper& keeper_;
+    grant_lifecycle& grants_;
+    wait_manager& waiting_;
+    const strategy::fencing fencing_;
+};
+
+}  // namespace rowlock::detail

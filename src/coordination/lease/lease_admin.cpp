@@ -1,0 +1,71 @@
+#include "coordination/lease/lease_admin.hpp"
+
+#include "coordination/lease/validation.hpp"
+
+namespace rowlock::detail {
+
+using namespace std::chrono_literals;
+using std::chrono::milliseconds;
+
+template <typename Read>
+auto lease_admin::read(Read what) {
+    context_.fork.require_same_process();
+    return retries_.on_connection(
+        [&](sql::connection& db, sql::deadline until) { return what(db, until); });
+}
+
+std::optional<lease_info> lease_admin::inspect(const lock_name& name) {
+    return read([&](sql::connection& db, sql::deadline until) {
+        return context_.leases.inspect(db, name.str(), until);
+    });
+}
+
+std::vector<lease_info> lease_admin::list(std::string_view prefix, const page& page) {
+    context_.fork.require_same_process();
+    validate(prefix, page);
+    return read([&](sql::connection& db, sql::deadline until) {
+        return context_.leases.list(db, prefix, page, until);
+    });
+}
+
+std::vector<waiter_info> lease_admin::waiters(const lock_name& name) {
+    return read([&](sql::connection& db, sql::deadline until) {
+        return context_.leases.queue(db, name.str(), until);
+    });
+}
+
+std::optional<milliseconds> lease_admin::request_release(const lock_name& name,
+                                                         fencing_token holder) {
+    const auto asked = read([&](sql::connection& db, sql::deadline until) {
+        auto done = context_.leases.request_release(db, name.str(), holder.value(), until);
+        if (done) notify_holder(db, done->session, until);
+        return done;
+    });
+    if (!asked) return std::nullopt;
+    if (asked->left <= 0us) waiting_.lease_freed(name.str());
+    return std::chrono::ceil<milliseconds>(asked->left);
+}
+
+bool lease_admin::force_release(const lock_name& name, std::optional<fencing_token> only) {
+    strategy::victim whom;
+    const bool freed = read([&](sql::connection& db, sql::deadline until) {
+        const bool done =
+            only ? context_.leases.force_release_of(db, name.str(), only->value(), whom, until)
+                 : context_.leases.force_release(db, name.str(), whom, until);
+        if (done) notify_holder(db, whom.session, until);
+        return done;
+    });
+    if (freed) waiting_.lease_freed(name.str());
+    return freed;
+}
+
+/// Notifies a holder that we have changed its rows. A hint, sent after the commit: if it is lost,
+/// or we may not read that session's wake-up address, the holder's next heartbeat finds the change.
+/// One round trip, and one more to notify.
+void lease_admin::notify_holder(sql::connection& db, std::int64_t session,
+                                sql::deadline until) noexcept {
+    if (context_.options.wake_ups == wakeup_mode::polling) return;
+    context_.queues.tell_to_look(db, session, until);
+}
+
+}  // namespace rowlock::detail

@@ -1,0 +1,40 @@
+#pragma once
+
+#include "coordination/queue/wait_manager.hpp"
+#include "coordination/session/client_context.hpp"
+#include "coordination/session/retry_loop.hpp"
+#include <rowlock/client.hpp>
+#include <rowlock/lock_name.hpp>
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+namespace rowlock::detail {
+
+/// What a client shows of leases, and does to those of other clients. Needs no session.
+class lease_admin {
+public:
+    lease_admin(client_context& context, retry_loop& retries, wait_manager& waiting)
+        : context_{context}, retries_{retries}, waiting_{waiting} {}
+
+    std::optional<lease_info> inspect(const lock_name& name);
+    std::vector<lease_info> list(std::string_view prefix, const page& page);
+    std::vector<waiter_info> waiters(const lock_name& name);
+    std::optional<std::chrono::milliseconds> request_release(const lock_name& name,
+                                                             fencing_token holder);
+    bool force_release(const lock_name& name, std::optional<fencing_token> only);
+
+private:
+    template <typename Read>
+    auto read(Read what);
+    void notify_holder(sql::connection& db, std::int64_t session, sql::deadline until) noexcept;
+
+    client_context& context_;
+    retry_loop& retries_;
+    wait_manager& waiting_;
+};
+
+}  // namespace rowlock::detail

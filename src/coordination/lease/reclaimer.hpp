@@ -1,0 +1,63 @@
+#pragma once
+
+#include "coordination/session/client_connections.hpp"
+#include "coordination/session/client_context.hpp"
+#include "coordination/session/grant_lifecycle.hpp"
+#include "coordination/session/reconciler.hpp"
+#include "coordination/session/retry_loop.hpp"
+#include "coordination/session/session_registry.hpp"
+#include "coordination/session/waiters.hpp"
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <vector>
+
+namespace rowlock::detail {
+
+/// Takes over the leases of a predecessor: an earlier process, or session, of the same owner.
+class reclaimer {
+public:
+    /// Parts of the client that live as long as this.
+    struct surroundings {
+        client_context& context;
+        client_connections& connections;
+        session_registry& sessions;
+        retry_loop& retries;
+        grant_lifecycle& grants;
+        reconciler& reconcile;
+        waiters& waiting;
+    };
+    explicit reclaimer(const surroundings& with)
+        : context_{with.context},
+          connections_{with.connections},
+          sessions_{with.sessions},
+          retries_{with.retries},
+          grants_{with.grants},
+          reconciler_{with.reconcile},
+          waiting_{with.waiting} {}
+
+    /// @throws error errc::invalid_options if the client has no stable owner; errc::lock_lost while
+    /// holders of lost leases may still work
+    std::vector<std::shared_ptr<grant>> reclaim();
+
+private:
+    void require_no_holder_of_lost();
+    void reclaim_once(std::shared_ptr<session>& ours, std::vector<std::shared_ptr<grant>>& taken,
+                      sql::connection& db, sql::deadline until);
+    std::vector<std::int64_t> move_rows(std::shared_ptr<session>& ours, sql::connection& db,
+                                        sql::deadline until);
+    std::shared_ptr<grant> adopt(session& ours, const strategy::session_lease& row,
+                                 nanoseconds sent, sql::connection& db, sql::deadline until);
+    void abandon(session* ours, const std::vector<std::shared_ptr<grant>>& taken);
+
+    client_context& context_;
+    client_connections& connections_;
+    session_registry& sessions_;
+    retry_loop& retries_;
+    grant_lifecycle& grants_;
+    reconciler& reconciler_;
+    waiters& waiting_;
+};
+
+}  // namespace rowlock::detail

@@ -1,0 +1,212 @@
+#include "coordination/lease/releaser.hpp"
+
+#include "coordination/lease/engine.hpp"
+#include "coordination/lease/validation.hpp"
+#include <rowlock/error.hpp>
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+namespace rowlock::detail {
+namespace {
+
+using namespace std::chrono_literals;
+using std::chrono::milliseconds;
+using steady = std::chrono::steady_clock;
+
+}  // namespace
+
+void releaser::release(grant& held) {
+    context_.fork.require_same_process();
+    grants_.declare_if_over(held);
+    grants_.stopped(held);
+    // A transaction of the caller's may have freed it; if that was rolled back, this call frees it.
+    auto expected = grant::state::released_in;
+    const bool perhaps_freed = held.now.compare_exchange_strong(expected, grant::state::releasing);
+    expected = grant::state::held;
+    if (!perhaps_freed && !held.now.compare_exchange_strong(expected, grant::state::releasing)) {
+        if (expected == grant::state::lost) throw lost_error(held);
+        return;
+    }
+    bool unknown = false;
+    try {
+        const bool freed = send(held, unknown);
+        // Not found after a lost reply: the earlier attempt freed it.
+        if (freed || unknown || perhaps_freed) return confirm(held);
+    } catch (const std::exception& failure) {
+        leave_to_heartbeat(held, failure.what());
+        throw;
+    }
+    deny(held);
+    throw lost_error(held);
+}
+
+void releaser::release_quietly(const std::shared_ptr<grant>& held) noexcept {
+    try {
+        if (held->now == grant::state::released) return;
+        grants_.stopped(*held);
+        if (send_pipelined(held)) return;
+        release(*held);
+    } catch (...) {
+        // release() has reported it as an event and goes on in the background.
+    }
+}
+
+void releaser::confirm(grant& held) {
+    grants_.forget(held);
+    held.now = grant::state::released;
+    context_.count(counter::released);
+    context_.report(event_kind::lease_released, held);
+}
+
+/// The release found that the lease was no longer ours.
+void releaser::deny(grant& held) {
+    grants_.forget(held);
+    grants_.deny(held, grant::state::releasing);
+}
+
+/// The lease counts as released; the heartbeat keeps trying to free its row.
+void releaser::leave_to_heartbeat(grant& held, const char* why) noexcept {
+    held.now = grant::state::released;
+    if (!grants_.leave_unanswered(held)) return;  // an ended session holds nothing
+    try {
+        context_.report(event_kind::outcome_unknown, held, why);
+    } catch (...) {
+        // Out of memory for the message.
+    }
+}
+
+/// Returns true if this call freed the lease. A waiter then has it, or will be looked for.
+bool releaser::send(grant& held, bool& unknown) {
+    const bool contended = held.queued || waiting_.contended().has(held.name);
+    // A release that waits for a fenced transaction must not delay other threads.
+    bool together = !contended && !held.fenced;
+    const auto attempt = [&](sql::deadline until) {
+        try {
+            if (std::exchange(together, false)) {
+                if (const auto shared = send_together(held, until, unknown)) return *shared;
+            }
+            return send_alone(held, contended, until);
+        } catch (const error& failure) {
+            unknown = unknown || failure.kind() == errc::outcome_unknown;
+            throw;
+        }
+    };
+    // The last part of the time is for a driver that cancels an unanswered statement.
+    const auto cancelling = std::min<milliseconds>(250ms, context_.options.statement_timeout / 4);
+    const auto done = retries_.repeat(context_.statement_deadline() - cancelling, {}, attempt);
+    if (done && done->freed && !done->next) {
+        tokens_.remember_free(held.name, held.token.value());
+    }
+    if (unknown) waiting_.lease_freed(held.name, true);
+    return done && done->freed;
+}
+
+strategy::release_outcome releaser::send_alone(grant& held, bool contended, sql::deadline until) {
+    const auto db = connections_.take(until);
+    strategy::release_outcome released{true, hand_over_to_next(*db, held, until)};
+    if (!released.next) {
+        released = context_.queues.release(*db, held.name, held.session_id, held.grant_id,
+                                           contended, until);
+    }
+    if (released.freed) waiting_.after_release(*db, held.name, released, until);
+    return released;
+}
+
+/// Sends a release without a known waiter together with those of other threads. Returns nullopt if
+/// only an unbatched release can tell, without a pause: the failure may be that of another release.
+std::optional<strategy::release_outcome> releaser::send_together(const grant& held,
+                                                                 sql::deadline until,
+                                                                 bool& unknown) {
+    try {
+        const auto done =
+            batches_.release(held.session_id, {held.name, held.grant_id}, until);
+        if (done && done->freed && !done->next && !done->unwaited) {
+            waiting_.lease_freed(held.name);
+        }
+        return done;
+    } catch (const error& failure) {
+        if (failure.kind() == errc::outcome_unknown) {
+            unknown = true;
+            context_.count(counter::unknown_outcomes);
+        } else if (!failure.retryable()) {
+            throw;
+        }
+        return std::nullopt;
+    }
+}
+
+/// Hands the lease to the waiter seen behind it, if any; once. After a lost reply the release finds
+/// out.
+std::optional<strategy::handed_over> releaser::hand_over_to_next(sql::connection& db, grant& held,
+                                                                 sql::deadline until) {
+    std::optional<strategy::next_in_line> next;
+    {
+        const std::lock_guard lock{held.mutex};
+        next.swap(held.next);
+        if (!next || context_.now() >= held.next_until) return std::nullopt;
+    }
+    const bool reclaimable = !context_.options.owner.starts_with(random_owner);
+    // A waiter on this machine is notified without the database.
+    const bool near = context_.options.wake_ups == wakeup_mode::automatic &&
+                      strategy::is_near(next->to);
+    return context_.queues.pass_on(db, held.name, held.session_id, held.grant_id, *next,
+                                   {.may_be_asynchronous = !reclaimable, .notify = !near}, until);
+}
+
+/// Sends the release of a lease that has no known waiter, and leaves its answer to the next call on
+/// that connection. Returns false, and does nothing, if this lease or this time does not allow it.
+///
+/// Statements of later calls, on any connection of the pool, come after it
+/// (client_connections::take). If the client, the server or the network fails before the answer, it
+/// is a release whose reply was lost: on_pipelined_answer learns so, and the lease is freed in the
+/// background or by the end of the session.
+bool releaser::send_pipelined(const std::shared_ptr<grant>& held) {
+    if (context_.options.releasing != releasing::pipelined) return false;
+    if (context_.speaks() != sql::dialect::postgresql || held->queued || held->fenced) return false;
+    if (waiting_.contended().has(held->name) || !batches_.alone() || !held->held()) return false;
+    const auto db = connections_.take_idle();
+    if (!db || !connections_.pipelined().begin(**db)) return false;
+    auto expected = grant::state::held;
+    if (!held->now.compare_exchange_strong(expected, grant::state::releasing)) {
+        connections_.pipelined().end();
+        return false;
+    }
+    // The owner keeps this object.
+    const auto told = [this, owner = held->owner, held](const sql::result* done,
+                                                        const error* failure) {
+        if (const auto alive = owner.lock()) on_pipelined_answer(*held, done, failure);
+    };
+    try {
+        tokens_.remember_free(held->name, held->token.value());
+        context_.leases.post_release(**db, held->name, held->session_id, held->grant_id,
+                                     context_.statement_deadline(), told);
+    } catch (const error& failure) {
+        told(nullptr, &failure);
+    } catch (...) {
+        told(nullptr, nullptr);
+    }
+    waiting_.lease_freed(held->name);
+    return true;
+}
+
+/// Runs inside a call of the connection that carried the release.
+void releaser::on_pipelined_answer(grant& held, const sql::result* done,
+                                   const error* failure) noexcept {
+    try {
+        if (done == nullptr) {
+            context_.count(counter::unknown_outcomes);
+            leave_to_heartbeat(held, failure != nullptr ? failure->what() : "there was no memory");
+        } else if (done->affected() == 1) {
+            confirm(held);
+        } else {
+            deny(held);
+        }
+    } catch (...) {
+        on_doubt_();  // no memory to remember the lease: the comparison finds it
+    }
+    connections_.pipelined().end();
+}
+
+}  // namespace rowlock::detail

@@ -1,0 +1,65 @@
+#pragma once
+
+#include "coordination/batch/lease_batches.hpp"
+#include "coordination/lease/token_cache.hpp"
+#include "coordination/queue/wait_manager.hpp"
+#include "coordination/session/client_connections.hpp"
+#include "coordination/session/client_context.hpp"
+#include "coordination/session/grant_lifecycle.hpp"
+#include "coordination/session/retry_loop.hpp"
+
+#include <functional>
+#include <memory>
+#include <optional>
+
+namespace rowlock::detail {
+
+/// Releases leases: hands each to the waiter behind it, or frees it. Thread-safe.
+class releaser {
+public:
+    releaser(client_context& context, client_connections& connections, retry_loop& retries,
+             grant_lifecycle& grants, lease_batches& batches, wait_manager& waiting,
+             token_cache& tokens, std::function<void()> on_doubt)
+        : context_{context},
+          connections_{connections},
+          retries_{retries},
+          grants_{grants},
+          batches_{batches},
+          waiting_{waiting},
+          tokens_{tokens},
+          on_doubt_{std::move(on_doubt)} {}
+
+    /// One round trip, two where a waiter is expected. A release that fails is repeated by the
+    /// heartbeat.
+    /// @throws error errc::lock_lost if the lease was lost
+    void release(grant& held);
+    /// Like release(), but reports a failure as an event; pipelined if the client asked for that.
+    void release_quietly(const std::shared_ptr<grant>& held) noexcept;
+
+private:
+    bool send(grant& held, bool& unknown);
+    [[nodiscard]] strategy::release_outcome send_alone(grant& held, bool contended,
+                                                       sql::deadline until);
+    [[nodiscard]] std::optional<strategy::release_outcome> send_together(const grant& held,
+                                                                         sql::deadline until,
+                                                                         bool& unknown);
+    [[nodiscard]] std::optional<strategy::handed_over> hand_over_to_next(sql::connection& db,
+                                                                         grant& held,
+                                                                         sql::deadline until);
+    bool send_pipelined(const std::shared_ptr<grant>& held);
+    void on_pipelined_answer(grant& held, const sql::result* done, const error* failure) noexcept;
+    void confirm(grant& held);
+    void deny(grant& held);
+    void leave_to_heartbeat(grant& held, const char* why) noexcept;
+
+    client_context& context_;
+    client_connections& connections_;
+    retry_loop& retries_;
+    grant_lifecycle& grants_;
+    lease_batches& batches_;
+    wait_manager& waiting_;
+    token_cache& tokens_;
+    const std::function<void()> on_doubt_;
+};
+
+}  // namespace rowlock::detail

@@ -1,0 +1,24 @@
+#include "coordination/queue/contended_names.hpp"
+
+#include <cstddef>
+
+namespace rowlock::detail {
+
+void contended_names::note(const std::string& name) {
+    constexpr auto memory = std::chrono::seconds{1};
+    constexpr std::size_t many = 1024;
+    const auto now = steady::now();
+    const std::lock_guard lock{mutex_};
+    if (until_.size() >= many) {
+        std::erase_if(until_, [&](const auto& each) { return each.second < now; });
+    }
+    until_[name] = now + memory;
+}
+
+bool contended_names::has(const std::string& name) const {
+    const std::lock_guard lock{mutex_};
+    const auto found = until_.find(name);
+    return found != until_.end() && steady::now() < found->second;
+}
+
+}  // namespace rowlock::detail

@@ -1,0 +1,82 @@
+#pragma once
+
+#include "coordination/session/client_context.hpp"
+#include "coordination/session/pipelined_releases.hpp"
+#include "sql/connection_pool.hpp"
+#include "sql/shared_connection.hpp"
+#include <rowlock/sql/connection.hpp>
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <optional>
+
+namespace rowlock::detail {
+
+/// The connections of one client: a pool with a budget for its calls, and those beyond the budget
+/// of its own threads; or turns on one connection (client_options::single_connection). Thread-safe.
+class client_connections {
+public:
+    using borrowed = sql::connection_pool::borrowed;
+    using rank = sql::shared_connection::rank;
+
+    struct hooks {
+        /// Checks a new connection before its first use.
+        std::function<void(sql::connection&, sql::deadline)> on_connected;
+        /// A connection broke: what was sent on it may have been lost.
+        std::function<void()> on_broken;
+        /// A turn on the shared connection may have read a notification.
+        std::function<void()> on_shared_turn;
+    };
+
+    client_connections(client_context& context, hooks use);
+    client_connections(const client_connections&) = delete;
+    client_connections& operator=(const client_connections&) = delete;
+    ~client_connections() = default;
+
+    /// A connection for a call, after the unanswered releases on any other one were read.
+    /// @throws error errc::timed_out if none came free; those of connecting
+    [[nodiscard]] borrowed take(sql::deadline until) { return take_of(budget_, until); }
+    /// One read connection beyond the budget, for a thread whose own transaction may have locked
+    /// what all threads with a connection wait for.
+    [[nodiscard]] borrowed take_spare(sql::deadline until) { return take_of(budget_ + 1, until); }
+    /// For a heartbeat that must not wait for the budget; unanswered releases stay unread.
+    [[nodiscard]] borrowed take_urgent(sql::deadline until);
+    /// Never waits or connects.
+    [[nodiscard]] std::optional<borrowed> take_idle() { return pool_.take_idle(); }
+    /// Removes an idle connection from the pool for good; null if there is none.
+    [[nodiscard]] std::unique_ptr<sql::connection> remove_idle() { return pool_.remove_idle(); }
+    /// A connection of one of the client's own threads.
+    [[nodiscard]] std::unique_ptr<sql::connection> make(sql::deadline until,
+                                                        rank who = rank::usual);
+
+    /// Statements on the existing connections run to their end; no call begins there any more.
+    void renew() noexcept;
+    /// Called when a connection was found broken.
+    void broke() noexcept;
+    /// A shared connection stays open as long as it has a user left: lets go of the idle ones.
+    void let_go_of_shared() noexcept;
+
+    /// Reads the answers to releases pipelined on any connection except `but`. Returns false if
+    /// some are left.
+    bool drain_pipelined(const sql::connection* but, sql::deadline until) noexcept;
+    [[nodiscard]] pipelined_releases& pipelined() noexcept { return pipelined_; }
+
+    /// How long the shared connection has been in its current turn; 0 if there is none.
+    [[nodiscard]] nanoseconds busy_for() const { return shared_.busy_for(); }
+    [[nodiscard]] std::size_t open() const { return pool_.open_connections(); }
+    [[nodiscard]] bool shared_is_open() const { return shared_.connected(); }
+
+private:
+    [[nodiscard]] borrowed take_of(std::size_t budget, sql::deadline until);
+    [[nodiscard]] std::unique_ptr<sql::connection> connect(sql::deadline until);
+
+    client_context& context_;
+    const hooks hooks_;
+    const std::size_t budget_;
+    pipelined_releases pipelined_;
+    sql::shared_connection shared_;  ///< if the client shares one: used by pool_
+    sql::connection_pool pool_;
+};
+
+}  // namespace rowlock::detail

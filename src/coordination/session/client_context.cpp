@@ -1,0 +1,54 @@
+#include "coordination/session/client_context.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace rowlock::detail {
+
+using namespace std::chrono_literals;
+
+client_context::client_context(sql::connection_source database, client_options wanted)
+    : options{std::move(wanted)},
+      source{std::move(database)},
+      clock{options.time},
+      leases{sql::statements{
+          source.speaks(),
+          {.schema = options.schema,
+           .prefix = options.prefix,
+           .testing_clock = options.time != nullptr && source.speaks() == sql::dialect::sqlite}}},
+      queues{leases, options.wake_ups == wakeup_mode::automatic},
+      link{{options.ttl, options.margin, options.heartbeat}},
+      events_{options.on_event} {}
+
+nanoseconds client_context::statement_bound() const {
+    return std::max<nanoseconds>(2 * options.statement_timeout, 30s) + 1s;
+}
+
+void client_context::report(event_kind kind, const grant& about, std::string message,
+                            std::chrono::microseconds waited) noexcept {
+    if (!options.on_event) return;
+    try {
+        report({.kind = kind,
+                .name = about.name,
+                .token = about.token,
+                .reason = kind == event_kind::lease_lost ? about.reason.load() : loss_reason::none,
+                .session = about.session_id,
+                .waited = waited,
+                .message = std::move(message)});
+    } catch (...) {
+        // No memory for the name: an event is lost, never a lock.
+    }
+}
+
+bool client_context::lose(grant& lost, loss_reason why, grant::state from) noexcept {
+    // The reason first: a thread that sees the state reads it. The first reason stays.
+    auto none = loss_reason::none;
+    if (lost.now == from) lost.reason.compare_exchange_strong(none, why);
+    if (!lost.now.compare_exchange_strong(from, grant::state::lost)) return false;
+    count(counter::lost);
+    if (lost.watched) signals_.deliver(lost.lost_signal);
+    report(event_kind::lease_lost, lost);
+    return true;
+}
+
+}  // namespace rowlock::detail

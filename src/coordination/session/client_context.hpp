@@ -1,0 +1,81 @@
+#pragma once
+
+#include "base/clock.hpp"
+#include "base/event_queue.hpp"
+#include "base/fork_guard.hpp"
+#include "base/identity.hpp"
+#include "base/loss_notifier.hpp"
+#include "coordination/lease/lease_protocol.hpp"
+#include "coordination/queue/queue_protocol.hpp"
+#include "coordination/session/counters.hpp"
+#include "coordination/session/grant.hpp"
+#include "coordination/session/link_timing.hpp"
+#include <rowlock/error.hpp>
+#include <rowlock/events.hpp>
+#include <rowlock/options.hpp>
+#include <rowlock/sql/connection.hpp>
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+namespace rowlock::detail {
+
+/// What all parts of one client share: its options and clock, the statements of its tables, and
+/// where its counts, events and loss signals go. Thread-safe.
+class client_context {
+public:
+    /// @param wanted validated
+    client_context(sql::connection_source database, client_options wanted);
+    client_context(const client_context&) = delete;
+    client_context& operator=(const client_context&) = delete;
+    ~client_context() = default;
+
+    const base::fork_guard fork;
+    const client_options options;  ///< `owner` is never empty
+    const sql::connection_source source;
+    const base::clock clock;
+    const strategy::lease_protocol leases;
+    const strategy::queue_protocol queues;
+    link_timing link;
+    /// The engine that grants refer to.
+    std::weak_ptr<engine> owner{};
+
+    [[nodiscard]] nanoseconds now() const noexcept { return clock.now(); }
+    [[nodiscard]] sql::dialect speaks() const noexcept { return source.speaks(); }
+    /// Whether the whole client shares one connection.
+    [[nodiscard]] bool shares_connection() const noexcept {
+        return options.single_connection && speaks() != sql::dialect::sqlite;
+    }
+    /// The deadline of a statement that is sent now.
+    [[nodiscard]] sql::deadline statement_deadline() const {
+        return std::chrono::steady_clock::now() + options.statement_timeout;
+    }
+    /// How long an abandoned statement may still arrive at the server, or run there: its deadline,
+    /// and the kernel's resends on a connection that fell silent.
+    [[nodiscard]] nanoseconds statement_bound() const;
+
+    /// An id for a grant or a wait lock, which tells nothing about others.
+    std::int64_t next_id() { return ids_.next(); }
+
+    void count(counter which, std::uint64_t by = 1) noexcept { counters_.add(which, by); }
+    [[nodiscard]] std::uint64_t counted(counter which) const noexcept {
+        return counters_.read(which);
+    }
+    void report(event what) noexcept { events_.post(std::move(what)); }
+    void report(event_kind kind, const grant& about, std::string message = {},
+                std::chrono::microseconds waited = {}) noexcept;
+
+    /// Declares a grant lost, counts and reports that, and sends its loss signal. Returns whether
+    /// this call declared it: the grant was in state `from`.
+    bool lose(grant& lost, loss_reason why, grant::state from = grant::state::held) noexcept;
+
+private:
+    counters counters_;
+    base::random_ids ids_;
+    base::event_queue events_;
+    base::loss_notifier signals_;
+};
+
+}  // namespace rowlock::detail

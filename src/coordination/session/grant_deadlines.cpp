@@ -1,0 +1,37 @@
+#include "coordination/session/grant_deadlines.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace rowlock::detail {
+
+void grant_deadlines::add(const std::shared_ptr<grant>& granted) {
+    const std::lock_guard lock{mutex_};
+    all_.emplace(std::pair{granted->deadline, granted->grant_id}, entry{granted});
+}
+
+void grant_deadlines::remove(const grant& ended) noexcept {
+    if (ended.deadline == base::alarm::never) return;
+    const std::lock_guard lock{mutex_};
+    all_.erase({ended.deadline, ended.grant_id});
+}
+
+grant_deadlines::answer grant_deadlines::next(nanoseconds now) noexcept {
+    const std::lock_guard lock{mutex_};
+    while (!all_.empty()) {
+        const auto first = all_.begin();
+        if (first->first.first > now) return {nullptr, false, first->first.first};
+        auto node = all_.extract(first);
+        auto due = node.mapped().of.lock();
+        if (!due) continue;
+        const bool again = std::exchange(node.mapped().lost, true);
+        if (!again) {
+            node.key().first = std::max(now + due->deadline_margin, due->deadline_over);
+            all_.insert(std::move(node));
+        }
+        return {std::move(due), again, nanoseconds{0}};
+    }
+    return {nullptr, false, base::alarm::never};
+}
+
+}  // namespace rowlock::detail

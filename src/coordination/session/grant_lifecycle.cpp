@@ -1,0 +1,140 @@
+#include "coordination/session/grant_lifecycle.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace rowlock::detail {
+
+std::shared_ptr<grant> grant_lifecycle::make(session& ours, std::string name,
+                                             std::int64_t grant_id, std::int64_t token,
+                                             nanoseconds sent,
+                                             std::optional<std::chrono::microseconds> deadline,
+                                             std::string thread) {
+    auto made = std::make_shared<grant>();
+    made->name = std::move(name);
+    made->thread = std::move(thread);
+    made->token = fencing_token{token};
+    made->grant_id = grant_id;
+    made->session_id = ours.id();
+    made->session_trust = ours.trust();
+    made->owner = context_.owner;
+    made->clock = context_.clock;
+    if (deadline) {
+        // The database counts from the grant, which is later than our sending: this deadline is
+        // early. A short deadline cannot afford the whole margin.
+        const nanoseconds margin = std::min<nanoseconds>(context_.options.margin, *deadline / 6);
+        made->deadline = sent + *deadline - margin;
+        made->deadline_margin = margin;
+        made->deadline_over = context_.now() + *deadline;
+    }
+    ours.hold(made);
+    if (!deadline) return made;
+    try {
+        deadlines_.add(made);
+    } catch (...) {
+        ours.forget(grant_id);  // a grant that is not fully registered is not held
+        throw;
+    }
+    hooks_.on_deadline();
+    return made;
+}
+
+void grant_lifecycle::forget(const grant& ended) noexcept {
+    if (const auto ours = sessions_.current(ended.session_id)) ours->forget(ended.grant_id);
+    deadlines_.remove(ended);
+}
+
+/// Sets the flag before it reads the state; a thread that declares a loss writes the state before it
+/// reads the flag: one of the two sees the other.
+void grant_lifecycle::stopped(grant& by) noexcept {
+    if (by.stopped.exchange(true) || by.now != grant::state::lost) return;
+    const loss_reason why = by.reason;
+    const bool row_alone =
+        why == loss_reason::deadline_passed || why == loss_reason::release_requested;
+    if (sessions_.current(by.session_id) && row_alone) return clear_row(by);
+    hooks_.on_work();
+}
+
+void grant_lifecycle::declare_if_over(grant& held) noexcept {
+    if (held.held() || held.now != grant::state::held) return;
+    const bool session_lives = held.session_trust->open(context_.now());
+    context_.lose(held, session_lives ? loss_reason::deadline_passed
+                                      : loss_reason::trust_window_passed);
+}
+
+bool grant_lifecycle::deny(grant& believed, grant::state from) noexcept {
+    if (!context_.lose(believed, loss_reason::forced_release, from)) return false;
+    if (const auto ours = sessions_.current(believed.session_id)) leave_denied(*ours, believed);
+    return true;
+}
+
+/// Adds a grant that the table denies to the unresolved ones. If a crash lost the hand-over, the
+/// queue entry it came from is back and would be served without a waiter: either the lease or the
+/// entry exists, and one attempt finds it. If the read came from a node that lags behind, or the
+/// row's token was changed by hand, the row is ours after all; it is not given back until its
+/// holder has stopped or the margin is over.
+void grant_lifecycle::leave_denied(session& ours, const grant& lost) noexcept {
+    const nanoseconds now = context_.now();
+    leave_unresolved(ours, lost.name,
+                     {.grant_id = lost.grant_id,
+                      .not_after = now,
+                      .surely_ended = true,
+                      .queued = lost.queued,
+                      .not_before = now + context_.options.margin});
+}
+
+void grant_lifecycle::clear_row(grant& passed) noexcept {
+    if (passed.row_given_up.exchange(true)) return;
+    const auto ours = sessions_.current(passed.session_id);
+    if (!ours) return;
+    leave_unresolved(*ours, passed.name,
+                     {.grant_id = passed.grant_id,
+                      .not_after = context_.now(),
+                      .surely_ended = true});
+}
+
+void grant_lifecycle::give_back(grant& unwanted) noexcept {
+    unwanted.stopped = true;
+    auto expected = grant::state::held;
+    unwanted.now.compare_exchange_strong(expected, grant::state::released);
+    const auto ours = sessions_.current(unwanted.session_id);
+    // The end of a lost session may wait only for this holder.
+    if (!ours) return hooks_.on_work();
+    leave_unresolved(*ours, unwanted.name,
+                     {.grant_id = unwanted.grant_id,
+                      .not_after = context_.now(),
+                      .surely_ended = true});
+}
+
+void grant_lifecycle::give_back(session& ours, const std::string& name,
+                                std::int64_t grant_id) noexcept {
+    leave_unresolved(ours, name,
+                     {.grant_id = grant_id,
+                      .not_after = context_.now() + context_.statement_bound(),
+                      .queued = true});
+}
+
+bool grant_lifecycle::leave_unanswered(const grant& released) noexcept {
+    const auto ours = sessions_.current(released.session_id);
+    if (!ours) return false;
+    leave_unresolved(*ours, released.name,
+                     {.grant_id = released.grant_id,
+                      .not_after = context_.now() + context_.statement_bound()});
+    return true;
+}
+
+void grant_lifecycle::leave_unresolved(session& ours, const std::string& name,
+                                       unresolved_grant what) noexcept {
+    const auto grant_id = what.grant_id;
+    try {
+        what.name = name;
+        ours.remember(std::move(what));
+    } catch (...) {
+        ours.forget(grant_id);
+        ours.doubt();
+        hooks_.on_doubt();
+    }
+    hooks_.on_work();
+}
+
+}  // namespace rowlock::detail

@@ -1,0 +1,78 @@
+#pragma once
+
+#include "coordination/session/client_context.hpp"
+#include "coordination/session/grant_deadlines.hpp"
+#include "coordination/session/session_registry.hpp"
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+namespace rowlock::detail {
+
+/// Makes grants and ends them: each step in the ledger of its session, in the list of deadlines, and
+/// for the heartbeat, which frees in the database what no call could free. No round trips.
+/// Thread-safe.
+class grant_lifecycle {
+public:
+    struct hooks {
+        /// The heartbeat has something to free, or to end.
+        std::function<void()> on_work;
+        /// What this client knows and what the database shows may differ: they are to be compared.
+        std::function<void()> on_doubt;
+        /// A deadline was added.
+        std::function<void()> on_deadline;
+    };
+
+    grant_lifecycle(client_context& context, session_registry& sessions, hooks use)
+        : context_{context}, sessions_{sessions}, hooks_{std::move(use)} {}
+
+    /// @param sent when the statement was sent that granted it, or that read what is left of its own
+    /// deadline
+    std::shared_ptr<grant> make(session& ours, std::string name, std::int64_t grant_id,
+                                std::int64_t token, nanoseconds sent,
+                                std::optional<std::chrono::microseconds> deadline,
+                                std::string thread);
+    /// The database confirmed that the grant is over.
+    void forget(const grant& ended) noexcept;
+
+    /// The holder has stopped working on what the lease protects. If the lease was lost, this client
+    /// need not withhold it from the next holder any longer.
+    void stopped(grant& by) noexcept;
+    /// Declares the loss of a lease that this client relied on until now. The watchdog is about to
+    /// do the same; the first of them declares it.
+    void declare_if_over(grant& held) noexcept;
+    /// The table denies a grant that we believed: another client may hold the lease. Returns whether
+    /// this call declared it lost.
+    bool deny(grant& believed, grant::state from = grant::state::held) noexcept;
+    /// Clears the row of a lease whose own deadline is over, to keep lists readable: the lease is
+    /// free by the database's definition. Before the deadline, only once its holder has reported
+    /// that it stopped.
+    void clear_row(grant& passed) noexcept;
+
+    /// Gives back a grant that no caller wants any more. The heartbeat releases it to the next
+    /// waiter.
+    void give_back(grant& unwanted) noexcept;
+    /// Gives back an abandoned queue entry, and any grant that results from it.
+    void give_back(session& ours, const std::string& name, std::int64_t grant_id) noexcept;
+    /// The reply to its release was lost or refused. Returns false if its session is over.
+    bool leave_unanswered(const grant& released) noexcept;
+    /// Adds the grant to those the heartbeat resolves. If there is no memory for that, the session
+    /// forgets it, and a comparison with the database gives back rows that are not known.
+    void leave_unresolved(session& ours, const std::string& name, unresolved_grant what) noexcept;
+
+    [[nodiscard]] grant_deadlines& deadlines() noexcept { return deadlines_; }
+
+private:
+    void leave_denied(session& ours, const grant& lost) noexcept;
+
+    client_context& context_;
+    session_registry& sessions_;
+    const hooks hooks_;
+    grant_deadlines deadlines_;
+};
+
+}  // namespace rowlock::detail

@@ -1,0 +1,243 @@
+#include "coordination/session/reconciler.hpp"
+
+#include <rowlock/error.hpp>
+
+#include <algorithm>
+#include <array>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+namespace rowlock::detail {
+namespace {
+
+/// Whether a release of this grant is under way or has just finished.
+bool is_ending(const std::vector<std::shared_ptr<grant>>& held, std::int64_t grant_id) {
+    return std::ranges::any_of(held, [&](const auto& each) {
+        const auto now = each->now.load();
+        return each->grant_id == grant_id &&
+               (now == grant::state::releasing || now == grant::state::released);
+    });
+}
+
+/// Whether the rows that were read have this grant. @param tokens by grant id
+bool is_there(const std::unordered_map<std::int64_t, std::int64_t>& tokens, const grant& one) {
+    const auto found = tokens.find(one.grant_id);
+    return found != tokens.end() && found->second == one.token.value();
+}
+
+}  // namespace
+
+void reconciler::run(session& ours, sql::connection& db, sql::deadline until,
+                     const std::function<void()>& between) {
+    const bool last = resolve_last_;
+    if (!last) resolve_unknown(ours, db, until);
+    between();
+    compare_if_wanted(ours, db, until);
+    if (last) resolve_unknown(ours, db, until);
+}
+
+bool reconciler::find_requests(session& ours, sql::connection& db, sql::deadline until) {
+    const auto held = ours.held();
+    const auto rows = context_.leases.leases_of(db, ours.id(), until);
+    const nanoseconds read = context_.now();
+    bool all_known = true;
+    for (const auto& row : rows) {
+        if (!row.deadline_us) continue;
+        const auto granted = std::ranges::find_if(
+            held, [&](const auto& each) { return each->grant_id == row.grant_id; });
+        if (granted == held.end()) {
+            all_known = all_known && !ours.knows(row.grant_id);
+            continue;
+        }
+        // Our value is early by the transit of the acquire, the row's is late by that of the
+        // answer: an unchanged deadline never looks shortened.
+        const grant& each = **granted;
+        const nanoseconds ends = read + std::chrono::microseconds{*row.deadline_us};
+        const bool requested =
+            each.deadline == base::alarm::never || ends < each.deadline + each.deadline_margin;
+        if (!requested || !context_.lose(**granted, loss_reason::release_requested)) continue;
+        // A release that came in between has found the grant lost.
+        if (each.stopped) grants_.clear_row(**granted);
+    }
+    return all_known;
+}
+
+void reconciler::compare_if_wanted(session& ours, sql::connection& db, sql::deadline until) {
+    constexpr int beats_between = 5;
+    if (ours.ever_unknown() && ++ours.beats_since_compared >= beats_between) want();
+    if (!is_wanted()) compare_held(ours, db, until);
+    if (!wanted_.exchange(false)) return;
+    try {
+        compare(ours, db, until);
+        ours.beats_since_compared = 0;
+        ours.beats_since_read = 0;
+    } catch (...) {
+        want();
+        resolve_last_ = false;
+        throw;
+    }
+}
+
+/// A change by hand moves no revision. Every third heartbeat therefore reads the rows of the held
+/// leases by name: a lease that its row no longer shows is detected within five. A row that seems
+/// not to be ours triggers the full comparison, which reads again.
+void reconciler::compare_held(session& ours, sql::connection& db, sql::deadline until) {
+    constexpr int beats_between = 3;
+    if (++ours.beats_since_read < beats_between) return;
+    ours.beats_since_read = 0;
+    const auto held = ours.held();
+    std::vector<std::string> names;
+    for (const auto& each : held) names.push_back(each->name);
+    if (names.empty()) return;
+    std::unordered_map<std::int64_t, std::int64_t> tokens;
+    for (const auto& row : context_.queues.held_of(db, ours.id(), names, until)) {
+        tokens.emplace(row.grant_id, row.granted.token);
+    }
+    for (const auto& each : held) {
+        if (!is_there(tokens, *each) && each->now == grant::state::held) want();
+    }
+}
+
+/// For a lease whose row is gone or has another token, perhaps set back by hand: no later grant may
+/// have a smaller token than ours.
+void reconciler::raise_floor_past(const grant& lost, sql::connection& db, sql::deadline until) {
+    const auto seen = context_.leases.probe(db, lost.name, lost.session_id, until);
+    if (seen.token >= lost.token.value()) return;
+    context_.leases.lift_floor(db, lost.token.value(), until);
+}
+
+/// SQLite: a task that did not fit into its time is retried soon, with twice the time.
+void reconciler::postpone() noexcept {
+    if (context_.speaks() != sql::dialect::sqlite) return;
+    row_patience_ =
+        std::min<nanoseconds>(2 * row_patience_, context_.options.statement_timeout);
+    postponed_ = true;
+}
+
+/// Gives back rows of our session that have no grant here; declares lost the leases whose rows are
+/// no longer ours.
+void reconciler::compare(session& ours, sql::connection& db, sql::deadline until) {
+    const std::unique_lock reclaiming{reclaiming_, std::try_to_lock};
+    if (!reclaiming) return want();
+    // Copied before the rows are read: a grant that is newer than the read is not judged by it.
+    const auto held = ours.held();
+    // Queue entries first: one that is served before it is cancelled then appears among the leases.
+    cancel_orphans(ours, db, until);
+    const auto rows = context_.leases.leases_of(db, ours.id(), until);
+    std::unordered_map<std::int64_t, std::int64_t> tokens;
+    for (const auto& row : rows) tokens.emplace(row.grant_id, row.token);
+    // First the work that needs no row of the table: the statements below may wait for a lock.
+    std::vector<std::shared_ptr<grant>> lost;
+    for (const auto& granted : held) {
+        if (!is_there(tokens, *granted) && grants_.deny(*granted)) lost.push_back(granted);
+    }
+    for (const auto& each : lost) raise_floor_past(*each, db, until);
+    for (const auto& row : rows) {
+        if (ours.knows(row.grant_id)) {
+            // The release of this grant may have been committed and answered, then lost in the
+            // crash that caused this comparison, before its thread called forget(): compare once
+            // more.
+            if (is_ending(held, row.grant_id)) want();
+            continue;
+        }
+        if (ours.is_unresolved(row.grant_id)) continue;
+        try {
+            release_orphan(ours, row, db, strategy::row_lock_deadline(db, until, row_patience_));
+        } catch (const error& failure) {
+            if (!strategy::is_locked(db, failure)) {
+                fail_waiters(db, row.name, failure);
+                throw;
+            }
+            postpone();
+            want();
+        }
+    }
+}
+
+/// Releases a row of our session whose grant id is unknown here.
+void reconciler::release_orphan(session& ours, const strategy::session_lease& row,
+                                sql::connection& db, sql::deadline until) {
+    const auto done =
+        context_.queues.release(db, row.name, ours.id(), row.grant_id, true, until);
+    if (!done.freed) return;
+    waiting_.after_release(db, row.name, done, until);
+    context_.report({.kind = event_kind::resolved,
+                     .name = row.name,
+                     .token = fencing_token{row.token},
+                     .session = ours.id(),
+                     .message = "a grant that nobody here holds was given back"});
+}
+
+/// Cancels queue entries without a waiter: created by a statement that ran late, or restored
+/// because a crash lost the hand-over that had served them. An entry that merely ended between the
+/// read and the check of what we know is not there to cancel.
+void reconciler::cancel_orphans(session& ours, sql::connection& db, sql::deadline until) {
+    for (const auto& place : context_.queues.places_of(db, ours.id(), until).waiting) {
+        if (ours.knows(place.grant_id) || ours.is_unresolved(place.grant_id)) continue;
+        const std::array<std::int64_t, 1> id{place.grant_id};
+        if (context_.queues.cancel(db, id, until).empty()) continue;
+        waiting_.lease_freed(place.name);
+        context_.report({.kind = event_kind::resolved,
+                         .name = place.name,
+                         .session = ours.id(),
+                         .message = "a place at which nobody waited was given up"});
+    }
+}
+
+void reconciler::resolve_unknown(session& ours, sql::connection& db, sql::deadline until) {
+    // A grant that reclaim() is taking over must not be released under it.
+    const std::unique_lock reclaiming{reclaiming_, std::try_to_lock};
+    if (!reclaiming) return;
+    for (const auto& unknown : ours.unresolved()) {
+        if (!ours.is_unresolved(unknown.grant_id) || !unknown.is_due(context_.now())) continue;
+        try {
+            resolve(ours, unknown, db, strategy::row_lock_deadline(db, until, row_patience_));
+            row_patience_ = strategy::brief;
+        } catch (const error& failure) {
+            if (!strategy::is_locked(db, failure)) {
+                ours.postpone(unknown.grant_id);  // the others run first the next time
+                resolve_last_ = true;
+                fail_waiters(db, unknown.name, failure);
+                throw;
+            }
+            postpone();
+        }
+    }
+    resolve_last_ = false;
+}
+
+/// A lease that cannot be given back (tables of another version, or a missing right) stays held
+/// while our session lives. Our own threads would wait for it indefinitely.
+void reconciler::fail_waiters(const sql::connection& db, std::string_view name,
+                              const error& why) {
+    if (why.kind() != errc::schema_outdated && why.kind() != errc::access_denied) return;
+    if (db.alive()) waiting_.fail(why, name);
+}
+
+void reconciler::resolve(session& ours, const unresolved_grant& unknown, sql::connection& db,
+                         sql::deadline until) {
+    const auto& queues = context_.queues;
+    // Read before the release is sent: the release does not resolve a row created later.
+    const nanoseconds sent = context_.now();
+    // The queue entry first: once it is gone it cannot become a grant.
+    const std::array<std::int64_t, 1> place{unknown.grant_id};
+    const bool cancelled = unknown.queued && !queues.cancel(db, place, until).empty();
+    const auto done =
+        cancelled ? strategy::release_outcome{false, {}}
+                  : queues.release(db, unknown.name, ours.id(), unknown.grant_id, true, until);
+    if (done.freed) waiting_.after_release(db, unknown.name, done, until);
+    if (cancelled) waiting_.lease_freed(unknown.name);
+    if (!done.freed && !cancelled && sent <= unknown.not_after) return;
+    ours.resolved(unknown.grant_id);
+    if (unknown.surely_ended) return;
+    context_.report({.kind = event_kind::resolved,
+                     .name = unknown.name,
+                     .session = ours.id(),
+                     .message = done.freed  ? "a grant whose reply was lost was given back"
+                                : cancelled ? "a place at which nobody waited was given up"
+                                            : "no grant came of it"});
+}
+
+}  // namespace rowlock::detail

@@ -1,0 +1,72 @@
+#pragma once
+
+#include "coordination/session/client_context.hpp"
+#include "coordination/session/grant_lifecycle.hpp"
+#include "coordination/session/waiters.hpp"
+#include "sql/brief_wait.hpp"
+
+#include <atomic>
+#include <cstdint>
+#include <exception>
+#include <functional>
+#include <mutex>
+#include <string_view>
+
+namespace rowlock::detail {
+
+/// Brings what a client knows of its session and what the database shows of it together: frees what
+/// no call could free, gives back rows that no grant here belongs to, and declares lost the grants
+/// whose rows are no longer ours. The heartbeat's thread calls it, on a connection with a short lock
+/// timeout; want() and is_wanted() are for all threads.
+class reconciler {
+public:
+    reconciler(client_context& context, grant_lifecycle& grants, waiters& waiting)
+        : context_{context}, grants_{grants}, waiting_{waiting} {}
+
+    /// Asks for a comparison with the next heartbeat: after a reconnect, a broken connection, a
+    /// changed revision, or an outcome that could not be remembered.
+    void want() noexcept { wanted_ = true; }
+    [[nodiscard]] bool is_wanted() const noexcept { return wanted_; }
+
+    /// After a heartbeat. A task that lost the connection (a row locked too long) runs last in the
+    /// next round. Round trips only if something is unresolved, wanted, or every third time.
+    /// @param between runs between the two tasks
+    void run(session& ours, sql::connection& db, sql::deadline until,
+             const std::function<void()>& between);
+    /// A lease whose row ends earlier than we know was requested: it is declared lost, and its
+    /// holder stops and releases it. Returns false if a row may belong to a grant that is still
+    /// pending and could be requested. One round trip.
+    bool find_requests(session& ours, sql::connection& db, sql::deadline until);
+
+    /// Whether a row was locked since the last call: the next round should come soon (SQLite).
+    [[nodiscard]] bool take_postponed() noexcept { return std::exchange(postponed_, false); }
+
+    /// Held by reclaim(): rows are ours before their grants are known.
+    [[nodiscard]] std::mutex& reclaiming() noexcept { return reclaiming_; }
+
+private:
+    void resolve_unknown(session& ours, sql::connection& db, sql::deadline until);
+    void resolve(session& ours, const unresolved_grant& unknown, sql::connection& db,
+                 sql::deadline until);
+    void compare_if_wanted(session& ours, sql::connection& db, sql::deadline until);
+    void compare_held(session& ours, sql::connection& db, sql::deadline until);
+    void compare(session& ours, sql::connection& db, sql::deadline until);
+    void cancel_orphans(session& ours, sql::connection& db, sql::deadline until);
+    void release_orphan(session& ours, const strategy::session_lease& row, sql::connection& db,
+                        sql::deadline until);
+    void raise_floor_past(const grant& lost, sql::connection& db, sql::deadline until);
+    void fail_waiters(const sql::connection& db, std::string_view name, const error& why);
+    void postpone() noexcept;
+
+    client_context& context_;
+    grant_lifecycle& grants_;
+    waiters& waiting_;
+    std::atomic<bool> wanted_{false};
+    std::mutex reclaiming_;
+    // Used by the heartbeat's thread alone.
+    bool resolve_last_ = false;                   ///< resolving broke the connection last time
+    nanoseconds row_patience_ = strategy::brief;  ///< for one task, on SQLite
+    bool postponed_ = false;                      ///< a task did not fit into row_patience_
+};
+
+}  // namespace rowlock::detail

@@ -1,0 +1,26 @@
+#include "coordination/session/retry_loop.hpp"
+
+namespace rowlock::detail {
+
+bool retry_loop::pause(nanoseconds time, const std::stop_token& stop) {
+    std::unique_lock lock{pause_mutex_};
+    pause_.wait_for(lock, stop, time, [this] { return closed_.load(); });
+    return !stop.stop_requested();
+}
+
+retry_loop::steady::time_point retry_loop::failure_deadline(steady::time_point until) const {
+    const auto& options = context_.options;
+    const auto now = steady::now();
+    return std::min(std::max(until, now + options.statement_timeout),
+                    now + options.retry.total + options.statement_timeout);
+}
+
+void retry_loop::close() noexcept {
+    {
+        const std::lock_guard lock{pause_mutex_};
+        closed_ = true;
+    }
+    pause_.notify_all();
+}
+
+}  // namespace rowlock::detail

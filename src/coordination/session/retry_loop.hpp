@@ -1,0 +1,100 @@
+#pragma once
+
+#include "coordination/session/client_connections.hpp"
+#include "coordination/session/client_context.hpp"
+#include <rowlock/error.hpp>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
+#include <optional>
+#include <stop_token>
+
+namespace rowlock::detail {
+
+/// Repeats the attempts of a call as client_options::retry says. Thread-safe.
+class retry_loop {
+public:
+    using steady = std::chrono::steady_clock;
+
+    /// No attempt starts after `last_start`, and none goes on after `give_up`.
+    struct limits {
+        // NOLINTNEXTLINE(google-explicit-constructor): most calls have one limit
+        limits(steady::time_point both) : give_up{both}, last_start{both} {}
+        limits(steady::time_point give_up_, steady::time_point last_start_)
+            : give_up{give_up_}, last_start{std::min(give_up_, last_start_)} {}
+        steady::time_point give_up;
+        steady::time_point last_start;
+    };
+
+    retry_loop(client_context& context, client_connections& connections)
+        : context_{context}, connections_{connections} {}
+
+    /// Runs `action` and repeats it after retryable failures, within `within`. Returns nullopt if a
+    /// stop is requested during a pause. Unknown outcomes are retried too: every action passed here
+    /// first finds out what became of its earlier attempt, or is idempotent.
+    template <typename Action>
+    auto repeat(const limits& within, const std::stop_token& stop, Action action);
+    /// Like repeat(), with a pooled connection for each attempt.
+    template <typename Action>
+    auto on_connection(const limits& within, const std::stop_token& stop, Action action);
+    /// The same for a call without a time limit of its own.
+    template <typename Action>
+    auto on_connection(Action action);
+
+    /// Sleeps. Returns false if a stop was requested; ends early when the client is closed.
+    bool pause(nanoseconds time, const std::stop_token& stop);
+    /// When a call that its caller limits to `until` gives up after failures: even a caller that
+    /// does not wait for the lock allows one statement its full time.
+    [[nodiscard]] steady::time_point failure_deadline(steady::time_point until) const;
+
+    /// The client is closed: ends all pauses.
+    void close() noexcept;
+
+private:
+    client_context& context_;
+    client_connections& connections_;
+    std::atomic<bool> closed_{false};
+    std::mutex pause_mutex_;
+    std::condition_variable_any pause_;
+};
+
+template <typename Action>
+auto retry_loop::repeat(const limits& within, const std::stop_token& stop, Action action) {
+    using answer = decltype(action(sql::deadline{}));
+    const auto start = steady::now();
+    for (int made = 1;; ++made) {
+        try {
+            return std::optional<answer>{
+                action(std::min(within.give_up, context_.statement_deadline()))};
+        } catch (const error& failure) {
+            const bool unknown = failure.kind() == errc::outcome_unknown;
+            if (unknown) context_.count(counter::unknown_outcomes);
+            if (!failure.retryable() && !unknown) throw;
+            const auto elapsed =
+                std::chrono::duration_cast<std::chrono::milliseconds>(steady::now() - start);
+            const auto wait = context_.options.retry.next(failure, made, elapsed);
+            if (!wait || steady::now() + *wait >= within.last_start) throw;
+            context_.count(counter::retries);
+            if (!pause(*wait, stop)) return std::optional<answer>{};
+        }
+    }
+}
+
+template <typename Action>
+auto retry_loop::on_connection(const limits& within, const std::stop_token& stop, Action action) {
+    return repeat(within, stop, [&](sql::deadline until) {
+        const auto db = connections_.take(until);
+        return action(*db, until);
+    });
+}
+
+template <typename Action>
+auto retry_loop::on_connection(Action action) {
+    return *on_connection(failure_deadline(steady::now() + context_.options.retry.total), {},
+                          std::move(action));
+}
+
+}  // namespace rowlock::detail
