@@ -131,8 +131,7 @@ void lease_batches::send_releases(std::span<releases::item* const> asked) {
 
 void lease_batches::release_one(sql::connection& db, releases::item& asked) {
     const auto& [session, granted, until] = asked.ask;
-    auto done =
-        context_.queues.release(db, granted.name, session, granted.grant_id, false, until);
+    auto done = context_.queues.release(db, granted.name, session, granted.grant_id, false, until);
     if (done.next) waiting_.after_release(db, std::string{granted.name}, done, until);
     asked.answer = done;
 }

@@ -20,7 +20,8 @@ class lease_batches {
 public:
     lease_batches(client_context& context, client_connections& connections, waiters& waiting);
 
-    /// The first statement of an acquisition. Returns nullopt if only an unbatched attempt can tell.
+    /// The first statement of an acquisition. Returns nullopt if only an unbatched attempt can
+    /// tell.
     /// @param known the token at which this client last saw the lease free
     std::optional<strategy::attempt> acquire(const strategy::grant_request& request,
                                              std::optional<std::int64_t> known,

@@ -198,8 +198,8 @@ strategy::attempt acquirer::attempt_alone(acquisition& call, sql::connection& db
 std::optional<strategy::attempt> acquirer::find_lost_attempt(acquisition& call, sql::connection& db,
                                                              sql::deadline until) {
     for (const auto& lost : call.unknown) {
-        const auto token = context_.leases.find_grant(db, call.name.str(), call.ours->id(),
-                                                      lost.grant_id, until);
+        const auto token =
+            context_.leases.find_grant(db, call.name.str(), call.ours->id(), lost.grant_id, until);
         if (!token) continue;
         call.grant_id = lost.grant_id;
         call.sent = lost.sent;  // its deadline counts from its own sending
@@ -272,9 +272,9 @@ std::shared_ptr<grant> acquirer::accept(acquisition& call, const strategy::attem
     }
     made->now = grant::state::lost;
     made->stopped = true;  // no caller received it
-    grants_.leave_unresolved(*call.ours, made->name,
-                             {.grant_id = made->grant_id,
-                              .not_after = context_.now() + context_.statement_bound()});
+    grants_.leave_unresolved(
+        *call.ours, made->name,
+        {.grant_id = made->grant_id, .not_after = context_.now() + context_.statement_bound()});
     if (!call.ours->trust()->open(context_.now())) {
         sessions_.lose(*call.ours, loss_reason::trust_window_passed);
     }

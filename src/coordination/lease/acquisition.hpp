@@ -5,8 +5,8 @@
 #include "coordination/session/client_context.hpp"
 #include "coordination/session/grant_lifecycle.hpp"
 #include "coordination/session/session.hpp"
-#include <rowlock/lock_name.hpp>
 #include <rowlock/error.hpp>
+#include <rowlock/lock_name.hpp>
 
 #include <algorithm>
 #include <chrono>

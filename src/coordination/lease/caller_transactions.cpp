@@ -59,7 +59,8 @@ void caller_transactions::fence(sql::connection& db, grant& held, const fence_op
     hold_again(held, releases_before);
 }
 
-void caller_transactions::release_on_commit(sql::connection& db, grant& held, const fence_options& options) {
+void caller_transactions::release_on_commit(sql::connection& db, grant& held,
+                                            const fence_options& options) {
     run(db, held, options, &strategy::fencing::release_on_commit);
     const std::lock_guard lock{held.mutex};
     ++held.releases_in;
@@ -112,7 +113,8 @@ void caller_transactions::require_fenceable(grant& held) {
 }
 
 /// Reads the lease on a connection of our own, whose view is not the transaction's.
-caller_transactions::standing caller_transactions::look_up(const grant& held, sql::deadline until) noexcept {
+caller_transactions::standing caller_transactions::look_up(const grant& held,
+                                                           sql::deadline until) noexcept {
     try {
         const auto db = connections_.take_spare(until);
         const auto seen = context_.leases.probe(*db, held.name, held.session_id, until);
@@ -192,7 +194,8 @@ void caller_transactions::hold_again(grant& fenced, unsigned releases_before) {
     // A thread that declared its session or its deadline over meanwhile skipped this grant.
     if (fenced.held()) return;
     const bool session_lives = fenced.session_trust->open(context_.now());
-    context_.lose(fenced, session_lives ? loss_reason::deadline_passed : loss_reason::trust_window_passed);
+    context_.lose(fenced,
+                  session_lives ? loss_reason::deadline_passed : loss_reason::trust_window_passed);
 }
 
 /// Returns the grant behind a user's lease or mutex; null if there is none.
@@ -229,15 +232,18 @@ constexpr auto no_lock = "this thread has not locked this mutex";
 }  // namespace detail
 
 void fence(sql::connection& db, const lease& held, const fence_options& options) {
-    detail::in_transaction_of(db, held, options, &detail::caller_transactions::fence, detail::no_lease);
+    detail::in_transaction_of(db, held, options, &detail::caller_transactions::fence,
+                              detail::no_lease);
 }
 
 void fence(sql::connection& db, const mutex& locked, const fence_options& options) {
-    detail::in_transaction_of(db, locked, options, &detail::caller_transactions::fence, detail::no_lock);
+    detail::in_transaction_of(db, locked, options, &detail::caller_transactions::fence,
+                              detail::no_lock);
 }
 
 void fence(sql::connection& db, const recursive_mutex& locked, const fence_options& options) {
-    detail::in_transaction_of(db, locked, options, &detail::caller_transactions::fence, detail::no_lock);
+    detail::in_transaction_of(db, locked, options, &detail::caller_transactions::fence,
+                              detail::no_lock);
 }
 
 void release_on_commit(sql::connection& db, lease& held, const fence_options& options) {

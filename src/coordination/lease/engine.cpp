@@ -45,8 +45,8 @@ engine::engine(sql::connection_source source, client_options options)
                  .batches = batches_,
                  .waiting = waiting_,
                  .tokens = tokens_}},
-      releaser_{context_,  connections_, retries_, grants_,
-                batches_,  waiting_,     tokens_,  [this] { reconciler_.want(); }},
+      releaser_{context_, connections_, retries_, grants_,
+                batches_, waiting_,     tokens_,  [this] { reconciler_.want(); }},
       reclaimer_{{.context = context_,
                   .connections = connections_,
                   .sessions = sessions_,
@@ -63,13 +63,14 @@ engine::engine(sql::connection_source source, client_options options)
                      .waiting = waiting_}} {}
 
 client_connections::hooks engine::connection_hooks() {
-    return {.on_connected = [this](sql::connection& db,
-                                   sql::deadline until) { sessions_.require_same_server(db, until); },
-            .on_broken = [this] { keeper_.reconcile_now(); },
-            .on_shared_turn =
-                [this] {
-                    if (!waiting_.listen_again()) keeper_.turn_passed();
-                }};
+    return {
+        .on_connected = [this](sql::connection& db,
+                               sql::deadline until) { sessions_.require_same_server(db, until); },
+        .on_broken = [this] { keeper_.reconcile_now(); },
+        .on_shared_turn =
+            [this] {
+                if (!waiting_.listen_again()) keeper_.turn_passed();
+            }};
 }
 
 session_registry::hooks engine::session_hooks() {
@@ -79,8 +80,7 @@ session_registry::hooks engine::session_hooks() {
                     keeper_.look_at_session();
                     waiting_.listen_again();
                 },
-            .on_lost = [this](std::int64_t id,
-                              loss_reason why) { waiting_.session_lost(id, why); },
+            .on_lost = [this](std::int64_t id, loss_reason why) { waiting_.session_lost(id, why); },
             .on_server_changed =
                 [this] {
                     tokens_.forget_all();

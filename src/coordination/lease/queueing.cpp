@@ -84,8 +84,8 @@ std::shared_ptr<turn> acquirer::expect_turn(acquisition& call, waiting_room& at)
     }
     place->contended = call.contended;
     call.holds_others = call.ours->holds_for(call.thread);
-    place->holds_others = context_.options.deadlock_detection != deadlock_detection::off &&
-                          call.holds_others;
+    place->holds_others =
+        context_.options.deadlock_detection != deadlock_detection::off && call.holds_others;
     return place;
 }
 

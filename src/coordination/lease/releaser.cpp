@@ -120,8 +120,7 @@ std::optional<strategy::release_outcome> releaser::send_together(const grant& he
                                                                  sql::deadline until,
                                                                  bool& unknown) {
     try {
-        const auto done =
-            batches_.release(held.session_id, {held.name, held.grant_id}, until);
+        const auto done = batches_.release(held.session_id, {held.name, held.grant_id}, until);
         if (done && done->freed && !done->next && !done->unwaited) {
             waiting_.lease_freed(held.name);
         }
@@ -149,8 +148,8 @@ std::optional<strategy::handed_over> releaser::hand_over_to_next(sql::connection
     }
     const bool reclaimable = !context_.options.owner.starts_with(random_owner);
     // A waiter on this machine is notified without the database.
-    const bool near = context_.options.wake_ups == wakeup_mode::automatic &&
-                      strategy::is_near(next->to);
+    const bool near =
+        context_.options.wake_ups == wakeup_mode::automatic && strategy::is_near(next->to);
     return context_.queues.pass_on(db, held.name, held.session_id, held.grant_id, *next,
                                    {.may_be_asynchronous = !reclaimable, .notify = !near}, until);
 }

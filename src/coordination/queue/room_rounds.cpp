@@ -2,8 +2,8 @@
 // what could not be done.
 
 #include "base/ablation.hpp"
-#include "coordination/queue/wake.hpp"
 #include "coordination/queue/waiting_room.hpp"
+#include "coordination/queue/wake.hpp"
 #include "coordination/wakeup/wake_up.hpp"
 #include "sql/brief_wait.hpp"
 #include "sql/pooler.hpp"
@@ -423,8 +423,7 @@ bool waiting_room::heard(std::string_view said, bool believed) {
     // The transaction that wrote the grant sent this, delivered after its commit, or it was sent
     // after that: durable, or keeping a promise that was. So the grant is believed, and then
     // verified. The message does not contain a deadline: with one, the row is read first.
-    if (believed && !which->has_deadline)
-        serve(which, next->token, context_.now(), std::nullopt);
+    if (believed && !which->has_deadline) serve(which, next->token, context_.now(), std::nullopt);
     const guard lock{mutex_};
     told_.push_back({which, which->granted, next->token, which->granted ? now() + rush : now(),
                      next->asynchronous});
@@ -711,7 +710,8 @@ void waiting_room::verify(const told& one) {
         poll_at_ = std::min(poll_at_, now() + first_look);
         return;
     }
-    if (!found || found->granted.token != one.token) return static_cast<void>(grants_.deny(*one.granted));
+    if (!found || found->granted.token != one.token)
+        return static_cast<void>(grants_.deny(*one.granted));
     if (!found->next || !uses(base::fast_path::prefetched_next)) return;
     const std::lock_guard lock{one.granted->mutex};
     one.granted->next = found->next;

@@ -48,7 +48,8 @@ public:
 
     /// No room is opened any more, and an open one begins no further step.
     void begin_close() noexcept;
-    /// Ends the room's thread, fails the threads that still wait, and returns the work that is left.
+    /// Ends the room's thread, fails the threads that still wait, and returns the work that is
+    /// left.
     waiting_room::leftovers finish_close() noexcept;
     /// The last act of a client: hands its leases to waiters. Two or more round trips if there is
     /// something to hand over.

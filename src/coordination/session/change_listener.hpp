@@ -31,9 +31,9 @@ public:
     /// Fills in the descriptors to poll before the heartbeat's thread sleeps. Returns when to call
     /// hear() at the latest. @param db the heartbeat's connection, or null
     nanoseconds open(const session& ours, sql::connection* db, std::span<pollfd> on) noexcept;
-    /// Reads what arrived. Returns true if the next heartbeat is due now. After useless messages the
-    /// thread ignores its descriptors for mailbox::rest_from_flood: a process that keeps sending
-    /// costs a few hundred wake-ups a second.
+    /// Reads what arrived. Returns true if the next heartbeat is due now. After useless messages
+    /// the thread ignores its descriptors for mailbox::rest_from_flood: a process that keeps
+    /// sending costs a few hundred wake-ups a second.
     bool hear(session& ours, sql::connection* db) noexcept;
     /// PostgreSQL: the heartbeat's connection listens while the waiters' does not; LISTEN is sent
     /// once per session and connection. A listening connection costs the server time on every
@@ -44,9 +44,9 @@ public:
 
     /// A turn on the shared connection is over and may have read a notification. Any thread.
     void turn_passed() noexcept { unheard_ = true; }
-    /// Returns true if the message moves the next heartbeat forward. Any local user may write to our
-    /// mailbox and any role of the database to our channel: a message without proof is dropped. So
-    /// is one that is no news, such as a replay of an overheard message. Any thread.
+    /// Returns true if the message moves the next heartbeat forward. Any local user may write to
+    /// our mailbox and any role of the database to our channel: a message without proof is dropped.
+    /// So is one that is no news, such as a replay of an overheard message. Any thread.
     [[nodiscard]] bool accept(session& ours, std::string_view said) const;
 
 private:

@@ -16,8 +16,8 @@ using steady = std::chrono::steady_clock;
 /// fair; our threads wait for a connection instead.
 std::size_t budget_of(const client_context& context) {
     const int wanted = context.options.max_connections;
-    return static_cast<std::size_t>(
-        context.speaks() == sql::dialect::sqlite ? std::min(wanted, 2) : wanted);
+    return static_cast<std::size_t>(context.speaks() == sql::dialect::sqlite ? std::min(wanted, 2)
+                                                                             : wanted);
 }
 
 }  // namespace
@@ -71,8 +71,7 @@ void client_connections::broke() noexcept {
     hooks_.on_broken();
 }
 
-bool client_connections::drain_pipelined(const sql::connection* but,
-                                         sql::deadline until) noexcept {
+bool client_connections::drain_pipelined(const sql::connection* but, sql::deadline until) noexcept {
     // The user of that connection is about to read them.
     constexpr auto moment = 1ms;
     for (auto on = pipelined_.on(); on != nullptr && on != but; on = pipelined_.on()) {

@@ -5,9 +5,8 @@
 
 namespace rowlock::detail {
 
-std::shared_ptr<grant> grant_lifecycle::make(session& ours, std::string name,
-                                             std::int64_t grant_id, std::int64_t token,
-                                             nanoseconds sent,
+std::shared_ptr<grant> grant_lifecycle::make(session& ours, std::string name, std::int64_t grant_id,
+                                             std::int64_t token, nanoseconds sent,
                                              std::optional<std::chrono::microseconds> deadline,
                                              std::string thread) {
     auto made = std::make_shared<grant>();
@@ -44,8 +43,8 @@ void grant_lifecycle::forget(const grant& ended) noexcept {
     deadlines_.remove(ended);
 }
 
-/// Sets the flag before it reads the state; a thread that declares a loss writes the state before it
-/// reads the flag: one of the two sees the other.
+/// Sets the flag before it reads the state; a thread that declares a loss writes the state before
+/// it reads the flag: one of the two sees the other.
 void grant_lifecycle::stopped(grant& by) noexcept {
     if (by.stopped.exchange(true) || by.now != grant::state::lost) return;
     const loss_reason why = by.reason;
@@ -58,8 +57,8 @@ void grant_lifecycle::stopped(grant& by) noexcept {
 void grant_lifecycle::declare_if_over(grant& held) noexcept {
     if (held.held() || held.now != grant::state::held) return;
     const bool session_lives = held.session_trust->open(context_.now());
-    context_.lose(held, session_lives ? loss_reason::deadline_passed
-                                      : loss_reason::trust_window_passed);
+    context_.lose(held,
+                  session_lives ? loss_reason::deadline_passed : loss_reason::trust_window_passed);
 }
 
 bool grant_lifecycle::deny(grant& believed, grant::state from) noexcept {
@@ -87,10 +86,9 @@ void grant_lifecycle::clear_row(grant& passed) noexcept {
     if (passed.row_given_up.exchange(true)) return;
     const auto ours = sessions_.current(passed.session_id);
     if (!ours) return;
-    leave_unresolved(*ours, passed.name,
-                     {.grant_id = passed.grant_id,
-                      .not_after = context_.now(),
-                      .surely_ended = true});
+    leave_unresolved(
+        *ours, passed.name,
+        {.grant_id = passed.grant_id, .not_after = context_.now(), .surely_ended = true});
 }
 
 void grant_lifecycle::give_back(grant& unwanted) noexcept {
@@ -100,10 +98,9 @@ void grant_lifecycle::give_back(grant& unwanted) noexcept {
     const auto ours = sessions_.current(unwanted.session_id);
     // The end of a lost session may wait only for this holder.
     if (!ours) return hooks_.on_work();
-    leave_unresolved(*ours, unwanted.name,
-                     {.grant_id = unwanted.grant_id,
-                      .not_after = context_.now(),
-                      .surely_ended = true});
+    leave_unresolved(
+        *ours, unwanted.name,
+        {.grant_id = unwanted.grant_id, .not_after = context_.now(), .surely_ended = true});
 }
 
 void grant_lifecycle::give_back(session& ours, const std::string& name,
@@ -117,9 +114,9 @@ void grant_lifecycle::give_back(session& ours, const std::string& name,
 bool grant_lifecycle::leave_unanswered(const grant& released) noexcept {
     const auto ours = sessions_.current(released.session_id);
     if (!ours) return false;
-    leave_unresolved(*ours, released.name,
-                     {.grant_id = released.grant_id,
-                      .not_after = context_.now() + context_.statement_bound()});
+    leave_unresolved(
+        *ours, released.name,
+        {.grant_id = released.grant_id, .not_after = context_.now() + context_.statement_bound()});
     return true;
 }
 

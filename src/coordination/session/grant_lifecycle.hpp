@@ -13,8 +13,8 @@
 
 namespace rowlock::detail {
 
-/// Makes grants and ends them: each step in the ledger of its session, in the list of deadlines, and
-/// for the heartbeat, which frees in the database what no call could free. No round trips.
+/// Makes grants and ends them: each step in the ledger of its session, in the list of deadlines,
+/// and for the heartbeat, which frees in the database what no call could free. No round trips.
 /// Thread-safe.
 class grant_lifecycle {
 public:
@@ -30,8 +30,8 @@ public:
     grant_lifecycle(client_context& context, session_registry& sessions, hooks use)
         : context_{context}, sessions_{sessions}, hooks_{std::move(use)} {}
 
-    /// @param sent when the statement was sent that granted it, or that read what is left of its own
-    /// deadline
+    /// @param sent when the statement was sent that granted it, or that read what is left of its
+    /// own deadline
     std::shared_ptr<grant> make(session& ours, std::string name, std::int64_t grant_id,
                                 std::int64_t token, nanoseconds sent,
                                 std::optional<std::chrono::microseconds> deadline,
@@ -39,14 +39,14 @@ public:
     /// The database confirmed that the grant is over.
     void forget(const grant& ended) noexcept;
 
-    /// The holder has stopped working on what the lease protects. If the lease was lost, this client
-    /// need not withhold it from the next holder any longer.
+    /// The holder has stopped working on what the lease protects. If the lease was lost, this
+    /// client need not withhold it from the next holder any longer.
     void stopped(grant& by) noexcept;
     /// Declares the loss of a lease that this client relied on until now. The watchdog is about to
     /// do the same; the first of them declares it.
     void declare_if_over(grant& held) noexcept;
-    /// The table denies a grant that we believed: another client may hold the lease. Returns whether
-    /// this call declared it lost.
+    /// The table denies a grant that we believed: another client may hold the lease. Returns
+    /// whether this call declared it lost.
     bool deny(grant& believed, grant::state from = grant::state::held) noexcept;
     /// Clears the row of a lease whose own deadline is over, to keep lists readable: the lease is
     /// free by the database's definition. Before the deadline, only once its holder has reported

@@ -143,8 +143,7 @@ heartbeat::beaten heartbeat::after_refusal(session& ours, sql::connection& db,
 
 /// A row locked by a fenced transaction must not delay all the other tasks.
 void heartbeat::after_beat(session& ours, sql::deadline until) {
-    const bool works =
-        reconciler_.is_wanted() || ours.unresolved_due(context_.now()) > 0;
+    const bool works = reconciler_.is_wanted() || ours.unresolved_due(context_.now()) > 0;
     if (!has_short_timeout_ && works) {
         strategy::set_short_lock_timeout(*db_, until);
         has_short_timeout_ = true;
@@ -238,8 +237,7 @@ void heartbeat::warn_of_short_ttl(nanoseconds opening) noexcept {
                          .message = "opening a connection took " + in_milliseconds(opening) +
                                     ", a round trip takes " +
                                     in_milliseconds(context_.link.round_trip()) +
-                                    ": raise the ttl to " + in_milliseconds(*wanted) +
-                                    " or more"});
+                                    ": raise the ttl to " + in_milliseconds(*wanted) + " or more"});
     } catch (...) {
         // No memory for the message.
     }

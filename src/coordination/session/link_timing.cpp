@@ -17,9 +17,8 @@ nanoseconds link_timing::period() const noexcept {
 }
 
 nanoseconds link_timing::late_at(nanoseconds last, bool connected) const noexcept {
-    const nanoseconds patience = connected
-                                     ? std::max(of_.heartbeat / 4, round_trip() * 3 / 2)
-                                     : std::min<nanoseconds>(of_.heartbeat / 8, 50ms);
+    const nanoseconds patience = connected ? std::max(of_.heartbeat / 4, round_trip() * 3 / 2)
+                                           : std::min<nanoseconds>(of_.heartbeat / 8, 50ms);
     const nanoseconds window = of_.ttl - of_.margin;
     return last + period() + std::min(patience, (window - period()) / 2);
 }
@@ -43,8 +42,7 @@ std::optional<nanoseconds> link_timing::wanted_ttl(nanoseconds opening) const no
     const auto factor =
         static_cast<double>(needed.count()) / static_cast<double>(available.count());
     const std::chrono::duration<double, std::nano> longer = of_.ttl * factor;
-    return std::max(10 * round_trip(),
-                    std::chrono::ceil<nanoseconds>(longer));
+    return std::max(10 * round_trip(), std::chrono::ceil<nanoseconds>(longer));
 }
 
 }  // namespace rowlock::detail

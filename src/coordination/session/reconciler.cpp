@@ -111,8 +111,7 @@ void reconciler::raise_floor_past(const grant& lost, sql::connection& db, sql::d
 /// SQLite: a task that did not fit into its time is retried soon, with twice the time.
 void reconciler::postpone() noexcept {
     if (context_.speaks() != sql::dialect::sqlite) return;
-    row_patience_ =
-        std::min<nanoseconds>(2 * row_patience_, context_.options.statement_timeout);
+    row_patience_ = std::min<nanoseconds>(2 * row_patience_, context_.options.statement_timeout);
     postponed_ = true;
 }
 
@@ -159,8 +158,7 @@ void reconciler::compare(session& ours, sql::connection& db, sql::deadline until
 /// Releases a row of our session whose grant id is unknown here.
 void reconciler::release_orphan(session& ours, const strategy::session_lease& row,
                                 sql::connection& db, sql::deadline until) {
-    const auto done =
-        context_.queues.release(db, row.name, ours.id(), row.grant_id, true, until);
+    const auto done = context_.queues.release(db, row.name, ours.id(), row.grant_id, true, until);
     if (!done.freed) return;
     waiting_.after_release(db, row.name, done, until);
     context_.report({.kind = event_kind::resolved,
@@ -210,8 +208,7 @@ void reconciler::resolve_unknown(session& ours, sql::connection& db, sql::deadli
 
 /// A lease that cannot be given back (tables of another version, or a missing right) stays held
 /// while our session lives. Our own threads would wait for it indefinitely.
-void reconciler::fail_waiters(const sql::connection& db, std::string_view name,
-                              const error& why) {
+void reconciler::fail_waiters(const sql::connection& db, std::string_view name, const error& why) {
     if (why.kind() != errc::schema_outdated && why.kind() != errc::access_denied) return;
     if (db.alive()) waiting_.fail(why, name);
 }

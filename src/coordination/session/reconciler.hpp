@@ -16,8 +16,8 @@ namespace rowlock::detail {
 
 /// Brings what a client knows of its session and what the database shows of it together: frees what
 /// no call could free, gives back rows that no grant here belongs to, and declares lost the grants
-/// whose rows are no longer ours. The heartbeat's thread calls it, on a connection with a short lock
-/// timeout; want() and is_wanted() are for all threads.
+/// whose rows are no longer ours. The heartbeat's thread calls it, on a connection with a short
+/// lock timeout; want() and is_wanted() are for all threads.
 class reconciler {
 public:
     reconciler(client_context& context, grant_lifecycle& grants, waiters& waiting)

@@ -51,8 +51,7 @@ bool session_keeper::is_started() const {
 
 void session_keeper::look_at_session() noexcept {
     const std::lock_guard lock{mutex_};
-    for (const auto* each :
-         {&threads_.heartbeat, &threads_.second_heartbeat, &threads_.watchdog}) {
+    for (const auto* each : {&threads_.heartbeat, &threads_.second_heartbeat, &threads_.watchdog}) {
         if (*each) (*each)->poke();
     }
 }
@@ -137,8 +136,8 @@ void session_keeper::begin_stop() noexcept {
         stopped_ = true;
         stopping_ = std::exchange(threads_, {});
     }
-    for (const auto* each : {&stopping_.heartbeat, &stopping_.second_heartbeat,
-                             &stopping_.watchdog, &stopping_.reaper}) {
+    for (const auto* each : {&stopping_.heartbeat, &stopping_.second_heartbeat, &stopping_.watchdog,
+                             &stopping_.reaper}) {
         if (*each) (*each)->stop();
     }
 }

@@ -15,15 +15,15 @@
 
 namespace rowlock::detail {
 
-/// The threads that keep a client's sessions alive: the heartbeat, a second heartbeat from the first
-/// late one on, the watchdog, which closes the trust window without a network, and the reaper on
-/// request. Thread-safe.
+/// The threads that keep a client's sessions alive: the heartbeat, a second heartbeat from the
+/// first late one on, the watchdog, which closes the trust window without a network, and the reaper
+/// on request. Thread-safe.
 class session_keeper {
 public:
     /// @param reaper one step of the reaper's thread, or empty
     session_keeper(client_context& context, session_registry& sessions,
-                   client_connections& connections, grant_lifecycle& grants,
-                   reconciler& reconcile, waiters& waiting, std::function<nanoseconds()> reaper);
+                   client_connections& connections, grant_lifecycle& grants, reconciler& reconcile,
+                   waiters& waiting, std::function<nanoseconds()> reaper);
 
     /// Starts all threads or none, unless they run.
     /// @throws error errc::out_of_resources; errc::lock_lost after stop()
@@ -41,8 +41,8 @@ public:
 
     [[nodiscard]] heartbeat& beats() noexcept { return heartbeat_; }
     [[nodiscard]] const heartbeat& beats() const noexcept { return heartbeat_; }
-    /// Sends a heartbeat on the connection of a call, whose statements may be what delays the second
-    /// heartbeat, if one is late.
+    /// Sends a heartbeat on the connection of a call, whose statements may be what delays the
+    /// second heartbeat, if one is late.
     void beat_if_late(session& ours, sql::connection& db, sql::deadline until);
 
     /// No step begins any more, and none of a heartbeat runs. The reaper's, on which no lease
