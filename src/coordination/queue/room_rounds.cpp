@@ -21,11 +21,6 @@ using namespace std::chrono_literals;
 using base::alarm;
 using std::chrono::milliseconds;
 
-/// A sleep in the server has most often begun by then.
-constexpr auto first_look = 3ms;
-constexpr nanoseconds quickest_hand_over = 300us;
-/// Between two polls of a queue in which we are not the first.
-constexpr nanoseconds least_rest = 1ms;
 /// Deadline of a statement on a connection that was idle.
 constexpr auto idle_deadline = 1s;
 /// A cycle must persist this long before a victim is chosen: in-flight cancels settle by then,
@@ -99,7 +94,7 @@ void waiting_room::leave_dead_connection() {
     if (!db_ || db_->alive()) return;
     disconnect();
     const guard lock{mutex_};
-    poll_wanted_ = true;
+    pacing_.want();
 }
 
 /// PostgreSQL: on a shared connection the room listens for holders, too, whether or not a thread
@@ -117,17 +112,9 @@ nanoseconds waiting_room::next_moment() {
     if (!cancels_.empty() || forgotten_ || !ended_.empty() || !unwanted_.empty()) return at_once;
     nanoseconds next = alarm::never;
     for (const auto& each : told_) next = std::min(next, each.at);
-    for (const auto* list : {&hand_on_, &looks_}) {
-        for (const auto& [name, when] : *list) next = std::min(next, when.at);
-    }
+    next = std::min({next, hand_on_.next_due(), looks_.next_due()});
     if (turns_.empty()) return next;
-    return std::min(next, poll_due());
-}
-
-/// With the mutex held. A poll of a thousand entries takes its time, and a thousand entries are
-/// added one after the other: polls are spaced so that they do not take all of it.
-nanoseconds waiting_room::poll_due() const {
-    return poll_wanted_ ? std::min(poll_at_, last_poll_ + 3 * poll_cost_) : poll_at_;
+    return std::min(next, pacing_.due());
 }
 
 /// A failure is no answer: unfinished tasks are still on their lists. Waiting threads receive only
@@ -146,7 +133,7 @@ nanoseconds waiting_room::after_failure(const error& failure) noexcept {
         disconnect();
         connections_.broke();
         const guard lock{mutex_};
-        poll_wanted_ = true;  // to receive notifications again, too
+        pacing_.want();  // to receive notifications again, too
     }
     const bool passes = failure.retryable() || failure.kind() == errc::outcome_unknown ||
                         failure.kind() == errc::read_only;
@@ -237,7 +224,7 @@ void waiting_room::listen(const session& ours) {
     // Catches up on what was sent before we listened, to waiters and to holders.
     if (context_.shares_connection() && ours.leases() > 0) keeper_.reconcile_now();
     const guard lock{mutex_};
-    poll_wanted_ = true;
+    pacing_.want();
 }
 
 void waiting_room::hear_for(std::shared_ptr<session> ours) {
@@ -291,14 +278,11 @@ bool waiting_room::shut_gate_for(std::int64_t session) {
     return true;
 }
 
-/// On the sleeper's thread. A sleep that has not begun yet cannot be ended: the room polls when it
-/// has, and several times, as a busy machine may begin it late. Between one sleep and the next only
-/// a short time is missed: one poll, which replaces the next.
+/// On the sleeper's thread.
 void waiting_room::before_sleep(bool again) {
     const guard lock{mutex_};
     if (turns_.empty()) return;
-    sleep_began_ = sleep_began_ || !again;
-    poll_at_ = std::min(poll_at_, now() + (again ? 4 : 1) * first_look);
+    pacing_.before_sleep(now(), again);
     poke();
 }
 
@@ -388,16 +372,9 @@ void waiting_room::read_mail() {
 
 /// Something was committed to the SQLite file.
 void waiting_room::changed() {
-    if (is_idle() && now() - last_poll_ > idle) return notifications_->want_changes(false);
-    // Others may commit thousands of times a second, mostly for other waiters: a waiter far behind
-    // need not poll at each hand-over.
-    constexpr std::int64_t far = 64;
-    const auto before_us = std::min(round_.first, far) - 1;
-    const nanoseconds rest =
-        before_us == 0 ? std::max<nanoseconds>(200us, poll_cost_)
-                       : std::max<nanoseconds>(before_us * quickest_hand_over, 5 * poll_cost_);
+    if (is_idle() && now() - round_.began > idle) return notifications_->want_changes(false);
     const guard lock{mutex_};
-    poll_at_ = std::min(poll_at_, last_poll_ + rest);
+    pacing_.after_commit(round_.found.best_position);
 }
 
 /// Ignores a message without a proof: every local user may write to our mailbox, every role of the
@@ -557,7 +534,7 @@ void waiting_room::answer_cancelled(const std::shared_ptr<turn>& which, bool del
     end(*which, turn::state::cancelled);
     context_.count(counter::cancelled);
     // A grant_next may have chosen it and found it gone.
-    plan(looks_, which->name, {now(), 0ns});
+    looks_.plan(which->name, {now()});
 }
 
 void waiting_room::ask_after_sessions() {
@@ -571,23 +548,13 @@ void waiting_room::ask_after_sessions() {
         const auto names = queue_.queues_of_session(*db_, ended, soon());
         const guard lock{mutex_};
         std::erase(ended_, ended);
-        for (const auto& name : names) plan(hand_on_, name, {now(), 0ns});
+        for (const auto& name : names) hand_on_.plan(name, {now()});
     }
 }
 
-/// Takes the entries of a list that are due.
-std::vector<std::pair<std::string, waiting_room::due>> waiting_room::take_due(agenda& list) {
+std::vector<std::pair<std::string, task>> waiting_room::take_due(task_list& list) {
     const guard lock{mutex_};
-    std::vector<std::pair<std::string, due>> taken;
-    for (auto entry = list.begin(); entry != list.end();) {
-        if (entry->second.at > now()) {
-            ++entry;
-            continue;
-        }
-        taken.emplace_back(entry->first, entry->second);
-        entry = list.erase(entry);
-    }
-    return taken;
+    return list.take_due(now());
 }
 
 void waiting_room::look_for_waiters() {
@@ -604,14 +571,11 @@ void waiting_room::look_for_waiters() {
         for (const auto& name : names_with_waiters) contended_.note(name);
         const guard lock{mutex_};
         if (names_with_waiters.empty()) vain_look_ = now();
-        for (const auto& name : names_with_waiters) plan(hand_on_, name, {now(), 0ns});
-        for (const auto& [name, when] : looks) {
-            if (when.again == 0) continue;
-            plan(looks_, name, {now() + 2 * when.pause, 2 * when.pause, when.again - 1});
-        }
+        for (const auto& name : names_with_waiters) hand_on_.plan(name, {now()});
+        for (const auto& [name, when] : looks) looks_.repeat(name, when, now());
     } catch (...) {
         const guard lock{mutex_};
-        for (const auto& [name, when] : looks) plan(looks_, name, when);
+        for (const auto& [name, when] : looks) looks_.plan(name, when);
         throw;
     }
 }
@@ -628,14 +592,13 @@ void waiting_room::hand_on_due() {
             const bool busy = is_busy();
             be_more_patient();
             // Another transaction has the row. The room neither waits there nor forgets the name.
-            when.pause = std::clamp<nanoseconds>(2 * when.pause, 100ms, 1s);
-            when.at = now() + when.pause;
+            when = when.postponed(now());
             const guard lock{mutex_};
             if (!busy) {
-                for (const auto& [rest, its] : names) plan(hand_on_, rest, its);
+                for (const auto& [rest, its] : names) hand_on_.plan(rest, its);
                 throw;
             }
-            plan(hand_on_, name, when);
+            hand_on_.plan(name, when);
         }
         names.pop_back();
         hear();
@@ -707,7 +670,7 @@ void waiting_room::verify(const told& one) {
         if (found) return serve(one.which, found->granted.token, sent, found->granted.deadline_us);
         if (!in_cluster_) return;
         const guard lock{mutex_};
-        poll_at_ = std::min(poll_at_, now() + first_look);
+        pacing_.no_later_than(now() + poll_pacing::replicated_within);
         return;
     }
     if (!found || found->granted.token != one.token)
@@ -722,19 +685,20 @@ void waiting_room::verify(const told& one) {
 void waiting_room::poll() {
     constexpr std::size_t few = 64;  // entries, to be read one by one
     std::vector<std::shared_ptr<turn>> standing;
+    nanoseconds began{0};
     {
         const guard lock{mutex_};
-        if (turns_.empty() || poll_due() > now()) return;
-        poll_wanted_ = false;
-        poll_at_ = alarm::never;
+        if (turns_.empty() || pacing_.due() > now()) return;
         for (const auto& [grant_id, each] : turns_) {
             if (each->now == turn::state::waiting && !each->giving_up) standing.push_back(each);
         }
+        began = now();
+        pacing_.begin_poll(began);
     }
-    last_poll_ = now();
     auto seen_before = std::exchange(round_, {});
-    round_.whole = standing.size() > few || last_poll_ >= whole_poll_at_;
-    if (round_.whole) whole_poll_at_ = last_poll_ + options_.poll_interval;
+    round_.began = began;
+    round_.whole = standing.size() > few || began >= whole_poll_at_;
+    if (round_.whole) whole_poll_at_ = began + options_.poll_interval;
     (round_.whole ? strays_ : round_.strays) = std::move(seen_before.strays);
     try {
         // All are of one session, except while one is being lost.
@@ -749,12 +713,11 @@ void waiting_room::poll() {
         }
     } catch (...) {
         const guard lock{mutex_};
-        poll_wanted_ = true;
+        pacing_.want();
         throw;
     }
-    poll_cost_ = now() - last_poll_;
-    pace();
-    look_away();
+    plan_next_poll();
+    stop_watching();
 }
 
 void waiting_room::poll(const std::shared_ptr<session>& ours,
@@ -811,16 +774,16 @@ void waiting_room::look_after(const strategy::place& at, session& ours) {
     // Entries come in the order of their tickets: the first of a name covers the others.
     if (at.behind_watermark && round_.rewound.insert(at.name).second) reset_watermark(at);
     const guard lock{mutex_};
-    if (at.free || at.holder_expired || at.behind_watermark) plan(hand_on_, at.name, {now(), 0ns});
+    if (at.free || at.holder_expired || at.behind_watermark) hand_on_.plan(at.name, {now()});
     if (at.remaining > 0us) {
-        round_.expiry = std::min<nanoseconds>(round_.expiry, last_poll_ + at.remaining + 1ms);
+        round_.found.holder_expires(round_.began + at.remaining);
     }
 }
 
 /// No other client would ever find this entry. An early poll shows whether the reset helped:
 /// another transaction may lock the lease's row for long.
 void waiting_room::reset_watermark(const strategy::place& at) {
-    round_.expiry = std::min<nanoseconds>(round_.expiry, last_poll_ + 250ms);
+    round_.found.recheck_by(round_.began + 250ms);
     try {
         queue_.reset_watermark(*db_, at.name, at.ticket, write_deadline());
     } catch (const error& failure) {
@@ -829,14 +792,15 @@ void waiting_room::reset_watermark(const strategy::place& at) {
 }
 
 void waiting_room::see(const std::shared_ptr<turn>& which, const strategy::place& at) {
-    round_.first = std::min(round_.first, at.position);
-    reckon(*which, at.position);
+    auto& best = round_.found.best_position;
+    best = std::min(best, at.position);
+    which->progress.observe(round_.began, which->position, at.position);
     {
         const guard lock{mutex_};
         if (which->over() || which->position == at.position) return;
         which->position = at.position;
     }
-    round_.changed = true;
+    round_.found.changed = true;
     report_place(*which, at.position);
 }
 
@@ -852,7 +816,7 @@ void waiting_room::ask_after(session& ours, std::vector<std::shared_ptr<turn>> m
     for (const auto& each : missing) places.push_back({each->name, each->grant_id});
     const nanoseconds sent = context_.now();
     const auto served = queue_.served(*db_, ours.id(), places, soon());
-    round_.changed = true;
+    round_.found.changed = true;
     for (std::size_t i = 0; i < missing.size(); ++i) {
         const auto& which = missing[i];
         if (served[i]) {
@@ -902,13 +866,10 @@ void waiting_room::give_way(const strategy::deadlock_found& cycle, session& ours
     if (!ours.holds_for(which->thread)) return;
     if (which->cycle != cycle.tickets) {
         which->cycle = cycle.tickets;
-        which->circle_since = last_poll_;
+        which->circle_since = round_.began;
     }
     const nanoseconds sure_at = which->circle_since + circle_stands;
-    if (last_poll_ < sure_at) {
-        round_.expiry = std::min(round_.expiry, sure_at);
-        return;
-    }
+    if (round_.began < sure_at) return round_.found.recheck_by(sure_at);
     const std::array<std::int64_t, 1> id{cycle.grant_id};
     if (queue_.cancel(*db_, id, write_deadline()).empty()) return;
     ours.forget(cycle.grant_id);
@@ -916,77 +877,46 @@ void waiting_room::give_way(const strategy::deadlock_found& cycle, session& ours
     const error found{errc::deadlock, "a cycle of waiters: " + cycle.description +
                                           "; release what this thread holds, then start over"};
     const guard lock{mutex_};
-    plan(hand_on_, which->name, {now(), 0ns});
+    hand_on_.plan(which->name, {now()});
     if (which->over()) return;
     end(*which, turn::state::failed, &found);
 }
 
-/// Plans the next poll. Without wake-ups: soon, the sooner the nearer our turn is, then with
-/// growing pauses, and from the beginning when something changed. Where a sleep can be ended: soon
-/// after it began, as a wake-up that came too early was missed.
-void waiting_room::pace() {
-    constexpr std::int64_t no_matter = 64;
-    const nanoseconds longest = options_.poll_interval;
+void waiting_room::plan_next_poll() {
+    const nanoseconds ended = now();
+    const auto by = next_wakeup();
+    const guard lock{mutex_};
+    pacing_.end_poll(ended, round_.found, by);
+}
+
+/// What wakes this client before its next poll. New sleeps are taken first: one that begins between
+/// the two questions is left to the next poll.
+poll_pacing::wakeup waiting_room::next_wakeup() {
     const bool began = [this] {
         const guard lock{mutex_};
-        return std::exchange(sleep_began_, false);
+        return pacing_.take_new_sleep();
     }();
-    if (listening_for_ != 0) {
-        pause_ = longest;
-    } else if (is_asleep()) {
-        pause_ = std::min<nanoseconds>(longest, 4 * (began ? first_look : pause_));
-    } else if (round_.changed || pause_ == 0ns) {
-        pause_ = std::min<nanoseconds>(longest, 2ms * std::min(round_.first, no_matter));
-    } else {
-        pause_ = std::min(longest, pause_ + pause_ / 2);
-    }
-    const guard lock{mutex_};
-    poll_at_ = std::min({poll_at_, last_poll_ + pause_, round_.expiry});
+    if (listening_for_ != 0) return poll_pacing::wakeup::notification;
+    if (!is_asleep()) return poll_pacing::wakeup::none;
+    return began ? poll_pacing::wakeup::new_sleep : poll_pacing::wakeup::sleep;
 }
 
-/// Estimates how fast the queue moves. With nothing known yet: as fast as it can.
-void waiting_room::reckon(turn& which, std::int64_t position) const {
-    const nanoseconds since = last_poll_ - which.moved_at;
-    if (which.step == 0ns) {
-        which.step = quickest_hand_over;
-        which.moved_at = last_poll_;
-    } else if (position < which.position) {
-        which.step = std::max<nanoseconds>(since / (which.position - position), quickest_hand_over);
-        which.moved_at = last_poll_;
-    } else {
-        which.step = std::max(which.step, since);
-    }
-}
-
-/// Each commit to an SQLite file wakes all who watch it. Many waiters would spend the machine on
-/// polls at each other's hand-overs. So only the first of a queue watches; the others poll again
-/// when most of those before them may have been served. A waiter that is served before that is
-/// notified by name, or finds it then, after a poll interval at the latest. Where no client can
-/// notify us by name (another network namespace, a driver that cannot) more than one must watch, or
-/// the next is asleep when its turn comes.
-void waiting_room::look_away() {
+/// Each commit to an SQLite file wakes all clients that watch it. Many waiters would spend the
+/// machine on polls at each other's hand-overs. So only the first of a queue watches; the others
+/// poll again when most of those before them may have been served. A waiter that is served before
+/// that is notified by name, or finds it then, after a poll interval at the latest.
+void waiting_room::stop_watching() {
     if (notifications_ == nullptr || db_->speaks() != sql::dialect::sqlite) return;
     if (is_idle()) return;
-    if (watch_closely(round_.first <= (told_by_name_ ? 1 : 3))) return;
+    const auto best = round_.found.best_position;
+    if (watch_closely(poll_pacing::should_watch(best, told_by_name_))) return;
     const guard lock{mutex_};
     nanoseconds rest = options_.poll_interval;
     for (const auto& [grant_id, each] : turns_) {
         if (each->position == 0) continue;  // not seen yet
-        rest = std::min(rest, std::max(least_rest, till_our_turn(*each)));
+        rest = std::min(rest, pacing_.unwatch_for(each->position, each->progress, told_by_name_));
     }
-    poll_at_ = std::min(poll_at_, last_poll_ + rest);
-}
-
-/// How long not to watch. A waiter that is notified by name loses nothing by a late poll. Any other
-/// keeps the whole queue waiting: it may look away the longer, the longer the queue has stood
-/// still.
-nanoseconds waiting_room::till_our_turn(const turn& which) const {
-    constexpr nanoseconds slow_hand_over = 5ms;
-    const auto before_us = std::max<std::int64_t>(which.position - 1, 1);
-    const nanoseconds expected = before_us * which.step;
-    if (told_by_name_) return expected;
-    const nanoseconds still = last_poll_ - which.moved_at;
-    return std::min(expected / 2, std::max(before_us * slow_hand_over, still / 8));
+    pacing_.no_later_than(round_.began + rest);
 }
 
 /// Returns whether we watch now.

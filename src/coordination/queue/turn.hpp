@@ -1,5 +1,6 @@
 #pragma once
 
+#include "coordination/queue/poll_pacing.hpp"
 #include "coordination/session/grant.hpp"
 #include "coordination/session/session.hpp"
 #include <rowlock/error.hpp>
@@ -52,10 +53,7 @@ struct turn {
     bool giving_up = false;
     bool left = false;
     std::int64_t position = 0;  ///< as last polled; 0: not yet
-    /// When it last moved, by the room's clock, and how long each step of the queue took since the
-    /// previous poll. Used by the room's thread alone.
-    std::chrono::nanoseconds moved_at{0};
-    std::chrono::nanoseconds step{0};
+    queue_progress progress{};  ///< by the room's clock; used by the room's thread alone
     /// Tickets of the deadlock cycle that it seemed to close at the last poll, and since when. Used
     /// by the room's thread alone.
     std::vector<std::int64_t> cycle{};

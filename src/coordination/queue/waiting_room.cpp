@@ -36,6 +36,7 @@ waiting_room::waiting_room(const surroundings& with)
       options_{context_.options},
       queue_{context_.queues},
       alarm_{clock_},
+      pacing_{options_.poll_interval},
       may_listen_{options_.wake_ups != wakeup_mode::polling},
       // The sleep would block the heartbeat on a shared connection, and the KILL might hit it.
       may_sleep_{may_listen_ && !context_.shares_connection()} {
@@ -76,7 +77,7 @@ void waiting_room::enqueued(const std::shared_ptr<turn>& which) {
     if (which->over()) return;
     which->now = turn::state::waiting;
     if (which->contended) return;  // wait() orders the poll
-    poll_wanted_ = true;
+    pacing_.want();
     poke();
 }
 
@@ -102,7 +103,7 @@ bool waiting_room::wait(const std::shared_ptr<turn>& which, steady::time_point u
         const auto over_soon =
             std::min<steady::time_point>(end, steady::now() + (later ? first_look : rush));
         if (which->changed.wait_until(lock, stop, over_soon, over)) return true;
-        poll_wanted_ = true;
+        pacing_.want();
         poke();
     }
     if (which->changed.wait_until(lock, stop, end, over)) return true;
@@ -162,9 +163,8 @@ void waiting_room::look(std::string_view name) {
     const guard lock{mutex_};
     const nanoseconds at = now() + look_together();
     // Most often another name has just been released.
-    const bool poked =
-        std::ranges::any_of(looks_, [&](const auto& each) { return each.second.at <= at; });
-    plan(looks_, std::string{name}, {at, 0ns});
+    const bool poked = looks_.next_due() <= at;
+    looks_.plan(std::string{name}, {at});
     if (!poked) poke();
 }
 
@@ -177,7 +177,7 @@ nanoseconds waiting_room::look_together() const {
 void waiting_room::look_for_a_while(std::string_view name) {
     constexpr int looks = 9;  // the last one after a second
     const guard lock{mutex_};
-    plan(looks_, std::string{name}, {now() + 2ms, 2ms, looks});
+    looks_.plan(std::string{name}, {now() + 2ms, 2ms, looks});
     poke();
 }
 
@@ -219,7 +219,7 @@ void waiting_room::fail(const error& failure, std::optional<std::string_view> na
 
 void waiting_room::look_at_all() noexcept {
     const guard lock{mutex_};
-    poll_wanted_ = true;
+    pacing_.want();
     poke();
 }
 
@@ -267,16 +267,6 @@ waiting_room::leftovers waiting_room::close() noexcept {
     cancels_.clear();
     unwanted_.clear();  // they end with the session
     return rest;
-}
-
-/// Merges two entries of a name: the earlier time, the larger number of repetitions. With the mutex
-/// held.
-void waiting_room::plan(agenda& list, std::string name, due when) {
-    const auto [entry, added] = list.try_emplace(std::move(name), when);
-    if (added) return;
-    entry->second.at = std::min(entry->second.at, when.at);
-    entry->second.again = std::max(entry->second.again, when.again);
-    if (when.again > 0) entry->second.pause = when.pause;
 }
 
 /// Makes the grant, so that a comparison with the database knows it from now on, and notifies its

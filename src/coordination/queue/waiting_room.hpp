@@ -2,7 +2,9 @@
 
 #include "base/clock.hpp"
 #include "coordination/queue/contended_names.hpp"
+#include "coordination/queue/poll_pacing.hpp"
 #include "coordination/queue/queue_protocol.hpp"
+#include "coordination/queue/task_list.hpp"
 #include "coordination/queue/turn.hpp"
 #include "coordination/session/session_keeper.hpp"
 #include "coordination/session/waiters.hpp"
@@ -122,13 +124,6 @@ public:
 private:
     using guard = std::unique_lock<std::mutex>;
 
-    /// When a task is due, and how long to wait before it is repeated.
-    struct due {
-        nanoseconds at;
-        nanoseconds pause;
-        int again = 0;
-    };
-    using agenda = std::unordered_map<std::string, due>;
     struct told {
         std::shared_ptr<turn> which;
         std::shared_ptr<grant> granted;  ///< null: it must be verified before it is believed
@@ -138,7 +133,6 @@ private:
     };
 
     // --- waiting_room.cpp
-    void plan(agenda& list, std::string name, due when);
     [[nodiscard]] nanoseconds look_together() const;
     void serve(const std::shared_ptr<turn>& which, std::int64_t token, nanoseconds sent,
                std::optional<std::int64_t> deadline_us);
@@ -173,7 +167,7 @@ private:
     [[nodiscard]] bool is_idle() const;
     void be_more_patient() noexcept;
     void ask_after_sessions();
-    [[nodiscard]] std::vector<std::pair<std::string, due>> take_due(agenda& list);
+    [[nodiscard]] std::vector<std::pair<std::string, task>> take_due(task_list& list);
     void look_for_waiters();
     void hand_on_due();
     [[nodiscard]] bool is_busy() const;
@@ -189,12 +183,10 @@ private:
     void ask_after(session& ours, std::vector<std::shared_ptr<turn>> missing);
     void look_for_deadlocks(session& ours, const std::vector<std::shared_ptr<turn>>& standing);
     void give_way(const strategy::deadlock_found& cycle, session& ours);
-    [[nodiscard]] nanoseconds poll_due() const;
-    void pace();
-    void look_away();
-    [[nodiscard]] nanoseconds till_our_turn(const turn& which) const;
+    void plan_next_poll();
+    [[nodiscard]] poll_pacing::wakeup next_wakeup();
+    void stop_watching();
     [[nodiscard]] bool watch_closely(bool wanted);
-    void reckon(turn& which, std::int64_t position) const;
     [[nodiscard]] bool is_asleep() const;
     void let_sleep();
     [[nodiscard]] bool shut_gate_for(std::int64_t session);
@@ -221,18 +213,16 @@ private:
     std::vector<std::shared_ptr<turn>> cancels_;
     /// There was no memory for that list: all turns that were given up are to be cancelled.
     bool forgotten_ = false;
-    agenda hand_on_;            ///< names to run grant_next for
-    agenda looks_;              ///< names to check for waiters
+    task_list hand_on_;         ///< names to run grant_next for
+    task_list looks_;           ///< names to check for waiters
     nanoseconds vain_look_{0};  ///< when a check found no waiter
     std::vector<std::int64_t> ended_;
     std::vector<told> told_;
     std::vector<std::shared_ptr<grant>> unwanted_;  ///< served to threads that had left
     std::unique_ptr<mysql_wait_thread>
-        mysql_wait_thread_;     ///< where one is needed, made at the first wait
-    bool sleep_began_ = false;  ///< wake-ups sent meanwhile were missed
-    bool poll_wanted_ = false;
+        mysql_wait_thread_;  ///< where one is needed, made at the first wait
+    poll_pacing pacing_;
     bool closing_ = false;
-    nanoseconds poll_at_ = base::alarm::never;
 
     std::atomic<bool> stopping_{false};
     std::atomic<bool> connected_{false};
@@ -252,15 +242,11 @@ private:
     bool told_by_name_ = false;      ///< our latest grant came by notification, not by a poll
     std::int64_t gate_ = 0;          ///< that this connection holds shut, 0: none …
     std::int64_t gate_session_ = 0;  ///< … for a sleep of this session
-    nanoseconds last_poll_{0};
-    nanoseconds poll_cost_{0};
-    nanoseconds pause_{0};
-    /// What the running poll has seen.
+    /// The latest poll.
     struct sight {
+        nanoseconds began{0};
         bool whole = false;  ///< all entries of the session, also those without a turn
-        bool changed = false;
-        std::int64_t first = 1'000'000;  ///< the best of our positions
-        nanoseconds expiry = base::alarm::never;
+        poll_result found{};
         std::unordered_set<std::int64_t> strays{};  ///< entries of ours without a turn
         std::unordered_set<std::string> rewound{};  ///< names whose watermark was reset
     };

@@ -1,0 +1,46 @@
+#pragma once
+
+#include "base/clock.hpp"
+
+#include <chrono>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+namespace rowlock::detail {
+
+using std::chrono::nanoseconds;
+
+/// When a task is due, and how it is repeated.
+struct task {
+    nanoseconds at;
+    nanoseconds pause{0};  ///< before the latest repetition
+    int again = 0;         ///< repetitions that are left
+
+    /// After a failed attempt, with a longer pause each time.
+    [[nodiscard]] task postponed(nanoseconds now) const noexcept;
+};
+
+/// Names of leases, each with a task that is due at its time. Reads no clock. Not thread-safe: the
+/// waiting room's mutex guards it.
+class task_list {
+public:
+    /// Merges two tasks of a name: the earlier time, the larger number of repetitions.
+    void plan(std::string name, task when);
+    /// Plans a task that was done for its next repetition, if one is left.
+    void repeat(std::string name, const task& done, nanoseconds now);
+    /// Removes the tasks that are due, and returns them.
+    [[nodiscard]] std::vector<std::pair<std::string, task>> take_due(nanoseconds now);
+    /// When the next task is due; never if there is none.
+    [[nodiscard]] nanoseconds next_due() const noexcept;
+
+    void clear() noexcept { tasks_.clear(); }
+    [[nodiscard]] auto begin() const noexcept { return tasks_.begin(); }
+    [[nodiscard]] auto end() const noexcept { return tasks_.end(); }
+
+private:
+    std::unordered_map<std::string, task> tasks_;
+};
+
+}  // namespace rowlock::detail
