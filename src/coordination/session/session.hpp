@@ -1,45 +1,22 @@
 #pragma once
 
-#include "base/clock.hpp"
-#include "coordination/session/grant.hpp"
+#include "coordination/session/change_news.hpp"
+#include "coordination/session/grant_ledger.hpp"
 #include "coordination/wakeup/hint.hpp"
 #include "coordination/wakeup/mailbox.hpp"
 
 #include <atomic>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
-#include <unordered_map>
-#include <unordered_set>
+#include <utility>
 #include <vector>
 
 namespace rowlock::detail {
 
-/// A grant in an unknown state: the reply to its acquire, enqueue or release was lost. Each
-/// heartbeat cancels its queue entry and releases the grant, until no statement that could still
-/// create it should be running.
-struct unresolved_grant {
-    std::string name{};
-    std::int64_t grant_id;
-    nanoseconds not_after;      ///< on our clock
-    bool surely_ended = false;  ///< known to have ended: its row is cleared, nothing is reported
-    bool queued = false;        ///< it may have a ticket
-    /// For a lost grant: its holder may work until then (the margin), on our clock.
-    nanoseconds not_before{0};
-    std::shared_ptr<const grant> holder{};  ///< set by remember()
-
-    [[nodiscard]] bool is_due(nanoseconds now) const noexcept {
-        return now >= not_before || !holder || holder->stopped;
-    }
-};
-
-/// The client's view of one session row: its trust window, the grants it holds and those in an
-/// unknown state. Thread-safe.
-///
-/// Every grant id is known here (pending, then held) from before its statement is sent until its
-/// release is confirmed. A row of this session with an unknown grant id is given back.
+/// The client's view of one session row: its identity, its trust window, its grants and the news of
+/// its changed rows. Thread-safe.
 class session {
 public:
     /// How the session is woken.
@@ -67,57 +44,14 @@ public:
     }
     [[nodiscard]] const std::shared_ptr<trust_window>& trust() const noexcept { return trust_; }
 
-    void expect(std::int64_t grant_id);           ///< an acquire with this id is about to be sent
-    void forget(std::int64_t grant_id) noexcept;  ///< neither pending nor held any more
-    void hold(const std::shared_ptr<grant>& granted);
-    [[nodiscard]] bool knows(std::int64_t grant_id) const;
-    [[nodiscard]] std::vector<std::shared_ptr<grant>> held() const;
-    /// Allocates nothing. `use` must not call the session: its mutex is held.
-    template <typename Use>
-    void for_each_held(Use use) const {
-        const std::lock_guard lock{mutex_};
-        for (const auto& [id, granted] : held_) use(*granted);
-    }
-    /// Includes lost grants while their rows may still be ours.
-    [[nodiscard]] std::size_t held_count() const;
-    /// Excludes lost grants.
-    [[nodiscard]] std::size_t leases() const;
-    /// Whether the holder of any grant, lost or not, may still work under it: it has not reported
-    /// that it stopped.
-    [[nodiscard]] bool has_holder(nanoseconds now) const;
-    /// Whether a lease is held that the thread with this label acquired.
-    [[nodiscard]] bool holds_for(const std::string& thread) const;
+    [[nodiscard]] grant_ledger& grants() noexcept { return grants_; }
+    [[nodiscard]] const grant_ledger& grants() const noexcept { return grants_; }
+    [[nodiscard]] change_news& news() noexcept { return news_; }
+    [[nodiscard]] const change_news& news() const noexcept { return news_; }
 
-    void remember(unresolved_grant what);
-    [[nodiscard]] std::vector<unresolved_grant> unresolved() const;
-    void resolved(std::int64_t grant_id);
-    /// Moves it to the end of unresolved().
-    void postpone(std::int64_t grant_id);
-    [[nodiscard]] bool is_unresolved(std::int64_t grant_id) const;
-    [[nodiscard]] std::size_t unresolved_count() const;
-    /// Excludes those whose holders have a margin left.
-    [[nodiscard]] std::size_t unresolved_due(nanoseconds now) const;
-
-    /// As last read. Atomic: a late heartbeat is also sent on a second connection.
-    std::atomic<std::int64_t> revision{0};
     /// When the last confirmed heartbeat was sent.
     [[nodiscard]] nanoseconds last_beat() const noexcept { return nanoseconds{last_beat_.load()}; }
     void beaten(nanoseconds when) noexcept;
-
-    // Notifications, outside the tables, that another client has changed our rows. A hint: it moves
-    // the next heartbeat forward, at most once a second, since any client that can read our secret
-    // can send anything.
-    /// Whether this revision is later than the known one and any notified one.
-    [[nodiscard]] bool is_news(std::int64_t of) const;
-    /// Records a proved notification. True if the next heartbeat is now due at news_at() and was
-    /// not before.
-    bool tell(std::int64_t of, nanoseconds now);
-    /// When to send the heartbeat that reads the news; base::alarm::never if there is none.
-    [[nodiscard]] nanoseconds news_at() const;
-    /// The greatest revision notified.
-    [[nodiscard]] std::int64_t told() const;
-    /// A heartbeat that was sent when told() was `before` has confirmed the revision that we know.
-    void settle_news(std::int64_t before, nanoseconds now);
 
     // Used by the heartbeat thread alone.
     /// Heartbeats since the rows were last compared with the held grants. Counts only after an
@@ -125,9 +59,43 @@ public:
     int beats_since_compared = 0;
     /// Heartbeats since the rows of the held grants were read.
     int beats_since_read = 0;
-    [[nodiscard]] bool ever_unknown() const;
-    /// Notes an unknown outcome that has no single grant id.
-    void doubt() noexcept;
+
+    // Forwards to grants().
+    void expect(std::int64_t grant_id) { grants_.expect(grant_id); }
+    void forget(std::int64_t grant_id) noexcept { grants_.forget(grant_id); }
+    void hold(const std::shared_ptr<grant>& granted) { grants_.hold(granted); }
+    [[nodiscard]] bool knows(std::int64_t grant_id) const { return grants_.knows(grant_id); }
+    [[nodiscard]] std::vector<std::shared_ptr<grant>> held() const { return grants_.held(); }
+    template <typename Use>
+    void for_each_held(Use use) const {
+        grants_.for_each_held(std::move(use));
+    }
+    [[nodiscard]] std::size_t held_count() const { return grants_.held_count(); }
+    [[nodiscard]] std::size_t leases() const { return grants_.leases(); }
+    [[nodiscard]] bool has_holder(nanoseconds now) const { return grants_.has_holder(now); }
+    [[nodiscard]] bool holds_for(const std::string& thread) const {
+        return grants_.holds_for(thread);
+    }
+    void remember(unresolved_grant what) { grants_.remember(std::move(what)); }
+    [[nodiscard]] std::vector<unresolved_grant> unresolved() const { return grants_.unresolved(); }
+    void resolved(std::int64_t grant_id) { grants_.resolved(grant_id); }
+    void postpone(std::int64_t grant_id) { grants_.postpone(grant_id); }
+    [[nodiscard]] bool is_unresolved(std::int64_t grant_id) const {
+        return grants_.is_unresolved(grant_id);
+    }
+    [[nodiscard]] std::size_t unresolved_count() const { return grants_.unresolved_count(); }
+    [[nodiscard]] std::size_t unresolved_due(nanoseconds now) const {
+        return grants_.unresolved_due(now);
+    }
+    [[nodiscard]] bool ever_unknown() const { return grants_.ever_unknown(); }
+    void doubt() noexcept { grants_.doubt(); }
+
+    // Forwards to news().
+    [[nodiscard]] bool is_news(std::int64_t of) const { return news_.is_news(of); }
+    bool tell(std::int64_t of, nanoseconds now) { return news_.tell(of, now); }
+    [[nodiscard]] nanoseconds news_at() const { return news_.news_at(); }
+    [[nodiscard]] std::int64_t told() const { return news_.told(); }
+    void settle_news(std::int64_t before, nanoseconds now) { news_.settle_news(before, now); }
 
 private:
     const std::int64_t id_;
@@ -136,14 +104,11 @@ private:
     const std::shared_ptr<trust_window> trust_;
     std::atomic<nanoseconds::rep> last_beat_;
 
-    mutable std::mutex mutex_;
-    std::unordered_set<std::int64_t> pending_;
-    std::unordered_map<std::int64_t, std::shared_ptr<grant>> held_;
-    std::vector<unresolved_grant> unresolved_;
-    bool ever_unknown_ = false;
-    std::int64_t told_ = 0;
-    nanoseconds news_at_{0};
-    nanoseconds no_news_before_{0};
+    grant_ledger grants_;
+    change_news news_;
+
+public:
+    std::atomic<std::int64_t>& revision = news_.revision;  ///< declared after news_, which it binds
 };
 
 }  // namespace rowlock::detail

@@ -1,0 +1,43 @@
+#pragma once
+
+#include "base/clock.hpp"
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <mutex>
+
+namespace rowlock::detail {
+
+using std::chrono::nanoseconds;
+
+/// Notifications, outside the tables, that another client has changed the rows of a session. A
+/// hint: it moves the next heartbeat forward, at most once a second, since any client that can read
+/// the session's secret can send anything. Thread-safe.
+class change_news {
+public:
+    /// As last read. Atomic: a late heartbeat is also sent on a second connection.
+    std::atomic<std::int64_t> revision{0};
+
+    /// Whether this revision is later than the known one and any notified one.
+    [[nodiscard]] bool is_news(std::int64_t of) const;
+    /// Records a proved notification. True if the next heartbeat is now due at news_at() and was
+    /// not before.
+    bool tell(std::int64_t of, nanoseconds now);
+    /// When to send the heartbeat that reads the news; base::alarm::never if there is none.
+    [[nodiscard]] nanoseconds news_at() const;
+    /// The greatest revision notified.
+    [[nodiscard]] std::int64_t told() const;
+    /// A heartbeat that was sent when told() was `before` has confirmed the revision that we know.
+    void settle_news(std::int64_t before, nanoseconds now);
+
+private:
+    void plan(nanoseconds now);
+
+    mutable std::mutex mutex_;
+    std::int64_t told_ = 0;
+    nanoseconds news_at_{0};
+    nanoseconds no_news_before_{0};
+};
+
+}  // namespace rowlock::detail
