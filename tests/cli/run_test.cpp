@@ -58,6 +58,7 @@ const char* const critical_section =
 
 }  // namespace
 
+// shows: promise-1
 TEST_CASE("eight commands under one lock never overlap, and without it they do") {
     for (const auto& in : tool::all_tables()) {
         CAPTURE(std::string{in->name()});

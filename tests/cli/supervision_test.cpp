@@ -35,6 +35,7 @@ tool::answer next_run(const tool::tables& in, const scratch& folder) {
 
 }  // namespace
 
+// shows: promise-5
 TEST_CASE(
     "kill -9 of rowlock: the group is dead before the next command starts, within ttl + 2 s") {
     for (const auto& in : tool::all_tables()) {
@@ -75,6 +76,7 @@ TEST_CASE("kill -9 of the supervisor: rowlock stops the group itself and frees t
     CHECK(in->run({"run", "--wait", "0", "a", "--", "true"}).code == 0);
 }
 
+// shows: fault-break-now
 TEST_CASE("a broken lock stops the running command, exit code 70") {
     for (const auto& in : tool::all_tables()) {
         CAPTURE(std::string{in->name()});
@@ -89,6 +91,7 @@ TEST_CASE("a broken lock stops the running command, exit code 70") {
     }
 }
 
+// shows: fault-break
 TEST_CASE("break asks: the next command starts when the one that was asked is gone") {
     for (const auto& in : tool::all_tables()) {
         CAPTURE(std::string{in->name()});
@@ -111,6 +114,7 @@ TEST_CASE("break asks: the next command starts when the one that was asked is go
     }
 }
 
+// shows: fault-break
 TEST_CASE("break asks: the command is asked to stop long before its holder's next heartbeat") {
     for (const auto& in : tool::all_tables()) {
         CAPTURE(std::string{in->name()});

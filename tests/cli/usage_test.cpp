@@ -127,6 +127,7 @@ TEST_CASE("a database that is down is 69") {
     }
 }
 
+// shows: passwords
 TEST_CASE("a password is never said, however it is spelled") {
     const support::closed_port nobody;
     const std::string port = std::to_string(nobody.port());
@@ -191,6 +192,7 @@ TEST_CASE("a password is never said, wherever its URL stands") {
     }
 }
 
+// shows: passwords
 TEST_CASE("a password is not to be seen in the list of processes, whatever its spelling") {
     const support::silent_listener silent;
     const std::string port = std::to_string(silent.port());
@@ -216,6 +218,7 @@ TEST_CASE("a password is not to be seen in the list of processes, whatever its s
     }
 }
 
+// shows: passwords
 TEST_CASE("a child is given no URL, by its environment or its files") {
     const auto in = tool::sqlite_tables();
     const auto got = rowlock(
@@ -289,6 +292,7 @@ TEST_CASE("text from the database cannot steer a terminal") {
     CHECK(nlohmann::json::parse(got)["locks"][0]["holder"]["note"] == note);
 }
 
+// shows: hostile-text
 TEST_CASE("a name cannot steer a terminal either, in an answer or in a refusal") {
     const auto in = tool::sqlite_tables();
     // Overrides the direction of what follows; allowed in a name.

@@ -119,6 +119,7 @@ TEST_CASE(
     group->run(0, "set global offline_mode = off");
 }
 
+// shows: row-locks
 TEST_CASE(
     "GET_LOCK and row locks are refused in a group; control: two members grant one GET_LOCK") {
     auto* const group = everywhere();
@@ -208,6 +209,7 @@ private:
 
 }  // namespace
 
+// shows: fenced-transactions
 TEST_CASE("a stale holder's fenced transaction is rolled back on a member that lags") {
     auto* const group = everywhere();
     if (group == nullptr) return;
@@ -218,6 +220,7 @@ TEST_CASE("a stale holder's fenced transaction is rolled back on a member that l
     CHECK(stale.all_have_stock(10));
 }
 
+// shows: fenced-transactions
 TEST_CASE("control: behind a fence that only reads, a stale holder commits on a member that lags") {
     auto* const group = everywhere();
     if (group == nullptr) return;
@@ -229,6 +232,7 @@ TEST_CASE("control: behind a fence that only reads, a stale holder commits on a 
     CHECK(stale.all_have_stock(9));
 }
 
+// shows: mysql-groups
 TEST_CASE("leases exclude across the members of a group, and no conflict reaches a waiter") {
     auto* const group = everywhere();
     if (group == nullptr) return;
@@ -290,6 +294,7 @@ TEST_CASE("the doctor names the group, this member's role, and what follows") {
     CHECK(contains(got.out, "write the lease's row"));
 }
 
+// shows: mysql-groups
 TEST_CASE(
     "a holder whose member leaves the group learns of it in time, though the server writes on") {
     auto* const group = everywhere();
@@ -339,6 +344,7 @@ TEST_CASE(
     CHECK(back.try_acquire_for("left", 20s));
 }
 
+// shows: mysql-groups
 TEST_CASE(
     "a holder whose member the group expels learns of it in time, and is granted nothing there") {
     auto* const group = everywhere();
@@ -398,6 +404,7 @@ TEST_CASE(
     CHECK(back.try_acquire_for("expelled", 20s));
 }
 
+// shows: mysql-groups
 TEST_CASE("a lease outlives its primary, and no other is granted meanwhile") {
     const auto group = mysql_group::start(mysql_group::primaries::one);
     if (!group) return;

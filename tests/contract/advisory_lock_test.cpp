@@ -34,6 +34,7 @@ constexpr bool is_postgresql = Fixture::speaks == sql::dialect::postgresql;
 
 }  // namespace
 
+// shows: advisory-locks
 TEST_CASE_TEMPLATE_DEFINE("a name is locked by one of two programs at a time", F, exclusion) {
     if (!F::available()) return;
     CAPTURE(F::name);
@@ -79,6 +80,7 @@ TEST_CASE_TEMPLATE_DEFINE("a waiter is given the lock when it is unlocked", F, h
     CHECK_FALSE(a.try_lock(name));
 }
 
+// shows: advisory-locks
 TEST_CASE_TEMPLATE_DEFINE("threads of one process exclude each other on one connection", F,
                           threads) {
     if (!F::available() || F::speaks == sql::dialect::sqlite) return;
@@ -195,6 +197,7 @@ TEST_CASE_TEMPLATE_DEFINE("shared locks and explicit keys, where the database ha
     }
 }
 
+// shows: advisory-locks
 TEST_CASE_TEMPLATE_DEFINE("a transaction's lock ends with it, on the caller's own handle", F,
                           transaction) {
     if (!F::available()) return;
@@ -273,6 +276,7 @@ TEST_CASE_TEMPLATE_DEFINE("a wait in vain leaves the caller's transaction as it 
     CHECK(others.try_lock(name));
 }
 
+// shows: advisory-locks
 TEST_CASE_TEMPLATE_DEFINE("a transaction's lock is refused where it would not protect", F,
                           refused) {
     if (!F::available() || !is_postgresql<F>) return;

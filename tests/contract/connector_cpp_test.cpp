@@ -469,6 +469,7 @@ TEST_CASE("TLS that the server does not offer is not done without") {
     }
 }
 
+// shows: passwords
 TEST_CASE("a password is not sent in clear text to another machine that asks for it") {
     support::scripted_mysql there{
         {support::mysql_greeting("mysql_native_password"),

@@ -663,6 +663,7 @@ TEST_CASE_TEMPLATE_DEFINE("a lost answer is an unknown outcome, though the state
 }
 TEST_CASE_TEMPLATE_APPLY(lost_answer, driver_fixtures);
 
+// shows: promise-11
 TEST_CASE_TEMPLATE_DEFINE("a network that falls silent costs no more than the deadline", F,
                           silence) {
     if (!F::available()) return;
@@ -700,6 +701,7 @@ TEST_CASE_TEMPLATE_DEFINE("a connection cut in mid-statement: outcome unknown", 
 }
 TEST_CASE_TEMPLATE_APPLY(cut_off, driver_fixtures);
 
+// shows: promise-11
 TEST_CASE_TEMPLATE_DEFINE("a dead connection is destroyed without waiting", F, close_timeout) {
     if (!F::available()) return;
     if constexpr (F::limits.server) {

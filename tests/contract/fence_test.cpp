@@ -127,6 +127,7 @@ TEST_CASE_TEMPLATE_DEFINE("a fenced transaction commits, and the lease is held o
 }
 TEST_CASE_TEMPLATE_APPLY(fence_committed, driver_fixtures);
 
+// shows: fenced-transactions
 TEST_CASE_TEMPLATE_DEFINE("outside of a transaction a fence is refused and locks nothing", F,
                           fence_outside) {
     if (!F::available()) return;
@@ -143,6 +144,7 @@ TEST_CASE_TEMPLATE_DEFINE("outside of a transaction a fence is refused and locks
 }
 TEST_CASE_TEMPLATE_APPLY(fence_outside, driver_fixtures);
 
+// shows: fenced-transactions
 TEST_CASE_TEMPLATE_DEFINE(
     "a stale lease's fence fails before anything is written, and lost() fires", F, fence_stale) {
     if (!F::available()) return;
@@ -173,6 +175,7 @@ TEST_CASE_TEMPLATE_DEFINE(
 }
 TEST_CASE_TEMPLATE_APPLY(fence_stale, driver_fixtures);
 
+// shows: fenced-transactions
 TEST_CASE_TEMPLATE_DEFINE("control: without the fence the stale holder's transaction commits", F,
                           fence_control) {
     if (!F::available()) return;
@@ -279,6 +282,7 @@ TEST_CASE_TEMPLATE_DEFINE("a fence takes the mutex that the calling thread has l
 }
 TEST_CASE_TEMPLATE_APPLY(fence_mutex, driver_fixtures);
 
+// shows: fenced-transactions
 TEST_CASE_TEMPLATE_DEFINE(
     "a lease released in a transaction is free with its commit, and not before", F,
     fence_released_in) {
@@ -414,6 +418,7 @@ TEST_CASE_TEMPLATE_DEFINE("a fence finds the tables of its client, whatever the 
 }
 TEST_CASE_TEMPLATE_APPLY(fence_twin_tables, driver_fixtures);
 
+// shows: fenced-transactions
 TEST_CASE_TEMPLATE_DEFINE("an aborted transaction is told at once, and a failed fence aborts one",
                           F, fence_aborted) {
     if (!F::available()) return;
@@ -456,6 +461,7 @@ TEST_CASE_TEMPLATE_DEFINE("an aborted transaction is told at once, and a failed 
 }
 TEST_CASE_TEMPLATE_APPLY(fence_aborted, driver_fixtures);
 
+// shows: fenced-transactions
 TEST_CASE_TEMPLATE_DEFINE("the caller's settings are as they were", F, fence_settings) {
     if (!F::available()) return;
     CAPTURE(F::name);
@@ -550,6 +556,7 @@ TEST_CASE_TEMPLATE_DEFINE("the caller's settings are as they were", F, fence_set
 }
 TEST_CASE_TEMPLATE_APPLY(fence_settings, driver_fixtures);
 
+// shows: fenced-transactions, newer-rows
 TEST_CASE_TEMPLATE_DEFINE("a snapshot that is older than the grant is a conflict, a new one is not",
                           F, fence_repeated_read) {
     if (!F::available()) return;
@@ -603,6 +610,7 @@ TEST_CASE_TEMPLATE_DEFINE("a snapshot that is older than the grant is a conflict
 }
 TEST_CASE_TEMPLATE_APPLY(fence_repeated_read, driver_fixtures);
 
+// shows: fenced-transactions
 TEST_CASE_TEMPLATE_DEFINE("SQLite: a transaction that has read before the grant is a conflict", F,
                           fence_sqlite_snapshot) {
     if (!F::available()) return;

@@ -132,6 +132,7 @@ TEST_CASE("a fenced write increments what the row holds, and never in a row that
     }
 }
 
+// shows: fencing-token-columns
 TEST_CASE("a holder that was paused and comes back is refused by the row") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         const accounts it{database};
@@ -148,6 +149,7 @@ TEST_CASE("a holder that was paused and comes back is refused by the row") {
     }
 }
 
+// shows: fencing-token-columns
 TEST_CASE("a write that waited for one with a greater token is refused") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
         const accounts it{database};
@@ -164,6 +166,7 @@ TEST_CASE("a write that waited for one with a greater token is refused") {
     }
 }
 
+// shows: fencing-token-columns
 TEST_CASE("the trigger refuses a smaller token from any program, and nothing else") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         const accounts it{database, true};

@@ -53,6 +53,7 @@ std::string_view insertion(const support::lock_database& in) {
 
 }  // namespace
 
+// shows: promise-1
 TEST_CASE("a free lock is granted, held until released, and then free for another owner") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
         client a{database.source(), database.options()};
@@ -78,6 +79,7 @@ TEST_CASE("a free lock is granted, held until released, and then free for anothe
     }
 }
 
+// shows: promise-1
 TEST_CASE("two threads of one client exclude each other, each grant with its own token") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
         client locks{database.source(), database.options()};
@@ -184,6 +186,7 @@ TEST_CASE("a waiter gets the lock soon after its release, within its time limit,
     }
 }
 
+// shows: promise-2
 TEST_CASE("a holder that vanished is replaced after its ttl, with a greater token") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
         interception network;
@@ -204,6 +207,7 @@ TEST_CASE("a holder that vanished is replaced after its ttl, with a greater toke
     }
 }
 
+// shows: promise-2
 TEST_CASE("heartbeats keep a lease far beyond its ttl, with the same token") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         client holder{database.source(), database.options({.ttl = 600ms})};
@@ -217,6 +221,7 @@ TEST_CASE("heartbeats keep a lease far beyond its ttl, with the same token") {
     }
 }
 
+// shows: promise-6
 TEST_CASE("the reply to an acquire is lost after the commit: one hold, its own token") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
         interception network;
@@ -242,6 +247,7 @@ TEST_CASE("the reply to an acquire is lost after the commit: one hold, its own t
     }
 }
 
+// shows: promise-6
 TEST_CASE("a committed acquire whose caller gave up is given back, not kept alive for ever") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
         interception network;
@@ -266,6 +272,7 @@ TEST_CASE("a committed acquire whose caller gave up is given back, not kept aliv
     }
 }
 
+// shows: promise-6, fault-late-statement
 TEST_CASE("an acquire that the server runs only after its caller gave up is given back too") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         event_log events;
@@ -298,6 +305,7 @@ TEST_CASE("an acquire that the server runs only after its caller gave up is give
     }
 }
 
+// shows: promise-6
 TEST_CASE("the reply to a release is lost: repeated, and it never frees a newer grant") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
         interception network;
@@ -320,6 +328,7 @@ TEST_CASE("the reply to a release is lost: repeated, and it never frees a newer 
     }
 }
 
+// shows: promise-6
 TEST_CASE("a release that the database forgot in a crash is repeated after the reconnect") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         interception network;
@@ -384,6 +393,7 @@ TEST_CASE("a comparison that meets a release between its answer and its end is r
     }
 }
 
+// shows: promise-2
 TEST_CASE("a forced release raises the token, and the old holder learns with its next heartbeat") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
         event_log events;
@@ -617,6 +627,7 @@ TEST_CASE("transient refusals are retried and do not reach the caller") {
     }
 }
 
+// shows: promise-11
 TEST_CASE("an exhausted pool costs no lease: the heartbeat has a connection of its own") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         interception network;
@@ -758,6 +769,7 @@ TEST_CASE("reclaim leaves alone what is being given back") {
     }
 }
 
+// shows: promise-6
 TEST_CASE("after an unknown outcome the rows are compared now and then, without a reconnect") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         interception network;

@@ -659,6 +659,7 @@ TEST_CASE_TEMPLATE("the documented rights are enough for the library and for no 
     CHECK(contains(poor.what(), "docs/migrations.md"));
 }
 
+// shows: database-rights
 TEST_CASE_TEMPLATE("everything but migrating works with the documented rights, and with none less",
                    Database, postgresql, mariadb) {
     const auto db = scratch_database::make(Database::speaks);

@@ -288,6 +288,7 @@ std::string listened_to(borrowed_handle& handle) {
 
 // --- PostgreSQL ----------------------------------------------------------------------------------
 
+// shows: wake-ups
 TEST_CASE("a notification arrives with its transaction's commit and not before") {
     if (!libpq_fixture::available()) return;
     const auto db = postgresql();
@@ -532,6 +533,7 @@ TEST_CASE("behind a declared transaction pooler listening is refused and nothing
     CHECK(rowlock::sql::usable_notifications(*db, source, soon()) == nullptr);
 }
 
+// shows: wake-ups
 TEST_CASE("an undeclared transaction pooler is found out before anybody listens") {
     const auto pooler = support::pgbouncer::start(support::pgbouncer::pool_mode::transaction);
     if (!pooler) return;
@@ -609,6 +611,7 @@ TEST_CASE("a log that is written out, emptied and begun anew keeps waking") {
 
 // A second process commits; each commit must be seen before the next is made. The commit is
 // announced to inotify before it can be seen, so a watch that looks once would hang here.
+// shows: wake-ups
 TEST_CASE("no commit of another process is missed") {
     struct run {
         const char* parameters;

@@ -170,6 +170,7 @@ TEST_CASE("a row that is gone is told from one that changed") {
     }
 }
 
+// shows: optimistic-versions
 TEST_CASE("a value that went from A to B and back to A is a conflict") {
     FOR_EACH_SUBJECT(one) {
         const shop at{one};
@@ -398,6 +399,7 @@ TEST_CASE("a key that was taken and is erased before MySQL is asked is inserted"
     }
 }
 
+// shows: optimistic-versions
 TEST_CASE("a time that is the version moves ahead with every update, even from the future") {
     FOR_EACH_SUBJECT(one) {
         std::vector<std::pair<std::string, std::string>> kinds;  // type, a value far ahead
@@ -748,6 +750,7 @@ TEST_CASE("retry_on_conflict refuses a connection that is in a transaction, whic
     }
 }
 
+// shows: optimistic-versions
 TEST_CASE("an error that the action swallowed cannot look like a commit") {
     FOR_EACH_SUBJECT(one) {
         if (one.speaks != sql::dialect::postgresql) continue;
@@ -777,6 +780,7 @@ TEST_CASE("a transaction that the action ended cannot look committed") {
     }
 }
 
+// shows: optimistic-versions
 TEST_CASE("a commit whose reply is lost is unknown and is not repeated") {
     FOR_EACH_SUBJECT(one) {
         if (one.borrowed) continue;

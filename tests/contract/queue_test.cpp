@@ -198,6 +198,7 @@ TEST_CASE("a lease that nobody waits for is released as ever, and a stranger's s
     }
 }
 
+// shows: promise-9
 TEST_CASE("dead waiters are passed over, do not block newcomers, and are removed") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
         const by_hand hand{database};
@@ -473,6 +474,7 @@ TEST_CASE("PostgreSQL: short ways step over no tickets of those who were served 
     }
 }
 
+// shows: promise-9
 TEST_CASE("a reaper alone keeps a queue moving") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
         const by_hand hand{database};
@@ -530,6 +532,7 @@ TEST_CASE("a newcomer finds a lease taken that a dead session left to those who 
     }
 }
 
+// shows: fault-break-now
 TEST_CASE("a forced release of one holder does nothing to the next") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         client locks{database.source(), database.options()};

@@ -64,6 +64,7 @@ TEST_CASE("without a commit everything is rolled back") {
     }
 }
 
+// shows: row-locks
 TEST_CASE("a missing row is an empty answer and locks nothing") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
         shop store{database};
@@ -105,6 +106,7 @@ TEST_CASE("a row that another session has: nowait and a bounded wait fail, typed
     }
 }
 
+// shows: row-locks
 TEST_CASE("skip_locked passes a locked row, and SQLite has none") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
         shop store{database};
@@ -291,6 +293,7 @@ TEST_CASE("any error ends the session and frees its rows at once") {
     }
 }
 
+// shows: row-locks
 TEST_CASE("past max_hold every call is refused, and everything rolled back") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
         shop store{database};

@@ -89,6 +89,7 @@ std::string contents(const std::string& path) {
 
 }  // namespace
 
+// shows: hostile-text
 TEST_CASE("what somebody wrote stays text: names, notes and owners come back as they were") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
         client locks{database.source(), database.options({.owner = hostile_text})};
@@ -116,6 +117,7 @@ TEST_CASE("what somebody wrote stays text: names, notes and owners come back as 
     }
 }
 
+// shows: hostile-text
 TEST_CASE("what somebody wrote stays text in a queue and through a hand-over") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
         client holder{database.source(), database.options()};
@@ -144,6 +146,7 @@ TEST_CASE("what somebody wrote stays text in a queue and through a hand-over") {
     }
 }
 
+// shows: hostile-text
 TEST_CASE("what no database can keep is refused before it is sent") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
         client locks{database.source(), database.options()};
@@ -160,6 +163,7 @@ TEST_CASE("what no database can keep is refused before it is sent") {
     }
 }
 
+// shows: sessions-of-others
 TEST_CASE("a session cannot release another's lease, whatever it knows of it") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
         client holder{database.source(), database.options()};
@@ -191,6 +195,7 @@ TEST_CASE("a session cannot release another's lease, whatever it knows of it") {
     }
 }
 
+// shows: traces-of-a-forced-release
 TEST_CASE("a forced release leaves traces: the token, the holder's revision and its event") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
         std::atomic<int> told{0};
@@ -327,6 +332,7 @@ TEST_CASE("no event says the password, whatever becomes of the way to the server
     }
 }
 
+// shows: sqlite-files
 TEST_CASE("an SQLite file in a folder of everybody's is its owner's, and so is its log") {
     const open_folder folder;
     const std::string path = folder / "locks.db";
@@ -344,6 +350,7 @@ TEST_CASE("an SQLite file in a folder of everybody's is its owner's, and so is i
     ::umask(before);
 }
 
+// shows: sqlite-files
 TEST_CASE("a link that somebody laid where an SQLite file will be made is not followed") {
     const open_folder folder;
     const std::string path = folder / "locks.db";

@@ -272,6 +272,7 @@ TEST_CASE("each of a host's addresses is tried, and IPv6") {
 
 // --- passwords -----------------------------------------------------------------------------------
 
+// shows: passwords
 TEST_CASE("a server without TLS that asks for it is not sent the password in clear text") {
     for (const auto& script : asks_for_the_password()) {
         const support::scripted_mysql there{script};

@@ -237,6 +237,7 @@ TEST_CASE_TEMPLATE("a wake-up is for one session, whatever its number looks like
     CHECK(ended.get().how == ending::woken);
 }
 
+// shows: wake-ups
 TEST_CASE_TEMPLATE(
     "a wake-up that is late meets the next sleep or nobody, never another's "
     "statement",

@@ -161,6 +161,7 @@ void check_lost_within(const advisory_lock& lock, clock_type::duration limit) {
 
 // --- loss ---------------------------------------------------------------------------------------
 
+// shows: advisory-locks
 TEST_CASE("a killed connection is noticed at once where its socket is seen") {
     const auto db = on_postgresql();
     if (!db) return;
@@ -185,6 +186,7 @@ TEST_CASE("a killed connection is noticed at once where its socket is seen") {
     CHECK(locks.try_lock(name));
 }
 
+// shows: advisory-locks
 TEST_CASE("a killed connection is noticed within the check period elsewhere") {
     for (const auto which : {support::backend::mariadb, support::backend::soci_postgresql,
                              support::backend::soci_mariadb}) {
@@ -263,6 +265,7 @@ TEST_CASE("a lock that the server denies is lost with the next check, others sta
     }
 }
 
+// shows: advisory-locks
 TEST_CASE(
     "on a silent network a lock is lost within check period and statement deadline, and the "
     "server frees it only afterwards") {
@@ -761,6 +764,7 @@ TEST_CASE("a forked child has no part in its parent's locks") {
 
 // --- what is refused ----------------------------------------------------------------------------
 
+// shows: advisory-locks
 TEST_CASE("control: behind a transaction pooler two clients get one session-level lock") {
     const auto pooler = pgbouncer::start(pgbouncer::pool_mode::transaction);
     if (!pooler) return;
@@ -774,6 +778,7 @@ TEST_CASE("control: behind a transaction pooler two clients get one session-leve
     CHECK(b->query(take, soon()).integer(0, 0) == 1);
 }
 
+// shows: advisory-locks
 TEST_CASE("advisory locks are refused behind a transaction pooler, declared or not") {
     const auto pooler = pgbouncer::start(pgbouncer::pool_mode::transaction);
     if (!pooler) return;
@@ -867,6 +872,7 @@ private:
     sql::connection_source pool_;
 };
 
+// shows: advisory-locks
 TEST_CASE("behind a transaction pooler that was taken for one of sessions nobody locks twice") {
     const auto db = on_postgresql();
     const auto pooler = pgbouncer::start(pgbouncer::pool_mode::transaction);
@@ -926,6 +932,7 @@ TEST_CASE("a connection whose process holds advisory locks already is refused") 
     CHECK(eventually([&] { return db->holder_of(name) == 0; }));
 }
 
+// shows: fenced-transactions
 TEST_CASE("a lease is fenced in a transaction through a transaction pooler") {
     const auto pooler = pgbouncer::start(pgbouncer::pool_mode::transaction);
     if (!pooler) return;
@@ -969,6 +976,7 @@ TEST_CASE("a lease is fenced in a transaction through a transaction pooler") {
     CHECK(a.try_acquire_for("job", 10s));
 }
 
+// shows: advisory-locks
 TEST_CASE("advisory locks work behind a session pooler") {
     const auto pooler = pgbouncer::start(pgbouncer::pool_mode::session);
     const auto db = on_postgresql();
@@ -984,6 +992,7 @@ TEST_CASE("advisory locks work behind a session pooler") {
     CHECK(b.try_lock_for(name, 10s));
 }
 
+// shows: advisory-locks
 TEST_CASE("a transaction's lock works behind a transaction pooler") {
     const auto pooler = pgbouncer::start(pgbouncer::pool_mode::transaction);
     if (!pooler) return;
@@ -1023,6 +1032,7 @@ TEST_CASE("a lease is acquired, contended and released through a transaction poo
     CHECK(eventually([&] { return !second->held(); }));
 }
 
+// shows: advisory-locks
 TEST_CASE("a standby is refused: it would grant what its primary grants as well") {
     const auto replica = support::standby::start();
     const auto db = on_postgresql();
@@ -1090,6 +1100,7 @@ TEST_CASE("SQL alone computes the keys, as docs/advisory-keys.md says") {
     }
 }
 
+// shows: advisory-locks
 TEST_CASE("control: above READ COMMITTED what a transaction's lock protects is read stale") {
     const auto db = on_postgresql();
     if (!db) return;

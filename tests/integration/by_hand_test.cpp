@@ -1,4 +1,5 @@
 // Rows that an operator changes by hand, under clients that rely on them.
+// shows: promise-5
 
 #include "support/failure.hpp"
 #include "support/lock_database.hpp"

@@ -40,6 +40,7 @@ void cut(interception& network) {
 
 }  // namespace
 
+// shows: promise-5
 TEST_CASE("without a network held() turns false and lost() fires before the lease can pass on") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         interception network;
@@ -163,6 +164,7 @@ TEST_CASE("a lost session without a holder ends with the outage: no client waits
     }
 }
 
+// shows: promise-5
 TEST_CASE("a callback that blocks delays neither heartbeats nor another lease's signal") {
     support::lock_database database{support::backend::sqlite};
     if (!database.there()) return;
@@ -211,6 +213,7 @@ TEST_CASE("an event callback that throws is contained, and the next event still 
     CHECK(eventually([&] { return events >= 3; }));  // session opened, acquired, released
 }
 
+// shows: fault-slow-callback
 TEST_CASE("a slow event callback loses the oldest events and is told how many") {
     support::lock_database database{support::backend::sqlite};
     if (!database.there()) return;
@@ -226,6 +229,7 @@ TEST_CASE("a slow event callback loses the oldest events and is told how many") 
     CHECK(eventually([&] { return dropped == 1; }));
 }
 
+// shows: fork
 TEST_CASE("a forked child neither renews nor releases its parent's leases") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         client other{database.source(), database.options()};
@@ -280,6 +284,7 @@ TEST_CASE("helper: a holder that will be stopped" * doctest::skip()) {
     say(told && std::chrono::steady_clock::now() - woke < 500ms ? 'y' : 'N');
 }
 
+// shows: promise-5
 TEST_CASE("a stopped process wakes up knowing, and its successor came within ttl and a poll") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         int told[2];
@@ -322,6 +327,7 @@ TEST_CASE("a stopped process wakes up knowing, and its successor came within ttl
     }
 }
 
+// shows: promise-11
 TEST_CASE("a black hole between client and server: lost in time, and no call hangs") {
     for (const auto which : {support::server::postgresql, support::server::mariadb}) {
         const auto backend = which == support::server::postgresql ? support::backend::postgresql
@@ -353,6 +359,7 @@ TEST_CASE("a black hole between client and server: lost in time, and no call han
     }
 }
 
+// shows: promise-5
 TEST_CASE("a server that cuts every connection again and again costs no lease") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
         interception network;
@@ -406,6 +413,7 @@ TEST_CASE("without descriptors for its threads a client says so, and works when 
     CHECK(locks.try_acquire("job"));
 }
 
+// shows: promise-1
 TEST_CASE("64 contenders on three names: no error reaches them and they never meet") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         client locks{database.source(),

@@ -53,6 +53,7 @@ std::int64_t milliseconds_between(support::lock_database& database, const std::s
 
 }  // namespace
 
+// shows: promise-4
 TEST_CASE("control: a plain UPDATE behind a share lock records a clock from before the wait") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
         const std::string now = now_of(database);
@@ -70,6 +71,7 @@ TEST_CASE("control: a plain UPDATE behind a share lock records a clock from befo
     }
 }
 
+// shows: promise-4
 TEST_CASE(
     "a grant that waited for the row records times from after the wait, and its deadline is "
     "whole") {
@@ -89,6 +91,7 @@ TEST_CASE(
     }
 }
 
+// shows: promise-4
 TEST_CASE("a heartbeat that waited for its row extends from after the wait") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
         const auto protocol = database.protocol();
@@ -102,6 +105,7 @@ TEST_CASE("a heartbeat that waited for its row extends from after the wait") {
     }
 }
 
+// shows: promise-4
 TEST_CASE("sessions in different time zones agree on who is expired") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
         const bool postgresql = database.speaks() == sql::dialect::postgresql;
@@ -134,6 +138,7 @@ TEST_CASE("sessions in different time zones agree on who is expired") {
     }
 }
 
+// shows: promise-4
 TEST_CASE("a heartbeat counts as one although the database's clock was set back") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         const auto protocol = database.protocol();

@@ -1,5 +1,6 @@
 // Memory and system calls run out at every single place, one after the other: the process lives on,
 // errors have their kinds, and whatever was half done is not held by anybody a moment later.
+// shows: fault-failing-calls
 
 #include "support/failing_calls.hpp"
 

@@ -138,6 +138,7 @@ std::string update_of(const support::lock_database& database, const std::string&
 
 }  // namespace
 
+// shows: fenced-transactions
 TEST_CASE("a take-over between fence and commit waits for the commit and then succeeds") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
         by_hand holder{database, 1};
@@ -158,6 +159,7 @@ TEST_CASE("a take-over between fence and commit waits for the commit and then su
     }
 }
 
+// shows: fenced-transactions
 TEST_CASE("control: without the fence the take-over happens inside the transaction") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
         by_hand holder{database, 1};
@@ -172,6 +174,7 @@ TEST_CASE("control: without the fence the take-over happens inside the transacti
     }
 }
 
+// shows: fenced-transactions
 TEST_CASE("SQLite: a take-over cannot write before the fenced transaction has ended") {
     ROWLOCK_FOR_EACH_BACKEND(database, support::backend::sqlite) {
         by_hand holder{database, 1, 400ms};
@@ -211,6 +214,7 @@ TEST_CASE("SQLite: a fence does not revive a session that has expired, although 
     }
 }
 
+// shows: fenced-transactions
 TEST_CASE("SQLite: the fence renews the session with the commit") {
     ROWLOCK_FOR_EACH_BACKEND(database, support::backend::sqlite) {
         by_hand holder{database, 1, 2s};
@@ -230,6 +234,7 @@ TEST_CASE("SQLite: the fence renews the session with the commit") {
     }
 }
 
+// shows: fenced-transactions
 TEST_CASE("heartbeats pass while a transaction is fenced") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
         client locks{database.source(), database.options({.ttl = 600ms})};
@@ -247,6 +252,7 @@ TEST_CASE("heartbeats pass while a transaction is fenced") {
     }
 }
 
+// shows: fenced-transactions
 TEST_CASE("control: a fence that locked the session's row would stop the heartbeats") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
         client locks{database.source(), database.options({.ttl = 1s})};
@@ -260,6 +266,7 @@ TEST_CASE("control: a fence that locked the session's row would stop the heartbe
     }
 }
 
+// shows: fenced-transactions
 TEST_CASE("a rolled-back transaction frees the row") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         client locks{database.source(), database.options()};
@@ -272,6 +279,7 @@ TEST_CASE("a rolled-back transaction frees the row") {
     }
 }
 
+// shows: fenced-transactions
 TEST_CASE("fences of an ended session fail and do not keep the take-over waiting") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         by_hand holder{database, 1};
@@ -294,6 +302,7 @@ TEST_CASE("fences of an ended session fail and do not keep the take-over waiting
     }
 }
 
+// shows: fenced-transactions
 TEST_CASE("control: a fence that does not ask for the session keeps the take-over waiting") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
         by_hand holder{database, 1};
@@ -314,6 +323,7 @@ TEST_CASE("control: a fence that does not ask for the session keeps the take-ove
     }
 }
 
+// shows: fenced-transactions
 TEST_CASE("a holder that was stopped inside a fenced transaction is cut off after max_idle") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
         by_hand holder{database, 1};
@@ -331,6 +341,7 @@ TEST_CASE("a holder that was stopped inside a fenced transaction is cut off afte
     }
 }
 
+// shows: fenced-transactions, newer-rows
 TEST_CASE("a fence that meets a take-over in progress waits for it and fails") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
         const bool postgresql = database.speaks() == sql::dialect::postgresql;
@@ -384,6 +395,7 @@ TEST_CASE("a fence that meets a take-over in progress waits for it and fails") {
     }
 }
 
+// shows: fenced-transactions
 TEST_CASE("a failed fence that locked nothing first leaves the new holder's row alone") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
         by_hand stale{database, 1};
@@ -399,6 +411,7 @@ TEST_CASE("a failed fence that locked nothing first leaves the new holder's row 
     }
 }
 
+// shows: fenced-transactions
 TEST_CASE("control: on InnoDB a plain locking read of a stale grant locks the new holder's row") {
     ROWLOCK_FOR_EACH_BACKEND(database, support::backend::mariadb) {
         by_hand holder{database, 2};
@@ -419,6 +432,7 @@ TEST_CASE("control: on InnoDB a plain locking read of a stale grant locks the ne
     }
 }
 
+// shows: fenced-transactions
 TEST_CASE("MariaDB: a read view from before the grant is refused; without the view it would pass") {
     ROWLOCK_FOR_EACH_BACKEND(database, support::backend::mariadb) {
         const auto app = application(database);
@@ -446,6 +460,7 @@ TEST_CASE("MariaDB: a read view from before the grant is refused; without the vi
     }
 }
 
+// shows: fenced-transactions
 TEST_CASE("a forced release waits for the fenced transaction; fences after it fail") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
         client locks{database.source(), database.options()};
@@ -466,6 +481,7 @@ TEST_CASE("a forced release waits for the fenced transaction; fences after it fa
     }
 }
 
+// shows: fenced-transactions
 TEST_CASE("a reclaim waits for the predecessor's fenced transaction") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
         client before{database.source(), database.options({.owner = "singleton"})};
@@ -486,6 +502,7 @@ TEST_CASE("a reclaim waits for the predecessor's fenced transaction") {
     }
 }
 
+// shows: fenced-transactions
 TEST_CASE("the reaper does not free the lease of an expired session under its fence") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
         by_hand holder{database, 1, 200ms};
@@ -597,6 +614,7 @@ TEST_CASE("a fenced transaction may release its lease although somebody waits fo
     }
 }
 
+// shows: fenced-transactions
 TEST_CASE("a client that dies before the commit of its release leaves the lease with its session") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         client locks{database.source(), database.options()};
@@ -706,6 +724,7 @@ TEST_CASE("on a Galera node the fence is a write, under the same conditions") {
     }
 }
 
+// shows: fenced-transactions
 TEST_CASE("MariaDB, SERIALIZABLE: the fence holds, and heartbeats wait for its transaction") {
     ROWLOCK_FOR_EACH_BACKEND(database, support::backend::mariadb) {
         client locks{database.source(), database.options({.ttl = 6s, .heartbeat = 300ms})};
@@ -961,6 +980,7 @@ TEST_CASE("MariaDB: tables of the same names in another database are told from a
     }
 }
 
+// shows: newer-rows
 TEST_CASE(
     "MariaDB: with snapshots that refuse newer rows a fence is refused or holds, never between") {
     ROWLOCK_FOR_EACH_BACKEND(database, support::backend::mariadb) {
@@ -982,6 +1002,7 @@ TEST_CASE(
     }
 }
 
+// shows: fenced-transactions
 TEST_CASE("going back to a savepoint from before the fence undoes the fence, to a later one not") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
         client locks{database.source(), database.options()};

@@ -34,6 +34,7 @@ std::int64_t log_position(support::lock_database& database) {
 
 }  // namespace
 
+// shows: promise-8
 TEST_CASE("300 failed attempts write nothing to the database's log") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
         client holder{database.source(), database.options({.ttl = 10min})};
@@ -71,6 +72,7 @@ TEST_CASE("300 failed attempts write nothing to the database's log") {
     }
 }
 
+// shows: promise-8
 TEST_CASE("failed attempts change no page of a SQLite file") {
     support::lock_database database{support::backend::sqlite};
     if (!database.there()) return;

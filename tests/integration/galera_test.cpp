@@ -35,6 +35,7 @@ const support::galera_node* the_node() {
 
 }  // namespace
 
+// shows: row-locks
 TEST_CASE("row locks are refused on a Galera node unless the risk is accepted by its name") {
     const auto* node = the_node();
     if (node == nullptr) return;
@@ -66,6 +67,7 @@ TEST_CASE("row locks are refused on a Galera node unless the risk is accepted by
     CHECK(db->query("select stock from inventory", soon()).integer(0, 0) == 9);
 }
 
+// shows: advisory-locks
 TEST_CASE("GET_LOCK is refused on a Galera node, which grants it for itself alone") {
     const auto* node = the_node();
     if (node == nullptr) return;
@@ -145,6 +147,7 @@ TEST_CASE("on a Galera node a letter that comes before the row costs nobody his 
     CHECK(waiter.stats().lost == 0);
 }
 
+// shows: fenced-transactions
 TEST_CASE("on a Galera node a fence writes, and nobody gets between it and the commit") {
     const auto* node = the_node();
     if (node == nullptr) return;

@@ -217,6 +217,7 @@ TEST_CASE("names with quotes, commas, braces and backslashes go together as well
     }
 }
 
+// shows: batches
 TEST_CASE("what is held, waited for or promised is left out of a group, the rest is granted") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_FAST_BACKENDS) {
         by_hand on{database};
@@ -305,6 +306,7 @@ TEST_CASE("MariaDB: what a group was granted is told if the connection is gone b
     CHECK_FALSE(got[1]);
 }
 
+// shows: batches
 TEST_CASE("a row that is locked for long holds up nobody else of a group") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
         by_hand on{database};
@@ -400,6 +402,7 @@ TEST_CASE("a group frees only its own grants, and none that somebody waits for")
     }
 }
 
+// shows: batches
 TEST_CASE("groups of the same names in opposite orders exclude each other and do not deadlock") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_FAST_BACKENDS) {
         by_hand setting{database};
@@ -601,6 +604,7 @@ TEST_CASE("a name that another holds fails none of those who ask together with i
     }
 }
 
+// shows: batches
 TEST_CASE("a shared statement whose reply is lost costs nobody his lease, and leaves none behind") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_FAST_BACKENDS) {
         crowd all{database};

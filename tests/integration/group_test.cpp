@@ -1,5 +1,6 @@
 // Leases taken again and several at once, on MySQL and SQLite: strategy/batch_dialects.hpp. What
 // comes between is forced by open transactions and hooks.
+// shows: batches
 
 #include "coordination/batch/batch_dialects.hpp"
 #include "coordination/queue/queue_protocol.hpp"

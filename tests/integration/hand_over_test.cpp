@@ -247,6 +247,7 @@ TEST_CASE("a hand-over that could not have the lease's row leaves nothing") {
     CHECK(at.release().next.has_value());
 }
 
+// shows: promise-9
 TEST_CASE("a hand-over that is interrupted leaves nothing") {
     support::lock_database database{backend::mariadb};
     if (!database.there()) return;
@@ -273,6 +274,7 @@ TEST_CASE("a hand-over that is interrupted leaves nothing") {
     CHECK(at.release().next.has_value());
 }
 
+// shows: promise-9
 TEST_CASE("a hand-over whose connection is cut leaves nothing") {
     support::lock_database database{backend::mariadb};
     if (!database.there()) return;
@@ -290,6 +292,7 @@ TEST_CASE("a hand-over whose connection is cut leaves nothing") {
     CHECK(at.queue.release(*again, "job", at.first, 11, true, soon()).next.has_value());
 }
 
+// shows: promise-9
 TEST_CASE("a lost reply to a hand-over loses no waiter's turn") {
     support::lock_database database{backend::mariadb};
     if (!database.there()) return;
@@ -338,6 +341,7 @@ TEST_CASE("a lost reply to a hand-over loses no waiter's turn") {
     }
 }
 
+// shows: promise-9
 TEST_CASE("a waiter that the hand-over wakes finds it, whatever its driver") {
     for (const auto driver : {backend::mariadb, backend::soci_mariadb}) {
         support::lock_database database{backend::mariadb};
@@ -393,6 +397,7 @@ TEST_CASE("a name, a note and a thread of any characters go through the one text
     CHECK(at.leases.inspect(*at.other, name, soon())->holder->note.empty());
 }
 
+// shows: promise-9
 TEST_CASE("a transaction as a whole changes one row with each statement, or nothing") {
     support::lock_database database{backend::mariadb};
     if (!database.there()) return;
@@ -463,6 +468,7 @@ TEST_CASE("where several statements in one text are refused a lease is handed ov
     CHECK_FALSE(line::in_transaction(*through));
 }
 
+// shows: promise-9
 TEST_CASE("a caller's text is one statement") {
     support::lock_database database{backend::mariadb};
     if (!database.there()) return;

@@ -220,6 +220,7 @@ TEST_CASE("what dead sessions leave is recorded as such, also by the reaper and 
     }
 }
 
+// shows: history
 TEST_CASE("what is rolled back was never recorded") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         record(database);
@@ -354,6 +355,7 @@ TEST_CASE("times are UTC, whatever the time zone of who writes or reads") {
     }
 }
 
+// shows: history
 TEST_CASE("who changes the tables by hand is recorded, and cannot pass as us") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         record(database);

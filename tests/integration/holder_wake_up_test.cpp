@@ -80,6 +80,7 @@ void ask(client& by, const lease& held) {
 
 }  // namespace
 
+// shows: fault-break
 TEST_CASE("a holder that is asked to stop knows at once, long before its next heartbeat") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         std::atomic<bool> asked_for{false};
@@ -99,6 +100,7 @@ TEST_CASE("a holder that is asked to stop knows at once, long before its next he
     }
 }
 
+// shows: fault-break-now
 TEST_CASE("a holder whose lock is taken by force knows at once") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         client holder{database.source(), by_mail(database)};
@@ -189,6 +191,7 @@ TEST_CASE("a holder on another machine that has waited is woken by PostgreSQL") 
     }
 }
 
+// shows: fault-break
 TEST_CASE("control: a holder that hears nothing knows with its next heartbeat") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         client holder{

@@ -63,6 +63,7 @@ bool session_1_expires(support::lock_database& database) {
 
 }  // namespace
 
+// shows: promise-1
 TEST_CASE(
     "a take-over that waited for the row does not steal it from a session younger than its "
     "snapshot") {
@@ -94,6 +95,7 @@ TEST_CASE(
     }
 }
 
+// shows: newer-rows
 TEST_CASE(
     "a take-over that waited for the row looks at it anew where MariaDB isolates snapshots; "
     "control: "
@@ -130,6 +132,7 @@ TEST_CASE(
     }
 }
 
+// shows: promise-1
 TEST_CASE(
     "control: the same interleaving steals the lease where the write judges sessions itself") {
     if (support::lock_database database{support::backend::postgresql}; database.there()) {
@@ -163,6 +166,7 @@ TEST_CASE(
     }
 }
 
+// shows: promise-3
 TEST_CASE("a heartbeat that comes after its session was ended changes nothing") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         const bool postgresql = database.speaks() == sql::dialect::postgresql;
@@ -184,6 +188,7 @@ TEST_CASE("a heartbeat that comes after its session was ended changes nothing") 
     }
 }
 
+// shows: promise-3
 TEST_CASE(
     "an ender that meets a heartbeat in flight waits for it and then leaves the session alone") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
@@ -211,6 +216,7 @@ TEST_CASE(
     }
 }
 
+// shows: promise-3
 TEST_CASE("a heartbeat that waited for its row past the expiry does not revive the session") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
         const by_hand holder{database, 1, 3s};
@@ -229,6 +235,7 @@ TEST_CASE("a heartbeat that waited for its row past the expiry does not revive t
     }
 }
 
+// shows: promise-7
 TEST_CASE(
     "a lease is granted after a forced release only to one of two takers that probed together") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
@@ -269,6 +276,7 @@ TEST_CASE(
     }
 }
 
+// shows: promise-3
 TEST_CASE("no grant without a live session: it expired a moment before") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         const by_hand late{database, 1, 100ms};
@@ -339,6 +347,7 @@ TEST_CASE("a client that was stopped while it was being granted never returns an
     }
 }
 
+// shows: promise-7
 TEST_CASE(
     "two sessions of one owner that reclaim at the same time: one wins each lease, tokens rise") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {

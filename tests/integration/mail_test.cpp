@@ -135,6 +135,7 @@ struct relay {
 
 }  // namespace
 
+// shows: wake-ups
 TEST_CASE("who waits on this machine is told at once, and without a word from the database") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         std::mutex mutex;
@@ -161,6 +162,7 @@ TEST_CASE("who waits on this machine is told at once, and without a word from th
     }
 }
 
+// shows: wake-ups
 TEST_CASE("control: a client that is not to be told past the database is told by it") {
     support::lock_database database{support::backend::postgresql};
     if (!database.there()) return;
@@ -173,6 +175,7 @@ TEST_CASE("control: a client that is not to be told past the database is told by
     CHECK(ear.heard() == 1);
 }
 
+// shows: wake-ups
 TEST_CASE("who waits on another machine is told by the database") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
         client holder{database.source(), by_mail(database)};
@@ -191,6 +194,7 @@ TEST_CASE("who waits on another machine is told by the database") {
     }
 }
 
+// shows: wake-ups
 TEST_CASE("where the mail does not arrive the database tells") {
     support::lock_database database{support::backend::postgresql};
     if (!database.there()) return;
@@ -222,6 +226,7 @@ TEST_CASE("where the mail does not arrive the database tells") {
 }
 
 // How it could be forged, by whom, and that it cannot: forged_hints_test.cpp.
+// shows: wake-ups
 TEST_CASE(
     "a letter that lies, by one who can read our tables, is believed no longer than its "
     "verification takes") {
@@ -257,6 +262,7 @@ TEST_CASE(
     }
 }
 
+// shows: wake-ups
 TEST_CASE("who dies between the commit and the letter costs the next in line a look at the table") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
         auto options = by_mail(database);

@@ -1,4 +1,5 @@
 // The time between lost() and the next holder, in which the old one may still work.
+// shows: promise-5
 
 #include "support/failure.hpp"
 #include "support/forwarding_connection.hpp"

@@ -98,6 +98,7 @@ public:
 
 }  // namespace
 
+// shows: optimistic-versions
 TEST_CASE("an update that waited for another writer's commit is a conflict") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
         for (const char* level : {"read committed", "repeatable read"}) {
@@ -131,6 +132,7 @@ TEST_CASE("an update that waited for another writer's commit is a conflict") {
     }
 }
 
+// shows: optimistic-versions
 TEST_CASE("control: a blind update in the same order loses the other one") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
         const shop at{database};
@@ -159,6 +161,7 @@ TEST_CASE("an update that waited for a writer who rolled back is made") {
     }
 }
 
+// shows: optimistic-versions
 TEST_CASE("an update that waited for a deletion finds the row gone") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
         const shop at{database};
@@ -169,6 +172,7 @@ TEST_CASE("an update that waited for a deletion finds the row gone") {
     }
 }
 
+// shows: optimistic-versions
 TEST_CASE("a soft deletion and an update exclude each other in either order") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
         {
@@ -221,6 +225,7 @@ TEST_CASE("two updates within one tick of the clock differ") {
     }
 }
 
+// shows: optimistic-versions
 TEST_CASE("control: where both write the same plain clock reading, an update is lost") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         const shop at{database};
@@ -256,6 +261,7 @@ TEST_CASE("PostgreSQL's snapshots: an update of a row that changed since is a re
     }
 }
 
+// shows: optimistic-versions
 TEST_CASE("MariaDB's REPEATABLE READ: the snapshot is old, and the update sees the newest row") {
     if (support::lock_database database{backend::mariadb}; database.there()) {
         const shop at{database};
@@ -535,6 +541,7 @@ TEST_CASE("one table object serves threads, each on a connection of its own") {
     }
 }
 
+// shows: optimistic-versions
 TEST_CASE("a change whose reply was lost may come later, and the same change again is made once") {
     if (support::lock_database database{backend::postgresql}; database.there()) {
         const shop at{database};
@@ -560,6 +567,7 @@ TEST_CASE("a change whose reply was lost may come later, and the same change aga
     }
 }
 
+// shows: optimistic-versions
 TEST_CASE("documented: a version that was rolled back may come again and match") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         const shop at{database};
@@ -620,6 +628,7 @@ TEST_CASE("MySQL's SERIALIZABLE: of two who have read and write, one is a deadlo
     }
 }
 
+// shows: newer-rows
 TEST_CASE("MariaDB's innodb_snapshot_isolation: a row that changed since is a retryable conflict") {
     ROWLOCK_FOR_EACH_BACKEND(database, backend::mariadb, backend::soci_mariadb) {
         const shop at{database};

@@ -140,6 +140,7 @@ TEST_CASE("a release that is not waited for is on its way when the destructor re
     }
 }
 
+// shows: pipelined-releases
 TEST_CASE("whatever the client does next comes after the release, on whichever connection") {
     lock_database database{backend::postgresql};
     if (!database.there()) return;
@@ -173,6 +174,7 @@ TEST_CASE("a thread that is told of the release finds the lock free") {
     CHECK(missed == 0);
 }
 
+// shows: pipelined-releases
 TEST_CASE("a lease that was lost before its release arrived is reported as lost") {
     lock_database database{backend::postgresql};
     if (!database.there()) return;
@@ -184,6 +186,7 @@ TEST_CASE("a lease that was lost before its release arrived is reported as lost"
     CHECK(at.locks.stats().lost == 1);
 }
 
+// shows: pipelined-releases
 TEST_CASE("a release whose connection breaks is reported, and repeated in the background") {
     lock_database database{backend::postgresql};
     if (!database.there()) return;
@@ -216,6 +219,7 @@ TEST_CASE("somebody who came to wait unseen is served, though nobody uses the cl
     }
 }
 
+// shows: pipelined-releases
 TEST_CASE("closing the client waits for what is on its way") {
     lock_database database{backend::postgresql};
     if (!database.there()) return;

@@ -112,6 +112,7 @@ std::string standby_first(const replicated_pair& pair) {
 
 }  // namespace
 
+// shows: fail-over
 TEST_CASE("after the promotion of a standby that lagged all leases are lost and no token repeats") {
     for (const auto which : servers()) {
         CAPTURE(to_string(which));
@@ -164,6 +165,7 @@ TEST_CASE("after the promotion of a standby that lagged all leases are lost and 
     }
 }
 
+// shows: fail-over
 TEST_CASE("a crash and a restart of the server are no change of it") {
     for (const auto which : servers()) {
         CAPTURE(to_string(which));

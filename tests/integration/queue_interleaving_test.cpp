@@ -146,6 +146,7 @@ auto in_background(Action action) {
 // --- both rows or none
 // ------------------------------------------------------------------------------
 
+// shows: promise-9
 TEST_CASE("a ticket whose cancellation is under way is not granted, the next one is") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
         const two_waiters at{database};
@@ -183,6 +184,7 @@ TEST_CASE("the same for whoever looks, and a cancellation that is rolled back ca
     }
 }
 
+// shows: promise-9
 TEST_CASE("control: taking the lease before the ticket is sure grants what was cancelled") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
         const two_waiters at{database};
@@ -204,6 +206,7 @@ TEST_CASE("control: taking the lease before the ticket is sure grants what was c
     }
 }
 
+// shows: promise-9
 TEST_CASE("a lease that another takes meanwhile costs no ticket") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
         const two_waiters at{database};
@@ -236,6 +239,7 @@ TEST_CASE("a release whose lease is taken by force meanwhile costs no ticket") {
     }
 }
 
+// shows: promise-9
 TEST_CASE("control: deleting the ticket before the lease is sure loses it") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
         const two_waiters at{database};
@@ -290,6 +294,7 @@ TEST_CASE("a release that cannot see the ticket yet, and the looks of both sides
     }
 }
 
+// shows: promise-9
 TEST_CASE("a grant to a session that ends meanwhile goes on to the next when the ender looks") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
         const two_waiters at{database};
@@ -312,6 +317,7 @@ TEST_CASE("a grant to a session that ends meanwhile goes on to the next when the
     }
 }
 
+// shows: promise-9
 TEST_CASE("control: a failed comparison that is not repeated leaves the queue to nobody") {
     if (support::lock_database database{support::backend::postgresql}; database.there()) {
         const two_waiters at{database};
@@ -329,6 +335,7 @@ TEST_CASE("control: a failed comparison that is not repeated leaves the queue to
     }
 }
 
+// shows: promise-9
 TEST_CASE("whoever gives a lease on waits for a fenced transaction of its last holder") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
         const two_waiters at{database};
@@ -345,6 +352,7 @@ TEST_CASE("whoever gives a lease on waits for a fenced transaction of its last h
     }
 }
 
+// shows: promise-9
 TEST_CASE("control: to skip a locked lease is to leave its queue to nobody") {
     if (support::lock_database database{support::backend::postgresql}; database.there()) {
         const two_waiters at{database};
@@ -380,6 +388,7 @@ TEST_CASE("a wait for a fenced transaction ends with the connection's limit, and
     }
 }
 
+// shows: promise-9
 TEST_CASE("a lease row that the reaper deletes under a queue is made again, its token above") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
         const two_waiters at{database};
@@ -398,6 +407,7 @@ TEST_CASE("a lease row that the reaper deletes under a queue is made again, its 
     }
 }
 
+// shows: promise-9
 TEST_CASE("control: without a row to compare nobody is served, however often one looks") {
     if (support::lock_database database{support::backend::postgresql}; database.there()) {
         const two_waiters at{database};
@@ -562,6 +572,7 @@ TEST_CASE("a place is taken, looked at and given up while the lease's row is loc
     }
 }
 
+// shows: promise-9
 TEST_CASE("heartbeats pass whoever hands over, enqueues or cancels") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
         const auto beats = [&](const by_hand& heart) {
@@ -600,6 +611,7 @@ TEST_CASE("heartbeats pass whoever hands over, enqueues or cancels") {
     }
 }
 
+// shows: promise-9
 TEST_CASE("control: an update that reads sessions stops their heartbeats on MariaDB") {
     if (support::lock_database database{support::backend::mariadb}; database.there()) {
         const two_waiters at{database};
@@ -1070,6 +1082,7 @@ int order_violations(const std::vector<queued>& served) {
 
 }  // namespace
 
+// shows: promise-9
 TEST_CASE(
     "sixteen threads at three names: in order, one at a time, nobody forgotten, no deadlock") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {

@@ -125,6 +125,7 @@ bool survives(support::lock_database& database, deletion& reaper) {
 
 }  // namespace
 
+// shows: promise-2
 TEST_CASE("a name whose row was reaped goes on with greater tokens") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
         client locks{database.source(), database.options()};
@@ -151,6 +152,7 @@ TEST_CASE("a name whose row was reaped goes on with greater tokens") {
     }
 }
 
+// shows: promise-2
 TEST_CASE("control: a row that is deleted by hand, without the floor, brings old tokens back") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         client locks{database.source(), database.options()};
@@ -161,6 +163,7 @@ TEST_CASE("control: a row that is deleted by hand, without the floor, brings old
     }
 }
 
+// shows: promise-10
 TEST_CASE("a row is not deleted before the floor has settled for the grace") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         client locks{database.source(), database.options()};
@@ -176,6 +179,7 @@ TEST_CASE("a row is not deleted before the floor has settled for the grace") {
     }
 }
 
+// shows: promise-2
 TEST_CASE("an insert that computed its token before the row was reaped cannot undercut it") {
     // The insert waits for another's uncommitted row, as it would for one being deleted. It
     // computed its token under the old floor; by the time it goes on the name has had greater
@@ -231,6 +235,7 @@ TEST_CASE("expired sessions are ended, their leases freed, and rows that nothing
     }
 }
 
+// shows: promise-10
 TEST_CASE("names with tickets are left alone, tickets of dead sessions are not") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         client other{database.source(), database.options()};
@@ -255,6 +260,7 @@ TEST_CASE("names with tickets are left alone, tickets of dead sessions are not")
     }
 }
 
+// shows: promise-10
 TEST_CASE("several reapers, takers and releases at once: no deadlock, no smaller token") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         std::atomic<bool> stop{false};
@@ -309,6 +315,7 @@ TEST_CASE("several reapers, takers and releases at once: no deadlock, no smaller
 
 // --- while others use the rows
 
+// shows: promise-10
 TEST_CASE("a lease that is acquired between the reaper's look and its deletion stays") {
     support::lock_database database{support::backend::postgresql};
     if (!database.there()) return;
@@ -317,6 +324,7 @@ TEST_CASE("a lease that is acquired between the reaper's look and its deletion s
     CHECK(rows_of(database) == 1);
 }
 
+// shows: promise-10
 TEST_CASE("control: without the look at the locked row the reaper deletes a lease that is held") {
     support::lock_database database{support::backend::postgresql};
     if (!database.there()) return;
@@ -328,6 +336,7 @@ TEST_CASE("control: without the look at the locked row the reaper deletes a leas
     CHECK_FALSE(survives(database, reaper));
 }
 
+// shows: promise-10
 TEST_CASE("MariaDB: a lease that is acquired between the reaper's look and its deletion stays") {
     support::lock_database database{support::backend::mariadb};
     if (!database.there()) return;
@@ -347,6 +356,7 @@ TEST_CASE("MariaDB: a lease that is acquired between the reaper's look and its d
     CHECK(database.run("delete from rowlock_lease where name = 'job 1001'").affected() == 1);
 }
 
+// shows: promise-10
 TEST_CASE("an acquire that meets a row on its way out waits for the commit and goes on above it") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
         const auto reaper = database.connect();
@@ -377,6 +387,7 @@ TEST_CASE("an acquire that meets a row on its way out waits for the commit and g
     }
 }
 
+// shows: promise-10
 TEST_CASE("two reapers at once: neither waits, each takes what the other leaves") {
     support::lock_database database{support::backend::postgresql};
     if (!database.there()) return;
@@ -399,6 +410,7 @@ TEST_CASE("two reapers at once: neither waits, each takes what the other leaves"
     }
 }
 
+// shows: promise-10
 TEST_CASE("control: a reaper that does not skip locked rows waits for the other") {
     support::lock_database database{support::backend::postgresql};
     if (!database.there()) return;
@@ -414,6 +426,7 @@ TEST_CASE("control: a reaper that does not skip locked rows waits for the other"
     CHECK(waiting.get() == 6);
 }
 
+// shows: promise-10
 TEST_CASE(
     "a reaper that dies between two batches leaves the rest to the next, and no smaller token") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
@@ -471,6 +484,7 @@ TEST_CASE("a round deletes every idle row once, whatever lies between them") {
     }
 }
 
+// shows: promise-10
 TEST_CASE("leases of dead sessions are freed past those that somebody keeps locked") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
         const auto protocol = database.protocol();

@@ -84,6 +84,7 @@ TEST_CASE("an advisory lock ends with its server's time as primary, and is not g
     CHECK(locks.try_lock_for("job", 20s));
 }
 
+// shows: fault-unconfirmed-commit
 TEST_CASE("a grant that no synchronous standby confirmed is not taken for one") {
     support::lock_database database{support::backend::postgresql};
     if (!database.there()) return;

@@ -27,6 +27,7 @@ using support::somebody_waits_for_a_row;
 using support::soon;
 using support::waiting_for_rows;
 
+// shows: row-locks
 TEST_CASE("a row that is replaced by one transaction after the other is missed by no waiter") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
         shop store{database};
@@ -133,6 +134,7 @@ TEST_CASE("the wait for one lock is not the wait of the caller's own statements"
     }
 }
 
+// shows: row-locks
 TEST_CASE("a statement that ends the transaction and begins another is noticed") {
     if (support::lock_database database{support::backend::postgresql}; database.there()) {
         shop store{database};

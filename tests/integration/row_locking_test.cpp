@@ -63,6 +63,7 @@ row_session_options patient(const support::lock_database& database) {
 
 }  // namespace
 
+// shows: row-locks
 TEST_CASE("who waits for a row gets it after the holder's commit, and reads what that wrote") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
         shop store{database};
@@ -83,6 +84,7 @@ TEST_CASE("who waits for a row gets it after the holder's commit, and reads what
     }
 }
 
+// shows: row-locks
 TEST_CASE("control: without the lock two sales read the same stock") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
         shop store{database};
@@ -193,6 +195,7 @@ TEST_CASE("a row that was deleted and inserted anew while it was waited for is n
     }
 }
 
+// shows: row-locks
 TEST_CASE("in a table of three rows two sessions lock different rows") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
         shop store{database};
@@ -299,6 +302,7 @@ TEST_CASE("indexes that do not make a key unique are not taken for ones that do"
     }
 }
 
+// shows: row-locks
 TEST_CASE(
     "the server ends a session that sits idle for max_hold: its row is free, its error typed") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
@@ -317,6 +321,7 @@ TEST_CASE(
     }
 }
 
+// shows: row-locks
 TEST_CASE("a session whose connection was killed is lost, and run again by retry") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
         shop store{database};
@@ -358,6 +363,7 @@ TEST_CASE("a connection that died in the pool is replaced without a word") {
     }
 }
 
+// shows: row-locks
 TEST_CASE("a lost reply to the commit is an unknown outcome, and is not repeated") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         shop store{database};
@@ -408,6 +414,7 @@ TEST_CASE("a serialization failure at the commit is retried") {
     }
 }
 
+// shows: newer-rows
 TEST_CASE("at repeatable read a row that changed behind the snapshot is a conflict") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
         shop store{database};
@@ -648,6 +655,7 @@ TEST_CASE("keys of every type that may be unique find their row by its index") {
     }
 }
 
+// shows: row-locks
 TEST_CASE("on SQLite the first lock waits for the file, and a session holds it") {
     if (support::lock_database database{support::backend::sqlite}; database.there()) {
         shop store{database};

@@ -125,6 +125,7 @@ steady::duration hand_over(support::lock_database& database) {
 
 }  // namespace
 
+// shows: promise-5
 TEST_CASE("a ttl of ten round trips holds its leases, with and without lost packets") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
         std::vector<std::future<fate>> all;
@@ -186,6 +187,7 @@ TEST_CASE("a heartbeat that is not answered is sent on another connection in tim
     }
 }
 
+// shows: promise-5
 TEST_CASE("control: a heartbeat that is sent on no other connection loses the lease") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
         interception network;

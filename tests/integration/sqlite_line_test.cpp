@@ -118,6 +118,7 @@ void until_it_looks_away(const client& waiter) {
 
 }  // namespace
 
+// shows: wake-ups
 TEST_CASE("of a line on an SQLite file only the first ones look at what others commit") {
     support::lock_database database{support::backend::sqlite};
     if (!database.there()) return;
@@ -184,6 +185,7 @@ TEST_CASE("who is far back is told by name when he is served") {
     }
 }
 
+// shows: wake-ups
 TEST_CASE("who was told nothing finds that all before him have vanished, within a poll interval") {
     support::lock_database database{support::backend::sqlite};
     if (!database.there()) return;
@@ -228,6 +230,7 @@ TEST_CASE("who has come to the head of the line watches the file, whoever tells 
     CHECK(steady::now() - start < at_once);
 }
 
+// shows: wake-ups
 TEST_CASE("mail that lies is not believed, and mail that makes no sense harms nobody") {
     support::lock_database database{support::backend::sqlite};
     if (!database.there()) return;

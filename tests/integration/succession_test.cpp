@@ -250,6 +250,7 @@ std::int64_t token_of_another(const by_hand& hand, std::string_view how) {
 
 }  // namespace
 
+// shows: promised-tokens
 TEST_CASE("a promised token is left out for everybody else; control: without the promise, not") {
     for (const auto* how :
          {"released to the next", "passed on to the next", "taken by a newcomer",
@@ -274,6 +275,7 @@ TEST_CASE("a promised token is left out for everybody else; control: without the
     }
 }
 
+// shows: promised-tokens
 TEST_CASE("nobody passes the heir, not even who barges, and he is told that it is held") {
     support::lock_database database{backend::postgresql};
     if (!database.there()) return;
@@ -444,6 +446,7 @@ TEST_CASE("a lease that changed hands is neither passed on nor settled by its la
     CHECK(hand.of_lease("token") == at.token + 1);
 }
 
+// shows: promised-tokens
 TEST_CASE("settling revives no session, and leaves alone what a heartbeat writes meanwhile") {
     support::lock_database database{backend::postgresql};
     if (!database.there()) return;
@@ -604,6 +607,7 @@ private:
 
 }  // namespace
 
+// shows: promised-tokens
 TEST_CASE("a crash that loses a hand-over: nobody but the heir gets the lease, nobody his token") {
     const late_server server;
     if (!server.there()) return;
@@ -664,6 +668,7 @@ TEST_CASE("a crash that loses a hand-over: nobody but the heir gets the lease, n
     }
 }
 
+// shows: promised-tokens
 TEST_CASE("what was not settled waits for the disk; control: a promise that did not is lost") {
     const late_server server;
     if (!server.there()) return;
@@ -866,6 +871,7 @@ struct crashed_hand_over {
 
 }  // namespace
 
+// shows: promised-tokens
 TEST_CASE("who was told of a hand-over that a crash lost keeps the lease if it is given again") {
     crashed_hand_over at;
     if (!at.server.there()) return;
@@ -883,6 +889,7 @@ TEST_CASE("who was told of a hand-over that a crash lost keeps the lease if it i
     CHECK(other.try_acquire("job"));
 }
 
+// shows: promised-tokens
 TEST_CASE("who finds out first that a crash lost his hand-over loses it, and nobody is stuck") {
     crashed_hand_over at;
     if (!at.server.there()) return;
@@ -925,6 +932,7 @@ TEST_CASE(
     CHECK(next->token() > at.lease->token());
 }
 
+// shows: promise-7
 TEST_CASE(
     "a crash may lose a session with nothing on it, and no lease or place without its session") {
     const late_server server;

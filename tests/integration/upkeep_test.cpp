@@ -45,6 +45,7 @@ private:
 
 }  // namespace
 
+// shows: fault-break-now
 TEST_CASE("a lease whose row is locked keeps no other from being found lost") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
         client locks{database.source(), database.options({.ttl = 6s})};
@@ -62,6 +63,7 @@ TEST_CASE("a lease whose row is locked keeps no other from being found lost") {
     }
 }
 
+// shows: promise-6
 TEST_CASE("a lease whose row is locked keeps no lost release from being repeated") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
         interception network;
@@ -87,6 +89,7 @@ TEST_CASE("a lease whose row is locked keeps no lost release from being repeated
     }
 }
 
+// shows: promise-6
 TEST_CASE("a reclaim that fails half-way keeps nothing that nobody was told of") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         for (const bool again : {true, false}) {
@@ -133,6 +136,7 @@ TEST_CASE("whoever waits for a predecessor's lease that is over is served when t
     }
 }
 
+// shows: fault-destroyed-client
 TEST_CASE("a call that is still under way opens no session of a destroyed client") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         client holder{database.source(), database.options()};

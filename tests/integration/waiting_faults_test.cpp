@@ -67,6 +67,7 @@ bool places(const sql::connection_source& source, std::int64_t count) {
     if (const auto server = support::own_server::start(which_))
 // NOLINTEND(bugprone-macro-parentheses)
 
+// shows: promise-9
 TEST_CASE("a server that restarts, or crashes, keeps the line: who waits is served afterwards") {
     ROWLOCK_FOR_EACH_SERVER(server) {
         const auto source = open(server->url());
@@ -103,6 +104,7 @@ TEST_CASE("a server that restarts, or crashes, keeps the line: who waits is serv
     }
 }
 
+// shows: promise-9
 TEST_CASE("who lost the answer to his ticket stands in line again, in a new session if need be") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         interception network;
@@ -146,6 +148,7 @@ TEST_CASE("who lost the answer to his ticket stands in line again, in a new sess
     }
 }
 
+// shows: promise-9
 TEST_CASE("a server that stays away beyond the ttl: a waiter that asked for it is told") {
     ROWLOCK_FOR_EACH_SERVER(server) {
         const auto source = open(server->url());
@@ -171,6 +174,7 @@ TEST_CASE("a server that stays away beyond the ttl: a waiter that asked for it i
     }
 }
 
+// shows: fault-neighbouring-versions
 TEST_CASE("a waiter behind a lease that its own client cannot give back fails with the reason") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         interception network;
@@ -194,6 +198,7 @@ TEST_CASE("a waiter behind a lease that its own client cannot give back fails wi
 
 // --- processes ----------------------------------------------------------------------------------
 
+// shows: promise-9
 TEST_CASE("a fork while threads wait: the child may not use the client, the parent is unhurt") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         client holder{database.source(), database.options()};
@@ -298,6 +303,7 @@ void stop_before_return(const sql::connection_source& source, client_options opt
 
 }  // namespace
 
+// shows: promise-9
 TEST_CASE("a thread that was stopped between its grant and its return reports no success") {
     SUBCASE("SQLite") {
         testing::database database;
@@ -317,6 +323,7 @@ TEST_CASE("a thread that was stopped between its grant and its return reports no
 // Nobody promises that all works there: the names of prepared statements are shared with others,
 // and what is found out by looking may be wrong while the pooler is busy. A declared pooler has
 // neither.
+// shows: wake-ups
 TEST_CASE("behind a transaction pooler that nobody declared, who waits in line is served") {
     support::lock_database database{support::backend::postgresql};
     if (!database.there()) return;
@@ -362,6 +369,7 @@ void leave_behind(support::lock_database& database, const std::string& owner, st
 
 }  // namespace
 
+// shows: promise-9
 TEST_CASE("an owner that comes back takes its leases past those who wait, who are served later") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         leave_behind(database, "worker 1", 7);
@@ -391,6 +399,7 @@ TEST_CASE("an owner that comes back takes its leases past those who wait, who ar
     }
 }
 
+// shows: promise-9
 TEST_CASE(
     "an owner that comes back leaves the places of its old session, and who is behind goes on") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
@@ -524,6 +533,7 @@ TEST_CASE("notifications that make no sense are not heard, and the line goes on"
     CHECK(steady::now() - start < at_once);
 }
 
+// shows: wake-ups
 TEST_CASE(
     "a grant that a reader of our tables forges is believed no longer than its verification "
     "takes") {
@@ -574,6 +584,7 @@ TEST_CASE(
     CHECK(places(database, 0));
 }
 
+// shows: wake-ups
 TEST_CASE("a notification with a wrong token is found out, though the grant is real") {
     support::lock_database database{support::backend::postgresql};
     if (!database.there()) return;

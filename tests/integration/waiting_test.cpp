@@ -63,6 +63,7 @@ milliseconds far_poll(const support::lock_database& database) {
 
 }  // namespace
 
+// shows: promise-9
 TEST_CASE("threads and clients are served in the order in which they came") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
         client first{database.source(), database.options({.poll_interval = far_poll(database)})};
@@ -97,6 +98,7 @@ TEST_CASE("threads and clients are served in the order in which they came") {
     }
 }
 
+// shows: promise-9
 TEST_CASE("nobody passes those who stand in line, unless he asks for it") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         client locks{database.source(), database.options()};
@@ -121,6 +123,7 @@ TEST_CASE("nobody passes those who stand in line, unless he asks for it") {
     }
 }
 
+// shows: promise-9
 TEST_CASE("whatever ends a lease wakes the first waiter at once") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         client waiter{database.source(), database.options({.poll_interval = far_poll(database)})};
@@ -184,6 +187,7 @@ TEST_CASE("whatever ends a lease wakes the first waiter at once") {
     }
 }
 
+// shows: promise-9
 TEST_CASE("a release that comes between the failed try and the place is seen") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         interception network;
@@ -233,6 +237,7 @@ std::string sleep_under_way(support::lock_database& database) {
 
 }  // namespace
 
+// shows: wake-ups
 TEST_CASE("a wake-up that comes before a sleep has begun costs a look, not a poll interval") {
     ROWLOCK_FOR_EACH_BACKEND(database, support::backend::mariadb, support::backend::soci_mariadb) {
         interception network;
@@ -256,6 +261,7 @@ TEST_CASE("a wake-up that comes before a sleep has begun costs a look, not a pol
     }
 }
 
+// shows: wake-ups
 TEST_CASE("who loses the connection that keeps his gate is woken before the next one") {
     ROWLOCK_FOR_EACH_BACKEND(database, support::backend::mariadb, support::backend::soci_mariadb) {
         interception network;
@@ -333,6 +339,7 @@ bool is_served_after_blind_release(support::lock_database& database,
 
 }  // namespace
 
+// shows: promise-9
 TEST_CASE("a release that saw nobody in line looks again after its commit") {
     if (support::lock_database database{support::backend::postgresql}; database.there()) {
         client holder{database.source(), database.options()};
@@ -341,6 +348,7 @@ TEST_CASE("a release that saw nobody in line looks again after its commit") {
     }
 }
 
+// shows: promise-9
 TEST_CASE("control: without that look nobody serves the waiter") {
     if (support::lock_database database{support::backend::postgresql}; database.there()) {
         const auto protocol = database.protocol();
@@ -357,6 +365,7 @@ TEST_CASE("control: without that look nobody serves the waiter") {
     }
 }
 
+// shows: promise-9
 TEST_CASE("waiters survive the end of every connection, that of the waiting room included") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         interception network;
@@ -385,6 +394,7 @@ TEST_CASE("waiters survive the end of every connection, that of the waiting room
     }
 }
 
+// shows: promise-9
 TEST_CASE("a time limit or a stop ends a wait within 50 ms, and the place is given up") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         client holder{database.source(), database.options()};
@@ -422,6 +432,7 @@ TEST_CASE("a time limit or a stop ends a wait within 50 ms, and the place is giv
     }
 }
 
+// shows: promise-9
 TEST_CASE("a database that hangs keeps nobody waiting beyond his time") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         client holder{database.source(), database.options()};
@@ -454,6 +465,7 @@ TEST_CASE("a database that hangs keeps nobody waiting beyond his time") {
     }
 }
 
+// shows: promise-9
 TEST_CASE("a grant that meets a thread giving up is kept, or goes on to the next") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         interception network;
@@ -513,6 +525,7 @@ TEST_CASE("a grant that meets a thread giving up is kept, or goes on to the next
     }
 }
 
+// shows: promise-9
 TEST_CASE("a waiter whose own session was ended is told") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         client holder{database.source(), database.options()};
@@ -574,6 +587,7 @@ TEST_CASE("a lost reply to the taking of a place, or to a release, loses nobody'
 }
 
 // Its ticket was drawn long before it committed. Here the others are served by decree.
+// shows: promise-9
 TEST_CASE("a place that was overtaken is served by the next release all the same") {
     if (support::lock_database database{support::backend::postgresql}; database.there()) {
         client holder{database.source(), database.options()};
@@ -601,6 +615,7 @@ TEST_CASE("a place that was overtaken is served by the next release all the same
     }
 }
 
+// shows: fault-vanished-entry
 TEST_CASE("a place that vanished is taken anew") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         client holder{database.source(), database.options()};
@@ -693,6 +708,7 @@ bool holds_and_waits(client& locks, const std::string& first, const std::string&
 
 }  // namespace
 
+// shows: deadlocks
 TEST_CASE("of a cycle of waiters exactly one gives way, and the others go on") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         constexpr auto parties = 3;
@@ -763,6 +779,7 @@ TEST_CASE("whose turn comes too late for the lease's own deadline, again and aga
     }
 }
 
+// shows: deadlocks
 TEST_CASE("a place that was given up and still stands for a moment makes no cycle") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         const auto protocol = database.protocol();
@@ -794,6 +811,7 @@ TEST_CASE("a place that was given up and still stands for a moment makes no cycl
     }
 }
 
+// shows: deadlocks
 TEST_CASE(
     "threads that do not wait for each other are no cycle, unless their client is one party") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
@@ -883,6 +901,7 @@ TEST_CASE("helper: a waiter that will be stopped" * doctest::skip()) {
     CHECK(write(STDOUT_FILENO, &said, 1) == 1);
 }
 
+// shows: promise-9
 TEST_CASE("a process that was stopped while it was granted reports no success") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         client holder{database.source(), database.options()};

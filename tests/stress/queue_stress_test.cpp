@@ -360,12 +360,14 @@ void wait_by_the_thousand(support::lock_database& database) {
 
 }  // namespace
 
+// shows: promise-9
 TEST_CASE("hand-offs: none is lost or late while the listening connections are killed") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         pass_on_under_fire(database);
     }
 }
 
+// shows: promise-9
 TEST_CASE("hand-offs: control: a grant out of ticket order, or a token granted again, is found") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         const stress::recording recording{database};
@@ -384,24 +386,28 @@ TEST_CASE("hand-offs: control: a grant out of ticket order, or a token granted a
     }
 }
 
+// shows: promise-9
 TEST_CASE("cancels: those that race with grants leave neither a hold nor a ticket") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         change_minds(database);
     }
 }
 
+// shows: promise-9
 TEST_CASE("killed waiters: the rest keep their order and lose one ttl in all") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         lose_waiters(database);
     }
 }
 
+// shows: promise-9
 TEST_CASE("line: everybody in a long one is served in order") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         serve_a_long_line(database);
     }
 }
 
+// shows: promise-9
 TEST_CASE("line: control: those who barge are not served in order") {
     support::lock_database database{support::backend::sqlite};
     if (!database.there()) return;

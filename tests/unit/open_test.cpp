@@ -157,6 +157,7 @@ TEST_CASE("MySQL URLs with a part missing or unknown are refused, naming it") {
     CHECK(told("mysql://h,,i/shop").find("names a host") != std::string::npos);
 }
 
+// shows: passwords
 TEST_CASE("a host of a MySQL URL cannot hold what the library takes for more than a host") {
     for (const std::string host :
          {"x;host=127.0.0.2;ssl-verify-server-cert=0", "x%3Bhost=i", "x=y", "%78%3dy", "x%2Ci",
