@@ -4,6 +4,7 @@
 #include "coordination/queue/queue_protocol.hpp"
 #include "coordination/wakeup/mailbox.hpp"
 #include "support/failure.hpp"
+#include "support/forwarding_connection.hpp"
 #include "support/hints.hpp"
 #include "support/interception.hpp"
 #include "support/lock_database.hpp"
@@ -67,6 +68,48 @@ bool waits_to_be_told(support::lock_database& database, const client& waiter) {
                "info like '%rowlock_wake_" +
                std::to_string(waiting_session(database)) + "'") == 1;
 }
+
+/// Counts the statements that its connections send after they have slept in the server.
+class sleepers {
+public:
+    std::atomic<int> statements{0};
+
+    [[nodiscard]] sql::connection_source wrap(const sql::connection_source& inner) {
+        return {inner.speaks(),
+                [inner, this](sql::deadline until) -> std::unique_ptr<sql::connection> {
+                    return std::make_unique<connection>(inner.connect(until), statements);
+                },
+                inner.description()};
+    }
+
+private:
+    class connection final : public support::forwarding_connection {
+    public:
+        connection(std::unique_ptr<sql::connection> inner, std::atomic<int>& statements)
+            : forwarding_connection{std::move(inner)}, statements_{statements} {}
+
+        sql::result execute(const sql::statement& what, std::span<const sql::value> parameters,
+                            sql::deadline until) override {
+            if (slept_) ++statements_;
+            return forwarding_connection::execute(what, parameters, until);
+        }
+        std::optional<bool> transact(std::span<const sql::step> steps, std::string_view afterwards,
+                                     sql::deadline until) override {
+            if (slept_) ++statements_;
+            return forwarding_connection::transact(steps, afterwards, until);
+        }
+        sql::result query(std::string_view text, sql::deadline until) override {
+            const bool sleeps = text.find(" as rowlock_wake_") != std::string_view::npos;
+            if (slept_ && !sleeps) ++statements_;
+            slept_ = slept_ || sleeps;
+            return forwarding_connection::query(text, until);
+        }
+
+    private:
+        std::atomic<int>& statements_;
+        bool slept_ = false;
+    };
+};
 
 /// Hears what PostgreSQL tells a session, too.
 class eavesdropper {
@@ -284,4 +327,22 @@ TEST_CASE("who dies between the commit and the letter costs the next in line a l
         CHECK(on.got_third.get().held());
         CHECK(steady::now() - start < at_once);
     }
+}
+
+TEST_CASE("the connection that a wake-up interrupts sends no other statement") {
+    support::lock_database database{support::backend::mariadb};
+    if (!database.there()) return;
+    sleepers asleep;
+    client holder{database.source(), by_database(database)};
+    client waiter{asleep.wrap(database.source()), by_database(database)};
+    for (const std::uint64_t round : {1u, 2u, 3u}) {
+        auto held = holder.acquire("job");
+        auto waiting = std::async(std::launch::async, [&] { return acquire_soon(waiter, "job"); });
+        REQUIRE(places(database, 1));
+        REQUIRE(eventually([&] { return waits_to_be_told(database, waiter); }));
+        held.release();
+        waiting.get().release();
+        CHECK(waiter.stats().wake_ups >= round);
+    }
+    CHECK(asleep.statements == 0);
 }

@@ -156,30 +156,30 @@ TEST_CASE("a session that is told of changes is to ask once for each, and once a
     using rowlock::detail::session;
     constexpr auto never = rowlock::base::alarm::never;
     session ours{1, "", {}, 60s, 0s};
-    CHECK(ours.news_at() == never);
-    CHECK(ours.is_news(1));
-    CHECK(ours.tell(1, 10s));
-    CHECK(ours.news_at() == 10s);
-    CHECK_FALSE(ours.is_news(1));
-    CHECK_FALSE(ours.tell(1, 11s));  // it is to ask already
-    ours.revision = 1;               // the heartbeat has found out
-    CHECK(ours.news_at() == never);
-    CHECK_FALSE(ours.tell(1, 20s));
-    CHECK(ours.tell(2, 20s));
-    ours.revision = 2;
-    CHECK(ours.tell(3, 20s + 1ms));  // the next one, too soon
-    CHECK(ours.news_at() == 21s);
+    CHECK(ours.news().news_at() == never);
+    CHECK(ours.news().is_news(1));
+    CHECK(ours.news().tell(1, 10s));
+    CHECK(ours.news().news_at() == 10s);
+    CHECK_FALSE(ours.news().is_news(1));
+    CHECK_FALSE(ours.news().tell(1, 11s));  // it is to ask already
+    ours.news().revision = 1;               // the heartbeat has found out
+    CHECK(ours.news().news_at() == never);
+    CHECK_FALSE(ours.news().tell(1, 20s));
+    CHECK(ours.news().tell(2, 20s));
+    ours.news().revision = 2;
+    CHECK(ours.news().tell(3, 20s + 1ms));  // the next one, too soon
+    CHECK(ours.news().news_at() == 21s);
     // What the database denies was not true.
-    ours.settle_news(3, 21s);
-    CHECK(ours.news_at() == never);
-    CHECK(ours.tell(4, 30s));
-    CHECK_FALSE(ours.tell(5, 30s));  // while the heartbeat runs
-    ours.settle_news(4, 30s);
-    CHECK(ours.news_at() == 31s);
-    ours.settle_news(5, 31s);
-    CHECK(ours.news_at() == never);
+    ours.news().settle_news(3, 21s);
+    CHECK(ours.news().news_at() == never);
+    CHECK(ours.news().tell(4, 30s));
+    CHECK_FALSE(ours.news().tell(5, 30s));  // while the heartbeat runs
+    ours.news().settle_news(4, 30s);
+    CHECK(ours.news().news_at() == 31s);
+    ours.news().settle_news(5, 31s);
+    CHECK(ours.news().news_at() == never);
     // A heartbeat that was sent before we were told of something denies nothing.
-    CHECK(ours.tell(6, 40s));
-    ours.settle_news(0, 40s);
-    CHECK(ours.news_at() == 40s);
+    CHECK(ours.news().tell(6, 40s));
+    ours.news().settle_news(0, 40s);
+    CHECK(ours.news().news_at() == 40s);
 }

@@ -85,7 +85,7 @@ struct acquisition {
     template <typename Send>
     std::optional<strategy::attempt> send_as_new(Send send) {
         grant_id = context.next_id();
-        ours->expect(grant_id);
+        ours->grants().expect(grant_id);
         std::optional<strategy::attempt> answer;
         try {
             sent = context.now();
@@ -94,14 +94,14 @@ struct acquisition {
             if (failure.kind() == errc::outcome_unknown) {
                 lose_sight();
             } else {
-                ours->forget(grant_id);
+                ours->grants().forget(grant_id);
             }
             throw;
         } catch (...) {
             lose_sight();  // out of memory: the statement may have run
             throw;
         }
-        if (!answer || answer->what != strategy::attempt::outcome::granted) ours->forget(grant_id);
+        if (!answer || answer->what != strategy::attempt::outcome::granted) ours->grants().forget(grant_id);
         return answer;
     }
 

@@ -149,8 +149,8 @@ client_stats engine::stats() const {
     }
     if (context_.shares_connection()) all.connections = connections_.shared_is_open() ? 1u : 0u;
     if (const auto ours = sessions_.current()) {
-        all.held = ours->leases();
-        all.unresolved = ours->unresolved_due(context_.now());
+        all.held = ours->grants().leases();
+        all.unresolved = ours->grants().unresolved_due(context_.now());
     }
     return all;
 }
@@ -202,14 +202,14 @@ void engine::end_sessions(waiting_room::leftovers& rest, sql::deadline until) no
 /// released lately, keeps those with a waiter, or all if that is unknown.
 bool engine::end_own_session(session& ours, waiting_room::leftovers& rest, sql::deadline until) {
     ours.trust()->close();
-    ours.for_each_held([&](grant& each) { context_.lose(each, loss_reason::client_closed); });
+    ours.grants().for_each_held([&](grant& each) { context_.lose(each, loss_reason::client_closed); });
     event done{.kind = event_kind::session_ended,
                .reason = loss_reason::client_closed,
                .session = ours.id()};
     // The row can be deleted if nothing names it. A held lease does; a queue entry or an unresolved
     // grant may.
     const bool alone =
-        ours.held_count() == 0 && rest.places.empty() && ours.unresolved_count() == 0;
+        ours.grants().held_count() == 0 && rest.places.empty() && ours.grants().unresolved_count() == 0;
     try {
         auto& db = keeper_.beats().connection(until);
         if (alone) {

@@ -55,7 +55,7 @@ std::shared_ptr<turn> acquirer::enqueue(acquisition& call, waiting_room& at, sql
         if (sent) {
             grants_.give_back(*call.ours, place->name, place->grant_id);
         } else {
-            call.ours->forget(place->grant_id);
+            call.ours->grants().forget(place->grant_id);
         }
         return true;
     };
@@ -73,17 +73,17 @@ std::shared_ptr<turn> acquirer::enqueue(acquisition& call, waiting_room& at, sql
 /// The turn of a ticket that is about to be sent.
 std::shared_ptr<turn> acquirer::expect_turn(acquisition& call, waiting_room& at) {
     call.grant_id = context_.next_id();
-    call.ours->expect(call.grant_id);
+    call.ours->grants().expect(call.grant_id);
     std::shared_ptr<turn> place;
     try {
         place = at.expect(call.name.str(), call.grant_id, call.ours, call.thread,
                           call.options.deadline.has_value());
     } catch (...) {
-        call.ours->forget(call.grant_id);  // nothing was sent
+        call.ours->grants().forget(call.grant_id);  // nothing was sent
         throw;
     }
     place->contended = call.contended;
-    call.holds_others = call.ours->holds_for(call.thread);
+    call.holds_others = call.ours->grants().holds_for(call.thread);
     place->holds_others =
         context_.options.deadlock_detection != deadlock_detection::off && call.holds_others;
     return place;

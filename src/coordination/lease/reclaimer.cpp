@@ -68,7 +68,7 @@ std::vector<std::int64_t> reclaimer::move_rows(std::shared_ptr<session>& ours, s
             }
         } catch (const error& failure) {
             // The lost commit may take effect only after another attempt has read our rows.
-            if (failure.kind() == errc::outcome_unknown) ours->doubt();
+            if (failure.kind() == errc::outcome_unknown) ours->grants().doubt();
             throw;
         }
         sessions_.lose(*ours, sessions_.why_over(*ours, db, until));
@@ -79,7 +79,7 @@ std::vector<std::int64_t> reclaimer::move_rows(std::shared_ptr<session>& ours, s
 std::shared_ptr<grant> reclaimer::adopt(session& ours, const strategy::session_lease& row,
                                         nanoseconds sent, sql::connection& db,
                                         sql::deadline until) {
-    if (ours.knows(row.grant_id) || ours.is_unresolved(row.grant_id)) return nullptr;
+    if (ours.grants().knows(row.grant_id) || ours.grants().is_unresolved(row.grant_id)) return nullptr;
     // Read again, now that the grant is unknown here: another thread may have released it between
     // the read and that check.
     if (!context_.leases.find_grant(db, row.name, ours.id(), row.grant_id, until)) return nullptr;
@@ -102,7 +102,7 @@ void reclaimer::abandon(session* ours, const std::vector<std::shared_ptr<grant>>
         grants_.forget(*granted);
     }
     if (ours == nullptr) return;
-    ours->doubt();
+    ours->grants().doubt();
     reconciler_.want();
 }
 

@@ -78,10 +78,11 @@ void waiting_room::make_rounds() {
     connect();
     // Tasks that let a thread run come first. What the poll finds is done in the same round.
     for (const auto task :
-         {&waiting_room::give_back_unwanted, &waiting_room::cancel_places,
-          &waiting_room::give_back_unwanted, &waiting_room::ask_after_sessions,
-          &waiting_room::look_for_waiters, &waiting_room::hand_on_due, &waiting_room::verify_told,
-          &waiting_room::poll, &waiting_room::ask_after_sessions, &waiting_room::hand_on_due}) {
+         {&waiting_room::read_served_if_woken, &waiting_room::give_back_unwanted,
+          &waiting_room::cancel_places, &waiting_room::give_back_unwanted,
+          &waiting_room::ask_after_sessions, &waiting_room::look_for_waiters,
+          &waiting_room::hand_on_due, &waiting_room::verify_told, &waiting_room::poll,
+          &waiting_room::ask_after_sessions, &waiting_room::hand_on_due}) {
         if (stopping_) return;
         (this->*task)();
         hear();
@@ -109,7 +110,9 @@ bool waiting_room::is_deaf() const {
 nanoseconds waiting_room::next_moment() {
     constexpr nanoseconds at_once{0};
     const guard lock{mutex_};
-    if (!cancels_.empty() || forgotten_ || !ended_.empty() || !unwanted_.empty()) return at_once;
+    if (woken_ || !cancels_.empty() || forgotten_ || !ended_.empty() || !unwanted_.empty()) {
+        return at_once;
+    }
     nanoseconds next = alarm::never;
     for (const auto& each : told_) next = std::min(next, each.at);
     next = std::min({next, hand_on_.next_due(), looks_.next_due()});
@@ -222,7 +225,7 @@ void waiting_room::listen(const session& ours) {
     listening_for_ = ours.id();
     hears_ = db_->speaks() == sql::dialect::postgresql;
     // Catches up on what was sent before we listened, to waiters and to holders.
-    if (context_.shares_connection() && ours.leases() > 0) keeper_.reconcile_now();
+    if (context_.shares_connection() && ours.grants().leases() > 0) keeper_.reconcile_now();
     const guard lock{mutex_};
     pacing_.want();
 }
@@ -248,7 +251,7 @@ void waiting_room::let_sleep() {
             auto made = std::make_unique<mysql_wait_thread>(mysql_wait_thread::surroundings{
                 .connect = [this](sql::deadline until) { return connections_.make(until); },
                 .on_sleep = [this](bool again) { before_sleep(again); },
-                .on_woken = [this](sql::connection& db, sql::deadline until) { woken(db, until); },
+                .on_woken = [this] { woken(); },
                 .on_doubt = [this] { look_at_all(); },
                 .on_broken = [this] { connections_.broke(); },
                 .statement_timeout = options_.statement_timeout});
@@ -286,10 +289,39 @@ void waiting_room::before_sleep(bool again) {
     poke();
 }
 
-/// On the sleeper's thread.
-void waiting_room::woken(sql::connection& db, sql::deadline until) {
-    constexpr std::size_t many = 64;
+/// On the wait thread. Reads on an idle connection of the client, as the room's own may be waiting
+/// for a row; if there is none, the room's thread reads with its next step.
+void waiting_room::woken() noexcept {
     context_.count(counter::wake_ups);
+    try {
+        if (const auto idle = connections_.take_idle()) {
+            return read_served(**idle,
+                               std::min<sql::deadline>(soon(), steady::now() + idle_deadline));
+        }
+    } catch (...) {
+        // Dead after all, or out of memory.
+    }
+    const guard lock{mutex_};
+    woken_ = true;
+    poke();
+}
+
+void waiting_room::read_served_if_woken() {
+    {
+        const guard lock{mutex_};
+        if (!std::exchange(woken_, false)) return;
+    }
+    try {
+        read_served(*db_, soon());
+    } catch (...) {
+        look_at_all();
+        throw;
+    }
+}
+
+/// Reads which of our entries were served, after a wake-up that does not say so.
+void waiting_room::read_served(sql::connection& db, sql::deadline until) {
+    constexpr std::size_t many = 64;
     std::int64_t session = 0;
     std::vector<std::string> names;
     std::unordered_map<std::int64_t, std::shared_ptr<turn>> standing;
@@ -302,6 +334,7 @@ void waiting_room::woken(sql::connection& db, sql::deadline until) {
             standing.emplace(grant_id, each);
         }
     }
+    if (names.empty()) return;
     std::ranges::sort(names);
     names.erase(std::unique(names.begin(), names.end()), names.end());
     if (names.size() > many) {
@@ -326,9 +359,6 @@ void waiting_room::woken(sql::connection& db, sql::deadline until) {
         }
     }
     if (doubtful.empty()) return;
-    // Made durable on the room's connection. A late KILL QUERY ends what this connection runs, and
-    // MariaDB takes a trigger whose parsing was cut off for one with an error in its body, for
-    // every client until the table is reopened (1064).
     const guard lock{mutex_};
     for (const auto& each : doubtful) {
         told_.push_back({standing.at(each.grant_id), nullptr, 0, now(), true});
@@ -527,7 +557,7 @@ void waiting_room::answer_cancelled(const std::shared_ptr<turn>& which, bool del
         return;
     }
     if (deleted) {
-        which->ours->forget(which->grant_id);
+        which->ours->grants().forget(which->grant_id);
     } else {
         grants_.give_back(*which->ours, which->name, which->grant_id);
     }
@@ -756,10 +786,10 @@ void waiting_room::poll(const std::shared_ptr<session>& ours,
 
 /// Acts on what our entry shows of its lease and its holder.
 void waiting_room::look_after(const strategy::place& at, session& ours) {
-    if (!ours.knows(at.grant_id)) {
+    if (!ours.grants().knows(at.grant_id)) {
         // Over since this was read; or an insertion that came late, for which no thread waits: then
         // the next poll finds it, too.
-        if (ours.is_unresolved(at.grant_id)) return;
+        if (ours.grants().is_unresolved(at.grant_id)) return;
         round_.strays.insert(at.grant_id);
         if (strays_.contains(at.grant_id)) grants_.give_back(ours, at.name, at.grant_id);
         return;
@@ -841,7 +871,7 @@ void waiting_room::look_for_deadlocks(session& ours,
                                       const std::vector<std::shared_ptr<turn>>& standing) {
     if (options_.deadlock_detection == deadlock_detection::off) return;
     const bool possible = std::ranges::any_of(
-        standing, [&](const auto& each) { return ours.holds_for(each->thread); });
+        standing, [&](const auto& each) { return ours.grants().holds_for(each->thread); });
     if (!possible) return;
     const auto cycles = queue_.deadlocks(*db_, ours.id(), soon());
     for (const auto& each : standing) {
@@ -863,7 +893,7 @@ void waiting_room::give_way(const strategy::deadlock_found& cycle, session& ours
         if (found == turns_.end() || found->second->giving_up) return;
         which = found->second;
     }
-    if (!ours.holds_for(which->thread)) return;
+    if (!ours.grants().holds_for(which->thread)) return;
     if (which->cycle != cycle.tickets) {
         which->cycle = cycle.tickets;
         which->circle_since = round_.began;
@@ -872,7 +902,7 @@ void waiting_room::give_way(const strategy::deadlock_found& cycle, session& ours
     if (round_.began < sure_at) return round_.found.recheck_by(sure_at);
     const std::array<std::int64_t, 1> id{cycle.grant_id};
     if (queue_.cancel(*db_, id, write_deadline()).empty()) return;
-    ours.forget(cycle.grant_id);
+    ours.grants().forget(cycle.grant_id);
     context_.count(counter::deadlocks);
     const error found{errc::deadlock, "a cycle of waiters: " + cycle.description +
                                           "; release what this thread holds, then start over"};

@@ -200,7 +200,7 @@ void waiting_room::session_lost(std::int64_t id, loss_reason why) noexcept {
     for (auto next = turns_.begin(); next != turns_.end();) {
         const auto which = (next++)->second;
         if (which->ours->id() != id) continue;
-        which->ours->forget(which->grant_id);
+        which->ours->grants().forget(which->grant_id);
         end(*which, turn::state::failed, over ? &*over : nullptr);
     }
 }

@@ -191,7 +191,9 @@ private:
     void let_sleep();
     [[nodiscard]] bool shut_gate_for(std::int64_t session);
     void before_sleep(bool again);
-    void woken(sql::connection& db, sql::deadline until);
+    void woken() noexcept;
+    void read_served_if_woken();
+    void read_served(sql::connection& db, sql::deadline until);
     [[nodiscard]] sql::deadline soon() const;
     [[nodiscard]] sql::deadline write_deadline() const;
 
@@ -217,6 +219,7 @@ private:
     task_list looks_;           ///< names to check for waiters
     nanoseconds vain_look_{0};  ///< when a check found no waiter
     std::vector<std::int64_t> ended_;
+    bool woken_ = false;  ///< by a wake-up that does not say which entry was served
     std::vector<told> told_;
     std::vector<std::shared_ptr<grant>> unwanted_;  ///< served to threads that had left
     std::unique_ptr<mysql_wait_thread>

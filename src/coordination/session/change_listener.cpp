@@ -66,9 +66,9 @@ void change_listener::read_what_was_said(const session& ours, sql::connection* d
 
 bool change_listener::accept(session& ours, std::string_view said) const {
     const auto revision = strategy::told_to_look(said);
-    if (!revision || !ours.is_news(*revision)) return false;
+    if (!revision || !ours.news().is_news(*revision)) return false;
     if (!strategy::is_proved(said, ours.address().secret)) return false;
-    return ours.tell(*revision, context_.now());
+    return ours.news().tell(*revision, context_.now());
 }
 
 /// Whether the heartbeat's connection is the one that receives notifications.

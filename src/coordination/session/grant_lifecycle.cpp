@@ -26,12 +26,12 @@ std::shared_ptr<grant> grant_lifecycle::make(session& ours, std::string name, st
         made->deadline_margin = margin;
         made->deadline_over = context_.now() + *deadline;
     }
-    ours.hold(made);
+    ours.grants().hold(made);
     if (!deadline) return made;
     try {
         deadlines_.add(made);
     } catch (...) {
-        ours.forget(grant_id);  // a grant that is not fully registered is not held
+        ours.grants().forget(grant_id);  // a grant that is not fully registered is not held
         throw;
     }
     hooks_.on_deadline();
@@ -39,7 +39,8 @@ std::shared_ptr<grant> grant_lifecycle::make(session& ours, std::string name, st
 }
 
 void grant_lifecycle::forget(const grant& ended) noexcept {
-    if (const auto ours = sessions_.current(ended.session_id)) ours->forget(ended.grant_id);
+    if (const auto ours = sessions_.current(ended.session_id))
+        ours->grants().forget(ended.grant_id);
     deadlines_.remove(ended);
 }
 
@@ -125,10 +126,10 @@ void grant_lifecycle::leave_unresolved(session& ours, const std::string& name,
     const auto grant_id = what.grant_id;
     try {
         what.name = name;
-        ours.remember(std::move(what));
+        ours.grants().remember(std::move(what));
     } catch (...) {
-        ours.forget(grant_id);
-        ours.doubt();
+        ours.grants().forget(grant_id);
+        ours.grants().doubt();
         hooks_.on_doubt();
     }
     hooks_.on_work();

@@ -41,7 +41,7 @@ nanoseconds heartbeat::step() noexcept {
                 std::min(beat(*ours), sessions_.lost().next_due(context_.now()));
             listener_.hear(*ours, db_.get());  // a statement may have read a notification
             if (db_ && !db_->alive()) return context_.now();
-            return std::min(next, ours->news_at());
+            return std::min(next, ours->news().news_at());
         }
         for (const auto id : end_lost_sessions(context_.statement_deadline())) {
             waiting_.session_ended(id);
@@ -65,7 +65,7 @@ nanoseconds heartbeat::beat(session& ours) {
         listener_.listen(ours, db, until);
         return ours.last_beat() + context_.link.period();
     }
-    const auto told = ours.told();
+    const auto told = ours.news().told();
     switch (send(ours, db, until)) {
         case beaten::again:
             return context_.now();
@@ -74,7 +74,7 @@ nanoseconds heartbeat::beat(session& ours) {
         case beaten::confirmed:
             break;
     }
-    ours.settle_news(told, context_.now());
+    ours.news().settle_news(told, context_.now());
     after_beat(ours, until);
     listener_.listen(ours, db, until);
     failures_ = 0;
@@ -87,8 +87,8 @@ nanoseconds heartbeat::beat(session& ours) {
 /// connection; for work that needs a live session first; or for a notified change.
 bool heartbeat::is_due(const session& ours, nanoseconds now) const {
     return now >= ours.last_beat() + context_.link.period() || reconciler_.is_wanted() ||
-           sessions_.lost().next_due(now) <= now || ours.unresolved_due(now) > 0 ||
-           ours.news_at() <= now;
+           sessions_.lost().next_due(now) <= now || ours.grants().unresolved_due(now) > 0 ||
+           ours.news().news_at() <= now;
 }
 
 /// The rest of the trust window: a late answer is worth more than the connection that a timeout
@@ -105,7 +105,7 @@ heartbeat::beaten heartbeat::send(session& ours, sql::connection& db, sql::deadl
         sessions_.lose(ours, loss_reason::trust_window_passed);
         return beaten::again;
     }
-    if (!context_.leases.heartbeat(db, ours.id(), ours.revision, until)) {
+    if (!context_.leases.heartbeat(db, ours.id(), ours.news().revision, until)) {
         return after_refusal(ours, db, until);
     }
     const nanoseconds answered = context_.now();
@@ -136,14 +136,14 @@ heartbeat::beaten heartbeat::after_refusal(session& ours, sql::connection& db,
         waiting_.poll_soon();
         return beaten::later;
     }
-    ours.revision = state.revision;
+    ours.news().revision = state.revision;
     reconciler_.want();
     return beaten::again;
 }
 
 /// A row locked by a fenced transaction must not delay all the other tasks.
 void heartbeat::after_beat(session& ours, sql::deadline until) {
-    const bool works = reconciler_.is_wanted() || ours.unresolved_due(context_.now()) > 0;
+    const bool works = reconciler_.is_wanted() || ours.grants().unresolved_due(context_.now()) > 0;
     if (!has_short_timeout_ && works) {
         strategy::set_short_lock_timeout(*db_, until);
         has_short_timeout_ = true;

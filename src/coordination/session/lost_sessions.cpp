@@ -56,7 +56,7 @@ bool lost_sessions::all_due(nanoseconds now) const {
 
 /// With the mutex held.
 nanoseconds lost_sessions::due_at(const entry& lost, nanoseconds now) const {
-    return end_all_ || !lost.which->has_holder(now) ? nanoseconds::min() : lost.not_before;
+    return end_all_ || !lost.which->grants().has_holder(now) ? nanoseconds::min() : lost.not_before;
 }
 
 }  // namespace rowlock::detail

@@ -39,7 +39,7 @@ void reconciler::run(session& ours, sql::connection& db, sql::deadline until,
 }
 
 bool reconciler::find_requests(session& ours, sql::connection& db, sql::deadline until) {
-    const auto held = ours.held();
+    const auto held = ours.grants().held();
     const auto rows = context_.leases.leases_of(db, ours.id(), until);
     const nanoseconds read = context_.now();
     bool all_known = true;
@@ -48,7 +48,7 @@ bool reconciler::find_requests(session& ours, sql::connection& db, sql::deadline
         const auto granted = std::ranges::find_if(
             held, [&](const auto& each) { return each->grant_id == row.grant_id; });
         if (granted == held.end()) {
-            all_known = all_known && !ours.knows(row.grant_id);
+            all_known = all_known && !ours.grants().knows(row.grant_id);
             continue;
         }
         // Our value is early by the transit of the acquire, the row's is late by that of the
@@ -66,7 +66,7 @@ bool reconciler::find_requests(session& ours, sql::connection& db, sql::deadline
 
 void reconciler::compare_if_wanted(session& ours, sql::connection& db, sql::deadline until) {
     constexpr int beats_between = 5;
-    if (ours.ever_unknown() && ++ours.beats_since_compared >= beats_between) want();
+    if (ours.grants().ever_unknown() && ++ours.beats_since_compared >= beats_between) want();
     if (!is_wanted()) compare_held(ours, db, until);
     if (!wanted_.exchange(false)) return;
     try {
@@ -87,7 +87,7 @@ void reconciler::compare_held(session& ours, sql::connection& db, sql::deadline 
     constexpr int beats_between = 3;
     if (++ours.beats_since_read < beats_between) return;
     ours.beats_since_read = 0;
-    const auto held = ours.held();
+    const auto held = ours.grants().held();
     std::vector<std::string> names;
     for (const auto& each : held) names.push_back(each->name);
     if (names.empty()) return;
@@ -121,7 +121,7 @@ void reconciler::compare(session& ours, sql::connection& db, sql::deadline until
     const std::unique_lock reclaiming{reclaiming_, std::try_to_lock};
     if (!reclaiming) return want();
     // Copied before the rows are read: a grant that is newer than the read is not judged by it.
-    const auto held = ours.held();
+    const auto held = ours.grants().held();
     // Queue entries first: one that is served before it is cancelled then appears among the leases.
     cancel_orphans(ours, db, until);
     const auto rows = context_.leases.leases_of(db, ours.id(), until);
@@ -134,14 +134,14 @@ void reconciler::compare(session& ours, sql::connection& db, sql::deadline until
     }
     for (const auto& each : lost) raise_floor_past(*each, db, until);
     for (const auto& row : rows) {
-        if (ours.knows(row.grant_id)) {
+        if (ours.grants().knows(row.grant_id)) {
             // The release of this grant may have been committed and answered, then lost in the
             // crash that caused this comparison, before its thread called forget(): compare once
             // more.
             if (is_ending(held, row.grant_id)) want();
             continue;
         }
-        if (ours.is_unresolved(row.grant_id)) continue;
+        if (ours.grants().is_unresolved(row.grant_id)) continue;
         try {
             release_orphan(ours, row, db, strategy::row_lock_deadline(db, until, row_patience_));
         } catch (const error& failure) {
@@ -173,7 +173,8 @@ void reconciler::release_orphan(session& ours, const strategy::session_lease& ro
 /// read and the check of what we know is not there to cancel.
 void reconciler::cancel_orphans(session& ours, sql::connection& db, sql::deadline until) {
     for (const auto& place : context_.queues.places_of(db, ours.id(), until).waiting) {
-        if (ours.knows(place.grant_id) || ours.is_unresolved(place.grant_id)) continue;
+        if (ours.grants().knows(place.grant_id) || ours.grants().is_unresolved(place.grant_id))
+            continue;
         const std::array<std::int64_t, 1> id{place.grant_id};
         if (context_.queues.cancel(db, id, until).empty()) continue;
         waiting_.lease_freed(place.name);
@@ -188,14 +189,15 @@ void reconciler::resolve_unknown(session& ours, sql::connection& db, sql::deadli
     // A grant that reclaim() is taking over must not be released under it.
     const std::unique_lock reclaiming{reclaiming_, std::try_to_lock};
     if (!reclaiming) return;
-    for (const auto& unknown : ours.unresolved()) {
-        if (!ours.is_unresolved(unknown.grant_id) || !unknown.is_due(context_.now())) continue;
+    for (const auto& unknown : ours.grants().unresolved()) {
+        if (!ours.grants().is_unresolved(unknown.grant_id) || !unknown.is_due(context_.now()))
+            continue;
         try {
             resolve(ours, unknown, db, strategy::row_lock_deadline(db, until, row_patience_));
             row_patience_ = strategy::brief;
         } catch (const error& failure) {
             if (!strategy::is_locked(db, failure)) {
-                ours.postpone(unknown.grant_id);  // the others run first the next time
+                ours.grants().postpone(unknown.grant_id);  // the others run first the next time
                 resolve_last_ = true;
                 fail_waiters(db, unknown.name, failure);
                 throw;
@@ -227,7 +229,7 @@ void reconciler::resolve(session& ours, const unresolved_grant& unknown, sql::co
     if (done.freed) waiting_.after_release(db, unknown.name, done, until);
     if (cancelled) waiting_.lease_freed(unknown.name);
     if (!done.freed && !cancelled && sent <= unknown.not_after) return;
-    ours.resolved(unknown.grant_id);
+    ours.grants().resolved(unknown.grant_id);
     if (unknown.surely_ended) return;
     context_.report({.kind = event_kind::resolved,
                      .name = unknown.name,

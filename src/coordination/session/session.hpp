@@ -60,43 +60,6 @@ public:
     /// Heartbeats since the rows of the held grants were read.
     int beats_since_read = 0;
 
-    // Forwards to grants().
-    void expect(std::int64_t grant_id) { grants_.expect(grant_id); }
-    void forget(std::int64_t grant_id) noexcept { grants_.forget(grant_id); }
-    void hold(const std::shared_ptr<grant>& granted) { grants_.hold(granted); }
-    [[nodiscard]] bool knows(std::int64_t grant_id) const { return grants_.knows(grant_id); }
-    [[nodiscard]] std::vector<std::shared_ptr<grant>> held() const { return grants_.held(); }
-    template <typename Use>
-    void for_each_held(Use use) const {
-        grants_.for_each_held(std::move(use));
-    }
-    [[nodiscard]] std::size_t held_count() const { return grants_.held_count(); }
-    [[nodiscard]] std::size_t leases() const { return grants_.leases(); }
-    [[nodiscard]] bool has_holder(nanoseconds now) const { return grants_.has_holder(now); }
-    [[nodiscard]] bool holds_for(const std::string& thread) const {
-        return grants_.holds_for(thread);
-    }
-    void remember(unresolved_grant what) { grants_.remember(std::move(what)); }
-    [[nodiscard]] std::vector<unresolved_grant> unresolved() const { return grants_.unresolved(); }
-    void resolved(std::int64_t grant_id) { grants_.resolved(grant_id); }
-    void postpone(std::int64_t grant_id) { grants_.postpone(grant_id); }
-    [[nodiscard]] bool is_unresolved(std::int64_t grant_id) const {
-        return grants_.is_unresolved(grant_id);
-    }
-    [[nodiscard]] std::size_t unresolved_count() const { return grants_.unresolved_count(); }
-    [[nodiscard]] std::size_t unresolved_due(nanoseconds now) const {
-        return grants_.unresolved_due(now);
-    }
-    [[nodiscard]] bool ever_unknown() const { return grants_.ever_unknown(); }
-    void doubt() noexcept { grants_.doubt(); }
-
-    // Forwards to news().
-    [[nodiscard]] bool is_news(std::int64_t of) const { return news_.is_news(of); }
-    bool tell(std::int64_t of, nanoseconds now) { return news_.tell(of, now); }
-    [[nodiscard]] nanoseconds news_at() const { return news_.news_at(); }
-    [[nodiscard]] std::int64_t told() const { return news_.told(); }
-    void settle_news(std::int64_t before, nanoseconds now) { news_.settle_news(before, now); }
-
 private:
     const std::int64_t id_;
     const std::string server_;
@@ -106,9 +69,6 @@ private:
 
     grant_ledger grants_;
     change_news news_;
-
-public:
-    std::atomic<std::int64_t>& revision = news_.revision;  ///< declared after news_, which it binds
 };
 
 }  // namespace rowlock::detail

@@ -81,7 +81,7 @@ bool mysql_wait_thread::sleep(const place& where) noexcept {
         switch (
             strategy::wake_up::sleep_until_woken(*db_, where.session, where.gate, longest, until)) {
             case ending::woken:
-                read_what_was_served();
+                around_.on_woken();
                 break;
             case ending::gate_open:
                 // The connection that held it is gone, or we are about to end. Ours has the lock
@@ -125,15 +125,6 @@ void mysql_wait_thread::disconnect() noexcept {
     slept_to_its_end_ = false;
     db_.reset();
     connected_ = false;
-}
-
-void mysql_wait_thread::read_what_was_served() noexcept {
-    try {
-        around_.on_woken(*db_, steady::now() + around_.statement_timeout);
-    } catch (...) {
-        // A second wake-up may have hit the read.
-        doubt();
-    }
 }
 
 }  // namespace rowlock::detail

@@ -13,8 +13,11 @@
 namespace rowlock::detail {
 
 /// For databases that cannot notify (MySQL, MariaDB): a thread that sleeps in the server for a
-/// session, as long as a thread waits in it; the client that serves the session wakes it there. It
-/// reads what it was woken for itself: no other work of its client can hold that up.
+/// session, as long as a thread waits in it; the client that serves the session wakes it there.
+///
+/// Its connection reads no table. A KILL QUERY that comes late ends what the connection runs next,
+/// and MariaDB takes a trigger whose parsing was cut off, while a table was opened, for one with an
+/// error in its body: statements of all clients fail with error 1064 until that table is reopened.
 class mysql_wait_thread {
 public:
     struct surroundings {
@@ -22,9 +25,9 @@ public:
         /// The sleep is about to begin: wake-ups until it has begun are missed. `again`: a sleep
         /// for the same session and gate has just come to its end.
         std::function<void(bool again)> on_sleep;
-        /// Reads what was served, on the connection of the sleep.
-        std::function<void(sql::connection&, sql::deadline)> on_woken;
-        /// The session cannot be woken now, or what was served is not known.
+        /// Reads what was served, on another connection. Must not throw.
+        std::function<void()> on_woken;
+        /// The session cannot be woken now.
         std::function<void()> on_doubt;
         /// The connection is gone, and with it perhaps the server, and what that had committed.
         std::function<void()> on_broken;
@@ -60,7 +63,6 @@ private:
     void connect(const place& where);
     void disconnect() noexcept;
     void doubt() noexcept;
-    void read_what_was_served() noexcept;
 
     const surroundings around_;
     std::mutex mutex_;
