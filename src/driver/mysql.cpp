@@ -1,3 +1,4 @@
+#include "base/ascii.hpp"
 #include "base/utf8.hpp"
 #include "driver/mysql_greeting.hpp"
 #include "driver/own_socket.hpp"
@@ -24,7 +25,6 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
-#include <cctype>
 #include <cerrno>
 #include <charconv>
 #include <chrono>
@@ -183,12 +183,6 @@ std::optional<std::string> as_text(const order& what) {
     return made;
 }
 
-std::string lower(std::string text) {
-    std::ranges::transform(text, text.begin(),
-                           [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-    return text;
-}
-
 // Only a packet may send several statements in one text, on our own connections. A semicolon that
 // ends a statement cannot be told here from one in a literal; the server can, as it prepares one
 // statement only. The server does not prepare the definition of a routine, whose body has
@@ -197,7 +191,7 @@ bool may_be_several(const std::string& text) {
     const auto end = text.find_last_not_of("; \t\r\n");
     const auto semicolon = text.find(';');
     if (end == std::string::npos || semicolon > end) return false;
-    const std::string head = lower(text.substr(0, semicolon));
+    const std::string head = ascii::lower(text.substr(0, semicolon));
     constexpr std::array<std::string_view, 4> routines{" trigger ", " procedure ", " function ",
                                                        " event "};
     const bool defines = std::ranges::any_of(
@@ -608,14 +602,14 @@ struct target {
 };
 
 bool boolean(const driver::url_parameter& given) {
-    const std::string text = lower(given.value);
+    const std::string text = ascii::lower(given.value);
     if (text == "true" || text == "1" || text == "yes") return true;
     if (text == "false" || text == "0" || text == "no") return false;
     driver::refuse_value(given, "true or false");
 }
 
 void apply_ssl_mode(const driver::url_parameter& given, target& to) {
-    const std::string mode = lower(given.value);
+    const std::string mode = ascii::lower(given.value);
     const bool verify = mode == "verify_ca" || mode == "verify_identity";
     if (!verify && mode != "required" && mode != "preferred" && mode != "disabled") {
         driver::refuse_value(given, "DISABLED, PREFERRED, REQUIRED, VERIFY_CA or VERIFY_IDENTITY");

@@ -31,8 +31,7 @@ struct rewritten {
 };
 
 /// Rewrites `$1` … `$n`, which may repeat and stand in any order. Literals, quoted identifiers and
-/// comments are left as they are. In MySQL's text a backslash escapes within a literal, as it does
-/// unless sql_mode says NO_BACKSLASH_ESCAPES.
+/// comments, as sql/lexer.hpp finds them, are left as they are.
 ///
 /// SOCI reads the text a second time and knows only '…' literals, `::` and `:=`. For it comments
 /// are left out (optimizer hints and MySQL's executable comments stay).

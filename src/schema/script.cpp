@@ -1,40 +1,27 @@
 #include "schema/script.hpp"
 
-#include "sql/table_names.hpp"
+#include "sql/lexer.hpp"
 
 namespace rowlock::schema {
 namespace {
 
+using sql::token_kind;
+
 bool blank(char c) {
-    return c == ' ' || c == '\t' || c == '\r';
+    return c != '\n' && sql::is_whitespace(c);
 }
 
-/// Where the dollar-quoted text that starts at `begin` ends, or `begin` itself. PostgreSQL's
-/// function bodies are written this way.
-std::size_t skip_dollars(std::string_view script, std::size_t begin, sql::dialect which) {
-    constexpr std::string_view dollars = "$$";
-    if (which != sql::dialect::postgresql || !script.substr(begin).starts_with(dollars)) {
-        return begin;
-    }
-    const std::size_t end = script.find(dollars, begin + dollars.size());
-    return end == std::string_view::npos ? script.size() : end + dollars.size();
-}
-
-bool quote(char c) {
-    return c == '\'' || c == '"' || c == '`';
+bool has_newline(const sql::token& one) {
+    return one.text.find('\n') != std::string_view::npos;
 }
 
 /// Whether only blanks, comments and more semicolons follow on the line.
-bool ends_the_line(std::string_view script, std::size_t at, sql::dialect which) {
-    while (at < script.size() && script[at] != '\n') {
-        if (blank(script[at]) || script[at] == ';') {
-            ++at;
-            continue;
-        }
-        const std::size_t end = skip_opaque(script, at, which);
-        if (end == at || quote(script[at])) return false;
-        if (script.substr(at, end - at).find('\n') != std::string_view::npos) return true;
-        at = end;
+bool ends_the_line(sql::lexer rest) {
+    while (const auto next = rest.next()) {
+        const bool empty =
+            next->kind == token_kind::whitespace || next->kind == token_kind::comment;
+        if (empty && has_newline(*next)) return true;
+        if (!empty && next->text != ";") return false;
     }
     return true;
 }
@@ -50,6 +37,16 @@ void append_newline(std::string& text) {
     if (!text.empty() && text.back() != '\n') text.push_back('\n');
 }
 
+void append_whitespace(std::string& text, std::string_view whitespace) {
+    for (const char c : whitespace) {
+        if (c == '\n') {
+            append_newline(text);
+        } else if (!text.empty()) {
+            text.push_back(c);
+        }
+    }
+}
+
 void finish(std::string& statement, std::vector<std::string>& statements) {
     while (!statement.empty() && (blank(statement.back()) || statement.back() == '\n')) {
         statement.pop_back();
@@ -60,36 +57,22 @@ void finish(std::string& statement, std::vector<std::string>& statements) {
 
 }  // namespace
 
+/// A comment behind two signs stays: with a blank in its place MySQL would take the signs for a
+/// comment.
 std::vector<std::string> split_statements(std::string_view script, sql::dialect which) {
     std::vector<std::string> statements;
     std::string statement;
-    for (std::size_t at = 0; at < script.size();) {
-        const char c = script[at];
-        if (const std::size_t end = skip_dollars(script, at, which); end != at) {
-            statement.append(script.substr(at, end - at));
-            at = end;
-            continue;
-        }
-        if (const std::size_t end = skip_opaque(script, at, which); end != at) {
-            const std::string_view opaque = script.substr(at, end - at);
-            if (quote(c)) {
-                statement.append(opaque);
-            } else if (opaque.back() == '\n') {
-                append_newline(statement);
-            } else if (!statement.empty()) {
-                statement.push_back(' ');  // a comment separates words
-            }
-            at = end;
-            continue;
-        }
-        if (c == '\n') {
-            append_newline(statement);
-        } else if (c == ';' && ends_the_line(script, at + 1, which)) {
+    sql::lexer tokens{which, script};
+    while (const auto next = tokens.next()) {
+        if (next->kind == token_kind::whitespace) {
+            append_whitespace(statement, next->text);
+        } else if (next->kind == token_kind::comment && !statement.ends_with("--")) {
+            append_whitespace(statement, " ");  // a comment separates words
+        } else if (next->text == ";" && ends_the_line(tokens)) {
             finish(statement, statements);
-        } else if (!(statement.empty() && blank(c))) {
-            statement.push_back(c);
+        } else {
+            statement.append(next->text);
         }
-        ++at;
     }
     finish(statement, statements);
     return statements;

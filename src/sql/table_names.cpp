@@ -1,5 +1,7 @@
 #include "sql/table_names.hpp"
 
+#include "base/ascii.hpp"
+#include "sql/lexer.hpp"
 #include <rowlock/error.hpp>
 
 #include <algorithm>
@@ -15,21 +17,11 @@ bool lower_or_underscore(char c) {
     return (c >= 'a' && c <= 'z') || c == '_';
 }
 
-bool digit(char c) {
-    return c >= '0' && c <= '9';
-}
-
-/// Bytes above 127 belong to identifiers on every database.
-bool identifier_character(char c) {
-    return lower_or_underscore(c) || digit(c) || (c >= 'A' && c <= 'Z') || c == '$' ||
-           static_cast<unsigned char>(c) > 127;
-}
-
 void validate_name(std::string_view name, const char* what) {
-    const bool well_formed = !name.empty() && name.size() <= max_name_length &&
-                             lower_or_underscore(name.front()) &&
-                             std::all_of(name.begin(), name.end(),
-                                         [](char c) { return lower_or_underscore(c) || digit(c); });
+    const bool well_formed =
+        !name.empty() && name.size() <= max_name_length && lower_or_underscore(name.front()) &&
+        std::all_of(name.begin(), name.end(),
+                    [](char c) { return lower_or_underscore(c) || ascii::is_digit(c); });
     if (well_formed) return;
     throw error{errc::invalid_options,
                 std::string{"the "} + what +
@@ -37,27 +29,28 @@ void validate_name(std::string_view name, const char* what) {
                     "with a digit"};
 }
 
-std::size_t identifier_end(std::string_view sql, std::size_t begin) {
-    while (begin < sql.size() && identifier_character(sql[begin])) ++begin;
-    return begin;
+/// Whether the word is one of our tables, and not qualified. Between backticks it is a name on
+/// every database but PostgreSQL, and there no code.
+bool names_our_table(std::string_view sql, const token& word) {
+    const char before = word.offset == 0 ? ' ' : sql[word.offset - 1];
+    return word.kind == token_kind::word && word.text.starts_with(table_marker) &&
+           word.text != testing_function && before != '.' && before != '`';
 }
 
-std::size_t skip_quoted(std::string_view sql, std::size_t begin, bool backslash_escapes) {
-    const char quote = sql[begin];
-    for (std::size_t at = begin + 1; at < sql.size(); ++at) {
-        if (backslash_escapes && sql[at] == '\\') {
-            ++at;
-        } else if (sql[at] == quote) {
-            if (at + 1 == sql.size() || sql[at + 1] != quote) return at + 1;
-            ++at;  // a doubled quote stands for itself
+void append_qualified(std::string& made, std::string_view sql, sql::dialect which,
+                      std::string_view replacement) {
+    lexer tokens{which, sql};
+    while (const auto each = tokens.next()) {
+        if (names_our_table(sql, *each)) {
+            made.append(replacement).append(each->text.substr(table_marker.size()));
+        } else if (const auto mark = dollar_quote_of(*each); !mark.empty()) {
+            // The closing mark is read as one that opens an empty body.
+            made.append(mark);
+            append_qualified(made, each->text.substr(mark.size()), which, replacement);
+        } else {
+            made.append(each->text);
         }
     }
-    return sql.size();
-}
-
-std::size_t end_after(std::string_view sql, std::size_t from, std::string_view terminator) {
-    const std::size_t found = sql.find(terminator, from);
-    return found == std::string_view::npos ? sql.size() : found + terminator.size();
 }
 
 }  // namespace
@@ -98,47 +91,8 @@ std::string qualify_found(std::string_view sql, sql::dialect which, std::string_
 
     std::string made;
     made.reserve(sql.size() + sql.size() / 4);
-    for (std::size_t at = 0; at < sql.size();) {
-        if (const std::size_t end = skip_opaque(sql, at, which); end != at) {
-            made.append(sql.substr(at, end - at));
-            at = end;
-            continue;
-        }
-        const std::size_t end = identifier_end(sql, at);
-        if (end == at) {
-            made.push_back(sql[at++]);
-            continue;
-        }
-        std::string_view word = sql.substr(at, end - at);
-        const bool behind_a_dot = at > 0 && sql[at - 1] == '.';
-        if (word.starts_with(table_marker) && word != testing_function && !behind_a_dot) {
-            made.append(replacement);
-            word.remove_prefix(table_marker.size());
-        }
-        made.append(word);
-        at = end;
-    }
+    append_qualified(made, sql, which, replacement);
     return made;
-}
-
-std::size_t skip_opaque(std::string_view sql, std::size_t begin, sql::dialect which) {
-    const std::string_view rest = sql.substr(begin);
-    if (rest.empty()) return begin;
-    const bool mysql = which == sql::dialect::mysql;
-    if (rest.starts_with("--") || (mysql && rest.starts_with("#"))) {
-        return end_after(sql, begin, "\n");
-    }
-    if (rest.starts_with("/*")) return end_after(sql, begin + 2, "*/");
-    switch (rest.front()) {
-        case '\'':
-            return skip_quoted(sql, begin, mysql);
-        case '"':
-            return skip_quoted(sql, begin, mysql);
-        case '`':
-            return skip_quoted(sql, begin, false);
-        default:
-            return begin;
-    }
 }
 
 }  // namespace rowlock::sql

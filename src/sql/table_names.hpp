@@ -2,7 +2,6 @@
 
 #include <rowlock/sql/connection.hpp>
 
-#include <cstddef>
 #include <string>
 #include <string_view>
 
@@ -16,7 +15,8 @@ void validate_names(sql::dialect which, std::string_view schema, std::string_vie
 
 /// Replaces the `rowlock_` that starts an identifier by `"schema".prefix`, or by the prefix alone
 /// if the schema is empty. Left alone: comments, string literals, quoted identifiers, identifiers
-/// behind a dot, and the function rowlock_testing_now.
+/// behind a dot, and the function rowlock_testing_now. Text in PostgreSQL's dollar quotes is the
+/// body of a function, and read as code.
 /// @throws error as validate_names
 [[nodiscard]] std::string qualify(std::string_view sql, sql::dialect which, std::string_view schema,
                                   std::string_view prefix);
@@ -24,10 +24,5 @@ void validate_names(sql::dialect which, std::string_view schema, std::string_vie
 /// The same for a schema that the database has named: quoted already, or empty.
 [[nodiscard]] std::string qualify_found(std::string_view sql, sql::dialect which,
                                         std::string_view quoted, std::string_view prefix);
-
-/// Where the comment, string literal or quoted identifier that starts at `begin` ends; `begin`
-/// itself if none starts there. One that never ends reaches to the end of the text. PostgreSQL's
-/// dollar quotes, E'' escapes and nested comments are not known here: our files have none.
-[[nodiscard]] std::size_t skip_opaque(std::string_view sql, std::size_t begin, sql::dialect which);
 
 }  // namespace rowlock::sql

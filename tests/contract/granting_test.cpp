@@ -2,6 +2,7 @@
 // found by what they write: one that is not in the table below, which says how to
 // run it, fails the test.
 
+#include "base/ascii.hpp"
 #include "coordination/queue/queue_protocol.hpp"
 #include "sql/statements.hpp"
 #include "support/lock_database.hpp"
@@ -35,9 +36,7 @@ std::string in_words(std::string_view text) {
     for (const char each : text) {
         const bool apart = each == '(' || each == ')' || each == ',' || each == ';';
         if (apart) words += ' ';
-        words += std::isspace(static_cast<unsigned char>(each)) != 0
-                     ? ' '
-                     : static_cast<char>(std::tolower(static_cast<unsigned char>(each)));
+        words += std::isspace(static_cast<unsigned char>(each)) != 0 ? ' ' : ascii::to_lower(each);
         if (apart) words += ' ';
     }
     std::string once;

@@ -8,6 +8,8 @@
 #include "sql/table_names.hpp"
 #include <rowlock/error.hpp>
 
+#include <algorithm>
+
 namespace {
 
 using fuzz::piece;
@@ -15,13 +17,6 @@ using fuzz::require;
 using rowlock::schema::split_statements;
 using rowlock::sql::dialect;
 using rowlock::sql::qualify;
-
-/// E'', dollar quotes, brackets and comments within comments are not for our files.
-bool for_our_files(const piece& each) {
-    if (each.is == piece::kind::comment) return each.text.find("/*", 1) == std::string::npos;
-    if (each.is == piece::kind::name) return each.text.front() != '[';
-    return each.is != piece::kind::literal || each.text.front() == '\'' || each.text.front() == '"';
-}
 
 // A comment is a blank; blanks and line ends are one blank.
 void append_words(std::string& words, std::string_view text) {
@@ -46,7 +41,6 @@ void known_script(fuzz::input& from, dialect which) {
     std::vector<std::string> expected;
     std::string words;
     for (const piece& each : fuzz::any_pieces(from, which)) {
-        if (!for_our_files(each)) continue;
         script += each.text + " ";
         append_words(words, each.is == piece::kind::comment ? " " : each.text + " ");
         if (from.below(5) != 0) continue;
@@ -66,6 +60,8 @@ void known_script(fuzz::input& from, dialect which) {
 void any_script(const std::string& script, dialect which) {
     const auto made = split_statements(script, which);
     std::string again;
+    // On MySQL two signs are a comment where a text ends, but not before a semicolon.
+    if (std::ranges::any_of(made, [](auto& each) { return each.ends_with("--"); })) return;
     for (const std::string& each : made) {
         require(!words_of(each).empty(), "no statement is empty", script);
         again += (again.empty() ? "" : ";\n") + each;

@@ -101,6 +101,11 @@ inline piece any_quoted(input& from, dialect which) {
             }
             [[fallthrough]];
         default:
+            // On PostgreSQL a newline may make it part of an E'' in front, where backslashes
+            // escape.
+            if (which == dialect::postgresql) {
+                return {piece::kind::literal, in_quotes(without(content, "\\"), '\'', false)};
+            }
             return {piece::kind::literal, in_quotes(content, '\'', mysql)};
     }
 }

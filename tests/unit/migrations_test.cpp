@@ -145,6 +145,20 @@ TEST_CASE("literals, quoted identifiers and comments keep their words") {
           "'\\' rowlock_lease', x_lease");
     CHECK(qualify("# it's\nrowlock_lease", dialect::mysql, {}, "x_") == "# it's\nx_lease");
     CHECK(pg("a # rowlock_lease", {}, "x_") == "a # x_lease");
+    CHECK(pg("E'\\'rowlock_lease'", {}, "x_") == "E'\\'rowlock_lease'");
+    CHECK(pg("/* /* */ rowlock_lease */", {}, "x_") == "/* /* */ rowlock_lease */");
+    CHECK(qualify("[rowlock_lease] rowlock_lease", dialect::sqlite, {}, "x_") ==
+          "[rowlock_lease] x_lease");
+    CHECK(qualify("1--rowlock_lease", dialect::mysql, {}, "x_") == "1--x_lease");
+}
+
+TEST_CASE("what the database runs within dollar quotes or comments has its tables renamed") {
+    CHECK(pg("$$ a rowlock_lease 'rowlock_lease' $$ rowlock_lease", "s", "x_") ==
+          "$$ a \"s\".x_lease 'rowlock_lease' $$ \"s\".x_lease");
+    CHECK(pg("$a$rowlock_lease$a$rowlock_lease", {}, "x_") == "$a$x_lease$a$x_lease");
+    CHECK(pg("$a$ $$rowlock_lease$$ rowlock_", {}, "x_") == "$a$ $$x_lease$$ x_");
+    CHECK(qualify("/*! rowlock_lease */ /* rowlock_lease */", dialect::mysql, {}, "x_") ==
+          "/*! x_lease */ /* rowlock_lease */");
 }
 
 TEST_CASE("names that would need escaping are refused") {
@@ -190,6 +204,13 @@ TEST_CASE("a script is split at semicolons that end a line, and sent without com
     CHECK(split("a $$ b;\n-- c\n $$ d;\ne;\n") == list{"a $$ b;\n-- c\n $$ d", "e"});
     CHECK(split("a $$ never closed;\nb") == list{"a $$ never closed;\nb"});
     CHECK(split_statements("a $$;\nb $$;\n", dialect::sqlite) == list{"a $$", "b $$"});
+    CHECK(split("a $f$ b;\n$$;\n $f$ d;\ne;\n") == list{"a $f$ b;\n$$;\n $f$ d", "e"});
+    CHECK(split("a E'\\';\n' b;\nc") == list{"a E'\\';\n' b", "c"});
+    CHECK(split("a /* /* ' */ ;\n */ b;\nc") == list{"a   b", "c"});
+    CHECK(split_statements("a [;\n];\nb", dialect::sqlite) == list{"a [;\n]", "b"});
+    CHECK(split_statements("/*! a */;\n/* b */ c--1;\n", dialect::mysql) ==
+          list{"/*! a */", "c--1"});
+    CHECK(split_statements("a--/* b */1;\n", dialect::mysql) == list{"a--/* b */1"});
 }
 
 TEST_CASE("the checksum is the 64-bit FNV-1a in hexadecimal") {

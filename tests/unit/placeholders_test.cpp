@@ -107,6 +107,7 @@ TEST_CASE("a backslash escapes in MySQL's literals and in PostgreSQL's E'', nowh
     CHECK(in_postgresql(R"(E'\' $1' $1)") == R"(E'\' $1' ?)");
     CHECK(in_postgresql(R"(e'\\' $1)") == R"(e'\\' ?)");
     CHECK(in_sqlite(R"('\' $1)") == R"('\' ?1)");
+    CHECK(in_postgresql("E'a'\n'\\' $1' $1") == "E'a'\n'\\' $1' ?");
 }
 
 TEST_CASE("only the word E makes an escape string") {
@@ -132,6 +133,8 @@ TEST_CASE("comments are left alone") {
     CHECK(in_mysql("-- $1 '\n$1 --\t$1") == "-- $1 '\n? --\t$1");
     CHECK(in_mysql("/* $1 ' */ $1") == "/* $1 ' */ ?");
     CHECK(in_sqlite("-- $1 '\n/* $1 ' */ $1") == "-- $1 '\n/* $1 ' */ ?1");
+    CHECK(in_postgresql("-- $1 '\r$1") == "-- $1 '\r?");
+    CHECK(in_mysql("--\x7f$1 '\n$1") == "--\x7f$1 '\n?");
 }
 
 TEST_CASE("block comments nest in PostgreSQL only") {
@@ -150,6 +153,7 @@ TEST_CASE("MySQL reads two minus signs as a comment only before white space") {
 TEST_CASE("MySQL's executable comments hold parameters like other text") {
     CHECK(in_mysql("select /*!50000 $1, */ /*M! $2 */ '$1'") ==
           "select /*!50000 ?, */ /*M! ? */ '$1'");
+    CHECK(in_mysql("/*!1*/*$1") == "/*!1*/*?");
 }
 
 TEST_CASE("dollar quotes are left alone") {
@@ -205,6 +209,7 @@ TEST_CASE("SOCI is given no comments, which it would read for quotes and paramet
     CHECK(for_soci("select /* it's :a */ $1") == "select   :p1");
     CHECK(for_soci("select /*+ hint */ $1", dialect::mysql) == "select /*+ hint */ :p1");
     CHECK(for_soci("select /*!50000 $1 */", dialect::mysql) == "select /*!50000 :p1 */");
+    CHECK(for_soci("select 5--/* a */$1", dialect::mysql) == "select 5--/* a */:p1");
 }
 
 TEST_CASE("SOCI is given no text that it would misread") {

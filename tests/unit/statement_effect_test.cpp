@@ -59,6 +59,7 @@ TEST_CASE("each database has statements that end a transaction in its own way") 
 TEST_CASE("text is read as the database reads it, so that no string or comment hides a statement") {
     all_are(statement_effect::several, sql::dialect::postgresql,
             {"select $$a$$; commit and chain", "select E'\\''; commit and chain; --'",
+             "select E'a'\n'\\''; commit and chain; --'", "select 1 -- a\r; commit and chain",
              "select 1 /* /* */ ' */; commit and chain; select ' '",
              "select $a$ $$ $a$; commit and chain; select $$ $$"});
     all_are(statement_effect::plain, sql::dialect::postgresql,
@@ -67,7 +68,8 @@ TEST_CASE("text is read as the database reads it, so that no string or comment h
     all_are(statement_effect::leaves_traces, sql::dialect::postgresql,
             {"select 1 into\n  temp x", "select 1 into pg_temp.x", "set local search_path = x",
              "explain analyze create temp table x as select 1"});
-    all_are(statement_effect::several, sql::dialect::mysql, {"select 5--1; commit"});
+    all_are(statement_effect::several, sql::dialect::mysql,
+            {"select 5--1; commit", "select /*!1*/*2; commit", "select 1 --\x7f'\n; commit -- '"});
     all_are(statement_effect::leaves_traces, sql::dialect::mysql,
             {"select 1--1, get_lock('a', 1)", "set @a = (select a from transactions)",
              "set statement max_statement_time = 1 for select 1"});

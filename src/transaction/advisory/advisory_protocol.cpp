@@ -1,5 +1,6 @@
 #include "transaction/advisory/advisory_protocol.hpp"
 
+#include "base/ascii.hpp"
 #include "sql/server_facts.hpp"
 #include "sql/statements.hpp"
 #include <rowlock/error.hpp>
@@ -78,11 +79,7 @@ bool granted(sql::connection& db, const server_session& session, const sql::resu
 std::string server_key::identity() const {
     if (text.empty()) return (pair ? "pair " : "number ") + std::to_string(bits);
     // MySQL compares names case-insensitively; all our keys there are ASCII.
-    std::string folded = text;
-    for (char& each : folded) {
-        if (each >= 'A' && each <= 'Z') each = static_cast<char>(each - 'A' + 'a');
-    }
-    return folded;
+    return ascii::lower(text);
 }
 
 server_key server_key_of(const advisory_key& key, sql::dialect speaks, std::string_view domain,

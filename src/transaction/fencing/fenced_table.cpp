@@ -1,3 +1,4 @@
+#include "base/ascii.hpp"
 #include "base/embedded.hpp"
 #include "base/require.hpp"
 #include "schema/catalog.hpp"
@@ -22,9 +23,7 @@ using sql::quoted;
 using sql::quoted_table;
 /// Column names are case-insensitive except on PostgreSQL.
 bool same_column(sql::dialect in, std::string_view one, std::string_view other) {
-    if (in == sql::dialect::postgresql) return one == other;
-    const auto lower = [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; };
-    return std::ranges::equal(one, other, {}, lower, lower);
+    return in == sql::dialect::postgresql ? one == other : ascii::equal_ignoring_case(one, other);
 }
 
 using assignments_view = std::span<const assignment>;

@@ -1,5 +1,6 @@
 #include "transaction/optimistic/column_types.hpp"
 
+#include "base/ascii.hpp"
 #include "sql/identifier.hpp"
 #include "sql/statements.hpp"
 #include <rowlock/error.hpp>
@@ -124,10 +125,6 @@ column_type read_type(sql::dialect speaks, const sql::result& rows, std::size_t 
             .digits = all_digits};
 }
 
-char lower(char c) {
-    return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
-}
-
 /// SQLite's rule for REAL affinity: every number written to such a column becomes floating point.
 bool keeps_reals(std::string_view declared) {
     const auto has = [&](std::string_view part) {
@@ -160,7 +157,7 @@ column_types column_types::of(sql::connection& db, std::string_view table, sql::
 const column_type* column_types::find(std::string_view column) const noexcept {
     const auto same = [&](const auto& each) {
         if (speaks_ == sql::dialect::postgresql) return each.first == column;
-        return std::ranges::equal(each.first, column, {}, lower, lower);
+        return ascii::equal_ignoring_case(each.first, column);
     };
     const auto found = std::ranges::find_if(columns_, same);
     return found == columns_.end() ? nullptr : &found->second;

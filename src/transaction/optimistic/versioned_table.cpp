@@ -1,3 +1,4 @@
+#include "base/ascii.hpp"
 #include "sql/identifier.hpp"
 #include "sql/statement_cache.hpp"
 #include "sql/statements.hpp"
@@ -57,11 +58,7 @@ void validate(const table_description& given) {
 
 /// Only on PostgreSQL can column names differ in case alone.
 bool same_column(sql::dialect speaks, std::string_view a, std::string_view b) {
-    if (speaks == sql::dialect::postgresql) return a == b;
-    const auto lower = [](char c) {
-        return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
-    };
-    return std::ranges::equal(a, b, {}, lower, lower);
+    return speaks == sql::dialect::postgresql ? a == b : ascii::equal_ignoring_case(a, b);
 }
 
 constexpr bool beyond_ascii(char c) {

@@ -1,5 +1,6 @@
 #include "transaction/rows/row_keys.hpp"
 
+#include "base/ascii.hpp"
 #include "sql/connection_memory.hpp"
 #include "sql/identifier.hpp"
 #include "sql/statements.hpp"
@@ -40,17 +41,9 @@ private:
     sql::result rows_;
 };
 
-std::string lower(std::string_view text) {
-    std::string made{text};
-    std::ranges::transform(made, made.begin(), [](char c) {
-        return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
-    });
-    return made;
-}
-
 /// PostgreSQL's quoted names are case-sensitive, the others' column names are not.
 bool same_name(sql::dialect speaks, std::string_view a, std::string_view b) {
-    return speaks == sql::dialect::postgresql ? a == b : lower(a) == lower(b);
+    return speaks == sql::dialect::postgresql ? a == b : ascii::equal_ignoring_case(a, b);
 }
 
 /// The statement that looks up a table on a dialect.
@@ -134,7 +127,7 @@ known_key::column describe_column(sql::dialect speaks, std::string_view table,
             speaks, "=", speaks == sql::dialect::postgresql ? column->b : std::string_view{})};
     if (speaks != sql::dialect::mysql) return made;
     made.type = column->b;
-    const auto type = lower(column->b.substr(0, column->b.find_first_of("( ")));
+    const auto type = ascii::lower(column->b.substr(0, column->b.find_first_of("( ")));
     const bool integer = (type.ends_with("int") && !type.ends_with("point")) || type == "bit";
     if (integer) made.holds = known_key::kind::integer;
     if (type.ends_with("binary") || type.ends_with("blob")) made.holds = known_key::kind::text;

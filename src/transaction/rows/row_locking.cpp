@@ -1,5 +1,6 @@
 #include "transaction/rows/row_locking.hpp"
 
+#include "base/ascii.hpp"
 #include "sql/identifier.hpp"
 #include "sql/server_facts.hpp"
 #include <rowlock/error.hpp>
@@ -422,11 +423,7 @@ sql::result lock_on_sqlite(sql::connection& db, row_keys& keys, const known_key&
 // --- order ---------------------------------------------------------------------------------------
 
 std::string folded(std::string_view text) {
-    std::string made{text.substr(0, text.find_last_not_of(' ') + 1)};
-    std::ranges::transform(made, made.begin(), [](char c) {
-        return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
-    });
-    return made;
+    return ascii::lower(text.substr(0, text.find_last_not_of(' ') + 1));
 }
 
 /// Ranks numbers before text, as numbers; text without ASCII case and trailing blanks, so that

@@ -1,5 +1,8 @@
 #include "transaction/rows/statement_effect.hpp"
 
+#include "base/ascii.hpp"
+#include "sql/lexer.hpp"
+
 #include <algorithm>
 #include <array>
 #include <string>
@@ -7,150 +10,49 @@
 namespace rowlock::detail {
 namespace {
 
-constexpr std::string_view blanks = " \t\r\n\f\v";
+using sql::token_kind;
 
-bool is_blank(char c) {
-    return blanks.find(c) != std::string_view::npos;
+/// MySQL's variables may be quoted: set `autocommit` = 1.
+bool may_name_variable(sql::dialect speaks, const sql::token& one) {
+    return speaks == sql::dialect::mysql && one.kind == token_kind::quoted_identifier;
 }
 
-std::string lower(std::string_view text) {
-    std::string made{text};
-    std::ranges::transform(made, made.begin(), [](char c) {
-        return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
-    });
+bool is_code(const sql::token& one) {
+    return one.kind != token_kind::whitespace && one.kind != token_kind::comment &&
+           one.kind != token_kind::string && one.kind != token_kind::quoted_identifier;
+}
+
+/// Appends with each run of other characters than those of a word as one blank.
+void append_words(std::string& text, std::string_view words) {
+    for (const char c : words) {
+        if (sql::in_word(c)) {
+            text += c;
+        } else if (!text.empty() && text.back() != ' ') {
+            text += ' ';
+        }
+    }
+}
+
+/// Returns the code in lower case; comments, strings and quoted names become a blank, and so does
+/// each run of blanks. Code that MySQL executes inside comments stays.
+std::string bare(sql::dialect speaks, std::string_view text) {
+    std::string made;
+    made.reserve(text.size());
+    sql::lexer tokens{speaks, text};
+    while (const auto next = tokens.next()) {
+        if (is_code(*next)) {
+            made += next->text;
+        } else {
+            append_words(made, may_name_variable(speaks, *next) ? next->text : " ");
+        }
+    }
+    std::ranges::transform(made, made.begin(), ascii::to_lower);
     return made;
 }
 
-bool in_name(char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
-           c == '$' || static_cast<unsigned char>(c) > 127;
-}
-
-/// Reads SQL as the database does, separating code from strings, comments and quoted names. Not the
-/// reader of sql/table_names.hpp, which serves our own files: here a text that is read differently
-/// from the server would hide a commit.
-class reader {
-public:
-    reader(sql::dialect speaks, std::string_view text) : speaks_{speaks}, text_{text} {}
-
-    /// Returns the code in lower case, with runs of blanks collapsed; comments and strings become a
-    /// blank. Code that MySQL executes inside comments stays.
-    std::string bare() {
-        while (at_ < text_.size()) {
-            const auto begin = at_;
-            skip();
-            if (at_ == begin) {
-                add(text_[at_++]);
-            } else {
-                add(' ');
-                // MySQL's variables may be quoted: set `autocommit` = 1.
-                const bool variable = mysql() && text_[begin] == '`';
-                for (auto i = begin; variable && i < at_; ++i)
-                    add(in_name(text_[i]) ? text_[i] : ' ');
-            }
-        }
-        return lower(made_);
-    }
-
-private:
-    [[nodiscard]] bool mysql() const { return speaks_ == sql::dialect::mysql; }
-    [[nodiscard]] bool postgresql() const { return speaks_ == sql::dialect::postgresql; }
-    [[nodiscard]] std::string_view rest() const { return text_.substr(at_); }
-
-    void add(char c) {
-        if (!is_blank(c)) {
-            made_ += c;
-        } else if (!made_.empty() && made_.back() != ' ') {
-            made_ += ' ';
-        }
-    }
-
-    /// Skips a comment, string or quoted name that begins here.
-    void skip() {
-        if (begins_line_comment()) return skip_past("\n", 1);
-        if (rest().starts_with("/*")) {
-            const bool code = mysql() && (rest().starts_with("/*!") || rest().starts_with("/*M!"));
-            if (code) return;
-            return postgresql() ? skip_nested() : skip_past("*/", 2);
-        }
-        switch (text_[at_]) {
-            case '\'':
-                return skip_quoted(mysql() || (postgresql() && behind_an_e()));
-            case '"':
-                return skip_quoted(mysql());
-            case '`':
-                if (!postgresql()) skip_quoted(false);
-                return;
-            case '[':
-                if (speaks_ == sql::dialect::sqlite) skip_past("]", 1);
-                return;
-            case '$':
-                if (postgresql()) skip_between_dollars();
-                return;
-            default:
-                return;
-        }
-    }
-
-    /// On MySQL `--1` is a number.
-    [[nodiscard]] bool begins_line_comment() const {
-        if (mysql() && rest().starts_with("#")) return true;
-        if (!rest().starts_with("--")) return false;
-        return !mysql() || rest().size() == 2 || static_cast<unsigned char>(rest()[2]) <= ' ';
-    }
-
-    /// PostgreSQL: E'…' has backslash escapes.
-    [[nodiscard]] bool behind_an_e() const {
-        if (at_ == 0 || (text_[at_ - 1] != 'e' && text_[at_ - 1] != 'E')) return false;
-        return at_ == 1 || !in_name(text_[at_ - 2]);
-    }
-
-    void skip_past(std::string_view end, std::size_t from) {
-        const auto found = text_.find(end, at_ + from);
-        at_ = found == std::string_view::npos ? text_.size() : found + end.size();
-    }
-
-    void skip_nested() {
-        int depth = 0;
-        do {
-            const bool opens = rest().starts_with("/*");
-            const bool closes = rest().starts_with("*/");
-            depth += opens ? 1 : closes ? -1 : 0;
-            at_ += opens || closes ? 2 : 1;
-        } while (depth > 0 && at_ < text_.size());
-    }
-
-    void skip_quoted(bool backslashes) {
-        const char quote = text_[at_++];
-        while (at_ < text_.size()) {
-            const bool escapes = backslashes && text_[at_] == '\\';
-            const bool doubled = text_[at_] == quote && rest().substr(1).starts_with(quote);
-            if (text_[at_] == quote && !doubled) break;
-            at_ += escapes || doubled ? 2U : 1U;
-        }
-        at_ = std::min(at_ + 1, text_.size());
-    }
-
-    /// Skips $$ … $$ and $word$ … $word$; $1 is no quote.
-    void skip_between_dollars() {
-        if (at_ > 0 && in_name(text_[at_ - 1])) return;
-        auto end = at_ + 1;
-        while (end < text_.size() && in_name(text_[end]) && text_[end] != '$') ++end;
-        const bool number = end > at_ + 1 && text_[at_ + 1] >= '0' && text_[at_ + 1] <= '9';
-        if (number || end >= text_.size() || text_[end] != '$') return;
-        const auto mark = text_.substr(at_, end + 1 - at_);
-        skip_past(mark, mark.size());
-    }
-
-    sql::dialect speaks_;
-    std::string_view text_;
-    std::size_t at_ = 0;
-    std::string made_;
-};
-
 /// Takes the next word off the front, skipping opening parentheses.
 std::string_view take_word(std::string_view& rest) {
-    while (!rest.empty() && (is_blank(rest.front()) || rest.front() == '(')) rest.remove_prefix(1);
+    while (!rest.empty() && (rest.front() == ' ' || rest.front() == '(')) rest.remove_prefix(1);
     const auto end = std::ranges::find_if(
         rest, [](char c) { return !(c >= 'a' && c <= 'z') && c != '_' && c != '/'; });
     const auto word = rest.substr(0, static_cast<std::size_t>(end - rest.begin()));
@@ -170,7 +72,7 @@ bool contains(std::string_view text, std::string_view what) {
 bool has_several(std::string_view text) {
     const auto first = text.find(';');
     return first != std::string_view::npos &&
-           text.find_first_not_of(" \t\r\n\f\v;", first) != std::string_view::npos;
+           text.find_first_not_of(" ;", first) != std::string_view::npos;
 }
 
 constexpr std::array<std::string_view, 6> ending{"begin", "start", "commit", "end", "abort", "xa"};
@@ -259,7 +161,7 @@ statement_effect effect_of_bare(sql::dialect speaks, std::string_view text) {
 }  // namespace
 
 statement_effect effect_of(sql::dialect speaks, std::string_view text) {
-    return effect_of_bare(speaks, reader{speaks, text}.bare());
+    return effect_of_bare(speaks, bare(speaks, text));
 }
 
 }  // namespace rowlock::detail
