@@ -1,5 +1,6 @@
 // What a lease promises, on every database through every driver.
 
+#include "support/event_log.hpp"
 #include "support/failure.hpp"
 #include "support/interception.hpp"
 #include "support/lock_database.hpp"
@@ -19,32 +20,12 @@
 
 using namespace rowlock;
 using namespace std::chrono_literals;
+using support::event_log;
 using support::eventually;
 using support::interception;
 using support::kind_of;
 
 namespace {
-
-/// Collects events, thread-safe.
-class event_log {
-public:
-    event_callback callback() {
-        return [this](const event& what) {
-            const std::lock_guard lock{mutex_};
-            events_.push_back(what);
-        };
-    }
-    bool has(event_kind kind, loss_reason reason = loss_reason::none) const {
-        const std::lock_guard lock{mutex_};
-        return std::ranges::any_of(events_, [&](const event& it) {
-            return it.kind == kind && (reason == loss_reason::none || it.reason == reason);
-        });
-    }
-
-private:
-    mutable std::mutex mutex_;
-    std::vector<event> events_;
-};
 
 /// The statement that grants a lease of a new name to a client that calls alone.
 std::string_view insertion(const support::lock_database& in) {

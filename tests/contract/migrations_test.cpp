@@ -804,6 +804,17 @@ TEST_CASE("PostgreSQL: eight migrators with different prefixes make one new sche
     }
     for (auto& thread : threads) thread.join();
     CHECK(applied == 8);
+    for (char prefix = 'a'; prefix < 'i'; ++prefix) {
+        CAPTURE(prefix);
+        const migration_options tables{.schema = "shared", .prefix = std::string(1, prefix)};
+        CHECK(db->tables(tables.prefix) == all_tables(tables.prefix));
+        CHECK_NOTHROW(require_current(db->source(), tables));
+        CHECK(db->run("select version from shared." + tables.prefix + "migration").rows() ==
+              all_up.size());
+        CHECK(db->run("select floor from shared." + tables.prefix + "token_floor").rows() == 1);
+    }
+    CHECK(db->run("select 1 from pg_tables where schemaname = 'shared'").rows() ==
+          8 * all_tables().size());
 }
 
 TEST_CASE(

@@ -1,8 +1,8 @@
 // The queue before a lease, transition by transition, on every database through every driver.
 
-#include "coordination/queue/queue_protocol.hpp"
 #include "support/failure.hpp"
 #include "support/lock_database.hpp"
+#include "support/protocol_session.hpp"
 #include "support/sanitized.hpp"
 #include <rowlock/rowlock.hpp>
 
@@ -10,97 +10,26 @@
 
 #include <algorithm>
 #include <array>
-#include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
 using namespace rowlock;
 using namespace std::chrono_literals;
 using strategy::attempt;
+using support::grant_id_of;
+using support::protocol_connection;
 using support::soon;
 
 namespace {
 
-using ids = std::vector<std::int64_t>;
-using names = std::vector<std::string>;
-
-/// Sessions, leases and places by hand, on one connection.
-class by_hand {
-public:
-    explicit by_hand(support::lock_database& database)
-        : leases_{database.protocol()}, db_{database.connect()} {}
-    by_hand(const by_hand&) = delete;
-    by_hand& operator=(const by_hand&) = delete;
-
-    void open(std::int64_t session, std::chrono::microseconds ttl = 60s) const {
-        leases_.open_session(*db_, {session, "owner", "host", "program", session, ttl}, soon());
-    }
-    void end(std::int64_t session) const { leases_.end_session(*db_, session, soon()); }
-
-    [[nodiscard]] attempt acquire(std::string_view name, std::int64_t session,
-                                  std::int64_t grant_id, bool barging = false,
-                                  std::string_view thread = "1") const {
-        return leases_.acquire(*db_, {name, session, grant_id, thread, "", std::nullopt, barging},
-                               soon());
-    }
-    void enqueue(std::string_view name, std::int64_t session, std::int64_t grant_id,
-                 std::string_view thread = "1") const {
-        queue_.enqueue(*db_, {name, session, grant_id, thread, "", std::nullopt}, soon());
-    }
-    void enqueue(const strategy::grant_request& request) const {
-        queue_.enqueue(*db_, request, soon());
-    }
-    [[nodiscard]] ids cancel(const ids& grant_ids) const {
-        auto gone = queue_.cancel(*db_, grant_ids, soon());
-        std::sort(gone.begin(), gone.end());
-        return gone;
-    }
-    [[nodiscard]] strategy::places places_of(std::int64_t session) const {
-        return queue_.places_of(*db_, session, soon());
-    }
-    /// The grant id that the lease was given to, or 0.
-    [[nodiscard]] std::int64_t grant_next(std::string_view name) const {
-        const auto next = queue_.grant_next(*db_, name, soon());
-        return next ? next->grant_id : 0;
-    }
-    [[nodiscard]] strategy::release_outcome release(std::string_view name, std::int64_t session,
-                                                    std::int64_t grant_id,
-                                                    bool contended = true) const {
-        return queue_.release(*db_, name, session, grant_id, contended, soon());
-    }
-    [[nodiscard]] std::optional<strategy::queue_grant> served(std::string_view name,
-                                                              std::int64_t session,
-                                                              std::int64_t grant_id) const {
-        return queue_.served(*db_, name, session, grant_id, soon());
-    }
-    [[nodiscard]] names names_with_waiters(const names& asked) const {
-        return queue_.names_with_waiters(*db_, asked, soon());
-    }
-    [[nodiscard]] names leave(std::int64_t session, const names& asked) const {
-        return queue_.leave(*db_, session, asked, soon());
-    }
-    [[nodiscard]] names queues_of_session(std::int64_t session) const {
-        auto found = queue_.queues_of_session(*db_, session, soon());
-        std::sort(found.begin(), found.end());
-        return found;
-    }
-    void run(const std::string& text) const { db_->query(text, soon()); }
-    [[nodiscard]] const strategy::lease_protocol& leases() const { return leases_; }
-    [[nodiscard]] const strategy::queue_protocol& queue() const { return queue_; }
-    [[nodiscard]] sql::connection& db() const { return *db_; }
-
-private:
-    strategy::lease_protocol leases_;
-    strategy::queue_protocol queue_{leases_};
-    std::unique_ptr<sql::connection> db_;
-};
+using ids = protocol_connection::ids;
+using names = protocol_connection::names;
 
 }  // namespace
 
 TEST_CASE("a released lease goes from waiter to waiter in the order of their tickets") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
-        const by_hand hand{database};
+        const protocol_connection hand{database};
         for (const std::int64_t session : {1, 2, 3}) hand.open(session);
         const auto first = hand.acquire("job", 1, 10);
         REQUIRE(first.what == attempt::outcome::granted);
@@ -117,7 +46,7 @@ TEST_CASE("a released lease goes from waiter to waiter in the order of their tic
         CHECK(places.waiting[0].holder_session == 1);
         CHECK_FALSE(places.waiting[0].free);
         CHECK(places.waiting[0].remaining > 50s);
-        CHECK(hand.grant_next("job") == 0);  // it is held
+        CHECK(grant_id_of(hand.grant_next("job")) == 0);  // it is held
 
         std::int64_t token = first.token;
         std::int64_t holder = 1;
@@ -150,29 +79,29 @@ TEST_CASE("a released lease goes from waiter to waiter in the order of their tic
 
 TEST_CASE("whoever looks gives a free lease to the first live waiter, once") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
-        const by_hand hand{database};
+        const protocol_connection hand{database};
         for (const std::int64_t session : {1, 2, 3}) hand.open(session);
-        CHECK(hand.grant_next("job") == 0);  // no row, nobody
+        CHECK(grant_id_of(hand.grant_next("job")) == 0);  // no row, nobody
         hand.enqueue("job", 2, 22);
         hand.enqueue("job", 3, 33);
         REQUIRE(hand.places_of(2).waiting.size() == 1);
         CHECK(hand.places_of(2).waiting[0].free);
-        CHECK(hand.grant_next("job") == 22);  // the row was missing
-        CHECK(hand.grant_next("job") == 0);
+        CHECK(grant_id_of(hand.grant_next("job")) == 22);  // the row was missing
+        CHECK(grant_id_of(hand.grant_next("job")) == 0);
         CHECK(hand.places_of(2).waiting.empty());
         REQUIRE(hand.places_of(3).waiting.size() == 1);
         CHECK_FALSE(hand.places_of(3).waiting[0].free);
         CHECK(hand.places_of(3).waiting[0].position == 1);
         hand.end(2);
         CHECK(hand.places_of(3).waiting[0].free);
-        CHECK(hand.grant_next("job") == 33);
+        CHECK(grant_id_of(hand.grant_next("job")) == 33);
         CHECK(database.number("select count(*) from rowlock_waiter") == 0);
     }
 }
 
 TEST_CASE("a lease that nobody waits for is released as ever, and a stranger's stays") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
-        const by_hand hand{database};
+        const protocol_connection hand{database};
         for (const std::int64_t session : {1, 2}) hand.open(session);
         for (const bool contended : {false, true}) {
             REQUIRE(hand.acquire("job", 1, 10).what == attempt::outcome::granted);
@@ -193,7 +122,7 @@ TEST_CASE("a lease that nobody waits for is released as ever, and a stranger's s
         const auto done = hand.release("job", 1, 10, false);
         CHECK(done.freed);
         CHECK(done.next.has_value() == (database.speaks() != sql::dialect::mysql));
-        if (!done.next) CHECK(hand.grant_next("job") == 22);
+        if (!done.next) CHECK(grant_id_of(hand.grant_next("job")) == 22);
         CHECK(hand.served("job", 2, 22).has_value());
     }
 }
@@ -201,9 +130,9 @@ TEST_CASE("a lease that nobody waits for is released as ever, and a stranger's s
 // shows: promise-9
 TEST_CASE("dead waiters are passed over, do not block newcomers, and are removed") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
-        const by_hand hand{database};
+        const protocol_connection hand{database};
         for (const std::int64_t session : {1, 2, 4}) hand.open(session);
-        hand.open(3, 1ms);  // expires at once, and nobody has ended it
+        hand.open(3, {.ttl = 1ms});  // expires at once, and nobody has ended it
         REQUIRE(hand.acquire("job", 1, 10).what == attempt::outcome::granted);
         hand.enqueue("job", 2, 22);
         hand.enqueue("job", 3, 33);
@@ -217,7 +146,7 @@ TEST_CASE("dead waiters are passed over, do not block newcomers, and are removed
         REQUIRE(done.next.has_value());
         CHECK(done.next->session == 4);
         CHECK_FALSE(hand.release("job", 4, 44).next.has_value());
-        CHECK(hand.grant_next("job") == 0);
+        CHECK(grant_id_of(hand.grant_next("job")) == 0);
         CHECK(hand.names_with_waiters({"job"}).empty());
         CHECK(hand.acquire("job", 1, 11).what == attempt::outcome::granted);
 
@@ -230,14 +159,14 @@ TEST_CASE("dead waiters are passed over, do not block newcomers, and are removed
 
 TEST_CASE("a cancelled place is gone, and one that was served is not cancelled") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
-        const by_hand hand{database};
+        const protocol_connection hand{database};
         hand.open(1);
         ids all;
         for (std::int64_t grant_id = 100; grant_id < 140; ++grant_id) {
             hand.enqueue("job", 1, grant_id);
             all.push_back(grant_id);
         }
-        CHECK(hand.grant_next("job") == 100);
+        CHECK(grant_id_of(hand.grant_next("job")) == 100);
         CHECK(hand.cancel({100}).empty());
         CHECK(hand.served("job", 1, 100).has_value());
         CHECK(hand.cancel({}).empty());
@@ -252,7 +181,7 @@ TEST_CASE("a cancelled place is gone, and one that was served is not cancelled")
 
 TEST_CASE("a place that is taken twice under one grant id is one place") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
-        const by_hand hand{database};
+        const protocol_connection hand{database};
         hand.open(1);
         hand.enqueue("job", 1, 10);
         hand.enqueue("job", 1, 10);
@@ -262,17 +191,18 @@ TEST_CASE("a place that is taken twice under one grant id is one place") {
 
 TEST_CASE("thread, note and deadline go with the place to the lease") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
-        const by_hand hand{database};
+        const protocol_connection hand{database};
         for (const std::int64_t session : {1, 2}) hand.open(session);
         const std::string note = "it's \"quoted\" \\ {x} $1 \xC3\xA9";
         for (const bool by_release : {true, false}) {
             CAPTURE(by_release);
             if (by_release) REQUIRE(hand.acquire("job", 1, 10).token > 0);
-            hand.enqueue({"job", 2, 22, "thread 7", note, 30'000'000});
+            hand.enqueue("job", 2, 22,
+                         {.thread = "thread 7", .note = note, .deadline_us = 30'000'000});
             if (by_release) {
                 REQUIRE(hand.release("job", 1, 10).next.has_value());
             } else {
-                REQUIRE(hand.grant_next("job") == 22);
+                REQUIRE(grant_id_of(hand.grant_next("job")) == 22);
             }
             const auto info = hand.leases().inspect(hand.db(), "job", soon());
             REQUIRE(info.has_value());
@@ -286,7 +216,7 @@ TEST_CASE("thread, note and deadline go with the place to the lease") {
             CHECK(*grant->deadline_us > 10'000'000);
             CHECK(*grant->deadline_us <= 30'000'000);
             // And none of it stays behind.
-            hand.enqueue({"job", 1, 11, "", "", std::nullopt});
+            hand.enqueue("job", 1, 11);
             REQUIRE(hand.release("job", 2, 22).next.has_value());
             CHECK(database.number("select count(*) from rowlock_lease where thread is null and "
                                   "note is null and deadline is null and session = 1") == 1);
@@ -299,22 +229,22 @@ TEST_CASE("thread, note and deadline go with the place to the lease") {
 
 TEST_CASE("a lease whose own deadline has passed is free for the queue") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
-        const by_hand hand{database};
+        const protocol_connection hand{database};
         for (const std::int64_t session : {1, 2}) hand.open(session);
-        hand.enqueue({"job", 1, 10, "", "", 50'000});
-        REQUIRE(hand.grant_next("job") == 10);
+        hand.enqueue("job", 1, 10, {.deadline_us = 50'000});
+        REQUIRE(grant_id_of(hand.grant_next("job")) == 10);
         hand.enqueue("job", 2, 22);
         CHECK(hand.places_of(2).waiting.at(0).remaining <= 50ms);
         REQUIRE(support::eventually([&] { return hand.places_of(2).waiting.at(0).free; }));
         CHECK(hand.places_of(2).waiting.at(0).remaining == 0us);
-        CHECK(hand.grant_next("job") == 22);
+        CHECK(grant_id_of(hand.grant_next("job")) == 22);
         CHECK_FALSE(hand.release("job", 1, 10).freed);
     }
 }
 
 TEST_CASE("a newcomer does not pass the queue unless it barges, and its try writes nothing") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
-        const by_hand hand{database};
+        const protocol_connection hand{database};
         for (const std::int64_t session : {1, 2}) hand.open(session);
         for (const char* row : {"absent", "present"}) {
             CAPTURE(row);
@@ -328,9 +258,9 @@ TEST_CASE("a newcomer does not pass the queue unless it barges, and its try writ
             CHECK(hand.release("another", 1, 12).freed);
             const std::string held = "select count(*) from rowlock_lease where session is not null";
             CHECK(database.number(held) == 0);
-            const auto barging = hand.acquire("job", 1, 11, true);
+            const auto barging = hand.acquire("job", 1, 11, {.barging = true});
             CHECK(barging.what == attempt::outcome::granted);
-            CHECK(hand.acquire("job", 1, 13, true).what == attempt::outcome::held);
+            CHECK(hand.acquire("job", 1, 13, {.barging = true}).what == attempt::outcome::held);
             REQUIRE(hand.release("job", 1, 11).next.has_value());
             REQUIRE(hand.release("job", 2, 22).freed);
         }
@@ -339,7 +269,7 @@ TEST_CASE("a newcomer does not pass the queue unless it barges, and its try writ
 
 TEST_CASE("names that somebody live waits for") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
-        const by_hand hand{database};
+        const protocol_connection hand{database};
         for (const std::int64_t session : {1, 2}) hand.open(session);
         names asked;
         for (int i = 0; i < 40; ++i) asked.push_back("it's \\ " + std::to_string(i));
@@ -359,8 +289,8 @@ TEST_CASE("names that somebody live waits for") {
         hand.open(3);
         hand.open(4);
         CHECK(hand.leave(3, asked) == expected);
-        CHECK_FALSE(hand.leases().state_of(hand.db(), 3, soon()).live);
-        CHECK(hand.leases().state_of(hand.db(), 1, soon()).live);
+        CHECK_FALSE(hand.is_live(3));
+        CHECK(hand.is_live(1));
         CHECK(hand.leave(4, {}).empty());
         CHECK(database.number("select count(*) from rowlock_session") == 2);
         CHECK(hand.leave(3, {asked[5]}).empty());  // once more, after a lost reply
@@ -369,7 +299,7 @@ TEST_CASE("names that somebody live waits for") {
 
 TEST_CASE("after a session ended, the queues that this concerns") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
-        const by_hand hand{database};
+        const protocol_connection hand{database};
         for (const std::int64_t session : {1, 2, 3}) hand.open(session);
         for (const std::int64_t id : {1, 2, 3}) {
             const std::string name = "lease " + std::to_string(id);
@@ -382,8 +312,8 @@ TEST_CASE("after a session ended, the queues that this concerns") {
         hand.enqueue("elsewhere", 2, 23);
         hand.end(1);
         CHECK(hand.queues_of_session(1) == names{"lease 1", "queue"});
-        CHECK(hand.grant_next("lease 1") == 21);
-        CHECK(hand.grant_next("queue") == 22);
+        CHECK(grant_id_of(hand.grant_next("lease 1")) == 21);
+        CHECK(grant_id_of(hand.grant_next("queue")) == 22);
         CHECK(hand.queues_of_session(1) == names{});
         CHECK(hand.queues_of_session(4711) == names{});
     }
@@ -391,7 +321,7 @@ TEST_CASE("after a session ended, the queues that this concerns") {
 
 TEST_CASE("PostgreSQL: the end of a session reads no leases but those that are waited for") {
     if (support::lock_database database{support::backend::postgresql}; database.there()) {
-        const by_hand hand{database};
+        const protocol_connection hand{database};
         database.run(
             "insert into rowlock_lease (name, token, changed_at) "
             "select 'n' || i, 1, clock_timestamp() from generate_series(1, 5000) i");
@@ -416,7 +346,7 @@ TEST_CASE("PostgreSQL: the end of a session reads no leases but those that are w
 
 TEST_CASE("PostgreSQL: short ways find that nobody waits without reading queues of others") {
     if (support::lock_database database{support::backend::postgresql}; database.there()) {
-        const by_hand hand{database};
+        const protocol_connection hand{database};
         database.run(
             "insert into rowlock_waiter (name, session, grant_id, enqueued_at) "
             "select 'n' || i % 20, i, i, clock_timestamp() from generate_series(1, 20000) i");
@@ -445,7 +375,7 @@ TEST_CASE("PostgreSQL: short ways find that nobody waits without reading queues 
 
 TEST_CASE("PostgreSQL: short ways step over no tickets of those who were served long ago") {
     if (support::lock_database database{support::backend::postgresql}; database.there()) {
-        const by_hand hand{database};
+        const protocol_connection hand{database};
         hand.open(1);
         REQUIRE(hand.acquire("queue", 1, 11).what == attempt::outcome::granted);
         const auto reader = database.source().connect(soon());
@@ -477,8 +407,8 @@ TEST_CASE("PostgreSQL: short ways step over no tickets of those who were served 
 // shows: promise-9
 TEST_CASE("a reaper alone keeps a queue moving") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
-        const by_hand hand{database};
-        hand.open(1, 1ms);
+        const protocol_connection hand{database};
+        hand.open(1, {.ttl = 1ms});
         for (const std::int64_t session : {2, 3}) hand.open(session);
         hand.open(4);
         hand.enqueue("free", 2, 21);
@@ -500,7 +430,7 @@ TEST_CASE("a reaper alone keeps a queue moving") {
 
 TEST_CASE("the leases of a predecessor pass its queue, and its places die with it") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
-        const by_hand hand{database};
+        const protocol_connection hand{database};
         for (const std::int64_t session : {1, 2, 3}) hand.open(session);
         database.run("update rowlock_session set owner = 'me' where id in (1, 3)");
         REQUIRE(hand.acquire("kept", 1, 10).what == attempt::outcome::granted);
@@ -508,16 +438,16 @@ TEST_CASE("the leases of a predecessor pass its queue, and its places die with i
         hand.enqueue("queue", 1, 11);
         hand.enqueue("queue", 2, 22);
         CHECK(hand.leases().reclaim(hand.db(), "me", 3, soon()) == ids{1});
-        CHECK(hand.grant_next("kept") == 0);
+        CHECK(grant_id_of(hand.grant_next("kept")) == 0);
         CHECK(database.number("select session from rowlock_lease where name = 'kept'") == 3);
         CHECK(hand.queues_of_session(1) == names{"queue"});
-        CHECK(hand.grant_next("queue") == 22);
+        CHECK(grant_id_of(hand.grant_next("queue")) == 22);
     }
 }
 
 TEST_CASE("a newcomer finds a lease taken that a dead session left to those who wait") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
-        const by_hand hand{database};
+        const protocol_connection hand{database};
         for (const std::int64_t session : {1, 2}) hand.open(session);
         REQUIRE(hand.acquire("job", 1, 10).what == attempt::outcome::granted);
         hand.enqueue("job", 2, 22);
@@ -551,14 +481,13 @@ TEST_CASE("a forced release of one holder does nothing to the next") {
 
 TEST_CASE("a lease that was taken by force goes to the queue with a look") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
-        const by_hand hand{database};
+        const protocol_connection hand{database};
         for (const std::int64_t session : {1, 2}) hand.open(session);
         const auto first = hand.acquire("job", 1, 10);
         hand.enqueue("job", 2, 22);
-        strategy::victim victim;
-        CHECK(hand.leases().force_release(hand.db(), "job", victim, soon()));
+        CHECK(hand.force_release("job"));
         CHECK(hand.acquire("job", 1, 11).what == attempt::outcome::held);
-        const auto next = hand.queue().grant_next(hand.db(), "job", soon());
+        const auto next = hand.grant_next("job");
         REQUIRE(next.has_value());
         CHECK(next->grant_id == 22);
         CHECK(next->token > first.token + 1);  // taking by force raised it, too
@@ -567,37 +496,34 @@ TEST_CASE("a lease that was taken by force goes to the queue with a look") {
 
 TEST_CASE("a cycle of waiters is found by the youngest place alone") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
-        const by_hand hand{database};
+        const protocol_connection hand{database};
         for (const std::int64_t session : {1, 2, 3, 4}) hand.open(session);
-        REQUIRE(hand.acquire("a", 1, 11, false, "t1").what == attempt::outcome::granted);
-        REQUIRE(hand.acquire("b", 2, 22, false, "t2").what == attempt::outcome::granted);
-        REQUIRE(hand.acquire("c", 3, 33, false, "t3").what == attempt::outcome::granted);
-        const auto cycles = [&](std::int64_t session) {
-            return hand.queue().deadlocks(hand.db(), session, soon());
-        };
-        hand.enqueue("b", 4, 400, "t4");  // stands before and in no cycle
-        hand.enqueue("b", 1, 100, "t1");
-        CHECK(cycles(1).empty());
+        REQUIRE(hand.acquire("a", 1, 11, {.thread = "t1"}).what == attempt::outcome::granted);
+        REQUIRE(hand.acquire("b", 2, 22, {.thread = "t2"}).what == attempt::outcome::granted);
+        REQUIRE(hand.acquire("c", 3, 33, {.thread = "t3"}).what == attempt::outcome::granted);
+        hand.enqueue("b", 4, 400, {.thread = "t4"});  // stands before and in no cycle
+        hand.enqueue("b", 1, 100, {.thread = "t1"});
+        CHECK(hand.deadlocks(1).empty());
         SUBCASE("of two") {
-            hand.enqueue("a", 2, 200, "t2");
-            CHECK(cycles(1).empty());
-            CHECK(cycles(3).empty());
-            CHECK(cycles(4).empty());
-            const auto found = cycles(2);
+            hand.enqueue("a", 2, 200, {.thread = "t2"});
+            CHECK(hand.deadlocks(1).empty());
+            CHECK(hand.deadlocks(3).empty());
+            CHECK(hand.deadlocks(4).empty());
+            const auto found = hand.deadlocks(2);
             REQUIRE(found.size() == 1);
             CHECK(found[0].grant_id == 200);
             CHECK(found[0].description ==
                   "a (held by program[1]@host/t1) -> b (held by program[2]@host/t2) -> a");
             CHECK(hand.cancel({200}) == ids{200});
-            CHECK(cycles(2).empty());
+            CHECK(hand.deadlocks(2).empty());
         }
         SUBCASE("of three") {
-            hand.enqueue("c", 2, 200, "t2");
-            CHECK(cycles(2).empty());
-            hand.enqueue("a", 3, 300, "t3");
-            CHECK(cycles(1).empty());
-            CHECK(cycles(2).empty());
-            const auto found = cycles(3);
+            hand.enqueue("c", 2, 200, {.thread = "t2"});
+            CHECK(hand.deadlocks(2).empty());
+            hand.enqueue("a", 3, 300, {.thread = "t3"});
+            CHECK(hand.deadlocks(1).empty());
+            CHECK(hand.deadlocks(2).empty());
+            const auto found = hand.deadlocks(3);
             REQUIRE(found.size() == 1);
             CHECK(found[0].grant_id == 300);
             CHECK(found[0].description ==
@@ -605,63 +531,65 @@ TEST_CASE("a cycle of waiters is found by the youngest place alone") {
                   "c (held by program[3]@host/t3) -> a");
         }
         SUBCASE("not through another thread of the holder") {
-            hand.enqueue("a", 2, 200, "another");
-            CHECK(cycles(1).empty());
-            CHECK(cycles(2).empty());
+            hand.enqueue("a", 2, 200, {.thread = "another"});
+            CHECK(hand.deadlocks(1).empty());
+            CHECK(hand.deadlocks(2).empty());
         }
         SUBCASE("not by those who only wait for it, nor for oneself") {
-            hand.enqueue("a", 2, 200, "t2");
-            hand.enqueue("a", 4, 401, "t5");
-            CHECK(cycles(4).empty());
-            hand.enqueue("c", 3, 301, "t3");
-            CHECK(cycles(3).empty());
+            hand.enqueue("a", 2, 200, {.thread = "t2"});
+            hand.enqueue("a", 4, 401, {.thread = "t5"});
+            CHECK(hand.deadlocks(4).empty());
+            hand.enqueue("c", 3, 301, {.thread = "t3"});
+            CHECK(hand.deadlocks(3).empty());
         }
         SUBCASE("not through a session that is over") {
-            hand.enqueue("a", 2, 200, "t2");
+            hand.enqueue("a", 2, 200, {.thread = "t2"});
             hand.end(1);
-            CHECK(cycles(2).empty());
+            CHECK(hand.deadlocks(2).empty());
         }
         SUBCASE("also through those who stand before in the queue") {
             // 3 waits behind 4 for b; 4 waits for c besides, which 3 has.
-            hand.enqueue("c", 4, 402, "t4");
-            hand.enqueue("b", 3, 300, "t3");
-            const auto found = cycles(3);
+            hand.enqueue("c", 4, 402, {.thread = "t4"});
+            hand.enqueue("b", 3, 300, {.thread = "t3"});
+            const auto found = hand.deadlocks(3);
             REQUIRE(found.size() == 1);
             CHECK(found[0].description ==
                   "b (first waited for by program[4]@host/t4) -> c (held by program[3]@host/t3) "
                   "-> b");
-            CHECK(cycles(4).empty());
+            CHECK(hand.deadlocks(4).empty());
         }
     }
 }
 
 TEST_CASE("a long way round hides no cycle, and a long cycle is one") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
-        const by_hand hand{database};
+        const protocol_connection hand{database};
         constexpr std::int64_t last = 80;
         const auto name = [](std::int64_t i) { return "n" + std::to_string(i); };
         hand.run("begin");  // one commit for all
         // Each holds one name and waits for the next, the last for what we hold.
         for (std::int64_t i = 1; i <= last; ++i) {
             hand.open(i);
-            REQUIRE(hand.acquire(name(i), i, i, false, "t").what == attempt::outcome::granted);
+            REQUIRE(hand.acquire(name(i), i, i, {.thread = "t"}).what == attempt::outcome::granted);
         }
         hand.open(200);
         hand.open(201);
-        REQUIRE(hand.acquire("ours", 200, 200, false, "t").what == attempt::outcome::granted);
-        for (std::int64_t i = 1; i < last; ++i) hand.enqueue(name(i + 1), i, 1000 + i, "t");
-        hand.enqueue("ours", last, 1000 + last, "t");
+        REQUIRE(hand.acquire("ours", 200, 200, {.thread = "t"}).what == attempt::outcome::granted);
+        for (std::int64_t i = 1; i < last; ++i) {
+            hand.enqueue(name(i + 1), i, 1000 + i, {.thread = "t"});
+        }
+        hand.enqueue("ours", last, 1000 + last, {.thread = "t"});
         bool shortcut = false;
         SUBCASE("long") {}
         SUBCASE("short") {
             shortcut = true;
-            hand.enqueue(name(1), 201, 2000, "t");
-            hand.enqueue(name(last / 2), 201, 2001, "t");
+            hand.enqueue(name(1), 201, 2000, {.thread = "t"});
+            hand.enqueue(name(last / 2), 201, 2001, {.thread = "t"});
         }
         hand.run("commit");
-        CHECK(hand.queue().deadlocks(hand.db(), 200, soon()).empty());
-        hand.enqueue(name(1), 200, 3000, "t");
-        const auto found = hand.queue().deadlocks(hand.db(), 200, soon());
+        CHECK(hand.deadlocks(200).empty());
+        hand.enqueue(name(1), 200, 3000, {.thread = "t"});
+        const auto found = hand.deadlocks(200);
         REQUIRE(found.size() == 1);
         CHECK(found[0].grant_id == 3000);
         CHECK(found[0].description.size() < 4000);
@@ -670,25 +598,25 @@ TEST_CASE("a long way round hides no cycle, and a long cycle is one") {
         CHECK(text.substr(text.rfind("ours"))
                   .starts_with("ours (held by program[200]@host/t) -> n1"));
         for (std::int64_t i = 1; i <= last; ++i) {
-            if (i % 16 == 0) CHECK(hand.queue().deadlocks(hand.db(), i, soon()).empty());
+            if (i % 16 == 0) CHECK(hand.deadlocks(i).empty());
         }
     }
 }
 
 TEST_CASE("a crowd that is one party each is searched for cycles in no time") {
     if (support::lock_database database{support::backend::sqlite}; database.there()) {
-        const by_hand hand{database};
+        const protocol_connection hand{database};
         constexpr std::int64_t clients = 10;
         hand.run("begin immediate");
         for (std::int64_t i = 1; i <= clients + 1; ++i) hand.open(i);
-        REQUIRE(hand.acquire("job", clients + 1, 1, false, "client").what ==
+        REQUIRE(hand.acquire("job", clients + 1, 1, {.thread = "client"}).what ==
                 attempt::outcome::granted);
         for (std::int64_t i = 0; i < 100 * clients; ++i) {
-            hand.enqueue("job", 1 + i % clients, 100 + i, "client");
+            hand.enqueue("job", 1 + i % clients, 100 + i, {.thread = "client"});
         }
         hand.run("commit");
         const auto before = std::chrono::steady_clock::now();
-        CHECK(hand.queue().deadlocks(hand.db(), clients, soon()).empty());
+        CHECK(hand.deadlocks(clients).empty());
         CHECK(std::chrono::steady_clock::now() - before < 2s * support::slowed);
     }
 }
@@ -696,7 +624,7 @@ TEST_CASE("a crowd that is one party each is searched for cycles in no time") {
 // A ticket that was drawn long before it committed. Here the others are served by decree.
 TEST_CASE("a place that was overtaken knows it, and is found again after the watermark is reset") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
-        const by_hand hand{database};
+        const protocol_connection hand{database};
         for (const std::int64_t session : {1, 2}) hand.open(session);
         REQUIRE(hand.acquire("job", 1, 10).what == attempt::outcome::granted);
         hand.enqueue("job", 2, 20);
@@ -726,7 +654,7 @@ TEST_CASE("a place that was overtaken knows it, and is found again after the wat
 
 TEST_CASE("a place that was just taken is looked at alone") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
-        const by_hand hand{database};
+        const protocol_connection hand{database};
         for (const std::int64_t session : {1, 2, 3}) hand.open(session);
         REQUIRE(hand.acquire("job", 1, 10).what == attempt::outcome::granted);
         hand.enqueue("job", 3, 30);

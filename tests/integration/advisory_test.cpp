@@ -5,6 +5,7 @@
 #include "contract/server_address.hpp"
 #include "sql/pooler.hpp"
 #include "support/blocked.hpp"
+#include "support/event_log.hpp"
 #include "support/failure.hpp"
 #include "support/forwarding_connection.hpp"
 #include "support/interception.hpp"
@@ -22,7 +23,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <future>
 #include <mutex>
 #include <string>
@@ -31,6 +31,7 @@
 
 using namespace rowlock;
 using namespace std::chrono_literals;
+using support::event_log;
 using support::eventually;
 using forwarding = support::forwarding_connection;
 using support::kind_of;
@@ -108,25 +109,6 @@ std::shared_ptr<const test_server> on_postgresql() {
 std::shared_ptr<const test_server> on_mariadb() {
     return on(support::server::mariadb);
 }
-
-class event_log {
-public:
-    event_callback callback() {
-        return [this](const event& what) {
-            const std::lock_guard lock{mutex_};
-            events_.push_back(what);
-        };
-    }
-    [[nodiscard]] bool has(event_kind kind, loss_reason reason) const {
-        const std::lock_guard lock{mutex_};
-        return std::ranges::any_of(
-            events_, [&](const event& each) { return each.kind == kind && each.reason == reason; });
-    }
-
-private:
-    mutable std::mutex mutex_;
-    std::vector<event> events_;
-};
 
 /// Connections of a node of a Galera cluster, as far as its variables tell.
 class galera_node final : public forwarding {
@@ -735,6 +717,9 @@ TEST_CASE("the end of the object ends waits in other threads") {
 }
 
 TEST_CASE("a forked child has no part in its parent's locks") {
+    constexpr int seems_held = 1;  // bits of the child's exit status
+    constexpr int unlocks = 2;
+    constexpr int takes_another = 4;
     for (const auto& db : {on_postgresql(), on_mariadb()}) {
         if (!db) continue;
         const std::string name = fresh("job");
@@ -744,17 +729,23 @@ TEST_CASE("a forked child has no part in its parent's locks") {
         REQUIRE(held);
         const pid_t child = fork();
         if (child == 0) {
-            const bool refused = !held->held() &&
-                                 kind_of([&] { held->unlock(); }) == errc::wrong_process &&
-                                 kind_of([&] { static_cast<void>(locks->try_lock("other")); }) ==
-                                     errc::wrong_process;
+            int wrong = held->held() ? seems_held : 0;
+            if (kind_of([&] { held->unlock(); }) != errc::wrong_process) wrong |= unlocks;
+            if (kind_of([&] { static_cast<void>(locks->try_lock("other")); }) !=
+                errc::wrong_process) {
+                wrong |= takes_another;
+            }
             held.reset();
             locks.reset();
-            _exit(refused ? 0 : 1);
+            _exit(wrong);
         }
-        int status = -1;
-        waitpid(child, &status, 0);
-        CHECK(status == 0);
+        int status = 0;
+        REQUIRE(waitpid(child, &status, 0) == child);
+        REQUIRE(WIFEXITED(status));
+        CHECK((WEXITSTATUS(status) & seems_held) == 0);
+        CHECK((WEXITSTATUS(status) & unlocks) == 0);
+        CHECK((WEXITSTATUS(status) & takes_another) == 0);
+        CHECK((WEXITSTATUS(status) & ~(seems_held | unlocks | takes_another)) == 0);
         CHECK(held->held());
         CHECK_FALSE(others.try_lock(name));
         held->unlock();

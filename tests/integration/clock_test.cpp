@@ -3,6 +3,7 @@
 #include "support/interception.hpp"
 #include "support/lock_database.hpp"
 #include <rowlock/rowlock.hpp>
+#include <rowlock/testing.hpp>
 
 #include <doctest/doctest.h>
 
@@ -12,6 +13,7 @@
 using namespace rowlock;
 using namespace std::chrono_literals;
 using strategy::attempt;
+using support::eventually;
 using support::soon;
 
 namespace {
@@ -154,4 +156,40 @@ TEST_CASE("a heartbeat counts as one although the database's clock was set back"
         CHECK(protocol.heartbeat(*db, 1, 0, soon()));
         CHECK(database.number("select beats from rowlock_session") == 4);
     }
+}
+
+TEST_CASE("a lease is held while heartbeats come and lost when the clock jumps past the window") {
+    testing::database database;
+    client locks{database.source(), database.options({.ttl = 30s})};
+    const auto lease = locks.acquire("job");
+    CHECK(lease.held());
+    CHECK(lease.remaining() == 25s);  // ttl − margin
+
+    database.clock().advance(10s);  // a heartbeat is due
+    REQUIRE(eventually([&] { return locks.stats().heartbeats > 0; }));
+    CHECK(lease.held());
+    CHECK(lease.remaining() == 25s);
+
+    // A suspended machine: the clock is past the window before any heartbeat could be sent.
+    std::promise<void> told;
+    const std::stop_callback on_loss{lease.lost(), [&] { told.set_value(); }};
+    database.clock().advance(25s);
+    CHECK_FALSE(lease.held());
+    CHECK(lease.remaining() == 0s);
+    CHECK(told.get_future().wait_for(20s) == std::future_status::ready);
+    CHECK(locks.stats().lost == 1);
+}
+
+TEST_CASE("another client takes over when the database's clock has passed the ttl, not before") {
+    testing::database database;
+    client next{database.source(), database.options({.ttl = 24h})};
+    client holder{database.source(), database.options({.ttl = 30s})};
+    const auto kept = next.acquire("open the session");
+    const auto lease = holder.acquire("job");
+    CHECK_FALSE(next.try_acquire("job"));
+    database.clock().advance(60s);
+    const auto taken = next.try_acquire("job");
+    REQUIRE(taken);
+    CHECK(taken->token() > lease.token());
+    CHECK_FALSE(lease.held());
 }

@@ -9,6 +9,7 @@
 #include "support/failure.hpp"
 #include "support/interception.hpp"
 #include "support/lock_database.hpp"
+#include "support/protocol_session.hpp"
 #include "support/servers.hpp"
 #include <rowlock/rowlock.hpp>
 #include <rowlock/testing.hpp>
@@ -29,6 +30,7 @@ using strategy::attempt;
 using strategy::verdict;
 using support::eventually;
 using support::kind_of;
+using support::protocol_session;
 using support::somebody_waits_for_a_row;
 using support::soon;
 
@@ -43,47 +45,28 @@ std::unique_ptr<sql::connection> application(const support::lock_database& datab
     return database.source().connect(soon());
 }
 
-/// Sessions, grants and fences by hand: a client without its upkeep, and without its own opinion.
-class by_hand {
-public:
-    by_hand(support::lock_database& database, std::int64_t session,
-            std::chrono::microseconds ttl = 60s)
-        : protocol_{database.protocol()},
-          fencing_{protocol_.sql()},
-          db_{database.connect()},
-          session_{session} {
-        protocol_.open_session(*db_, {session, "owner", "host", "program", 1, ttl}, soon());
-    }
-
-    [[nodiscard]] attempt acquire(std::string_view name, std::int64_t grant_id) const {
-        return protocol_.acquire(*db_, {name, session_, grant_id, "", "", std::nullopt}, soon());
-    }
-    /// As a client's acquire: ends an expired holder first.
-    [[nodiscard]] std::int64_t take_over(std::string_view name, std::int64_t grant_id) const {
-        for (;;) {
-            const auto made = acquire(name, grant_id);
-            if (made.what == attempt::outcome::granted) return made.token;
-            if (made.seen.holder_expired) {
-                protocol_.end_expired_session(*db_, made.seen.session, soon());
-            }
+/// As a client's acquire: ends an expired holder first.
+std::int64_t take_over(const protocol_session& by, std::string_view name, std::int64_t grant_id) {
+    for (;;) {
+        const auto tried = by.acquire(name, grant_id);
+        if (tried.what == attempt::outcome::granted) return tried.token;
+        if (tried.seen.holder_expired) {
+            by.leases().end_expired_session(by.db(), tried.seen.session, soon());
         }
     }
-    [[nodiscard]] verdict fence(sql::connection& in, std::int64_t token,
-                                std::chrono::milliseconds idle = 60s) const {
-        return fencing_.fence(in, {"job", session_, token, 0}, {.statement = 5s, .idle = idle},
-                              soon());
-    }
-    /// The session's, without a heartbeat that would notice.
-    void expire() const { protocol_.extend_session(*db_, session_, 1us, soon()); }
-    [[nodiscard]] sql::connection& db() const { return *db_; }
-    [[nodiscard]] const strategy::lease_protocol& protocol() const { return protocol_; }
+}
 
-private:
-    strategy::lease_protocol protocol_;
-    strategy::fencing fencing_;
-    std::unique_ptr<sql::connection> db_;
-    std::int64_t session_;
-};
+/// In the transaction on `app`, without a client's own opinion of its lease.
+verdict fence_job(const protocol_session& holder, sql::connection& app, std::int64_t token,
+                  std::chrono::milliseconds idle = 60s) {
+    return strategy::fencing{holder.leases().sql()}.fence(app, {"job", holder.id(), token, 0},
+                                                          {.statement = 5s, .idle = idle}, soon());
+}
+
+/// No heartbeat notices it.
+void let_expire(const protocol_session& session) {
+    session.leases().extend_session(session.db(), session.id(), 1us, soon());
+}
 
 /// What a server says it is.
 enum class claims : unsigned char { nothing, to_be_galera, to_be_mysql };
@@ -141,15 +124,16 @@ std::string update_of(const support::lock_database& database, const std::string&
 // shows: fenced-transactions
 TEST_CASE("a take-over between fence and commit waits for the commit and then succeeds") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
-        by_hand holder{database, 1};
-        by_hand successor{database, 2};
+        const protocol_session holder{database, 1};
+        const protocol_session successor{database, 2};
         const auto first = holder.acquire("job", 11);
         REQUIRE(first.what == attempt::outcome::granted);
         const auto app = application(database);
         app->query("begin", soon());
-        REQUIRE(holder.fence(*app, first.token) == verdict::current);
-        holder.expire();
-        auto taken = std::async(std::launch::async, [&] { return successor.take_over("job", 22); });
+        REQUIRE(fence_job(holder, *app, first.token) == verdict::current);
+        let_expire(holder);
+        auto taken =
+            std::async(std::launch::async, [&] { return take_over(successor, "job", 22); });
         REQUIRE(somebody_waits_for_a_row(database));
         app->query(update_of(database, "version set version = 1"), soon());
         CHECK(database.number("select session from rowlock_lease where name = 'job'") == 1);
@@ -162,14 +146,14 @@ TEST_CASE("a take-over between fence and commit waits for the commit and then su
 // shows: fenced-transactions
 TEST_CASE("control: without the fence the take-over happens inside the transaction") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
-        by_hand holder{database, 1};
-        by_hand successor{database, 2};
+        const protocol_session holder{database, 1};
+        const protocol_session successor{database, 2};
         REQUIRE(holder.acquire("job", 11).what == attempt::outcome::granted);
         const auto app = application(database);
         app->query("begin", soon());
         app->query("select * from " + database.prefix() + "lease", soon());
-        holder.expire();
-        CHECK(successor.take_over("job", 22) > 0);  // two holders until the commit
+        let_expire(holder);
+        CHECK(take_over(successor, "job", 22) > 0);  // two holders until the commit
         app->query("commit", soon());
     }
 }
@@ -177,31 +161,31 @@ TEST_CASE("control: without the fence the take-over happens inside the transacti
 // shows: fenced-transactions
 TEST_CASE("SQLite: a take-over cannot write before the fenced transaction has ended") {
     ROWLOCK_FOR_EACH_BACKEND(database, support::backend::sqlite) {
-        by_hand holder{database, 1, 400ms};
-        by_hand successor{database, 2};
+        const protocol_session holder{database, 1, {.ttl = 400ms}};
+        const protocol_session successor{database, 2};
         const auto first = holder.acquire("job", 11);
         REQUIRE(first.what == attempt::outcome::granted);
         const auto app = application(database);
         app->query("begin immediate", soon());
-        REQUIRE(holder.fence(*app, first.token) == verdict::current);
+        REQUIRE(fence_job(holder, *app, first.token) == verdict::current);
         const auto now = std::chrono::steady_clock::now();
         CHECK(kind_of([&] {
-                  successor.protocol().end_expired_session(successor.db(), 1, now + 600ms);
+                  successor.leases().end_expired_session(successor.db(), 1, now + 600ms);
               }) == errc::timed_out);
         app->query("commit", soon());
-        CHECK(successor.take_over("job", 22) > first.token);
+        CHECK(take_over(successor, "job", 22) > first.token);
     }
 }
 
 TEST_CASE("SQLite: a fence does not revive a session that has expired, although nobody ended it") {
     ROWLOCK_FOR_EACH_BACKEND(database, support::backend::sqlite) {
-        by_hand holder{database, 1, 150ms};
+        const protocol_session holder{database, 1, {.ttl = 150ms}};
         const auto first = holder.acquire("job", 11);
         const auto app = application(database);
         app->query("begin immediate", soon());
-        REQUIRE(holder.fence(*app, first.token) == verdict::current);
+        REQUIRE(fence_job(holder, *app, first.token) == verdict::current);
         REQUIRE(eventually([&] {  // its renewed expiry passes within the transaction
-            return holder.fence(*app, first.token + 1) == verdict::not_current &&
+            return fence_job(holder, *app, first.token + 1) == verdict::not_current &&
                    app->query(
                           "select expires_at <= cast(round((julianday('now') - 2440587.5) * "
                           "86400000.0) as integer) * 1000 from " +
@@ -209,7 +193,7 @@ TEST_CASE("SQLite: a fence does not revive a session that has expired, although 
                           soon())
                            .integer(0, 0) == 1;
         }));
-        CHECK(holder.fence(*app, first.token) == verdict::not_current);
+        CHECK(fence_job(holder, *app, first.token) == verdict::not_current);
         app->query("rollback", soon());
     }
 }
@@ -217,7 +201,7 @@ TEST_CASE("SQLite: a fence does not revive a session that has expired, although 
 // shows: fenced-transactions
 TEST_CASE("SQLite: the fence renews the session with the commit") {
     ROWLOCK_FOR_EACH_BACKEND(database, support::backend::sqlite) {
-        by_hand holder{database, 1, 2s};
+        const protocol_session holder{database, 1, {.ttl = 2s}};
         const auto first = holder.acquire("job", 11);
         const auto expiry = [&] {
             return database.number("select expires_at from rowlock_session where id = 1");
@@ -227,7 +211,7 @@ TEST_CASE("SQLite: the fence renews the session with the commit") {
         const auto app = application(database);
         for (const char* end : {"rollback", "commit"}) {
             app->query("begin immediate", soon());
-            REQUIRE(holder.fence(*app, first.token) == verdict::current);
+            REQUIRE(fence_job(holder, *app, first.token) == verdict::current);
             app->query(end, soon());
             CHECK((expiry() > before) == (std::string_view{end} == "commit"));
         }
@@ -282,15 +266,15 @@ TEST_CASE("a rolled-back transaction frees the row") {
 // shows: fenced-transactions
 TEST_CASE("fences of an ended session fail and do not keep the take-over waiting") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
-        by_hand holder{database, 1};
-        by_hand successor{database, 2};
+        const protocol_session holder{database, 1};
+        const protocol_session successor{database, 2};
         const auto first = holder.acquire("job", 11);
-        successor.protocol().end_session(successor.db(), 1, soon());
+        holder.end();
         const auto app = application(database);
         app->query(begin_of(database), soon());
         bool refused = false;
         try {
-            refused = holder.fence(*app, first.token) != verdict::current;
+            refused = fence_job(holder, *app, first.token) != verdict::current;
         } catch (const error&) {
             FAIL("a verdict was expected");
         }
@@ -305,10 +289,10 @@ TEST_CASE("fences of an ended session fail and do not keep the take-over waiting
 // shows: fenced-transactions
 TEST_CASE("control: a fence that does not ask for the session keeps the take-over waiting") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
-        by_hand holder{database, 1};
-        by_hand successor{database, 2};
+        const protocol_session holder{database, 1};
+        const protocol_session successor{database, 2};
         REQUIRE(holder.acquire("job", 11).what == attempt::outcome::granted);
-        successor.protocol().end_session(successor.db(), 1, soon());
+        holder.end();
         const auto app = application(database);
         app->query("begin", soon());
         app->query("select * from " + database.prefix() +
@@ -326,16 +310,16 @@ TEST_CASE("control: a fence that does not ask for the session keeps the take-ove
 // shows: fenced-transactions
 TEST_CASE("a holder that was stopped inside a fenced transaction is cut off after max_idle") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
-        by_hand holder{database, 1};
-        by_hand successor{database, 2};
+        const protocol_session holder{database, 1};
+        const protocol_session successor{database, 2};
         const auto first = holder.acquire("job", 11);
         const auto app = application(database);
         app->query("begin", soon());
-        REQUIRE(holder.fence(*app, first.token, 1s) == verdict::current);
-        holder.expire();
+        REQUIRE(fence_job(holder, *app, first.token, 1s) == verdict::current);
+        let_expire(holder);
         app->query(update_of(database, "token_floor set floor = floor + 1"), soon());
         // Nobody ends the transaction: the server does.
-        CHECK(successor.take_over("job", 22) > first.token);
+        CHECK(take_over(successor, "job", 22) > first.token);
         CHECK(kind_of([&] { app->query("commit", soon()); }) != errc{});
         CHECK(database.number("select floor from rowlock_token_floor") == 0);
     }
@@ -349,7 +333,8 @@ TEST_CASE("a fence that meets a take-over in progress waits for it and fails") {
             CAPTURE(isolation);
             client locks{database.source(), database.options()};
             const auto lease = locks.acquire("job");
-            const by_hand successor{database, std::string_view{isolation}.size() > 14 ? 21 : 22};
+            const protocol_session successor{database,
+                                             std::string_view{isolation}.size() > 14 ? 21 : 22};
             const auto taker = database.connect();
             taker->query("begin", soon());
             taker->query(
@@ -398,15 +383,15 @@ TEST_CASE("a fence that meets a take-over in progress waits for it and fails") {
 // shows: fenced-transactions
 TEST_CASE("a failed fence that locked nothing first leaves the new holder's row alone") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
-        by_hand stale{database, 1};
-        by_hand holder{database, 2};
+        const protocol_session stale{database, 1};
+        const protocol_session holder{database, 2};
         const auto first = stale.acquire("job", 11);
-        stale.protocol().end_session(stale.db(), 1, soon());
+        stale.end();
         REQUIRE(holder.acquire("job", 22).what == attempt::outcome::granted);
         const auto app = application(database);
         app->query("begin", soon());
-        CHECK(stale.fence(*app, first.token) != verdict::current);
-        CHECK(holder.protocol().release(holder.db(), "job", 2, 22, soon()));
+        CHECK(fence_job(stale, *app, first.token) != verdict::current);
+        CHECK(holder.free("job", 22));
         app->query("rollback", soon());
     }
 }
@@ -414,7 +399,7 @@ TEST_CASE("a failed fence that locked nothing first leaves the new holder's row 
 // shows: fenced-transactions
 TEST_CASE("control: on InnoDB a plain locking read of a stale grant locks the new holder's row") {
     ROWLOCK_FOR_EACH_BACKEND(database, support::backend::mariadb) {
-        by_hand holder{database, 2};
+        const protocol_session holder{database, 2};
         REQUIRE(holder.acquire("job", 22).what == attempt::outcome::granted);
         const auto app = application(database);
         app->query("begin", soon());
@@ -423,9 +408,7 @@ TEST_CASE("control: on InnoDB a plain locking read of a stale grant locks the ne
                                          "lock in share mode",
                                      soon());
         CHECK(none.empty());
-        auto released = std::async(std::launch::async, [&] {
-            return holder.protocol().release(holder.db(), "job", 2, 22, soon());
-        });
+        auto released = std::async(std::launch::async, [&] { return holder.free("job", 22); });
         REQUIRE(somebody_waits_for_a_row(database));
         app->query("rollback", soon());
         CHECK(released.get());
@@ -505,18 +488,17 @@ TEST_CASE("a reclaim waits for the predecessor's fenced transaction") {
 // shows: fenced-transactions
 TEST_CASE("the reaper does not free the lease of an expired session under its fence") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
-        by_hand holder{database, 1, 200ms};
+        const protocol_session holder{database, 1, {.ttl = 200ms}};
         const auto first = holder.acquire("job", 11);
         const auto app = application(database);
         app->query("begin", soon());
-        REQUIRE(holder.fence(*app, first.token) == verdict::current);
-        REQUIRE(
-            eventually([&] { return !holder.protocol().state_of(holder.db(), 1, soon()).live; }));
+        REQUIRE(fence_job(holder, *app, first.token) == verdict::current);
+        REQUIRE(eventually([&] { return !holder.is_live(); }));
         const auto reaping = database.connect();
         auto reaped = std::async(std::launch::async, [&] {
             std::stop_source never;
             try {
-                strategy::reap_round(*reaping, holder.protocol().sql(), database.reaping(100s, 20s),
+                strategy::reap_round(*reaping, holder.leases().sql(), database.reaping(100s, 20s),
                                      never.get_token());
             } catch (const error& failure) {
                 CHECK(failure.kind() == errc::timed_out);  // repeated with the next round
@@ -800,8 +782,14 @@ TEST_CASE("a fence finds the tables in the client's schema") {
             const auto app = application(database);
             app->query("set search_path = pg_catalog", soon());
             app->query("begin", soon());
-            fence(*app, lease);
+            CHECK_NOTHROW(fence(*app, lease));
+            const auto other = application(database);
+            other->query("set lock_timeout = '100ms'", soon());
+            const std::string row = schema + ".rowlock_lease where name = 'job' for update";
+            CHECK(kind_of([&] { other->query("select * from " + row, soon()); }) ==
+                  errc::timed_out);
             app->query("commit", soon());
+            CHECK(other->query("select * from " + row, soon()).rows() == 1);
         }
         database.run("drop schema " + schema + " cascade");
     }

@@ -1,15 +1,16 @@
-// Leases taken again and several at once, on MySQL and SQLite: strategy/batch_dialects.hpp. What
-// comes between is forced by open transactions and hooks.
+// Leases taken again and several at once, on MySQL and SQLite:
+// coordination/batch/batch_dialects.hpp. What comes between is forced by open transactions and
+// hooks.
 // shows: batches
 
 #include "coordination/batch/batch_dialects.hpp"
-#include "coordination/queue/queue_protocol.hpp"
 #include "sql/connection_memory.hpp"
 #include "sql/in_transaction.hpp"
 #include "support/blocked.hpp"
 #include "support/failure.hpp"
 #include "support/interception.hpp"
 #include "support/lock_database.hpp"
+#include "support/protocol_session.hpp"
 #include <rowlock/rowlock.hpp>
 
 #include <doctest/doctest.h>
@@ -27,7 +28,6 @@
 using namespace rowlock;
 using namespace std::chrono_literals;
 using std::chrono::steady_clock;
-using strategy::attempt;
 using strategy::grant_request;
 using strategy::granted_name;
 using strategy::look;
@@ -43,79 +43,29 @@ namespace {
 
 using tokens = std::vector<std::optional<std::int64_t>>;
 
-/// One session by hand.
-class party {
+/// A session that takes and frees several leases at once.
+class group_session : public support::protocol_session {
 public:
-    party(support::lock_database& database, std::int64_t session,
-          std::unique_ptr<sql::connection> db, std::chrono::microseconds ttl = 60s)
-        : leases_{database.protocol()},
-          db_{std::move(db)},
-          session_{session},
-          sqlite_{database.speaks() == sql::dialect::sqlite} {
-        leases_.set_up(*db_, 5s, soon());
-        leases_.open_session(*db_, {session, "owner", "host", "program", 1, ttl}, soon());
-    }
-    party(support::lock_database& database, std::int64_t session,
-          std::chrono::microseconds ttl = 60s)
-        : party{database, session, database.source().connect(soon()), ttl} {}
+    using protocol_session::protocol_session;
 
-    [[nodiscard]] grant_request wants(std::string_view name, std::int64_t grant_id) const {
-        return {name, session_, grant_id, "", "", std::nullopt};
-    }
-    [[nodiscard]] std::int64_t acquire(std::string_view name, std::int64_t grant_id) const {
-        const auto done = leases_.acquire(*db_, wants(name, grant_id), soon());
-        return done.what == attempt::outcome::granted ? done.token : 0;
-    }
-    [[nodiscard]] bool release(std::string_view name, std::int64_t grant_id) const {
-        return leases_.release(*db_, name, session_, grant_id, soon());
-    }
-    /// The token at which it was released: it is free, and has a row.
-    [[nodiscard]] std::int64_t touch(std::string_view name) const {
-        const auto token = acquire(name, 1);
-        REQUIRE(token > 0);
-        REQUIRE(release(name, 1));
-        return token;
-    }
-    void enqueue(std::string_view name, std::int64_t grant_id) const {
-        strategy::queue_protocol{leases_}.enqueue(*db_, wants(name, grant_id), soon());
-    }
-
-    [[nodiscard]] bool reacquire(std::string_view name, std::int64_t grant_id,
-                                 std::int64_t known) const {
-        const auto call = sqlite_ ? strategy::run_reacquire : strategy::on_mysql::reacquire;
-        return call(*db_, leases_.sql(), wants(name, grant_id), known, soon());
-    }
     [[nodiscard]] tokens acquire_all(std::span<const grant_request> requests) const {
-        const auto call =
-            sqlite_ ? strategy::on_sqlite::acquire_all : strategy::on_mysql::acquire_all;
-        return call(*db_, leases_.sql(), requests, soon());
+        return on().acquire_all(requests);
     }
     /// With grant ids 100, 101 …
     [[nodiscard]] tokens acquire_all(const std::vector<std::string>& names) const {
         std::vector<grant_request> requests;
         std::int64_t grant_id = 100;
-        for (const auto& name : names) requests.push_back(wants(name, grant_id++));
+        for (const auto& name : names) requests.push_back(request(name, grant_id++));
         return acquire_all(requests);
     }
     [[nodiscard]] std::vector<bool> release_all(const std::vector<granted_name>& grants) const {
-        const auto call =
-            sqlite_ ? strategy::on_sqlite::release_all : strategy::on_mysql::release_all;
-        return call(*db_, leases_.sql(), session_, grants, soon());
+        return protocol_session::release_all(grants);
     }
     [[nodiscard]] std::vector<look> probe_all(const std::vector<std::string_view>& names) const {
-        const auto call = sqlite_ ? strategy::on_sqlite::probe_all : strategy::on_mysql::probe_all;
-        return call(*db_, leases_.sql(), session_, names, soon());
+        const bool sqlite = db().speaks() == sql::dialect::sqlite;
+        const auto call = sqlite ? strategy::on_sqlite::probe_all : strategy::on_mysql::probe_all;
+        return call(db(), leases().sql(), id(), names, soon());
     }
-
-    [[nodiscard]] sql::connection& db() const { return *db_; }
-    [[nodiscard]] const strategy::lease_protocol& leases() const { return leases_; }
-    [[nodiscard]] std::int64_t session() const { return session_; }
-
-private:
-    strategy::lease_protocol leases_;
-    std::unique_ptr<sql::connection> db_;
-    std::int64_t session_;
-    bool sqlite_;
 };
 
 /// Keeps rows as the fence of somebody else's transaction does.
@@ -190,15 +140,15 @@ std::size_t granted(const tokens& all) {
 
 TEST_CASE("a lease is taken again at the token at which it was released") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_GROUP_BACKENDS) {
-        const party self{database, 1};
-        const auto known = self.touch("job");
+        const group_session self{database, 1};
+        const auto known = self.acquire_and_free("job");
         REQUIRE(self.reacquire("job", 11, known));
         CHECK(held_by(database, "job", 1, 11));
         CHECK(database.number("select token from rowlock_lease") == known + 1);
         CHECK(self.leases().find_grant(self.db(), "job", 1, 11, soon()) == known + 1);
         CHECK_FALSE(self.reacquire("job", 12, known));  // held, by us
         CHECK_FALSE(self.reacquire("job", 12, known + 1));
-        REQUIRE(self.release("job", 11));
+        REQUIRE(self.free("job", 11));
         CHECK_FALSE(self.reacquire("job", 12, known));  // a grant too old
         CHECK_FALSE(self.reacquire("none", 12, known));
         CHECK(self.reacquire("job", 12, known + 1));
@@ -207,9 +157,9 @@ TEST_CASE("a lease is taken again at the token at which it was released") {
 
 TEST_CASE("what goes with a grant goes with one that is taken again") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_GROUP_BACKENDS) {
-        const party self{database, 1};
-        const auto known = self.touch("job");
-        auto request = self.wants("job", 11);
+        const group_session self{database, 1};
+        const auto known = self.acquire_and_free("job");
+        auto request = self.request("job", 11);
         request.thread = "thread";
         request.note = "it's \"why\"";
         request.deadline_us = 30'000'000;
@@ -228,13 +178,13 @@ TEST_CASE("what goes with a grant goes with one that is taken again") {
 
 TEST_CASE("a lease is not taken again from another, nor after another had it") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_GROUP_BACKENDS) {
-        const party self{database, 1};
-        const party other{database, 2};
-        const auto known = self.touch("job");
-        REQUIRE(other.acquire("job", 22) == known + 1);
+        const group_session self{database, 1};
+        const group_session other{database, 2};
+        const auto known = self.acquire_and_free("job");
+        REQUIRE(other.try_acquire("job", 22) == known + 1);
         CHECK_FALSE(self.reacquire("job", 11, known));
         CHECK_FALSE(self.reacquire("job", 11, known + 1));
-        REQUIRE(other.release("job", 22));
+        REQUIRE(other.free("job", 22));
         CHECK_FALSE(self.reacquire("job", 11, known));
         CHECK(held(database) == 0);
     }
@@ -242,17 +192,17 @@ TEST_CASE("a lease is not taken again from another, nor after another had it") {
 
 TEST_CASE("a waiter's ticket keeps a lease from being taken again") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_GROUP_BACKENDS) {
-        const party self{database, 1};
-        const party waiter{database, 2};
-        const auto known = self.touch("job");
+        const group_session self{database, 1};
+        const group_session waiter{database, 2};
+        const auto known = self.acquire_and_free("job");
         waiter.enqueue("job", 22);
         CHECK_FALSE(self.reacquire("job", 11, known));
         CHECK(held(database) == 0);
         // A dead one's too: who acquires finds out.
         waiter.leases().end_session(waiter.db(), 2, soon());
         CHECK_FALSE(self.reacquire("job", 11, known));
-        REQUIRE(self.acquire("job", 11) == known + 1);
-        REQUIRE(self.release("job", 11));
+        REQUIRE(self.try_acquire("job", 11) == known + 1);
+        REQUIRE(self.free("job", 11));
         database.run("delete from rowlock_waiter");
         CHECK(self.reacquire("job", 12, known + 1));
     }
@@ -260,10 +210,10 @@ TEST_CASE("a waiter's ticket keeps a lease from being taken again") {
 
 TEST_CASE("an ended or expired session takes nothing again") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_GROUP_BACKENDS) {
-        const party self{database, 1};
-        const auto known = self.touch("job");
+        const group_session self{database, 1};
+        const auto known = self.acquire_and_free("job");
         SUBCASE("ended") {
-            self.leases().end_session(self.db(), 1, soon());
+            self.end();
         }
         SUBCASE("expired") {
             database.run("update rowlock_session set expires_at = 1");
@@ -278,25 +228,25 @@ TEST_CASE("an ended or expired session takes nothing again") {
 
 TEST_CASE("a lease is not taken again below the token floor") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_GROUP_BACKENDS) {
-        const party self{database, 1};
-        const auto known = self.touch("job");
+        const group_session self{database, 1};
+        const auto known = self.acquire_and_free("job");
         database.run("update rowlock_token_floor set floor = " + std::to_string(known));
         REQUIRE(self.reacquire("job", 11, known));  // known + 1 is above it
-        REQUIRE(self.release("job", 11));
+        REQUIRE(self.free("job", 11));
         database.run("update rowlock_token_floor set floor = " + std::to_string(known + 2));
         CHECK_FALSE(self.reacquire("job", 12, known + 1));
-        CHECK(self.acquire("job", 12) == known + 3);
+        CHECK(self.try_acquire("job", 12) == known + 3);
     }
 }
 
 TEST_CASE("who takes a lease again does not wait for a row that somebody has locked") {
     if (support::lock_database database{backend::mariadb}; database.there()) {
-        const party self{database, 1};
-        const auto known = self.touch("job");
+        const group_session self{database, 1};
+        const auto known = self.acquire_and_free("job");
         const row_lock somebody{database, "job"};
         CHECK_FALSE(timed([&] { return self.reacquire("job", 11, known); }));
         // The connection is as it was: it waits where it should.
-        auto control = std::async(std::launch::async, [&] { return self.acquire("job", 12); });
+        auto control = std::async(std::launch::async, [&] { return self.try_acquire("job", 12); });
         CHECK(support::somebody_waits_for_a_row(database));
         somebody.end();
         CHECK(control.get() == known + 1);
@@ -305,9 +255,9 @@ TEST_CASE("who takes a lease again does not wait for a row that somebody has loc
 
 TEST_CASE("taking again and groups lock no session: its heartbeat passes") {
     if (support::lock_database database{backend::mariadb}; database.there()) {
-        const party self{database, 1};
-        const party waiter{database, 2};
-        const auto known = self.touch("job");
+        const group_session self{database, 1};
+        const group_session waiter{database, 2};
+        const auto known = self.acquire_and_free("job");
         const auto heartbeat = database.connect();
         self.db().query("begin", soon());
         const auto beats = [&] {
@@ -341,13 +291,13 @@ TEST_CASE("taking again and groups lock no session: its heartbeat passes") {
 TEST_CASE("a lease that was taken again is found after its reply was lost") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_GROUP_BACKENDS) {
         interception network;
-        const party self{database, 1, network.wrap(database.source()).connect(soon())};
-        const auto known = self.touch("job");
+        const group_session self{database, network.wrap(database.source()), 1};
+        const auto known = self.acquire_and_free("job");
         network.after([](std::string_view name) {
             if (name == "reacquire") interception::lose_reply();
         });
         CHECK(kind_of([&] { (void)self.reacquire("job", 11, known); }) == errc::outcome_unknown);
-        const party again{database, 2};
+        const group_session again{database, 2};
         CHECK(again.leases().find_grant(again.db(), "job", 1, 11, soon()) == known + 1);
     }
 }
@@ -356,7 +306,7 @@ TEST_CASE("a lease that was taken again is found after its reply was lost") {
 
 TEST_CASE("several leases are granted and given back together, whatever their names") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_GROUP_BACKENDS) {
-        const party self{database, 1};
+        const group_session self{database, 1, {.ttl = 60s}};
         std::vector<std::string> names{"job",
                                        "Job",
                                        "job ",
@@ -370,7 +320,9 @@ TEST_CASE("several leases are granted and given back together, whatever their na
         const std::size_t odd = names.size();
         for (const auto& name : numbered(32 - static_cast<int>(odd))) names.push_back(name);
         std::map<std::string, std::int64_t> before;
-        for (std::size_t i = 0; i < names.size(); i += 2) before[names[i]] = self.touch(names[i]);
+        for (std::size_t i = 0; i < names.size(); i += 2) {
+            before[names[i]] = self.acquire_and_free(names[i]);
+        }
 
         std::vector<grant_request> requests;
         for (std::size_t i = 0; i < names.size(); ++i) {
@@ -414,7 +366,7 @@ TEST_CASE("several leases are granted and given back together, whatever their na
                               "thread is not null or note is not null or deadline is not null or "
                               "acquired_at is not null") == 0);
         // A repetition finds them gone, and a newer grant is left alone.
-        REQUIRE(self.acquire("job", 7) > 0);
+        REQUIRE(self.try_acquire("job", 7));
         CHECK(std::ranges::count(self.release_all(grants), true) == 0);
         CHECK(held_by(database, "job", 1, 7));
     }
@@ -422,10 +374,10 @@ TEST_CASE("several leases are granted and given back together, whatever their na
 
 TEST_CASE("a group of sixteen is two round trips, and one to give it back, on MariaDB") {
     if (support::lock_database database{backend::mariadb}; database.there()) {
-        const party self{database, 1};
+        const group_session self{database, 1};
         const auto names = numbered(16);
         for (int round = 0; round < 3; ++round) {
-            for (const auto& name : names) (void)self.touch(name);
+            for (const auto& name : names) self.acquire_and_free(name);
             const auto start = self.db().round_trips();
             REQUIRE(granted(self.acquire_all(names)) == 16);
             const auto taken = self.db().round_trips();
@@ -439,11 +391,11 @@ TEST_CASE("a group of sixteen is two round trips, and one to give it back, on Ma
 
 TEST_CASE("a group touches no row but its own, however few there are") {
     if (support::lock_database database{backend::mariadb}; database.there()) {
-        const party self{database, 1};
+        const group_session self{database, 1};
         // Nearly all there are: an optimizer likes to read the whole table then.
         const auto names = numbered(12);
-        for (const auto& name : names) (void)self.touch(name);
-        (void)self.touch("another");
+        for (const auto& name : names) self.acquire_and_free(name);
+        self.acquire_and_free("another");
         database.run("analyze table rowlock_lease");
         const row_lock somebody{database, "another", "for update"};
         for (int round = 0; round < 3; ++round) {
@@ -456,7 +408,7 @@ TEST_CASE("a group touches no row but its own, however few there are") {
             CHECK(self.db().round_trips() - taken == 1);
         }
         const auto many = numbered(20);
-        for (const auto& name : many) (void)self.touch(name);
+        for (const auto& name : many) self.acquire_and_free(name);
         CHECK(granted(timed([&] { return self.acquire_all(many); })) == 20);
         CHECK(std::ranges::count(timed([&] { return self.release_all(grants_of(many)); }), true) ==
               20);
@@ -465,13 +417,13 @@ TEST_CASE("a group touches no row but its own, however few there are") {
 
 TEST_CASE("one name that cannot be had does not fail the rest") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_GROUP_BACKENDS) {
-        const party self{database, 1};
-        const party other{database, 2};
+        const group_session self{database, 1};
+        const group_session other{database, 2};
         for (const int count : {3, 20, 32}) {
             CAPTURE(count);
             auto names = numbered(count);
-            for (const auto& name : names) (void)self.touch(name);
-            REQUIRE(other.acquire("n1", 22) > 0);
+            for (const auto& name : names) self.acquire_and_free(name);
+            REQUIRE(other.try_acquire("n1", 22));
             const auto got = self.acquire_all(names);
             CHECK_FALSE(got[1]);
             CHECK(std::cmp_equal(granted(got), count - 1));
@@ -479,7 +431,7 @@ TEST_CASE("one name that cannot be had does not fail the rest") {
             const auto freed = self.release_all(grants_of(names, got));
             CHECK(std::ranges::count(freed, true) == count - 1);
             CHECK(held_by(database, "n1", 2, 22));
-            REQUIRE(other.release("n1", 22));
+            REQUIRE(other.free("n1", 22));
         }
     }
 }
@@ -488,11 +440,11 @@ TEST_CASE("a row that a fenced transaction has locked does not delay a group") {
     for (const auto which : {backend::mariadb, backend::soci_mariadb}) {
         DOCTEST_SUBCASE(support::to_string(which)) {
             if (support::lock_database database{which}; database.there()) {
-                const party self{database, 1};
+                const group_session self{database, 1};
                 for (const int count : {1, 3, 32}) {
                     CAPTURE(count);
                     const auto names = numbered(count);
-                    for (const auto& name : names) (void)self.touch(name);
+                    for (const auto& name : names) self.acquire_and_free(name);
                     const auto others = static_cast<std::size_t>(count - 1);
                     {
                         const row_lock somebody{database, "n0"};
@@ -518,8 +470,8 @@ TEST_CASE("a row that a fenced transaction has locked does not delay a group") {
 
 TEST_CASE("control: a group in a statement that waits is delayed by one row") {
     if (support::lock_database database{backend::mariadb}; database.there()) {
-        const party self{database, 1};
-        for (const auto* name : {"a", "b"}) (void)self.touch(name);
+        const group_session self{database, 1};
+        for (const auto* name : {"a", "b"}) self.acquire_and_free(name);
         const row_lock somebody{database, "a"};
         auto late = std::async(std::launch::async, [&] {
             return self.db()
@@ -536,10 +488,10 @@ TEST_CASE("control: a group in a statement that waits is delayed by one row") {
 
 TEST_CASE("a waiter keeps its name out of a group, taken or given back") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_GROUP_BACKENDS) {
-        const party self{database, 1};
-        const party waiter{database, 2};
-        (void)self.touch("present");
-        (void)self.touch("other");
+        const group_session self{database, 1};
+        const group_session waiter{database, 2};
+        self.acquire_and_free("present");
+        self.acquire_and_free("other");
         waiter.enqueue("present", 22);
         waiter.enqueue("absent", 23);
         const std::vector<std::string> names{"present", "absent", "other", "new"};
@@ -564,12 +516,12 @@ TEST_CASE("a waiter keeps its name out of a group, taken or given back") {
 
 TEST_CASE("who barges passes waiters also in a group") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_GROUP_BACKENDS) {
-        const party self{database, 1};
-        const party waiter{database, 2};
-        (void)self.touch("a");
+        const group_session self{database, 1};
+        const group_session waiter{database, 2};
+        self.acquire_and_free("a");
         for (const auto* name : {"a", "b", "c"}) waiter.enqueue(name, 20 + *name);
-        std::vector<grant_request> requests{self.wants("a", 1), self.wants("b", 2),
-                                            self.wants("c", 3)};
+        std::vector<grant_request> requests{self.request("a", 1), self.request("b", 2),
+                                            self.request("c", 3)};
         requests[0].barging = requests[1].barging = true;
         const auto got = self.acquire_all(requests);
         CHECK(got[0]);
@@ -580,10 +532,10 @@ TEST_CASE("who barges passes waiters also in a group") {
 
 TEST_CASE("an ended session gets nothing in a group") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_GROUP_BACKENDS) {
-        const party self{database, 1};
-        for (const auto* name : {"a", "b"}) (void)self.touch(name);
+        const group_session self{database, 1};
+        for (const auto* name : {"a", "b"}) self.acquire_and_free(name);
         SUBCASE("ended") {
-            self.leases().end_session(self.db(), 1, soon());
+            self.end();
         }
         SUBCASE("expired") {
             database.run("update rowlock_session set expires_at = 1");
@@ -599,8 +551,8 @@ TEST_CASE("an ended session gets nothing in a group") {
 
 TEST_CASE("tokens of a group rise over the floor and over each row's own") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_GROUP_BACKENDS) {
-        const party self{database, 1};
-        for (const auto* name : {"a", "b", "c"}) (void)self.touch(name);
+        const group_session self{database, 1};
+        for (const auto* name : {"a", "b", "c"}) self.acquire_and_free(name);
         database.run("update rowlock_token_floor set floor = 1000");
         database.run("update rowlock_lease set token = 2000 where name = 'b'");
         const auto got = self.acquire_all({"a", "b", "c", "new"});
@@ -611,12 +563,12 @@ TEST_CASE("tokens of a group rise over the floor and over each row's own") {
 
 TEST_CASE("a lease of an ended session, and one past its deadline, are free for a group") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_GROUP_BACKENDS) {
-        const party self{database, 1};
-        const party dead{database, 2};
-        const party alive{database, 3};
-        REQUIRE(dead.acquire("a", 21) > 0);
-        REQUIRE(alive.acquire("b", 31) > 0);
-        REQUIRE(alive.acquire("c", 32) > 0);
+        const group_session self{database, 1};
+        const group_session dead{database, 2};
+        const group_session alive{database, 3};
+        REQUIRE(dead.try_acquire("a", 21));
+        REQUIRE(alive.try_acquire("b", 31));
+        REQUIRE(alive.try_acquire("c", 32));
         dead.leases().end_session(dead.db(), 2, soon());
         database.run("update rowlock_lease set deadline = 1 where name = 'b'");
         const auto got = self.acquire_all({"a", "b", "c"});
@@ -624,8 +576,8 @@ TEST_CASE("a lease of an ended session, and one past its deadline, are free for 
         CHECK(database.number("select count(*) from rowlock_lease where deadline is not null") ==
               0);
         // Expired and not ended: it must be ended first, and that is not for a group to do.
-        const party expired{database, 4};
-        REQUIRE(expired.acquire("d", 41) > 0);
+        const group_session expired{database, 4};
+        REQUIRE(expired.try_acquire("d", 41));
         database.run("update rowlock_session set expires_at = 1 where id = 4");
         CHECK(self.acquire_all({"d"}) == tokens{std::nullopt});
     }
@@ -637,22 +589,22 @@ TEST_CASE(
         DOCTEST_SUBCASE(support::to_string(which)) {
             if (support::lock_database database{which}; database.there()) {
                 interception network;
-                const party self{database, 1, network.wrap(database.source()).connect(soon())};
-                const party other{database, 2};
+                const group_session self{database, network.wrap(database.source()), 1};
+                const group_session other{database, 2};
                 for (const int count : {3, 20}) {
                     CAPTURE(count);
                     const auto names = numbered(count);
-                    for (const auto& name : names) (void)self.touch(name);
+                    for (const auto& name : names) self.acquire_and_free(name);
                     network.before([&](std::string_view name) {
                         if (name != "take_all" && name != "lock_all") return;
                         network.before({});
-                        REQUIRE(other.acquire("n1", 22) > 0);
+                        REQUIRE(other.try_acquire("n1", 22));
                     });
                     const auto got = self.acquire_all(names);
                     CHECK_FALSE(got[1]);
                     CHECK(std::cmp_equal(granted(got), count - 1));
                     CHECK(held_by(database, "n1", 2, 22));
-                    REQUIRE(other.release("n1", 22));
+                    REQUIRE(other.free("n1", 22));
                     CHECK(std::ranges::count(self.release_all(grants_of(names, got)), true) ==
                           count - 1);
                 }
@@ -660,7 +612,7 @@ TEST_CASE(
                 network.before([&](std::string_view name) {
                     if (name != "insert_all") return;
                     network.before({});
-                    REQUIRE(other.acquire("y", 23) > 0);
+                    REQUIRE(other.try_acquire("y", 23));
                 });
                 CHECK(granted(self.acquire_all({"x", "y"})) == 0);
                 CHECK(held_by(database, "y", 2, 23));
@@ -673,7 +625,7 @@ TEST_CASE(
 TEST_CASE("new names are not granted below a floor that rose meanwhile") {
     if (support::lock_database database{backend::mariadb}; database.there()) {
         interception network;
-        const party self{database, 1, network.wrap(database.source()).connect(soon())};
+        const group_session self{database, network.wrap(database.source()), 1};
         network.before([&](std::string_view name) {
             if (name != "insert_all") return;
             network.before({});
@@ -686,8 +638,8 @@ TEST_CASE("new names are not granted below a floor that rose meanwhile") {
 
 TEST_CASE("a name that somebody is just inserting does not delay a group") {
     if (support::lock_database database{backend::mariadb}; database.there()) {
-        const party self{database, 1};
-        (void)self.touch("a");
+        const group_session self{database, 1};
+        self.acquire_and_free("a");
         const auto other = database.connect();
         other->query("begin", soon());
         other->query("insert into " + database.prefix() +
@@ -705,10 +657,10 @@ TEST_CASE("two groups with the same names in opposite order do not wait for each
         for (const int count : {8, 32}) {
             CAPTURE(count);
             interception network;
-            const party self{database, 1 + count, network.wrap(database.source()).connect(soon())};
-            const party other{database, 2 + count};
+            const group_session self{database, network.wrap(database.source()), 1 + count};
+            const group_session other{database, 2 + count};
             auto names = numbered(count);
-            for (const auto& name : names) (void)self.touch(name);
+            for (const auto& name : names) self.acquire_and_free(name);
             database.run("update rowlock_lease set token = 3");
             auto turned = names;
             std::ranges::reverse(turned);
@@ -730,8 +682,8 @@ TEST_CASE("two groups with the same names in opposite order do not wait for each
 
 TEST_CASE("control: two groups that wait for rows in opposite order deadlock") {
     if (support::lock_database database{backend::mariadb}; database.there()) {
-        const party self{database, 1};
-        for (const auto* name : {"a", "b"}) (void)self.touch(name);
+        const group_session self{database, 1};
+        for (const auto* name : {"a", "b"}) self.acquire_and_free(name);
         const std::string lease = database.prefix() + "lease";
         const auto lock = [&](sql::connection& db, const std::string& name) {
             db.query("update " + lease + " set token = token + 1 where name = '" + name + "'",
@@ -759,10 +711,10 @@ TEST_CASE("the grants of a group whose reply was lost are found by their ids") {
         for (const int count : {3, 20}) {
             CAPTURE(count);
             interception network;
-            const party self{database, count, network.wrap(database.source()).connect(soon())};
-            const party again{database, count + 1};
+            const group_session self{database, network.wrap(database.source()), count};
+            const group_session again{database, count + 1};
             const auto names = numbered(count);
-            for (const auto& name : names) (void)self.touch(name);
+            for (const auto& name : names) self.acquire_and_free(name);
             network.after([&](std::string_view name) {
                 if (name == "take_all" || name == "commit") interception::lose_reply();
             });
@@ -773,7 +725,7 @@ TEST_CASE("the grants of a group whose reply was lost are found by their ids") {
             }
             // And what was lost before the commit was never granted.
             database.run("update rowlock_lease set session = null, grant_id = null");
-            const party third{database, count + 2, network.wrap(database.source()).connect(soon())};
+            const group_session third{database, network.wrap(database.source()), count + 2};
             network.after({});
             network.before([&](std::string_view name) {
                 if (name == "take_all" || name == "commit") interception::refuse_to_send();
@@ -790,11 +742,11 @@ TEST_CASE("the grants of a group whose reply was lost are found by their ids") {
 TEST_CASE("a group of which part was granted and cannot be read is of unknown outcome") {
     if (support::lock_database database{backend::mariadb}; database.there()) {
         interception network;
-        const party self{database, 1, network.wrap(database.source()).connect(soon())};
-        const party other{database, 2};
-        for (const auto* name : {"a", "b"}) (void)self.touch(name);
+        const group_session self{database, network.wrap(database.source()), 1};
+        const group_session other{database, 2};
+        for (const auto* name : {"a", "b"}) self.acquire_and_free(name);
         network.before([&](std::string_view name) {
-            if (name == "take_all") REQUIRE(other.acquire("a", 22) > 0);
+            if (name == "take_all") REQUIRE(other.try_acquire("a", 22));
             if (name == "served_of") {
                 throw error{errc::timed_out, "refused by the test"};
             }
@@ -807,8 +759,8 @@ TEST_CASE("a group of which part was granted and cannot be read is of unknown ou
 
 TEST_CASE("of a group given back nobody is told that a lost lease was released") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_GROUP_BACKENDS) {
-        const party self{database, 1};
-        const party other{database, 2};
+        const group_session self{database, 1};
+        const group_session other{database, 2};
         for (const int count : {3, 20}) {
             CAPTURE(count);
             const auto names = numbered(count);
@@ -834,9 +786,9 @@ TEST_CASE("of a group given back nobody is told that a lost lease was released")
 TEST_CASE("a server without SKIP LOCKED grants one by one what it cannot grant at once") {
     if (support::lock_database database{backend::mariadb}; database.there()) {
         interception network;
-        const party self{database, 1, network.wrap(database.source()).connect(soon())};
+        const group_session self{database, network.wrap(database.source()), 1};
         const auto names = numbered(20);
-        for (const auto& name : names) (void)self.touch(name);
+        for (const auto& name : names) self.acquire_and_free(name);
         network.before([&](std::string_view name) {
             if (name == "lock_all") {
                 throw error{errc::database_error, "syntax", {"42000", 1064, "syntax"}};
@@ -855,9 +807,9 @@ TEST_CASE("MySQL, which can limit no single statement, takes groups in a transac
     // The path of a server that is no MariaDB, on one that knows SKIP LOCKED too.
     if (support::lock_database database{backend::mariadb}; database.there()) {
         interception network;
-        const party self{database, 1, network.wrap(database.source()).connect(soon())};
-        const party other{database, 2};
-        for (const auto* name : {"a", "b", "c"}) (void)self.touch(name);
+        const group_session self{database, network.wrap(database.source()), 1};
+        const group_session other{database, 2};
+        for (const auto* name : {"a", "b", "c"}) self.acquire_and_free(name);
         network.before([&](std::string_view name) {
             if (name.find("version()") != std::string_view::npos) return;
             CHECK(name != "take_all");
@@ -882,21 +834,21 @@ TEST_CASE("MySQL, which can limit no single statement, takes groups in a transac
 
 TEST_CASE("a look at several leases says what a look at each says") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_GROUP_BACKENDS) {
-        const party self{database, 1};
-        const party other{database, 2};
-        const party dead{database, 3};
-        const party expired{database, 4};
-        (void)self.touch("free");
-        (void)self.touch("waited");
+        const group_session self{database, 1};
+        const group_session other{database, 2};
+        const group_session dead{database, 3};
+        const group_session expired{database, 4};
+        self.acquire_and_free("free");
+        self.acquire_and_free("waited");
         other.enqueue("waited", 21);
         other.enqueue("absent and waited", 22);
-        REQUIRE(other.acquire("held", 23) > 0);
+        REQUIRE(other.try_acquire("held", 23));
         other.enqueue("held", 24);
-        REQUIRE(self.acquire("own", 11) > 0);
-        REQUIRE(dead.acquire("ended", 31) > 0);
-        REQUIRE(expired.acquire("expired", 41) > 0);
-        REQUIRE(other.acquire("past its deadline", 25) > 0);
-        dead.leases().end_session(dead.db(), 3, soon());
+        REQUIRE(self.try_acquire("own", 11));
+        REQUIRE(dead.try_acquire("ended", 31));
+        REQUIRE(expired.try_acquire("expired", 41));
+        REQUIRE(other.try_acquire("past its deadline", 25));
+        dead.end();
         database.run("update rowlock_session set expires_at = 1 where id = 4");
         database.run("update rowlock_lease set deadline = 1 where name = 'past its deadline'");
         database.run("update rowlock_token_floor set floor = 5");
@@ -922,16 +874,16 @@ TEST_CASE("a look at several leases says what a look at each says") {
             CHECK(seen[i].remaining - one.remaining < 20s);
             CHECK(one.remaining - seen[i].remaining < 20s);
         }
-        self.leases().end_session(self.db(), 1, soon());
+        self.end();
         CHECK_FALSE(self.probe_all(names).front().session_live);
     }
 }
 
 TEST_CASE("a look at several leases waits for nobody and writes nothing") {
     if (support::lock_database database{backend::mariadb}; database.there()) {
-        const party self{database, 1};
-        const party other{database, 2};
-        REQUIRE(other.acquire("a", 22) > 0);
+        const group_session self{database, 1};
+        const group_session other{database, 2};
+        REQUIRE(other.try_acquire("a", 22));
         const row_lock somebody{database, "a", "for update"};
         const auto seen = timed([&] { return self.probe_all({"a", "b"}); });
         CHECK_FALSE(seen[0].free);
@@ -940,8 +892,8 @@ TEST_CASE("a look at several leases waits for nobody and writes nothing") {
         somebody.end();
     }
     if (support::lock_database database{backend::sqlite}; database.there()) {
-        const party self{database, 1};
-        const party writer{database, 2};
+        const group_session self{database, 1};
+        const group_session writer{database, 2};
         writer.db().query("begin immediate", soon());
         CHECK(timed([&] { return self.probe_all({"a"}); }).front().free);
         writer.db().query("rollback", soon());

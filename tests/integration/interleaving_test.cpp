@@ -5,6 +5,7 @@
 #include "support/failure.hpp"
 #include "support/interception.hpp"
 #include "support/lock_database.hpp"
+#include "support/protocol_session.hpp"
 #include <rowlock/rowlock.hpp>
 
 #include <doctest/doctest.h>
@@ -20,32 +21,11 @@ using namespace std::chrono_literals;
 using strategy::attempt;
 using support::eventually;
 using support::kind_of;
+using support::protocol_session;
 using support::somebody_waits_for_a_row;
 using support::soon;
 
 namespace {
-
-/// Sessions and grants by hand, one connection each: a client without its upkeep.
-class by_hand {
-public:
-    explicit by_hand(support::lock_database& database, std::int64_t session,
-                     std::chrono::microseconds ttl = 60s)
-        : protocol_{database.protocol()}, db_{database.connect()}, session_{session} {
-        protocol_.open_session(*db_, {session, "owner", "host", "program", 1, ttl}, soon());
-    }
-
-    [[nodiscard]] attempt acquire(std::string_view name, std::int64_t grant_id) const {
-        return protocol_.acquire(*db_, {name, session_, grant_id, "", "", std::nullopt}, soon());
-    }
-    [[nodiscard]] sql::connection& db() const { return *db_; }
-    [[nodiscard]] const strategy::lease_protocol& protocol() const { return protocol_; }
-    [[nodiscard]] std::int64_t session() const { return session_; }
-
-private:
-    strategy::lease_protocol protocol_;
-    std::unique_ptr<sql::connection> db_;
-    std::int64_t session_;
-};
 
 /// Until session 1 has expired by the database's clock.
 bool session_1_expires(support::lock_database& database) {
@@ -68,10 +48,10 @@ TEST_CASE(
     "a take-over that waited for the row does not steal it from a session younger than its "
     "snapshot") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
-        by_hand first{database, 1};
-        by_hand waiter{database, 2};
+        const protocol_session first{database, 1};
+        const protocol_session waiter{database, 2};
         REQUIRE(first.acquire("job", 11).what == attempt::outcome::granted);
-        first.protocol().end_session(first.db(), 1, soon());  // the lease is free now
+        first.end();  // the lease is free now
 
         // The row is locked; the waiter judges it free in its snapshot and waits. Session 3 is
         // opened and granted the lease behind the waiter's back.
@@ -82,7 +62,7 @@ TEST_CASE(
         auto late = std::async(std::launch::async, [&] { return waiter.acquire("job", 22); });
         REQUIRE(somebody_waits_for_a_row(database));
         const std::string lease = database.prefix() + "lease";
-        const by_hand young{database, 3};
+        const protocol_session young{database, 3};
         blocker->query("update " + lease +
                            " set session = 3, grant_id = 33, token = token + 1 "
                            "where name = 'job'",
@@ -102,8 +82,8 @@ TEST_CASE(
     "without the client's settings it fails") {
     if (support::lock_database database{support::backend::mariadb}; database.there()) {
         const std::string lease = database.prefix() + "lease";
-        by_hand first{database, 1};
-        by_hand waiter{database, 2};
+        const protocol_session first{database, 1};
+        const protocol_session waiter{database, 2};
         // As every new connection has it from MariaDB 11.6 on.
         const std::string isolated = "set session innodb_snapshot_isolation = on";
         if (kind_of([&] { waiter.db().query(isolated, soon()); }) != errc{}) {
@@ -115,7 +95,7 @@ TEST_CASE(
             REQUIRE(first.acquire("job", 11).what == attempt::outcome::granted);
             database.run("update rowlock_lease set session = null, grant_id = null");
             waiter.db().query(isolated, soon());
-            if (set_up) waiter.protocol().set_up(waiter.db(), 5s, soon());
+            if (set_up) waiter.leases().set_up(waiter.db(), 5s, soon());
             const auto blocker = database.connect();
             blocker->query("begin", soon());
             blocker->query("update " + lease + " set changed_at = changed_at + 1", soon());
@@ -136,9 +116,9 @@ TEST_CASE(
 TEST_CASE(
     "control: the same interleaving steals the lease where the write judges sessions itself") {
     if (support::lock_database database{support::backend::postgresql}; database.there()) {
-        by_hand first{database, 1};
+        const protocol_session first{database, 1};
         REQUIRE(first.acquire("job", 11).what == attempt::outcome::granted);
-        first.protocol().end_session(first.db(), 1, soon());
+        first.end();
         const std::string lease = database.prefix() + "lease";
         const std::string session = database.prefix() + "session";
 
@@ -156,7 +136,7 @@ TEST_CASE(
                 .affected();
         });
         REQUIRE(somebody_waits_for_a_row(database));
-        const by_hand young{database, 3};
+        const protocol_session young{database, 3};
         blocker->query("update " + lease +
                            " set session = 3, grant_id = 33, token = token + 1 "
                            "where name = 'job'",
@@ -175,16 +155,16 @@ TEST_CASE("a heartbeat that comes after its session was ended changes nothing") 
                          (postgresql ? "interval '" + hours + " hours'" : hours + " * 3600000000") +
                          " where id = 1");
         };
-        const by_hand holder{database, 1, 1h};
-        const by_hand ender{database, 2};
-        CHECK_FALSE(ender.protocol().end_expired_session(ender.db(), 1, soon()));
+        const protocol_session holder{database, 1};
+        const protocol_session ender{database, 2};
+        CHECK_FALSE(ender.leases().end_expired_session(ender.db(), 1, soon()));
         move_expiry("-2");
-        REQUIRE(ender.protocol().end_expired_session(ender.db(), 1, soon()));
-        CHECK_FALSE(holder.protocol().heartbeat(holder.db(), 1, 0, soon()));
-        CHECK_FALSE(holder.protocol().state_of(holder.db(), 1, soon()).live);
+        REQUIRE(ender.leases().end_expired_session(ender.db(), 1, soon()));
+        CHECK_FALSE(holder.heartbeat());
+        CHECK_FALSE(holder.is_live());
         // Not even with a clock far in the past, where it would not look expired.
         move_expiry("4");
-        CHECK_FALSE(holder.protocol().heartbeat(holder.db(), 1, 0, soon()));
+        CHECK_FALSE(holder.heartbeat());
     }
 }
 
@@ -192,16 +172,16 @@ TEST_CASE("a heartbeat that comes after its session was ended changes nothing") 
 TEST_CASE(
     "an ender that meets a heartbeat in flight waits for it and then leaves the session alone") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
-        const by_hand holder{database, 1, 2s};
-        const by_hand ender{database, 2};
+        const protocol_session holder{database, 1, {.ttl = 2s}};
+        const protocol_session ender{database, 2};
         // The heartbeat has run but not committed while the old expiry passes.
         holder.db().query("begin", soon());
-        REQUIRE(holder.protocol().heartbeat(holder.db(), 1, 0, soon()));
+        REQUIRE(holder.heartbeat());
         database.run("select 1");
         const bool postgresql = database.speaks() == sql::dialect::postgresql;
         REQUIRE(session_1_expires(database));
         auto ended = std::async(std::launch::async, [&] {
-            return ender.protocol().end_expired_session(ender.db(), 1, soon());
+            return ender.leases().end_expired_session(ender.db(), 1, soon());
         });
         REQUIRE(somebody_waits_for_a_row(database));
         // A second heartbeat in the same transaction: committed now, it is young.
@@ -212,21 +192,19 @@ TEST_CASE(
             soon());
         holder.db().query("commit", soon());
         CHECK_FALSE(ended.get());
-        CHECK(holder.protocol().state_of(holder.db(), 1, soon()).live);
+        CHECK(holder.is_live());
     }
 }
 
 // shows: promise-3
 TEST_CASE("a heartbeat that waited for its row past the expiry does not revive the session") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
-        const by_hand holder{database, 1, 3s};
+        const protocol_session holder{database, 1, {.ttl = 3s}};
         const auto blocker = database.connect();
         blocker->query("begin", soon());
         blocker->query("select * from " + database.prefix() + "session where id = 1 for update",
                        soon());
-        auto beat = std::async(std::launch::async, [&] {
-            return holder.protocol().heartbeat(holder.db(), 1, 0, soon());
-        });
+        auto beat = std::async(std::launch::async, [&] { return holder.heartbeat(); });
         REQUIRE(somebody_waits_for_a_row(database));
         REQUIRE(session_1_expires(database));
         blocker->query("rollback",
@@ -239,8 +217,8 @@ TEST_CASE("a heartbeat that waited for its row past the expiry does not revive t
 TEST_CASE(
     "a lease is granted after a forced release only to one of two takers that probed together") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
-        const by_hand a{database, 1};
-        const by_hand b{database, 2};
+        const protocol_session a{database, 1};
+        const protocol_session b{database, 2};
         for (const char* row : {"absent", "present"}) {
             CAPTURE(row);
             const std::string lease = database.prefix() + "lease";
@@ -279,8 +257,8 @@ TEST_CASE(
 // shows: promise-3
 TEST_CASE("no grant without a live session: it expired a moment before") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
-        const by_hand late{database, 1, 100ms};
-        REQUIRE(eventually([&] { return !late.protocol().state_of(late.db(), 1, soon()).live; }));
+        const protocol_session late{database, 1, {.ttl = 100ms}};
+        REQUIRE(eventually([&] { return !late.is_live(); }));
         CHECK(late.acquire("job", 11).what == attempt::outcome::session_dead);
         CHECK(database.number("select count(*) from rowlock_lease where session = 1") == 0);
     }
@@ -326,12 +304,11 @@ TEST_CASE("a client that was stopped while it was being granted never returns an
             if (std::this_thread::get_id() == thread && granting && once.exchange(false)) {
                 // As if the whole process had been stopped right after the grant: no heartbeat is
                 // sent until another client has ended the session.
-                const by_hand other{database, 9};
+                const protocol_session other{database, 9};
                 const auto ours =
                     database.number("select session from rowlock_lease where name = 'job'");
-                REQUIRE(eventually([&] {
-                    return other.protocol().end_expired_session(other.db(), ours, soon());
-                }));
+                REQUIRE(eventually(
+                    [&] { return other.leases().end_expired_session(other.db(), ours, soon()); }));
                 stopped.set_value();
             }
         });
@@ -351,17 +328,17 @@ TEST_CASE("a client that was stopped while it was being granted never returns an
 TEST_CASE(
     "two sessions of one owner that reclaim at the same time: one wins each lease, tokens rise") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
-        const by_hand before{database, 1};
+        const protocol_session before{database, 1};
         for (int i = 0; i < 5; ++i) {
             REQUIRE(before.acquire("job " + std::to_string(i), 10 + i).what ==
                     attempt::outcome::granted);
         }
-        const by_hand a{database, 2};
-        const by_hand b{database, 3};
-        const auto reclaim = [](const by_hand& who) {
+        const protocol_session a{database, 2};
+        const protocol_session b{database, 3};
+        const auto reclaim = [](const protocol_session& who) {
             for (;;) {
                 try {
-                    who.protocol().reclaim(who.db(), "owner", who.session(), soon());
+                    who.leases().reclaim(who.db(), "owner", who.id(), soon());
                     return;
                 } catch (const error& failure) {
                     if (!failure.retryable()) throw;

@@ -2,11 +2,11 @@
 // nobody before it is. The server is one of our own whose log can be held back, and which is killed
 // then: what had been read is gone. MariaDB and MySQL only.
 
-#include "coordination/queue/queue_protocol.hpp"
 #include "coordination/wakeup/wake_up.hpp"
 #include "support/interception.hpp"
 #include "support/late_server.hpp"
 #include "support/lock_database.hpp"
+#include "support/protocol_session.hpp"
 #include "support/queues.hpp"
 #include <rowlock/open.hpp>
 #include <rowlock/rowlock.hpp>
@@ -16,7 +16,6 @@
 #include <atomic>
 #include <functional>
 #include <future>
-#include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -25,9 +24,9 @@
 
 using namespace rowlock;
 using namespace std::chrono_literals;
-using strategy::attempt;
 using support::eventually;
 using support::interception;
+using support::protocol_connection;
 using support::soon;
 
 namespace {
@@ -48,49 +47,16 @@ support::late_server& the_server() {
     return server;
 }
 
-/// The protocol on one connection, for one name, "job".
-class by_hand {
-public:
-    explicit by_hand(const sql::connection_source& source) : db_{source.connect(soon())} {
-        leases_.set_up(*db_, 10s, soon());
-    }
-    by_hand(const by_hand&) = delete;
-    by_hand& operator=(const by_hand&) = delete;
+std::int64_t of_lease(const protocol_connection& look, const std::string& column) {
+    return look.number("select " + column + " from rowlock_lease where name = 'job'");
+}
 
-    void open(std::int64_t session, const std::string& owner = "owner") const {
-        leases_.open_session(*db_, {session, owner, "host", "program", 1, 60s}, soon());
-    }
-    [[nodiscard]] attempt acquire(std::int64_t session, std::int64_t grant_id) const {
-        return leases_.acquire(*db_, {"job", session, grant_id, "", "", std::nullopt, true},
-                               soon());
-    }
-    void enqueue(std::int64_t session, std::int64_t grant_id) const {
-        queue_.enqueue(*db_, {"job", session, grant_id, "", "", std::nullopt}, soon());
-    }
-    void run(const std::string& text) const { db_->query(text, soon()); }
-    [[nodiscard]] std::int64_t number(const std::string& text) const {
-        return db_->query(text, soon()).maybe_integer(0, 0).value_or(0);
-    }
-    [[nodiscard]] std::int64_t of_lease(const std::string& column) const {
-        return number("select " + column + " from rowlock_lease where name = 'job'");
-    }
-    /// Until the first place in line, of a client, stands there: its session and its grant id.
-    [[nodiscard]] strategy::granted_name first_place(std::int64_t& session) const {
-        REQUIRE(eventually([&] { return number("select count(*) from rowlock_waiter") == 1; }));
-        session = number("select session from rowlock_waiter");
-        return {"job", number("select grant_id from rowlock_waiter")};
-    }
-
-    [[nodiscard]] const strategy::lease_protocol& leases() const { return leases_; }
-    [[nodiscard]] const strategy::queue_protocol& queue() const { return queue_; }
-    [[nodiscard]] sql::connection& db() const { return *db_; }
-
-private:
-    strategy::lease_protocol leases_{
-        sql::statements{sql::dialect::mysql, sql::statement_options{}}};
-    strategy::queue_protocol queue_{leases_};
-    std::unique_ptr<sql::connection> db_;
-};
+/// Until the first queue entry, of a client, is there: its session and its grant id.
+strategy::granted_name first_place(const protocol_connection& look, std::int64_t& session) {
+    REQUIRE(eventually([&] { return look.number("select count(*) from rowlock_waiter") == 1; }));
+    session = look.number("select session from rowlock_waiter");
+    return {"job", look.number("select grant_id from rowlock_waiter")};
+}
 
 /// Session 1 holds "job" by its grant 11; what it releases is given to the first in line by a
 /// commit that does not return while the log is held.
@@ -99,25 +65,25 @@ struct holder {
         for (const std::string table : {"waiter", "lease", "session"}) {
             look.run("delete from rowlock_" + table);
         }
-        hand.open(1, "worker");
-        token = hand.acquire(1, 11).token;
+        hand.open(1, {.owner = "worker"});
+        token = hand.try_acquire("job", 1, 11).value_or(0);
         REQUIRE(token > 0);
     }
     /// Returns when everybody sees what became of it.
     [[nodiscard]] std::future<bool> release_unflushed() const {
         auto releasing = in_background([this] {
             try {
-                return hand.queue().release(hand.db(), "job", 1, 11, true, soon()).freed;
+                return hand.release("job", 1, 11).freed;
             } catch (const error&) {
                 return false;  // the server was killed
             }
         });
-        REQUIRE(eventually([&] { return look.of_lease("session") != 1; }));
+        REQUIRE(eventually([&] { return of_lease(look, "session") != 1; }));
         return releasing;
     }
 
     sql::connection_source source;
-    by_hand hand, look;
+    protocol_connection hand, look;
     std::int64_t token = 0;
 };
 
@@ -192,7 +158,7 @@ TEST_CASE("what is read of a grant is told when it is on the disk, and not befor
     auto& server = the_server();
     if (!server.there()) return;
     const holder at{server.source()};
-    const by_hand& look = at.look;
+    const protocol_connection& look = at.look;
     client_options options{.ttl = 30s, .poll_interval = 5s, .wake_ups = wakeup_mode::polling};
 
     SUBCASE("found by a look at the place") {
@@ -215,7 +181,7 @@ TEST_CASE("what is read of a grant is told when it is on the disk, and not befor
         b.refuse("places");  // and find nothing before that
         auto told = wait_for_job(b, 2s);
         std::int64_t session = 0;
-        static_cast<void>(look.first_place(session));
+        static_cast<void>(first_place(look, session));
         const auto held_log = server.hold_log();
         auto released = at.release_unflushed();
         CHECK(b.makes_sure());
@@ -223,7 +189,7 @@ TEST_CASE("what is read of a grant is told when it is on the disk, and not befor
         server.let_log_go();
         CHECK(released.get());
         b.refuse("");
-        CHECK(eventually([&] { return look.of_lease("session") == 0; }));  // and was given back
+        CHECK(eventually([&] { return of_lease(look, "session") == 0; }));  // and was given back
     }
     SUBCASE("found by one who was woken amid the commit") {
         options.wake_ups = wakeup_mode::database;
@@ -231,7 +197,7 @@ TEST_CASE("what is read of a grant is told when it is on the disk, and not befor
         watched_client b{server.source(), options};
         auto told = wait_for_job(b);
         std::int64_t session = 0;
-        static_cast<void>(look.first_place(session));
+        static_cast<void>(first_place(look, session));
         const auto sleeps = [&] {
             return look.number(
                        "select count(*) from information_schema.processlist where "
@@ -240,7 +206,7 @@ TEST_CASE("what is read of a grant is told when it is on the disk, and not befor
         REQUIRE(eventually(sleeps));
         const auto held_log = server.hold_log();
         auto released = at.release_unflushed();
-        const by_hand other{server.source()};
+        const protocol_connection other{server.source()};
         REQUIRE(eventually([&] {
             return strategy::wake_up::wake(other.db(), session, 7, soon()) && b.makes_sure();
         }));
@@ -251,17 +217,16 @@ TEST_CASE("what is read of a grant is told when it is on the disk, and not befor
     }
     SUBCASE("asked of the protocol") {
         at.hand.open(2);
-        at.hand.enqueue(2, 22);
+        at.hand.enqueue("job", 2, 22);
         const auto held_log = server.hold_log();
         auto released = at.release_unflushed();
-        const by_hand first{server.source()};
-        const by_hand second{server.source()};
-        const by_hand third{server.source()};
+        const protocol_connection first{server.source()};
+        const protocol_connection second{server.source()};
+        const protocol_connection third{server.source()};
         // What the giver has told us of is durable, and what is merely read is not believed.
         CHECK(look.queue().served(look.db(), "job", 2, 22, soon(), at.token + 1).has_value());
         CHECK(look.queue().read_served(look.db(), "job", 2, 22, soon()).has_value());
-        auto served = in_background(
-            [&] { return first.queue().served(first.db(), "job", 2, 22, soon()).has_value(); });
+        auto served = in_background([&] { return first.served("job", 2, 22).has_value(); });
         auto several = in_background([&] {
             const std::vector<strategy::granted_name> places{{"job", 22}, {"job", 23}};
             const auto found = second.queue().served(second.db(), 2, places, soon());
@@ -288,13 +253,10 @@ TEST_CASE("what is read of a grant is told when it is on the disk, and not befor
     }
     SUBCASE("that another was put out by force, whose reply was lost") {
         const auto held_log = server.hold_log();
-        const by_hand forcing{server.source()};
-        auto first = in_background([&] {
-            strategy::victim victim;
-            return forcing.leases().force_release(forcing.db(), "job", victim, soon());
-        });
-        REQUIRE(eventually([&] { return look.of_lease("session") == 0; }));
-        const by_hand again{server.source()};
+        const protocol_connection forcing{server.source()};
+        auto first = in_background([&] { return forcing.force_release("job"); });
+        REQUIRE(eventually([&] { return of_lease(look, "session") == 0; }));
+        const protocol_connection again{server.source()};
         auto second = in_background([&] {
             strategy::victim victim{.token = at.token};
             return again.leases().force_release(again.db(), "job", victim, soon());
@@ -356,9 +318,9 @@ TEST_CASE("a crash takes back what was read: no token twice, no two holders; con
         b.keep("places");
         auto told = wait_for_job(b, 40s);
         std::int64_t session = 0;
-        const auto place = at->look.first_place(session);
+        const auto place = first_place(at->look, session);
         REQUIRE(b.has_kept());
-        const by_hand unprotected{server.source()};
+        const protocol_connection unprotected{server.source()};
         const auto held_log = server.hold_log();
         auto released = at->release_unflushed();
         b.keep("");
@@ -374,9 +336,9 @@ TEST_CASE("a crash takes back what was read: no token twice, no two holders; con
         at.reset();
 
         // What the crash has left: the grant before, and the place.
-        const by_hand hand{server.source()};
-        REQUIRE(hand.of_lease("token") == token);
-        REQUIRE(hand.of_lease("session") == 1);
+        const protocol_connection hand{server.source()};
+        REQUIRE(of_lease(hand, "token") == token);
+        REQUIRE(of_lease(hand, "session") == 1);
         b.keep("places");  // it stands in line, and gets no turn before all is looked at
         REQUIRE(b.has_kept());
         std::int64_t other = 0;
@@ -386,9 +348,9 @@ TEST_CASE("a crash takes back what was read: no token twice, no two holders; con
             REQUIRE(reclaimed.size() == 1);
             other = reclaimed.front().token().value();
             CHECK(other > believed->token);  // which is left out
-            CHECK(hand.of_lease("session") != session);
+            CHECK(of_lease(hand, "session") != session);
         } else if (then == "barging") {
-            hand.leases().end_session(hand.db(), 1, soon());
+            hand.end(1);
             client barging{server.source(), {}};
             const auto lease = barging.try_acquire("job", {.queueing = queueing::barging});
             REQUIRE(lease);
@@ -400,12 +362,12 @@ TEST_CASE("a crash takes back what was read: no token twice, no two holders; con
             hand.run(
                 "insert into rowlock_waiter (ticket, name, session, grant_id, enqueued_at) "
                 "values (1, 'job', 3, 33, 0)");
-            const auto next = hand.queue().release(hand.db(), "job", 1, 11, true, soon()).next;
+            const auto next = hand.release("job", 1, 11).next;
             REQUIRE(next);
             CHECK(next->session == 3);
             other = next->token;
             CHECK(other == believed->token);  // control: as before
-            REQUIRE(hand.queue().release(hand.db(), "job", 3, 33, true, soon()).freed);
+            REQUIRE(hand.release("job", 3, 33).freed);
         }
         CHECK_FALSE(is_ready(told));
         b.keep("");

@@ -2,18 +2,17 @@
 // is held up in the server by a transaction that has locked the lease's row.
 
 #include "support/blocked.hpp"
+#include "support/event_log.hpp"
 #include "support/failure.hpp"
 #include "support/lock_database.hpp"
 #include <rowlock/rowlock.hpp>
 
 #include <doctest/doctest.h>
 
-#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <future>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <thread>
@@ -23,33 +22,15 @@ using namespace rowlock;
 using namespace std::chrono_literals;
 using std::chrono::steady_clock;
 using support::backend;
+using support::event_log;
 using support::eventually;
 using support::lock_database;
 
 namespace {
 
-/// What a client reported.
-class diary {
-public:
-    [[nodiscard]] event_callback writer() {
-        return [this](const event& one) {
-            const std::lock_guard lock{mutex_};
-            events_.push_back(one);
-        };
-    }
-    [[nodiscard]] bool tells(event_kind kind) const {
-        const std::lock_guard lock{mutex_};
-        return std::ranges::any_of(events_, [&](const event& one) { return one.kind == kind; });
-    }
-
-private:
-    mutable std::mutex mutex_;
-    std::vector<event> events_;
-};
-
-client_options pipelined(const lock_database& database, diary* told = nullptr) {
+client_options pipelined(const lock_database& database, event_log* told = nullptr) {
     client_options options{.releasing = releasing::pipelined};
-    if (told != nullptr) options.on_event = told->writer();
+    if (told != nullptr) options.on_event = told->callback();
     return database.options(std::move(options));
 }
 
@@ -95,7 +76,7 @@ struct stopped_release {
         REQUIRE(eventually([&] { return stops.stops_somebody(); }));
     }
 
-    diary told;
+    event_log told;
     client locks;
     std::optional<lease> job;
     obstacle stops;
@@ -181,7 +162,7 @@ TEST_CASE("a lease that was lost before its release arrived is reported as lost"
     stopped_release at{database};
     database.run("update rowlock_lease set session = null, token = token + 1 where name = 'job'");
     at.stops.commit();
-    CHECK(eventually([&] { return at.told.tells(event_kind::lease_lost); }));
+    CHECK(eventually([&] { return at.told.has(event_kind::lease_lost); }));
     CHECK(at.locks.stats().released == 2);
     CHECK(at.locks.stats().lost == 1);
 }
@@ -192,7 +173,7 @@ TEST_CASE("a release whose connection breaks is reported, and repeated in the ba
     if (!database.there()) return;
     stopped_release at{database};
     database.run("select pg_terminate_backend(" + std::to_string(at.stops.blocked()) + ")");
-    CHECK(eventually([&] { return at.told.tells(event_kind::outcome_unknown); }));
+    CHECK(eventually([&] { return at.told.has(event_kind::outcome_unknown); }));
     at.stops.commit();
     CHECK(eventually([&] { return !is_held(database); }));
     CHECK(eventually([&] { return at.locks.stats().unresolved == 0; }));
@@ -223,7 +204,7 @@ TEST_CASE("somebody who came to wait unseen is served, though nobody uses the cl
 TEST_CASE("closing the client waits for what is on its way") {
     lock_database database{backend::postgresql};
     if (!database.there()) return;
-    diary told;
+    event_log told;
     std::optional<client> locks{std::in_place, database.source(), pipelined(database, &told)};
     warm_up(*locks);
     for (int i = 0; i < 50; ++i) {
@@ -233,8 +214,8 @@ TEST_CASE("closing the client waits for what is on its way") {
     locks.reset();
     CHECK(database.number("select count(*) from rowlock_lease where session is not null") == 0);
     CHECK(database.number("select count(*) from rowlock_session") == 0);
-    CHECK_FALSE(told.tells(event_kind::outcome_unknown));
-    CHECK_FALSE(told.tells(event_kind::lease_lost));
+    CHECK_FALSE(told.has(event_kind::outcome_unknown));
+    CHECK_FALSE(told.has(event_kind::lease_lost));
 }
 
 TEST_CASE("where it is not possible the release is waited for") {

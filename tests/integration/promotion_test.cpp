@@ -5,6 +5,7 @@
 #include "coordination/queue/queue_protocol.hpp"
 #include "sql/connection_memory.hpp"
 #include "support/blocked.hpp"
+#include "support/event_log.hpp"
 #include "support/failure.hpp"
 #include "support/lock_database.hpp"
 #include "support/own_server.hpp"
@@ -16,12 +17,12 @@
 #include <doctest/doctest.h>
 
 #include <future>
-#include <mutex>
 #include <string>
 #include <vector>
 
 using namespace rowlock;
 using namespace std::chrono_literals;
+using support::event_log;
 using support::eventually;
 using support::kind_of;
 using support::lock_database;
@@ -68,26 +69,6 @@ std::int64_t floor_of(const std::string& url) {
         .integer(0, 0);
 }
 
-class log {
-public:
-    event_callback to() {
-        return [this](const event& what) {
-            const std::lock_guard lock{mutex_};
-            all_.push_back(what);
-        };
-    }
-    int count(event_kind kind, loss_reason reason) const {
-        const std::lock_guard lock{mutex_};
-        int found = 0;
-        for (const auto& each : all_) found += each.kind == kind && each.reason == reason;
-        return found;
-    }
-
-private:
-    mutable std::mutex mutex_;
-    std::vector<event> all_;
-};
-
 /// Takes and gives back, so often; the last token.
 std::int64_t use(client& locks, const std::string& name, int times) {
     std::int64_t token = 0;
@@ -125,9 +106,9 @@ TEST_CASE("after the promotion of a standby that lagged all leases are lost and 
         blind_options.prefix = "blind_";
         migrate(source);
         migrate(source, {.prefix = "blind_"});
-        log events;
+        event_log events;
         auto options = quick;
-        options.on_event = events.to();
+        options.on_event = events.callback();
         client locks{source, options};
         client others{source, quick};
         client blind{blind_source, blind_options};
@@ -240,8 +221,9 @@ TEST_CASE("two clients that meet a new server at once raise the token floor once
 
 TEST_CASE("a client whose session lives on another server loses it by the next heartbeat") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
-        log events;
-        client locks{database.source(), database.options({.ttl = 3s, .on_event = events.to()})};
+        event_log events;
+        client locks{database.source(),
+                     database.options({.ttl = 3s, .on_event = events.callback()})};
         const auto held = locks.acquire("job");
         // As it looks from the new server: the row came from the one before.
         database.run(database.speaks() == sql::dialect::postgresql

@@ -1,11 +1,11 @@
 // Waiters, releasers and cancellers in each other's way, the order forced by open transactions.
 // Each case has a control beside it: the statement that looks as good and goes wrong.
 
-#include "coordination/queue/queue_protocol.hpp"
 #include "housekeeping/reaping.hpp"
 #include "support/blocked.hpp"
 #include "support/failure.hpp"
 #include "support/lock_database.hpp"
+#include "support/protocol_session.hpp"
 #include <rowlock/rowlock.hpp>
 
 #include <doctest/doctest.h>
@@ -31,69 +31,28 @@ using strategy::attempt;
 using strategy::handed_over;
 using support::eventually;
 using support::kind_of;
+using support::protocol_connection;
 using support::somebody_waits_for_a_row;
 using support::soon;
 
 namespace {
 
-using ids = std::vector<std::int64_t>;
+using ids = protocol_connection::ids;
 
 strategy::wake_address ears_of(std::int64_t session) {
     return {.number = 100 + session, .secret = std::string(32, 'a')};
 }
 
-/// The protocol on one connection.
-class by_hand {
-public:
-    explicit by_hand(support::lock_database& database)
-        : leases_{database.protocol()}, db_{database.connect()} {}
-    by_hand(const by_hand&) = delete;
-    by_hand& operator=(const by_hand&) = delete;
+/// With an address, at which the session is notified of grants.
+void open(const protocol_connection& on, std::int64_t session) {
+    on.open(session, {.wake = ears_of(session)});
+}
 
-    /// Without a heartbeat: by default it outlives the test, also on a busy machine.
-    void open(std::int64_t session, std::chrono::microseconds ttl = 1h) const {
-        leases_.open_session(*db_, {session, "owner", "host", "program", 1, ttl, ears_of(session)},
-                             soon());
-    }
-    void end(std::int64_t session) const { leases_.end_session(*db_, session, soon()); }
-    [[nodiscard]] bool acquire(std::string_view name, std::int64_t session,
-                               std::int64_t grant_id) const {
-        return leases_.acquire(*db_, {name, session, grant_id, "", "", std::nullopt, false}, soon())
-                   .what == attempt::outcome::granted;
-    }
-    void enqueue(std::string_view name, std::int64_t session, std::int64_t grant_id) const {
-        queue_.enqueue(*db_, {name, session, grant_id, "", "", std::nullopt, false}, soon());
-    }
-    [[nodiscard]] std::optional<handed_over> grant_next(std::string_view name) const {
-        return queue_.grant_next(*db_, name, soon());
-    }
-    [[nodiscard]] strategy::release_outcome release(std::string_view name, std::int64_t session,
-                                                    std::int64_t grant_id,
-                                                    bool contended = true) const {
-        return queue_.release(*db_, name, session, grant_id, contended, soon());
-    }
-    [[nodiscard]] ids cancel(const ids& grant_ids) const {
-        return queue_.cancel(*db_, grant_ids, soon());
-    }
-    /// One execution of grant_next's statement, without the repetition.
-    [[nodiscard]] sql::result grant_next_once(const std::string& name) const {
-        const std::array<sql::value, 1> parameters{sql::value{name}};
-        return db_->execute(*leases_.sql().grant_next, parameters, soon());
-    }
-    void run(const std::string& text) const { db_->query(text, soon()); }
-    [[nodiscard]] std::int64_t changed_by(const std::string& text) const {
-        return db_->query(text, soon()).affected();
-    }
-
-    [[nodiscard]] const strategy::lease_protocol& leases() const { return leases_; }
-    [[nodiscard]] const strategy::queue_protocol& queue() const { return queue_; }
-    [[nodiscard]] sql::connection& db() const { return *db_; }
-
-private:
-    strategy::lease_protocol leases_;
-    strategy::queue_protocol queue_{leases_};
-    std::unique_ptr<sql::connection> db_;
-};
+/// One execution of grant_next's statement, without the repetition.
+sql::result grant_next_once(const protocol_connection& on, const std::string& name) {
+    const std::array<sql::value, 1> parameters{sql::value{name}};
+    return on.db().execute(*on.leases().sql().grant_next, parameters, soon());
+}
 
 /// "job", which nobody holds, and three live sessions of which 2 and 3 wait: tickets of grants 22
 /// and 33.
@@ -106,8 +65,8 @@ struct two_waiters {
           hand{which},
           other{which},
           blocker{which} {
-        for (const std::int64_t id : {1, 2, 3}) hand.open(id);
-        REQUIRE(hand.acquire("job", 1, 11));
+        for (const std::int64_t id : {1, 2, 3}) open(hand, id);
+        REQUIRE(hand.try_acquire("job", 1, 11));
         hand.enqueue("job", 2, 22);
         hand.enqueue("job", 3, 33);
     }
@@ -133,7 +92,7 @@ struct two_waiters {
 
     support::lock_database& database;
     const std::string lease, waiter, session;
-    const by_hand hand, other, blocker;
+    const protocol_connection hand, other, blocker;
 };
 
 template <typename Action>
@@ -272,24 +231,24 @@ TEST_CASE("a release that cannot see the ticket yet, and the looks of both sides
         SUBCASE("somebody expected") {
             contended = true;
         }
-        const by_hand hand{database};
-        const by_hand waiter{database};
-        for (const std::int64_t id : {1, 2}) hand.open(id);
-        REQUIRE(hand.acquire("job", 1, 11));
+        const protocol_connection hand{database};
+        const protocol_connection waiter{database};
+        for (const std::int64_t id : {1, 2}) open(hand, id);
+        REQUIRE(hand.try_acquire("job", 1, 11));
         waiter.run("begin");
         waiter.enqueue("job", 2, 22);
         const auto done = hand.release("job", 1, 11, contended);
         CHECK(done.freed);
         CHECK_FALSE(done.next.has_value());
         const std::vector<std::string> name{"job"};
-        CHECK(hand.queue().names_with_waiters(hand.db(), name, soon()).empty());
+        CHECK(hand.names_with_waiters(name).empty());
         waiter.run("commit");
         // The control: with what was done so far nobody would ever be served.
         CHECK(database.number("select count(*) from rowlock_waiter") == 1);
         CHECK(database.number("select count(*) from rowlock_lease where session is null") == 1);
         // Each writes first and looks afterwards: whoever is later sees the other.
-        CHECK(hand.queue().names_with_waiters(hand.db(), name, soon()) == name);
-        CHECK(waiter.queue().places_of(waiter.db(), 2, soon()).waiting.at(0).free);
+        CHECK(hand.names_with_waiters(name) == name);
+        CHECK(waiter.places_of(2).waiting.at(0).free);
         CHECK(waiter.grant_next("job").value().grant_id == 22);
     }
 }
@@ -305,8 +264,7 @@ TEST_CASE("a grant to a session that ends meanwhile goes on to the next when the
                        " set session = 2, grant_id = 22, token = token + 1 where name = 'job'");
         REQUIRE(at.blocker.changed_by("delete from " + at.waiter + " where grant_id = 22") == 1);
         at.hand.end(2);
-        CHECK(at.hand.queue().queues_of_session(at.hand.db(), 2, soon()) ==
-              std::vector<std::string>{"job"});
+        CHECK(at.hand.queues_of_session(2) == std::vector<std::string>{"job"});
         auto looking = in_background([&] { return at.other.grant_next("job"); });
         REQUIRE(somebody_waits_for_a_row(database));
         at.blocker.run("commit");
@@ -327,7 +285,7 @@ TEST_CASE("control: a failed comparison that is not repeated leaves the queue to
                        " set session = 2, grant_id = 22, token = token + 1 where name = 'job'");
         at.blocker.run("delete from " + at.waiter + " where grant_id = 22");
         at.hand.end(2);
-        auto looking = in_background([&] { return at.other.grant_next_once("job"); });
+        auto looking = in_background([&] { return grant_next_once(at.other, "job"); });
         REQUIRE(somebody_waits_for_a_row(database));
         at.blocker.run("commit");
         CHECK(looking.get().is_null(0, 2));
@@ -414,7 +372,7 @@ TEST_CASE("control: without a row to compare nobody is served, however often one
         at.free();
         at.blocker.run("delete from " + at.lease + " where name = 'job'");
         for (int look = 0; look < 3; ++look) {
-            const auto row = at.other.grant_next_once("job");
+            const auto row = grant_next_once(at.other, "job");
             CHECK(row.is_null(0, 2));
             CHECK(row.integer(0, 1) == 1);
         }
@@ -442,7 +400,7 @@ TEST_CASE(
         const two_waiters at{database};
         at.free();
         const auto next = behind_an_insertion_that_fails(
-            at, [](const by_hand& hand) { return hand.grant_next("job").has_value(); });
+            at, [](const protocol_connection& hand) { return hand.grant_next("job").has_value(); });
         CHECK(next.first != next.second);
         CHECK(at.holder() == 22);
     }
@@ -453,12 +411,9 @@ TEST_CASE("two acquirers that insert a row at once are no deadlock: one of them 
         const two_waiters at{database};
         at.free();
         at.database.run("delete from rowlock_waiter");
-        const auto seen = behind_an_insertion_that_fails(at, [&](const by_hand& hand) {
+        const auto seen = behind_an_insertion_that_fails(at, [&](const protocol_connection& hand) {
             const std::int64_t session = &hand == &at.hand ? 2 : 3;
-            return hand.leases()
-                .acquire(hand.db(), {"job", session, 44 + session, "", "", std::nullopt, false},
-                         soon())
-                .what;
+            return hand.acquire("job", session, 44 + session).what;
         });
         const bool first = seen.first == attempt::outcome::granted;
         const bool second = seen.second == attempt::outcome::granted;
@@ -471,7 +426,7 @@ TEST_CASE(
     "control: one of two that insert a row behind a third is a deadlock's victim on MariaDB") {
     if (support::lock_database database{support::backend::mariadb}; database.there()) {
         const two_waiters at{database};
-        const auto kinds = behind_an_insertion_that_fails(at, [&](const by_hand& hand) {
+        const auto kinds = behind_an_insertion_that_fails(at, [&](const protocol_connection& hand) {
             return kind_of([&] {
                 hand.run("insert into " + at.lease +
                          " (name, token, changed_at) values ('job', 1, 0)");
@@ -510,8 +465,7 @@ TEST_CASE("looks that were set back are not set forth again by a grant that did 
             const auto next = granting.get();
             REQUIRE(next.has_value());
             CHECK(next->grant_id == 44);  // by the snapshot it had
-            CHECK_FALSE(
-                at.hand.queue().places_of(at.hand.db(), 2, soon()).waiting.at(0).behind_watermark);
+            CHECK_FALSE(at.hand.places_of(2).waiting.at(0).behind_watermark);
             const auto last = at.other.release("job", 3, 44).next;
             REQUIRE(last.has_value());
             CHECK(last->grant_id == 22);
@@ -538,9 +492,8 @@ TEST_CASE("looks are set back beside whoever releases to nobody, acquires or fre
                     given = done.next;
                     return done.freed;
                 }
-                if (what == "acquire") return at.other.acquire("job", 3, 55);
-                strategy::victim victim;
-                return at.other.leases().force_release(at.other.db(), "job", victim, soon());
+                if (what == "acquire") return at.other.try_acquire("job", 3, 55).has_value();
+                return at.other.force_release("job");
             });
             REQUIRE(somebody_waits_for_a_row(fresh));
             at.blocker.run("commit");
@@ -575,19 +528,19 @@ TEST_CASE("a place is taken, looked at and given up while the lease's row is loc
 // shows: promise-9
 TEST_CASE("heartbeats pass whoever hands over, enqueues or cancels") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
-        const auto beats = [&](const by_hand& heart) {
+        const auto beats = [&](const protocol_connection& heart) {
             heart.run(database.speaks() == sql::dialect::postgresql
                           ? "set lock_timeout = '500ms'"
                           : "set innodb_lock_wait_timeout = 1");
             for (const std::int64_t id : {2, 3}) {
-                CHECK(heart.leases().heartbeat(heart.db(), id, 0, soon()));
+                CHECK(heart.heartbeat(id));
             }
         };
         for (const std::string what : {"release", "grant_next", "cancel"}) {
             CAPTURE(what);
             support::lock_database fresh{database.which()};
             const two_waiters at{fresh};
-            const by_hand heart{fresh};
+            const protocol_connection heart{fresh};
             if (what == "grant_next") at.free();
             // In the middle: it has what it could get, and waits for the tickets.
             at.blocker.run("begin");
@@ -603,7 +556,7 @@ TEST_CASE("heartbeats pass whoever hands over, enqueues or cancels") {
             CHECK(midway.get());
         }
         const two_waiters at{database};
-        const by_hand heart{database};
+        const protocol_connection heart{database};
         at.other.run("begin");
         at.other.enqueue("job", 2, 44);
         beats(heart);
@@ -615,7 +568,7 @@ TEST_CASE("heartbeats pass whoever hands over, enqueues or cancels") {
 TEST_CASE("control: an update that reads sessions stops their heartbeats on MariaDB") {
     if (support::lock_database database{support::backend::mariadb}; database.there()) {
         const two_waiters at{database};
-        const by_hand heart{database};
+        const protocol_connection heart{database};
         at.other.run("begin");
         at.other.run("update " + at.lease + " l join " + at.waiter + " w on w.name = l.name join " +
                      at.session +
@@ -623,8 +576,7 @@ TEST_CASE("control: an update that reads sessions stops their heartbeats on Mari
                      "and l.name = 'job'");
         heart.run("set innodb_lock_wait_timeout = 1");
         // Shared locks on the sessions' rows.
-        CHECK(kind_of([&] { (void)heart.leases().heartbeat(heart.db(), 2, 0, soon()); }) ==
-              errc::timed_out);
+        CHECK(kind_of([&] { (void)heart.heartbeat(2); }) == errc::timed_out);
         at.other.run("rollback");
     }
 }
@@ -669,17 +621,15 @@ TEST_CASE(
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
         const two_waiters at{database};
         at.free();
-        const by_hand barger{database};
+        const protocol_connection barger{database};
         at.blocker.run("begin");
         at.blocker.run("select * from " + at.lease + " where name = 'job' for update");
         auto granting = in_background([&] { return at.other.grant_next("job"); });
-        auto barging = in_background([&] {
-            return barger.leases().acquire(barger.db(), {"job", 3, 99, "", "", std::nullopt, true},
-                                           soon());
-        });
+        auto barging = in_background(
+            [&] { return barger.try_acquire("job", 3, 99, {.barging = true}).has_value(); });
         REQUIRE(somebody_waits_for_a_row(database));
         at.blocker.run("commit");
-        const bool barged = barging.get().what == attempt::outcome::granted;
+        const bool barged = barging.get();
         const bool granted = granting.get().has_value();
         CHECK(barged != granted);
         CHECK(at.tickets() == (granted ? 1 : 2));
@@ -710,7 +660,7 @@ public:
         switch (dice % 16) {
             case 0:
             case 1:
-                if (hand_.acquire(name, session_, grant_id)) held_.emplace_back(name, grant_id);
+                if (hand_.try_acquire(name, session_, grant_id)) held_.emplace_back(name, grant_id);
                 return;
             case 2:
             case 3:
@@ -723,8 +673,8 @@ public:
             case 6:
                 return force(name);
             case 7:
-                (void)hand_.leases().heartbeat(hand_.db(), session_, 0, soon());
-                (void)hand_.queue().deadlocks(hand_.db(), session_, soon());
+                (void)hand_.heartbeat(session_);
+                (void)hand_.deadlocks(session_);
                 return;
             case 8:
                 (void)strategy::reap_round(hand_.db(), hand_.leases().sql(), reaping_);
@@ -748,7 +698,7 @@ public:
         look();
         while (!held_.empty()) release(true);
         hand_.end(session_);
-        for (const auto& name : hand_.queue().queues_of_session(hand_.db(), session_, soon())) {
+        for (const auto& name : hand_.queues_of_session(session_)) {
             (void)hand_.grant_next(name);
         }
     }
@@ -759,11 +709,10 @@ private:
     void renew() {
         const auto before = session_;
         session_ = number_ * 1'000'000 + ++next_;
-        hand_.leases().open_session(
-            hand_.db(), {session_, "owner " + std::to_string(number_), "h", "p", 1, 60s}, soon());
+        hand_.open(session_, {.owner = "owner " + std::to_string(number_), .ttl = 60s});
         if (before == 0) return;
         hand_.end(before);
-        for (const auto& name : hand_.queue().queues_of_session(hand_.db(), before, soon())) {
+        for (const auto& name : hand_.queues_of_session(before)) {
             (void)hand_.grant_next(name);
         }
         held_.clear();
@@ -773,7 +722,7 @@ private:
         const auto before = session_;
         const auto next = number_ * 1'000'000 + ++next_;
         const std::string owner = "owner " + std::to_string(number_);
-        hand_.leases().open_session(hand_.db(), {next, owner, "h", "p", 1, 60s}, soon());
+        hand_.open(next, {.owner = owner, .ttl = 60s});
         try {
             (void)hand_.leases().reclaim(hand_.db(), owner, next, soon());
         } catch (const error&) {  // a victim, that goes on with what it has
@@ -786,13 +735,12 @@ private:
         for (const auto& lease : hand_.leases().leases_of(hand_.db(), session_, soon())) {
             held_.emplace_back(lease.name, lease.grant_id);
         }
-        for (const auto& name : hand_.queue().queues_of_session(hand_.db(), before, soon())) {
+        for (const auto& name : hand_.queues_of_session(before)) {
             (void)hand_.grant_next(name);
         }
     }
     void force(const std::string& name) {
-        strategy::victim victim;
-        (void)hand_.leases().force_release(hand_.db(), name, victim, soon());
+        (void)hand_.force_release(name);
         (void)hand_.grant_next(name);
     }
     void cancel() {
@@ -809,7 +757,7 @@ private:
     }
     void look() {
         std::vector<held> still;
-        for (const auto& place : hand_.queue().places_of(hand_.db(), session_, soon()).waiting) {
+        for (const auto& place : hand_.places_of(session_).waiting) {
             still.emplace_back(place.name, place.grant_id);
             if (place.free) (void)hand_.grant_next(place.name);
         }
@@ -829,7 +777,7 @@ private:
     }
 
     reaper_options reaping_;
-    by_hand hand_;
+    protocol_connection hand_;
     std::int64_t number_;
     std::int64_t next_;
     std::int64_t session_ = 0;
@@ -934,14 +882,14 @@ TEST_CASE("PostgreSQL notifies the one session that was served, and nobody when 
             }
             return all;
         };
-        const by_hand hand{database};
-        for (const std::int64_t id : {1, 2, 3}) hand.open(id);
+        const protocol_connection hand{database};
+        for (const std::int64_t id : {1, 2, 3}) open(hand, id);
         for (int i = 0; i < 10; ++i) {
-            REQUIRE(hand.acquire("job", 1, 11));
+            REQUIRE(hand.try_acquire("job", 1, 11));
             CHECK(hand.release("job", 1, 11, i % 2 == 0).freed);
             CHECK_FALSE(hand.grant_next("job").has_value());
         }
-        REQUIRE(hand.acquire("job", 1, 12));
+        REQUIRE(hand.try_acquire("job", 1, 12));
         hand.enqueue("job", 2, 22);
         hand.enqueue("job", 3, 33);
         CHECK(hand.cancel({99}).empty());
@@ -966,11 +914,11 @@ TEST_CASE("PostgreSQL notifies the one session that was served, and nobody when 
 
 TEST_CASE("PostgreSQL: a hand-over waits for the disk, a release to nobody does not") {
     if (support::lock_database database{support::backend::postgresql}; database.there()) {
-        const by_hand hand{database};
-        for (const std::int64_t id : {1, 2}) hand.open(id);
+        const protocol_connection hand{database};
+        for (const std::int64_t id : {1, 2}) open(hand, id);
         // What the statement leaves set until its commit shows inside a transaction.
         const auto left = [&](bool waited, bool contended) {
-            REQUIRE(hand.acquire("job", 1, 11));
+            REQUIRE(hand.try_acquire("job", 1, 11));
             if (waited) hand.enqueue("job", 2, 22);
             hand.run("begin");
             REQUIRE(hand.release("job", 1, 11, contended).freed);
@@ -1009,16 +957,14 @@ public:
     contender(support::lock_database& database, std::int64_t session,
               std::atomic<std::int64_t>& clock)
         : hand_{database}, session_{session}, clock_{clock} {
-        hand_.open(session);
+        open(hand_, session);
     }
 
     void once(const std::string& name, record& facts, bool gives_up) {
         const std::int64_t grant_id = session_ * 1'000'000 + ++grants_;
         std::int64_t token = 0;
-        if (const auto tried = hand_.leases().acquire(
-                hand_.db(), {name, session_, grant_id, "", "", std::nullopt, false}, soon());
-            tried.what == attempt::outcome::granted) {
-            token = tried.token;
+        if (const auto got = hand_.try_acquire(name, session_, grant_id)) {
+            token = *got;
         } else {
             token = wait(name, grant_id, facts, gives_up);
         }
@@ -1031,7 +977,7 @@ public:
         facts.inside.fetch_sub(1);
         if (hand_.release(name, session_, grant_id).next) return;
         const std::vector<std::string> asked{name};
-        if (!hand_.queue().names_with_waiters(hand_.db(), asked, soon()).empty()) {
+        if (!hand_.names_with_waiters(asked).empty()) {
             (void)hand_.grant_next(name);
         }
     }
@@ -1042,7 +988,7 @@ private:
         queued mine{clock_.fetch_add(1), 0, 0};
         hand_.enqueue(name, session_, grant_id);
         mine.answered = clock_.fetch_add(1);
-        for (const auto& place : hand_.queue().places_of(hand_.db(), session_, soon()).waiting) {
+        for (const auto& place : hand_.places_of(session_).waiting) {
             if (place.free) (void)hand_.grant_next(place.name);
         }
         if (gives_up && hand_.cancel({grant_id}).size() == 1) {
@@ -1052,7 +998,7 @@ private:
         std::optional<strategy::queue_grant> grant;
         const bool served = eventually(
             [&] {
-                grant = hand_.queue().served(hand_.db(), name, session_, grant_id, soon());
+                grant = hand_.served(name, session_, grant_id);
                 return grant.has_value();
             },
             100s);
@@ -1063,7 +1009,7 @@ private:
         return grant->token;
     }
 
-    by_hand hand_;
+    protocol_connection hand_;
     std::int64_t session_;
     std::atomic<std::int64_t>& clock_;
     std::int64_t grants_ = 0;

@@ -15,7 +15,7 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <thread>
+#include <utility>
 #include <vector>
 
 using namespace rowlock;
@@ -110,10 +110,17 @@ void be_told_once(support::lock_database& database, client& waiter) {
     }));
 }
 
-/// Until it has looked once more, and expects to have nothing to see for seconds.
-void until_it_looks_away(const client& waiter) {
-    const auto before = waiter.stats().polls;
-    REQUIRE(eventually([&] { return waiter.stats().polls > before; }));
+/// Until it has polled after a pause of 160 ms or more. Its next poll by the clock is later still.
+void until_polls_are_rare(const client& waiter) {
+    constexpr int rare = 80;  // samples, 2 ms or more apart: a stall of this thread is one
+    auto polls = waiter.stats().polls;
+    int unchanged = 0;
+    REQUIRE(eventually([&] {
+        const auto seen = waiter.stats().polls;
+        if (std::exchange(polls, seen) != seen) return std::exchange(unchanged, 0) >= rare;
+        ++unchanged;
+        return false;
+    }));
 }
 
 }  // namespace
@@ -165,8 +172,7 @@ TEST_CASE("who is far back is told by name when he is served") {
     crowd others{database, 6};
     auto waiting = std::async(std::launch::async, [&] { return waiter.acquire("job"); });
     REQUIRE(places(database, 7));
-    std::this_thread::sleep_for(1s);  // the line does not move: he expects to wait for long
-    until_it_looks_away(waiter);
+    until_polls_are_rare(waiter);  // the queue does not move
     const auto told = waiter.stats().wake_ups;
     others.vanish();
     const auto next = others.serve_next();
@@ -194,8 +200,7 @@ TEST_CASE("who was told nothing finds that all before him have vanished, within 
     crowd others{database, 6};
     auto waiting = std::async(std::launch::async, [&] { return waiter.acquire("job"); });
     REQUIRE(places(database, 7));
-    std::this_thread::sleep_for(2s);
-    until_it_looks_away(waiter);
+    until_polls_are_rare(waiter);
     const auto start = steady::now();
     others.vanish();
     CHECK(waiting.get().held());
@@ -213,11 +218,10 @@ TEST_CASE("who has come to the head of the line watches the file, whoever tells 
     REQUIRE(places(database, 1));
     auto last = std::async(std::launch::async, [&] { return waiter.acquire("job"); });
     REQUIRE(places(database, 2));
-    std::this_thread::sleep_for(300ms);
+    until_polls_are_rare(waiter);
     first.release();
     auto second = between.get();
-    // What he takes a hand-over to last has passed, and looks by the clock have become rare.
-    std::this_thread::sleep_for(1s);
+    until_polls_are_rare(waiter);
     database.run("create table noise (n)");
     for (int n = 0; n < 3; ++n) {
         const auto looks = waiter.stats().polls;

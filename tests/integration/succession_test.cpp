@@ -2,13 +2,13 @@
 // leaves of it. PostgreSQL only. Orders are forced by open transactions and by hooks, crashes are
 // real ones of a server of our own that writes its log late.
 
-#include "coordination/queue/queue_protocol.hpp"
 #include "housekeeping/reaping.hpp"
 #include "support/blocked.hpp"
 #include "support/failure.hpp"
 #include "support/interception.hpp"
 #include "support/lock_database.hpp"
 #include "support/own_server.hpp"
+#include "support/protocol_session.hpp"
 #include "support/queues.hpp"
 #include <rowlock/open.hpp>
 #include <rowlock/rowlock.hpp>
@@ -43,34 +43,14 @@ using support::waiting_for_rows;
 
 namespace {
 
-/// The protocol on one connection, for one name, "job". Session n has the grant ids that begin
-/// with n.
-class by_hand {
+/// The queue of "job". Session n has the grant ids that begin with n.
+class job_queue : public support::protocol_connection {
 public:
-    by_hand(const sql::connection_source& source, const std::string& prefix)
-        : prefix_{prefix},
-          leases_{sql::statements{source.speaks(), {.prefix = prefix}}},
-          db_{source.connect(soon())} {
-        leases_.set_up(*db_, 5s, soon());
-    }
-    explicit by_hand(support::lock_database& database)
-        : by_hand{database.source(), database.prefix()} {}
-    by_hand(const by_hand&) = delete;
-    by_hand& operator=(const by_hand&) = delete;
+    explicit job_queue(const sql::connection_source& source) : protocol_connection{source} {}
+    explicit job_queue(const support::lock_database& database)
+        : protocol_connection{database}, prefix_{database.prefix()} {}
 
-    void open(std::int64_t session, const std::string& owner = "owner") const {
-        leases_.open_session(*db_, {session, owner, "host", "program", 1, 60s}, soon());
-    }
-    void end(std::int64_t session) const { leases_.end_session(*db_, session, soon()); }
-    [[nodiscard]] attempt acquire(std::int64_t session, std::int64_t grant_id,
-                                  bool barging = false) const {
-        return leases_.acquire(*db_, {"job", session, grant_id, "", "", std::nullopt, barging},
-                               soon());
-    }
-    void enqueue(std::int64_t session, std::int64_t grant_id) const {
-        queue_.enqueue(*db_, {"job", session, grant_id, "", "", std::nullopt, false}, soon());
-    }
-    /// A place with a ticket of our choice, as by an enqueue that stalled after it had drawn it.
+    /// An entry with a ticket of our choice, as by an enqueue that stalled after it had drawn it.
     void enqueue_late(std::int64_t session, std::int64_t grant_id, std::int64_t ticket) const {
         run("insert into " + prefix_ +
             "waiter (name, session, grant_id, ticket, enqueued_at) overriding system value "
@@ -78,71 +58,34 @@ public:
             std::to_string(session) + ", " + std::to_string(grant_id) + ", " +
             std::to_string(ticket) + ", clock_timestamp())");
     }
-    [[nodiscard]] bool cancel(std::int64_t grant_id) const {
-        const std::array<std::int64_t, 1> id{grant_id};
-        return !queue_.cancel(*db_, id, soon()).empty();
-    }
-    [[nodiscard]] std::optional<strategy::settled_grant> settle(std::int64_t session,
-                                                                std::int64_t grant_id,
-                                                                bool durably = true) const {
-        return queue_.settle(*db_, "job", session, grant_id, durably, soon());
-    }
-    [[nodiscard]] std::optional<handed_over> pass_on(std::int64_t session, std::int64_t grant_id,
-                                                     const next_in_line& next,
-                                                     bool may_be_asynchronous = true) const {
-        return queue_.pass_on(*db_, "job", session, grant_id, next,
-                              {.may_be_asynchronous = may_be_asynchronous}, soon());
-    }
-    [[nodiscard]] std::optional<handed_over> release(std::int64_t session,
-                                                     std::int64_t grant_id) const {
-        return queue_.release(*db_, "job", session, grant_id, true, soon()).next;
-    }
-    [[nodiscard]] std::optional<handed_over> grant_next(sql::deadline until = soon()) const {
-        return queue_.grant_next(*db_, "job", until);
-    }
-    [[nodiscard]] bool force() const {
-        strategy::victim victim;
-        return leases_.force_release(*db_, "job", victim, soon());
-    }
-
-    void run(const std::string& text) const { db_->query(text, soon()); }
-    [[nodiscard]] std::int64_t number(const std::string& text) const {
-        return db_->query(text, soon()).maybe_integer(0, 0).value_or(0);
-    }
     [[nodiscard]] std::int64_t of_lease(const std::string& column) const {
         return number("select " + column + " from " + prefix_ + "lease where name = 'job'");
     }
     /// As if there had been no such thing as a promise.
     void forget_promise() const { run("update " + prefix_ + "lease set successor = null"); }
 
-    [[nodiscard]] const strategy::lease_protocol& leases() const { return leases_; }
-    [[nodiscard]] sql::connection& db() const { return *db_; }
-
 private:
-    std::string prefix_;
-    strategy::lease_protocol leases_;
-    strategy::queue_protocol queue_{leases_};
-    std::unique_ptr<sql::connection> db_;
+    std::string prefix_ = "rowlock_";
 };
 
 /// Session 2 holds "job" by its grant 22, and has settled it: the next token, on disk, is promised
 /// to grant 33 of session 3. Behind that waits grant 44 of session 4. Session 1 had it before.
 struct promise {
-    explicit promise(const by_hand& by) : hand{by} {
+    explicit promise(const job_queue& by) : hand{by} {
         for (const std::int64_t id : {1, 2, 3, 4, 5}) {
-            hand.open(id, "owner " + std::to_string(id));
+            hand.open(id, {.owner = "owner " + std::to_string(id), .ttl = 60s});
         }
-        REQUIRE(hand.acquire(1, 11).what == attempt::outcome::granted);
-        hand.enqueue(2, 22);
-        hand.enqueue(3, 33);
-        const auto first = hand.settle(1, 11, false);
+        REQUIRE(hand.acquire("job", 1, 11).what == attempt::outcome::granted);
+        hand.enqueue("job", 2, 22);
+        hand.enqueue("job", 3, 33);
+        const auto first = hand.settle("job", 1, 11, false);
         REQUIRE(first);
         REQUIRE(first->next);
         CHECK_FALSE(first->next->promised);
         CHECK(first->next->grant_id == 22);
-        REQUIRE(hand.pass_on(1, 11, *first->next));
-        hand.enqueue(4, 44);
-        const auto second = hand.settle(2, 22, false);
+        REQUIRE(hand.pass_on("job", 1, 11, *first->next));
+        hand.enqueue("job", 4, 44);
+        const auto second = hand.settle("job", 2, 22, false);
         REQUIRE(second);
         token = second->granted.token;
         next = second->next.value();
@@ -153,11 +96,11 @@ struct promise {
     }
     /// Grant 44 gets a ticket that is lower than that of 33.
     void let_44_come_first() const {
-        REQUIRE(hand.cancel(44));
+        REQUIRE(hand.cancel({44}).size() == 1);
         hand.enqueue_late(4, 44, next.ticket - 1);
     }
 
-    const by_hand& hand;
+    const job_queue& hand;
     std::int64_t token = 0;
     next_in_line next;
 };
@@ -179,18 +122,18 @@ TEST_CASE("a promise is kept before a lower ticket, whoever serves; control: wit
             CAPTURE(promised);
             support::lock_database database{backend::postgresql};
             if (!database.there()) return;
-            const by_hand hand{database};
+            const job_queue hand{database};
             const promise at{hand};
             at.let_44_come_first();
             if (!promised) hand.forget_promise();
             std::optional<handed_over> served;
             if (how == "by a release"sv) {
-                served = hand.release(2, 22);
+                served = hand.release("job", 2, 22).next;
             } else if (how == "by whoever looks"sv) {
                 hand.end(2);
-                served = hand.grant_next();
+                served = hand.grant_next("job");
             } else {
-                served = hand.pass_on(2, 22, hand.settle(2, 22).value().next.value());
+                served = hand.pass_on("job", 2, 22, hand.settle("job", 2, 22).value().next.value());
             }
             REQUIRE(served);
             CHECK(served->grant_id == (promised ? 33 : 44));
@@ -202,41 +145,41 @@ TEST_CASE("a promise is kept before a lower ticket, whoever serves; control: wit
 TEST_CASE("tickets are served in their order, each promise to the next of them") {
     support::lock_database database{backend::postgresql};
     if (!database.there()) return;
-    const by_hand hand{database};
+    const job_queue hand{database};
     for (std::int64_t id = 1; id <= 9; ++id) hand.open(id);
-    REQUIRE(hand.acquire(1, 11).what == attempt::outcome::granted);
-    for (std::int64_t id = 2; id <= 9; ++id) hand.enqueue(id, id * 11);
+    REQUIRE(hand.acquire("job", 1, 11).what == attempt::outcome::granted);
+    for (std::int64_t id = 2; id <= 9; ++id) hand.enqueue("job", id, id * 11);
     std::int64_t token = hand.of_lease("token");
     for (std::int64_t id = 1; id < 9; ++id) {
-        const auto seen = hand.settle(id, id * 11).value().next.value();
+        const auto seen = hand.settle("job", id, id * 11).value().next.value();
         CHECK(seen.promised == (id > 1));
-        const auto given = hand.pass_on(id, id * 11, seen);
+        const auto given = hand.pass_on("job", id, id * 11, seen);
         REQUIRE(given);
         CHECK(given->grant_id == (id + 1) * 11);
         CHECK(given->token == ++token);
     }
-    CHECK_FALSE(hand.settle(9, 99).value().next);
+    CHECK_FALSE(hand.settle("job", 9, 99).value().next);
 }
 
 namespace {
 
 /// The token of whoever gets the lease in this way, after its heir has gone.
-std::int64_t token_of_another(const by_hand& hand, std::string_view how) {
+std::int64_t token_of_another(const job_queue& hand, std::string_view how) {
     if (how == "released to the next") {
-        const auto served = hand.release(2, 22).value();
+        const auto served = hand.release("job", 2, 22).next.value();
         CHECK(served.grant_id == 44);
         return served.token;
     }
     if (how == "passed on to the next") {
-        const auto seen = hand.settle(2, 22).value().next.value();
+        const auto seen = hand.settle("job", 2, 22).value().next.value();
         CHECK(seen.grant_id == 44);
         CHECK_FALSE(seen.promised);
-        return hand.pass_on(2, 22, seen).value().token;
+        return hand.pass_on("job", 2, 22, seen).value().token;
     }
     if (how == "taken by a newcomer") {
-        REQUIRE(hand.cancel(44));
-        CHECK_FALSE(hand.release(2, 22));
-        return hand.acquire(5, 55).token;
+        REQUIRE(hand.cancel({44}).size() == 1);
+        CHECK_FALSE(hand.release("job", 2, 22).next);
+        return hand.acquire("job", 5, 55).token;
     }
     if (how == "reclaimed by the owner") {
         REQUIRE(hand.leases().reclaim(hand.db(), "owner 2", 5, soon()).value().size() == 1);
@@ -244,8 +187,8 @@ std::int64_t token_of_another(const by_hand& hand, std::string_view how) {
         return hand.of_lease("token");
     }
     hand.end(2);
-    if (how == "taken past the line") return hand.acquire(5, 55, true).token;
-    return hand.grant_next().value().token;
+    if (how == "taken past the line") return hand.acquire("job", 5, 55, {.barging = true}).token;
+    return hand.grant_next("job").value().token;
 }
 
 }  // namespace
@@ -260,12 +203,12 @@ TEST_CASE("a promised token is left out for everybody else; control: without the
             CAPTURE(variant);
             support::lock_database database{backend::postgresql};
             if (!database.there()) return;
-            const by_hand hand{database};
+            const job_queue hand{database};
             const promise at{hand};
             if (variant == 0) {
                 hand.end(3);
             } else {
-                REQUIRE(hand.cancel(33));
+                REQUIRE(hand.cancel({33}).size() == 1);
             }
             const bool promised = variant != 2;
             if (!promised) hand.forget_promise();
@@ -279,11 +222,11 @@ TEST_CASE("a promised token is left out for everybody else; control: without the
 TEST_CASE("nobody passes the heir, not even who barges, and he is told that it is held") {
     support::lock_database database{backend::postgresql};
     if (!database.there()) return;
-    const by_hand hand{database};
+    const job_queue hand{database};
     const promise at{hand};
     hand.end(2);
     for (const bool barging : {false, true}) {
-        const auto tried = hand.acquire(5, 55, barging);
+        const auto tried = hand.acquire("job", 5, 55, {.barging = barging});
         CHECK(tried.what == attempt::outcome::held);
         CHECK(tried.seen.free);
         CHECK(tried.seen.promised);
@@ -300,27 +243,27 @@ TEST_CASE("nobody passes the heir, not even who barges, and he is told that it i
 TEST_CASE("a place that no look would find is promised nothing; control: it stops the queue") {
     support::lock_database database{backend::postgresql};
     if (!database.there()) return;
-    const by_hand hand{database};
+    const job_queue hand{database};
     for (const std::int64_t id : {1, 2, 3, 4, 5}) hand.open(id);
-    REQUIRE(hand.acquire(1, 11).what == attempt::outcome::granted);
+    REQUIRE(hand.acquire("job", 1, 11).what == attempt::outcome::granted);
     hand.enqueue_late(2, 22, 1000);
     hand.enqueue_late(3, 33, 2000);
-    REQUIRE(hand.pass_on(1, 11, hand.settle(1, 11).value().next.value()));
+    REQUIRE(hand.pass_on("job", 1, 11, hand.settle("job", 1, 11).value().next.value()));
     hand.enqueue_late(4, 44, 1001);  // commits only now
     hand.enqueue_late(5, 55, 2001);
-    auto next = hand.settle(2, 22).value().next.value();
+    auto next = hand.settle("job", 2, 22).value().next.value();
     REQUIRE(next.grant_id == 33);
     SUBCASE("as it is") {
         CHECK_FALSE(next.after);
-        REQUIRE(hand.pass_on(2, 22, next));
+        REQUIRE(hand.pass_on("job", 2, 22, next));
         hand.end(3);
-        CHECK(hand.grant_next().value().grant_id == 55);
+        CHECK(hand.grant_next("job").value().grant_id == 55);
     }
     SUBCASE("control: promised all the same") {
         next.after = 44;
-        REQUIRE(hand.pass_on(2, 22, next));
+        REQUIRE(hand.pass_on("job", 2, 22, next));
         hand.end(3);
-        CHECK_FALSE(hand.grant_next().has_value());
+        CHECK_FALSE(hand.grant_next("job").has_value());
     }
 }
 
@@ -328,19 +271,19 @@ TEST_CASE(
     "a lease that is taken by force goes to the heir all the same, and no token comes twice") {
     support::lock_database database{backend::postgresql};
     if (!database.there()) return;
-    const by_hand hand{database};
+    const job_queue hand{database};
     const promise at{hand};
-    REQUIRE(hand.force());
-    CHECK_FALSE(hand.pass_on(2, 22, at.next));
-    CHECK_FALSE(hand.settle(2, 22));
+    REQUIRE(hand.force_release("job"));
+    CHECK_FALSE(hand.pass_on("job", 2, 22, at.next));
+    CHECK_FALSE(hand.settle("job", 2, 22));
     SUBCASE("the heir") {
-        const auto served = hand.grant_next().value();
+        const auto served = hand.grant_next("job").value();
         CHECK(served.grant_id == 33);
         CHECK(served.token > at.token + 1);
     }
     SUBCASE("another") {
-        REQUIRE(hand.cancel(33));
-        const auto served = hand.grant_next().value();
+        REQUIRE(hand.cancel({33}).size() == 1);
+        const auto served = hand.grant_next("job").value();
         CHECK(served.grant_id == 44);
         CHECK(served.token > at.token + 1);
     }
@@ -349,11 +292,11 @@ TEST_CASE(
 TEST_CASE("a row with a promise that the reaper deletes leaves the promised token used up") {
     support::lock_database database{backend::postgresql};
     if (!database.there()) return;
-    const by_hand hand{database};
+    const job_queue hand{database};
     const promise at{hand};
-    REQUIRE(hand.cancel(33));
-    REQUIRE(hand.cancel(44));
-    CHECK_FALSE(hand.release(2, 22));
+    REQUIRE(hand.cancel({33}).size() == 1);
+    REQUIRE(hand.cancel({44}).size() == 1);
+    CHECK_FALSE(hand.release("job", 2, 22).next);
     bool promised = true;
     SUBCASE("a promise") {}
     SUBCASE("control: none") {
@@ -366,7 +309,7 @@ TEST_CASE("a row with a promise that the reaper deletes leaves the promised toke
         strategy::reap_round(hand.db(), hand.leases().sql(), reaping);
     }
     REQUIRE(hand.number("select count(*) from " + database.prefix() + "lease") == 0);
-    CHECK(hand.acquire(5, 55).token == at.token + (promised ? 2 : 1));
+    CHECK(hand.acquire("job", 5, 55).token == at.token + (promised ? 2 : 1));
 }
 
 // --- in each other's way
@@ -377,12 +320,12 @@ TEST_CASE("who gives up while the lease is passed on to him: all of it happens, 
         for (const bool commits : {true, false}) {
             CAPTURE(commits);
             support::lock_database fresh{database.which()};
-            const by_hand hand{fresh};
-            const by_hand blocker{fresh};
+            const job_queue hand{fresh};
+            const job_queue blocker{fresh};
             const promise at{hand};
             blocker.run("begin");
-            REQUIRE(blocker.cancel(33));
-            auto passing = in_background([&] { return hand.pass_on(2, 22, at.next); });
+            REQUIRE(blocker.cancel({33}).size() == 1);
+            auto passing = in_background([&] { return hand.pass_on("job", 2, 22, at.next); });
             REQUIRE(waiting_for_rows(fresh, 1));
             blocker.run(commits ? "commit" : "rollback");
             const auto given = passing.get();
@@ -392,7 +335,7 @@ TEST_CASE("who gives up while the lease is passed on to him: all of it happens, 
             CHECK(hand.of_lease("successor") == (commits ? 33 : 44));
             if (!commits) continue;
             // The release that follows serves the next, with a token beyond.
-            const auto next = hand.release(2, 22).value();
+            const auto next = hand.release("job", 2, 22).next.value();
             CHECK(next.grant_id == 44);
             CHECK(next.token == at.token + 2);
         }
@@ -402,8 +345,8 @@ TEST_CASE("who gives up while the lease is passed on to him: all of it happens, 
 TEST_CASE("who looks judges the heir again if he gives up meanwhile") {
     support::lock_database database{backend::postgresql};
     if (!database.there()) return;
-    const by_hand hand{database};
-    const by_hand blocker{database};
+    const job_queue hand{database};
+    const job_queue blocker{database};
     const promise at{hand};
     bool releases = true;
     SUBCASE("a release, and a look after it") {}
@@ -412,10 +355,10 @@ TEST_CASE("who looks judges the heir again if he gives up meanwhile") {
         hand.end(2);
     }
     blocker.run("begin");
-    REQUIRE(blocker.cancel(33));
+    REQUIRE(blocker.cancel({33}).size() == 1);
     auto serving = in_background([&] {
-        auto served = releases ? hand.release(2, 22) : hand.grant_next();
-        return served ? served : hand.grant_next();
+        auto served = releases ? hand.release("job", 2, 22).next : hand.grant_next("job");
+        return served ? served : hand.grant_next("job");
     });
     REQUIRE(waiting_for_rows(database, 1));
     blocker.run("commit");
@@ -427,8 +370,8 @@ TEST_CASE("who looks judges the heir again if he gives up meanwhile") {
 TEST_CASE("a lease that changed hands is neither passed on nor settled by its last holder") {
     support::lock_database database{backend::postgresql};
     if (!database.there()) return;
-    const by_hand hand{database};
-    const by_hand blocker{database};
+    const job_queue hand{database};
+    const job_queue blocker{database};
     const promise at{hand};
     blocker.run("begin");
     SUBCASE("by force") {
@@ -436,13 +379,13 @@ TEST_CASE("a lease that changed hands is neither passed on nor settled by its la
                     "lease set session = null, grant_id = null, token = token + 1");
     }
     SUBCASE("by a release of its own") {
-        REQUIRE(blocker.release(2, 22));
+        REQUIRE(blocker.release("job", 2, 22).next);
     }
-    auto passing = in_background([&] { return hand.pass_on(2, 22, at.next); });
+    auto passing = in_background([&] { return hand.pass_on("job", 2, 22, at.next); });
     REQUIRE(waiting_for_rows(database, 1));
     blocker.run("commit");
     CHECK_FALSE(passing.get());
-    CHECK_FALSE(hand.settle(2, 22));
+    CHECK_FALSE(hand.settle("job", 2, 22));
     CHECK(hand.of_lease("token") == at.token + 1);
 }
 
@@ -450,20 +393,20 @@ TEST_CASE("a lease that changed hands is neither passed on nor settled by its la
 TEST_CASE("settling revives no session, and leaves alone what a heartbeat writes meanwhile") {
     support::lock_database database{backend::postgresql};
     if (!database.there()) return;
-    const by_hand hand{database};
-    const by_hand other{database};
+    const job_queue hand{database};
+    const job_queue other{database};
     const promise at{hand};
     const std::string session = database.prefix() + "session";
     SUBCASE("ended") {
         hand.end(2);
-        static_cast<void>(hand.settle(2, 22));
-        CHECK_FALSE(hand.leases().state_of(hand.db(), 2, soon()).live);
+        static_cast<void>(hand.settle("job", 2, 22));
+        CHECK_FALSE(hand.is_live(2));
     }
     SUBCASE("expired") {
         hand.run("update " + session + " set expires_at = clock_timestamp() - interval '1 s'");
-        static_cast<void>(hand.settle(2, 22));
-        CHECK_FALSE(hand.leases().state_of(hand.db(), 2, soon()).live);
-        CHECK_FALSE(hand.leases().heartbeat(hand.db(), 2, 0, soon()));
+        static_cast<void>(hand.settle("job", 2, 22));
+        CHECK_FALSE(hand.is_live(2));
+        CHECK_FALSE(hand.heartbeat(2));
     }
     SUBCASE("behind a heartbeat, or the end of the session") {
         for (const bool ends : {false, true}) {
@@ -476,11 +419,11 @@ TEST_CASE("settling revives no session, and leaves alone what a heartbeat writes
                           " set expires_at = expires_at + interval '1 hour', "
                           "revision = 7 where id = 2");
             }
-            auto settling = in_background([&] { return hand.settle(2, 22); });
+            auto settling = in_background([&] { return hand.settle("job", 2, 22); });
             REQUIRE(waiting_for_rows(database, 1));
             other.run("commit");
             CHECK(settling.get());
-            CHECK(hand.leases().state_of(hand.db(), 2, soon()).live == !ends);
+            CHECK(hand.is_live(2) == !ends);
             CHECK(hand.number("select revision from " + session + " where id = 2") == 7);
             CHECK(hand.number("select (expires_at > clock_timestamp() + interval '30 min')::int "
                               "from " +
@@ -489,9 +432,8 @@ TEST_CASE("settling revives no session, and leaves alone what a heartbeat writes
     }
     SUBCASE("a heartbeat behind a settling") {
         other.run("begin");
-        REQUIRE(other.settle(2, 22));
-        auto beating =
-            in_background([&] { return hand.leases().heartbeat(hand.db(), 2, 0, soon()); });
+        REQUIRE(other.settle("job", 2, 22));
+        auto beating = in_background([&] { return hand.heartbeat(2); });
         REQUIRE(waiting_for_rows(database, 1));
         other.run("commit");
         CHECK(beating.get());
@@ -501,10 +443,10 @@ TEST_CASE("settling revives no session, and leaves alone what a heartbeat writes
 TEST_CASE("without its session's row a grant is not settled, and no promise is told") {
     support::lock_database database{backend::postgresql};
     if (!database.there()) return;
-    const by_hand hand{database};
+    const job_queue hand{database};
     const promise at{hand};
     hand.run("delete from " + database.prefix() + "session where id = 2");
-    const auto settled = hand.settle(2, 22);
+    const auto settled = hand.settle("job", 2, 22);
     REQUIRE(settled);
     CHECK_FALSE(settled->next.value().promised);
 }
@@ -512,7 +454,7 @@ TEST_CASE("without its session's row a grant is not settled, and no promise is t
 TEST_CASE("a fence at REPEATABLE READ is not disturbed by a settling; control: by a write it is") {
     support::lock_database database{backend::postgresql};
     if (!database.there()) return;
-    const by_hand hand{database};
+    const job_queue hand{database};
     const promise at{hand};
     const auto transaction = database.connect();
     const std::array<sql::value, 5> parameters{
@@ -522,7 +464,7 @@ TEST_CASE("a fence at REPEATABLE READ is not disturbed by a settling; control: b
     transaction->query("select 1", soon());
     bool written = false;
     SUBCASE("settled meanwhile") {
-        REQUIRE(hand.settle(2, 22));
+        REQUIRE(hand.settle("job", 2, 22));
     }
     SUBCASE("control: the row was written meanwhile") {
         written = true;
@@ -536,7 +478,7 @@ TEST_CASE("a fence at REPEATABLE READ is not disturbed by a settling; control: b
         return;
     }
     // Nor does a settling wait for the fence.
-    REQUIRE(hand.settle(2, 22));
+    REQUIRE(hand.settle("job", 2, 22));
     transaction->query("commit", soon());
 }
 
@@ -546,11 +488,11 @@ TEST_CASE("a fence at REPEATABLE READ is not disturbed by a settling; control: b
 TEST_CASE("only a promise that was kept is passed on without waiting for the disk") {
     support::lock_database database{backend::postgresql};
     if (!database.there()) return;
-    const by_hand hand{database};
+    const job_queue hand{database};
     // What the statement leaves set until its commit shows inside a transaction.
     const auto left = [&](const next_in_line& next, bool may_be_asynchronous) {
         hand.run("begin");
-        REQUIRE(hand.pass_on(2, 22, next, may_be_asynchronous));
+        REQUIRE(hand.pass_on("job", 2, 22, next, may_be_asynchronous));
         const auto row = hand.db().query("show synchronous_commit", soon());
         hand.run("commit");
         return std::string{row.text(0, 0)};
@@ -563,8 +505,8 @@ TEST_CASE("only a promise that was kept is passed on without waiting for the dis
         CHECK(left(at.next, false) == "on");
     }
     SUBCASE("no promise") {
-        REQUIRE(hand.cancel(33));
-        CHECK(left(hand.settle(2, 22).value().next.value(), true) == "on");
+        REQUIRE(hand.cancel({33}).size() == 1);
+        CHECK(left(hand.settle("job", 2, 22).value().next.value(), true) == "on");
     }
 }
 
@@ -585,8 +527,8 @@ public:
     }
     [[nodiscard]] bool there() const { return server_ != nullptr; }
     [[nodiscard]] const sql::connection_source& source() const { return *source_; }
-    [[nodiscard]] std::unique_ptr<by_hand> hand() const {
-        return std::make_unique<by_hand>(*source_, "rowlock_");
+    [[nodiscard]] std::unique_ptr<job_queue> hand() const {
+        return std::make_unique<job_queue>(*source_);
     }
     /// Nobody holds anything, nobody waits.
     void reset() const {
@@ -617,7 +559,7 @@ TEST_CASE("a crash that loses a hand-over: nobody but the heir gets the lease, n
         CAPTURE(then);
         const std::string_view what{then};
         handed_over told{};
-        std::unique_ptr<by_hand> hand;
+        std::unique_ptr<job_queue> hand;
         // The server writes its log every ten seconds: once in a while just then.
         for (int attempt = 0; attempt < 5; ++attempt) {
             server.reset();
@@ -628,7 +570,7 @@ TEST_CASE("a crash that loses a hand-over: nobody but the heir gets the lease, n
                 // A commit that waits: all of it so far is on disk.
                 before->run(
                     "insert into rowlock_lease (name, token, changed_at) values ('x', 1, now())");
-                told = before->pass_on(2, 22, at.next).value();
+                told = before->pass_on("job", 2, 22, at.next).value();
                 CHECK(told.token == at.token + 1);
             }
             server.crash_and_start();
@@ -639,29 +581,30 @@ TEST_CASE("a crash that loses a hand-over: nobody but the heir gets the lease, n
         REQUIRE(hand->of_lease("grant_id") == 22);
         REQUIRE(hand->number("select count(*) from rowlock_waiter where grant_id = 33") == 1);
         if (what == "the client of the last holder releases again") {
-            const auto again = hand->release(2, 22).value();
+            const auto again = hand->release("job", 2, 22).next.value();
             CHECK(again.grant_id == told.grant_id);
             CHECK(again.token == told.token);
         } else if (what == "the last holder is dead") {
             hand->end(2);
             for (const bool barging : {false, true}) {
-                CHECK(hand->acquire(5, 55, barging).what == attempt::outcome::held);
+                CHECK(hand->acquire("job", 5, 55, {.barging = barging}).what ==
+                      attempt::outcome::held);
             }
-            const auto again = hand->grant_next().value();
+            const auto again = hand->grant_next("job").value();
             CHECK(again.grant_id == told.grant_id);
             CHECK(again.token == told.token);
         } else if (what == "the heir is dead") {  // and his token is not given again
             hand->end(3);
-            const auto other = hand->release(2, 22).value();
+            const auto other = hand->release("job", 2, 22).next.value();
             CHECK(other.grant_id == 44);
             CHECK(other.token == told.token + 1);
         } else if (what == "by force") {
-            REQUIRE(hand->force());
-            CHECK(hand->acquire(5, 55, true).what == attempt::outcome::held);
-            CHECK(hand->grant_next().value().grant_id == told.grant_id);
+            REQUIRE(hand->force_release("job"));
+            CHECK(hand->acquire("job", 5, 55, {.barging = true}).what == attempt::outcome::held);
+            CHECK(hand->grant_next("job").value().grant_id == told.grant_id);
         } else {  // another gets the lease, and the same token
             hand->forget_promise();
-            const auto other = hand->release(2, 22).value();
+            const auto other = hand->release("job", 2, 22).next.value();
             CHECK(other.grant_id == 44);
             CHECK(other.token == told.token);
         }
@@ -681,18 +624,19 @@ TEST_CASE("what was not settled waits for the disk; control: a promise that did 
             const auto hand = server.hand();
             const promise at{*hand};
             token = at.token;
-            REQUIRE(hand->pass_on(2, 22, at.next));  // not on disk: to 33, with a promise to 44
+            REQUIRE(
+                hand->pass_on("job", 2, 22, at.next));  // not on disk: to 33, with a promise to 44
             next_in_line seen{.ticket = at.next.ticket + 1,
                               .session = 4,
                               .grant_id = 44,
                               .alive = 60s,
                               .promised = which == variant::control_believed};
             if (which == variant::settled) {
-                seen = hand->settle(3, 33).value().next.value();
+                seen = hand->settle("job", 3, 33).value().next.value();
                 REQUIRE(seen.grant_id == 44);
                 REQUIRE(seen.promised);
             }
-            CHECK(hand->pass_on(3, 33, seen).value().token == token + 2);
+            CHECK(hand->pass_on("job", 3, 33, seen).value().token == token + 2);
         }
         server.crash_and_start();
         const auto hand = server.hand();
@@ -700,8 +644,8 @@ TEST_CASE("what was not settled waits for the disk; control: a promise that did 
             CHECK(hand->of_lease("grant_id") == 33);
             CHECK(hand->of_lease("successor") == 44);
             hand->end(4);
-            hand->enqueue(5, 55);
-            CHECK(hand->release(3, 33).value().token == token + 3);
+            hand->enqueue("job", 5, 55);
+            CHECK(hand->release("job", 3, 33).next.value().token == token + 3);
         } else if (which == variant::not_promised) {  // the hand-over is there
             CHECK(hand->of_lease("grant_id") == 44);
             CHECK(hand->of_lease("token") == token + 2);
@@ -709,8 +653,8 @@ TEST_CASE("what was not settled waits for the disk; control: a promise that did 
             REQUIRE(hand->of_lease("grant_id") == 22);
             hand->end(3);
             hand->end(4);
-            hand->enqueue(5, 55);
-            CHECK(hand->release(2, 22).value().token == token + 2);
+            hand->enqueue("job", 5, 55);
+            CHECK(hand->release("job", 2, 22).next.value().token == token + 2);
         }
     }
 }
@@ -853,7 +797,7 @@ struct crashed_hand_over {
             [&] { return look->number("select count(*) from rowlock_waiter") == places; }));
         return result;
     }
-    [[nodiscard]] static bool free_and_empty(const by_hand& look) {
+    [[nodiscard]] static bool free_and_empty(const job_queue& look) {
         return eventually([&] {
             return look.number(
                        "select (select count(*) from rowlock_waiter) + (select count(*) "
@@ -866,7 +810,7 @@ struct crashed_hand_over {
     std::optional<kept_client> a, b, c;
     std::optional<client> before;
     std::optional<rowlock::lease> lease;
-    std::unique_ptr<by_hand> hand;
+    std::unique_ptr<job_queue> hand;
 };
 
 }  // namespace
@@ -937,7 +881,7 @@ TEST_CASE(
     "a crash may lose a session with nothing on it, and no lease or place without its session") {
     const late_server server;
     if (!server.there()) return;
-    const auto wait_for_disk = [](const by_hand& hand) {
+    const auto wait_for_disk = [](const job_queue& hand) {
         hand.run(
             "insert into rowlock_lease (name, token, changed_at) values ('x', 1, now()) "
             "on conflict (name) do update set token = excluded.token + 1");
@@ -951,8 +895,11 @@ TEST_CASE(
             const auto hand = server.hand();
             wait_for_disk(*hand);
             hand->open(7);
-            hand->enqueue(7, 71);
-            if (with_lease) REQUIRE(hand->acquire(7, 70, true).what == attempt::outcome::granted);
+            hand->enqueue("job", 7, 71);
+            if (with_lease) {
+                REQUIRE(hand->acquire("job", 7, 70, {.barging = true}).what ==
+                        attempt::outcome::granted);
+            }
         }
         server.crash_and_start();
         const auto hand = server.hand();
@@ -980,7 +927,7 @@ TEST_CASE("a client whose session a crash lost goes on with another") {
     {
         const auto hand = server.hand();
         hand->open(7);
-        REQUIRE(hand->acquire(7, 70).what == attempt::outcome::granted);
+        REQUIRE(hand->acquire("job", 7, 70).what == attempt::outcome::granted);
     }
     client locks{server.source(), {}};
     CHECK_FALSE(locks.try_acquire("job"));  // which opens the session and writes nothing else

@@ -1,5 +1,7 @@
 #include "housekeeping/table_scan.hpp"
 
+#include "support/waits.hpp"
+
 #include <doctest/doctest.h>
 
 #include <chrono>
@@ -92,7 +94,7 @@ std::int64_t length_of(const table_scan::pages& piece) {
 
 }  // namespace
 
-TEST_CASE("a walk by pages sees each page once, and more at a time as long as that is quick") {
+TEST_CASE("a walk by pages sees each page once") {
     const auto seen = stretches_of(table_of_leases{100'000, 1});
     std::int64_t next = 0;
     for (const auto& piece : seen) {
@@ -103,9 +105,14 @@ TEST_CASE("a walk by pages sees each page once, and more at a time as long as th
         next = piece.past;
     }
     CHECK(next == 100'000);
-    CHECK(length_of(seen[0]) == 32);
-    CHECK(length_of(seen[1]) == 64);
-    CHECK(seen.size() < 40);
+}
+
+TEST_CASE("a walk by pages takes more at a time as long as that is quick") {
+    // It reads the clock: on a busy machine not every walk is quick.
+    CHECK(support::eventually([] {
+        const auto seen = stretches_of(table_of_leases{100'000, 1});
+        return length_of(seen[0]) == 32 && length_of(seen[1]) == 64 && seen.size() < 40;
+    }));
 }
 
 TEST_CASE("a walk by pages that is slow does not take more, nor less than makes sense") {

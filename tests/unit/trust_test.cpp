@@ -4,7 +4,7 @@
 #include "base/worker.hpp"
 #include "coordination/session/grant.hpp"
 #include "coordination/session/session.hpp"
-#include <rowlock/client.hpp>
+#include "support/waits.hpp"
 #include <rowlock/options.hpp>
 #include <rowlock/testing.hpp>
 
@@ -18,6 +18,7 @@
 
 using namespace std::chrono_literals;
 using rowlock::detail::trust_window;
+using support::eventually;
 
 TEST_CASE("a trust window is open until its end and can be extended before it") {
     trust_window window{100ms};
@@ -61,42 +62,6 @@ TEST_CASE(
     }
 }
 
-TEST_CASE("a lease is held while heartbeats come and lost when the clock jumps past the window") {
-    rowlock::testing::database database;
-    rowlock::client locks{database.source(), database.options({.ttl = 30s})};
-    const auto lease = locks.acquire("job");
-    CHECK(lease.held());
-    CHECK(lease.remaining() == 25s);  // ttl − margin
-
-    database.clock().advance(10s);  // a heartbeat is due
-    while (locks.stats().heartbeats == 0) std::this_thread::yield();
-    CHECK(lease.held());
-    CHECK(lease.remaining() == 25s);
-
-    // A suspended machine: the clock is past the window before any heartbeat could be sent.
-    std::promise<void> told;
-    const std::stop_callback on_loss{lease.lost(), [&] { told.set_value(); }};
-    database.clock().advance(25s);
-    CHECK_FALSE(lease.held());
-    CHECK(lease.remaining() == 0s);
-    told.get_future().wait();
-    CHECK(locks.stats().lost == 1);
-}
-
-TEST_CASE("another client takes over when the database's clock has passed the ttl, not before") {
-    rowlock::testing::database database;
-    rowlock::client next{database.source(), database.options({.ttl = 24h})};
-    rowlock::client holder{database.source(), database.options({.ttl = 30s})};
-    const auto kept = next.acquire("open the session");
-    const auto lease = holder.acquire("job");
-    CHECK_FALSE(next.try_acquire("job"));
-    database.clock().advance(60s);
-    const auto taken = next.try_acquire("job");
-    REQUIRE(taken);
-    CHECK(taken->token() > lease.token());
-    CHECK_FALSE(lease.held());
-}
-
 TEST_CASE("a worker's step runs when its clock gets there, and when poked") {
     const auto time = std::make_shared<rowlock::testing::manual_clock>();
     const rowlock::base::clock clock{time};
@@ -106,11 +71,11 @@ TEST_CASE("a worker's step runs when its clock gets there, and when poked") {
                                      ++steps;
                                      return start + steps.load() * 10s;
                                  }};
-    while (steps < 1) std::this_thread::yield();
+    REQUIRE(eventually([&] { return steps >= 1; }));
     time->advance(10s);
-    while (steps < 2) std::this_thread::yield();
+    REQUIRE(eventually([&] { return steps >= 2; }));
     worker.poke();
-    while (steps < 3) std::this_thread::yield();
+    REQUIRE(eventually([&] { return steps >= 3; }));
     CHECK(steps <= 4);  // the clock's word may come after the step that it was for
 }
 
@@ -139,14 +104,14 @@ TEST_CASE("what a worker hears without use wakes it and causes no step") {
                                               ++heard;
                                               return read && said == '!';
                                           }}};
-        while (steps < 1) std::this_thread::yield();
+        REQUIRE(eventually([&] { return steps >= 1; }));
         REQUIRE(::write(ends[1], "...", 3) == 3);
-        while (heard < 3) std::this_thread::yield();
+        REQUIRE(eventually([&] { return heard >= 3; }));
         CHECK(steps == 1);
         REQUIRE(::write(ends[1], "!", 1) == 1);
-        while (steps < 2) std::this_thread::yield();
+        REQUIRE(eventually([&] { return steps >= 2; }));
         worker.poke();
-        while (steps < 3) std::this_thread::yield();
+        REQUIRE(eventually([&] { return steps >= 3; }));
     }
     ::close(ends[0]);
     ::close(ends[1]);

@@ -1,0 +1,200 @@
+#include "support/protocol_session.hpp"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+
+namespace support {
+
+using namespace rowlock;
+using strategy::attempt;
+using strategy::grant_request;
+
+namespace {
+
+constexpr std::chrono::seconds statement_timeout{10};
+
+grant_request make_request(std::string_view name, std::int64_t session, std::int64_t grant_id,
+                           const request_options& options) {
+    return {name,           session, grant_id, options.thread, options.note, options.deadline_us,
+            options.barging};
+}
+
+template <typename Values>
+Values sorted(Values values) {
+    std::sort(values.begin(), values.end());
+    return values;
+}
+
+}  // namespace
+
+protocol_connection::protocol_connection(const lock_database& database)
+    : protocol_connection{database.source(), {.prefix = database.prefix()}} {}
+
+protocol_connection::protocol_connection(const sql::connection_source& source,
+                                         const sql::statement_options& tables)
+    : leases_{sql::statements{source.speaks(), tables}}, db_{source.connect(soon())} {
+    leases_.set_up(*db_, statement_timeout, soon());
+}
+
+void protocol_connection::open(std::int64_t session, const session_options& options) const {
+    leases_.open_session(*db_,
+                         {.id = session,
+                          .owner = options.owner,
+                          .host = "host",
+                          .program = "program",
+                          .pid = session,
+                          .ttl = options.ttl,
+                          .wake = options.wake},
+                         soon());
+}
+
+void protocol_connection::end(std::int64_t session) const {
+    leases_.end_session(*db_, session, soon());
+}
+
+bool protocol_connection::heartbeat(std::int64_t session, std::int64_t revision) const {
+    return leases_.heartbeat(*db_, session, revision, soon());
+}
+
+bool protocol_connection::is_live(std::int64_t session) const {
+    return leases_.state_of(*db_, session, soon()).live;
+}
+
+attempt protocol_connection::acquire(std::string_view name, std::int64_t session,
+                                     std::int64_t grant_id, const request_options& options) const {
+    return leases_.acquire(*db_, make_request(name, session, grant_id, options), soon());
+}
+
+std::optional<std::int64_t> protocol_connection::try_acquire(std::string_view name,
+                                                             std::int64_t session,
+                                                             std::int64_t grant_id,
+                                                             const request_options& options) const {
+    const auto tried = acquire(name, session, grant_id, options);
+    if (tried.what != attempt::outcome::granted) return std::nullopt;
+    return tried.token;
+}
+
+std::int64_t protocol_connection::acquire_and_free(std::string_view name,
+                                                   std::int64_t session) const {
+    constexpr std::int64_t grant_id = 900;
+    const auto token = try_acquire(name, session, grant_id);
+    REQUIRE(token);
+    REQUIRE(free(name, session, grant_id));
+    return *token;
+}
+
+bool protocol_connection::free(std::string_view name, std::int64_t session,
+                               std::int64_t grant_id) const {
+    return leases_.release(*db_, name, session, grant_id, soon());
+}
+
+bool protocol_connection::force_release(std::string_view name) const {
+    strategy::victim victim;
+    return leases_.force_release(*db_, name, victim, soon());
+}
+
+void protocol_connection::enqueue(std::string_view name, std::int64_t session,
+                                  std::int64_t grant_id, const request_options& options) const {
+    queue_.enqueue(*db_, make_request(name, session, grant_id, options), soon());
+}
+
+protocol_connection::ids protocol_connection::cancel(const ids& grant_ids) const {
+    return sorted(queue_.cancel(*db_, grant_ids, soon()));
+}
+
+strategy::places protocol_connection::places_of(std::int64_t session) const {
+    return queue_.places_of(*db_, session, soon());
+}
+
+std::optional<strategy::handed_over> protocol_connection::grant_next(std::string_view name,
+                                                                     sql::deadline until) const {
+    return queue_.grant_next(*db_, name, until);
+}
+
+strategy::release_outcome protocol_connection::release(std::string_view name, std::int64_t session,
+                                                       std::int64_t grant_id,
+                                                       bool contended) const {
+    return queue_.release(*db_, name, session, grant_id, contended, soon());
+}
+
+std::optional<strategy::queue_grant> protocol_connection::served(std::string_view name,
+                                                                 std::int64_t session,
+                                                                 std::int64_t grant_id) const {
+    return queue_.served(*db_, name, session, grant_id, soon());
+}
+
+std::optional<strategy::settled_grant> protocol_connection::settle(std::string_view name,
+                                                                   std::int64_t session,
+                                                                   std::int64_t grant_id,
+                                                                   bool durably) const {
+    return queue_.settle(*db_, name, session, grant_id, durably, soon());
+}
+
+std::optional<strategy::handed_over> protocol_connection::pass_on(
+    std::string_view name, std::int64_t session, std::int64_t grant_id,
+    const strategy::next_in_line& next, bool may_be_asynchronous) const {
+    return queue_.pass_on(*db_, name, session, grant_id, next,
+                          {.may_be_asynchronous = may_be_asynchronous}, soon());
+}
+
+protocol_connection::names protocol_connection::names_with_waiters(const names& asked) const {
+    return queue_.names_with_waiters(*db_, asked, soon());
+}
+
+protocol_connection::names protocol_connection::leave(std::int64_t session,
+                                                      const names& asked) const {
+    return queue_.leave(*db_, session, asked, soon());
+}
+
+protocol_connection::names protocol_connection::queues_of_session(std::int64_t session) const {
+    return sorted(queue_.queues_of_session(*db_, session, soon()));
+}
+
+std::vector<strategy::deadlock_found> protocol_connection::deadlocks(std::int64_t session) const {
+    return queue_.deadlocks(*db_, session, soon());
+}
+
+bool protocol_connection::reacquire(const grant_request& request, std::int64_t known) const {
+    return batch_.reacquire(*db_, request, known, soon());
+}
+
+protocol_connection::tokens protocol_connection::acquire_all(
+    std::span<const grant_request> requests) const {
+    return batch_.acquire_all(*db_, requests, soon());
+}
+
+std::vector<bool> protocol_connection::release_all(
+    std::int64_t session, std::span<const strategy::granted_name> grants) const {
+    return batch_.release_all(*db_, session, grants, soon());
+}
+
+void protocol_connection::run(const std::string& text) const {
+    db_->query(text, soon());
+}
+
+std::int64_t protocol_connection::changed_by(const std::string& text) const {
+    return db_->query(text, soon()).affected();
+}
+
+std::int64_t protocol_connection::number(const std::string& text) const {
+    return db_->query(text, soon()).maybe_integer(0, 0).value_or(0);
+}
+
+protocol_session::protocol_session(const lock_database& database,
+                                   const sql::connection_source& source, std::int64_t id,
+                                   const session_options& options)
+    : on_{source, {.prefix = database.prefix()}}, id_{id} {
+    on_.open(id_, options);
+}
+
+grant_request protocol_session::request(std::string_view name, std::int64_t grant_id,
+                                        const request_options& options) const {
+    return make_request(name, id_, grant_id, options);
+}
+
+std::int64_t grant_id_of(const std::optional<strategy::handed_over>& next) {
+    return next ? next->grant_id : 0;
+}
+
+}  // namespace support

@@ -1,0 +1,179 @@
+#pragma once
+
+#include "coordination/batch/batch_protocol.hpp"
+#include "coordination/lease/lease_protocol.hpp"
+#include "coordination/queue/queue_protocol.hpp"
+#include "support/lock_database.hpp"
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+/// The lock protocol without a client: each call is one transition, with no heartbeat, no retry and
+/// no batching behind it. The test chooses the ids of sessions and grants.
+namespace support {
+
+struct session_options {
+    std::string owner{"owner"};
+    /// By default the session outlives the test, although it has no heartbeat.
+    std::chrono::microseconds ttl = std::chrono::hours{1};
+    rowlock::strategy::wake_address wake{};
+};
+
+struct request_options {
+    std::string_view thread{};
+    std::string_view note{};
+    std::optional<std::int64_t> deadline_us{};
+    bool barging = false;
+};
+
+/// The protocol on one connection, for any number of sessions.
+class protocol_connection {
+public:
+    using ids = std::vector<std::int64_t>;
+    using names = std::vector<std::string>;
+    using tokens = std::vector<std::optional<std::int64_t>>;
+
+    explicit protocol_connection(const lock_database& database);
+    /// On a connection of `source`, to the tables that `tables` names.
+    explicit protocol_connection(const rowlock::sql::connection_source& source,
+                                 const rowlock::sql::statement_options& tables = {});
+    protocol_connection(const protocol_connection&) = delete;
+    protocol_connection& operator=(const protocol_connection&) = delete;
+
+    void open(std::int64_t session, const session_options& options = {}) const;
+    void end(std::int64_t session) const;
+    [[nodiscard]] bool heartbeat(std::int64_t session, std::int64_t revision = 0) const;
+    [[nodiscard]] bool is_live(std::int64_t session) const;
+
+    [[nodiscard]] rowlock::strategy::attempt acquire(std::string_view name, std::int64_t session,
+                                                     std::int64_t grant_id,
+                                                     const request_options& options = {}) const;
+    /// The token; nullopt if the lease was not granted.
+    [[nodiscard]] std::optional<std::int64_t> try_acquire(
+        std::string_view name, std::int64_t session, std::int64_t grant_id,
+        const request_options& options = {}) const;
+    /// Grants the lease and frees it again; returns the token that its row keeps.
+    std::int64_t acquire_and_free(std::string_view name, std::int64_t session) const;
+    /// Frees the lease, and leaves it free if there are waiters. False: it was not this grant.
+    [[nodiscard]] bool free(std::string_view name, std::int64_t session,
+                            std::int64_t grant_id) const;
+    [[nodiscard]] bool force_release(std::string_view name) const;
+
+    void enqueue(std::string_view name, std::int64_t session, std::int64_t grant_id,
+                 const request_options& options = {}) const;
+    /// The queue entries that this call deleted, sorted.
+    [[nodiscard]] ids cancel(const ids& grant_ids) const;
+    [[nodiscard]] rowlock::strategy::places places_of(std::int64_t session) const;
+    [[nodiscard]] std::optional<rowlock::strategy::handed_over> grant_next(
+        std::string_view name, rowlock::sql::deadline until = soon()) const;
+    /// Frees the lease or hands it to its first waiter (queue_protocol::release).
+    [[nodiscard]] rowlock::strategy::release_outcome release(std::string_view name,
+                                                             std::int64_t session,
+                                                             std::int64_t grant_id,
+                                                             bool contended = true) const;
+    [[nodiscard]] std::optional<rowlock::strategy::queue_grant> served(std::string_view name,
+                                                                       std::int64_t session,
+                                                                       std::int64_t grant_id) const;
+    [[nodiscard]] std::optional<rowlock::strategy::settled_grant> settle(std::string_view name,
+                                                                         std::int64_t session,
+                                                                         std::int64_t grant_id,
+                                                                         bool durably = true) const;
+    [[nodiscard]] std::optional<rowlock::strategy::handed_over> pass_on(
+        std::string_view name, std::int64_t session, std::int64_t grant_id,
+        const rowlock::strategy::next_in_line& next, bool may_be_asynchronous = true) const;
+    [[nodiscard]] names names_with_waiters(const names& asked) const;
+    [[nodiscard]] names leave(std::int64_t session, const names& asked) const;
+    /// Sorted.
+    [[nodiscard]] names queues_of_session(std::int64_t session) const;
+    [[nodiscard]] std::vector<rowlock::strategy::deadlock_found> deadlocks(
+        std::int64_t session) const;
+
+    [[nodiscard]] bool reacquire(const rowlock::strategy::grant_request& request,
+                                 std::int64_t known) const;
+    [[nodiscard]] tokens acquire_all(
+        std::span<const rowlock::strategy::grant_request> requests) const;
+    [[nodiscard]] std::vector<bool> release_all(
+        std::int64_t session, std::span<const rowlock::strategy::granted_name> grants) const;
+
+    /// SQL as it stands: the caller writes the prefix of the tables.
+    void run(const std::string& text) const;
+    [[nodiscard]] std::int64_t changed_by(const std::string& text) const;
+    /// The first value, 0 if it is null.
+    [[nodiscard]] std::int64_t number(const std::string& text) const;
+
+    [[nodiscard]] rowlock::sql::connection& db() const { return *db_; }
+    [[nodiscard]] const rowlock::strategy::lease_protocol& leases() const { return leases_; }
+    [[nodiscard]] const rowlock::strategy::queue_protocol& queue() const { return queue_; }
+    [[nodiscard]] const rowlock::strategy::batch_protocol& batch() const { return batch_; }
+
+private:
+    rowlock::strategy::lease_protocol leases_;
+    rowlock::strategy::queue_protocol queue_{leases_};
+    rowlock::strategy::batch_protocol batch_{leases_};
+    std::unique_ptr<rowlock::sql::connection> db_;
+};
+
+/// A live session on a connection of its own, and its leases.
+class protocol_session {
+public:
+    protocol_session(const lock_database& database, std::int64_t id,
+                     const session_options& options = {})
+        : protocol_session{database, database.source(), id, options} {}
+    /// On a connection of `source`, which leads to `database`.
+    protocol_session(const lock_database& database, const rowlock::sql::connection_source& source,
+                     std::int64_t id, const session_options& options = {});
+
+    void end() const { on_.end(id_); }
+    [[nodiscard]] bool heartbeat() const { return on_.heartbeat(id_); }
+    [[nodiscard]] bool is_live() const { return on_.is_live(id_); }
+
+    [[nodiscard]] rowlock::strategy::grant_request request(
+        std::string_view name, std::int64_t grant_id, const request_options& options = {}) const;
+    [[nodiscard]] rowlock::strategy::attempt acquire(std::string_view name,
+                                                     std::int64_t grant_id) const {
+        return on_.acquire(name, id_, grant_id);
+    }
+    /// The token; nullopt if the lease was not granted.
+    [[nodiscard]] std::optional<std::int64_t> try_acquire(std::string_view name,
+                                                          std::int64_t grant_id) const {
+        return on_.try_acquire(name, id_, grant_id);
+    }
+    std::int64_t acquire_and_free(std::string_view name) const {
+        return on_.acquire_and_free(name, id_);
+    }
+    [[nodiscard]] bool free(std::string_view name, std::int64_t grant_id) const {
+        return on_.free(name, id_, grant_id);
+    }
+    void enqueue(std::string_view name, std::int64_t grant_id) const {
+        on_.enqueue(name, id_, grant_id);
+    }
+    [[nodiscard]] bool reacquire(std::string_view name, std::int64_t grant_id,
+                                 std::int64_t known) const {
+        return on_.reacquire(request(name, grant_id), known);
+    }
+    [[nodiscard]] std::vector<bool> release_all(
+        std::span<const rowlock::strategy::granted_name> grants) const {
+        return on_.release_all(id_, grants);
+    }
+
+    [[nodiscard]] std::int64_t id() const { return id_; }
+    /// Its connection, on which it may act for other sessions too.
+    [[nodiscard]] const protocol_connection& on() const { return on_; }
+    [[nodiscard]] rowlock::sql::connection& db() const { return on_.db(); }
+    [[nodiscard]] const rowlock::strategy::lease_protocol& leases() const { return on_.leases(); }
+
+private:
+    protocol_connection on_;
+    std::int64_t id_;
+};
+
+/// The grant id that grant_next served; 0 if it served none.
+[[nodiscard]] std::int64_t grant_id_of(const std::optional<rowlock::strategy::handed_over>& next);
+
+}  // namespace support
