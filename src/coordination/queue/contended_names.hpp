@@ -1,6 +1,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstddef>
 #include <mutex>
 #include <string>
 #include <unordered_map>
@@ -11,14 +12,16 @@ namespace rowlock::detail {
 /// another. Hints. Bounded as long as notes come; thread-safe.
 class contended_names {
 public:
-    void note(const std::string& name);
-    [[nodiscard]] bool has(const std::string& name) const;
+    using steady = std::chrono::steady_clock;
+    using time = steady::time_point;
+
+    void note(const std::string& name, time now = steady::now());
+    [[nodiscard]] bool has(const std::string& name, time now = steady::now()) const;
+    [[nodiscard]] std::size_t size() const;
 
 private:
-    using steady = std::chrono::steady_clock;
-
     mutable std::mutex mutex_;
-    std::unordered_map<std::string, steady::time_point> until_;
+    std::unordered_map<std::string, time> until_;
 };
 
 }  // namespace rowlock::detail
