@@ -12,8 +12,9 @@ namespace rowlock::cli {
 link::link(const database& in, blocked_signals& signals)
     : in_{in},
       signals_{signals},
-      protocol_{sql::statements{in.source.speaks(),
-                                {.schema = in.tables.schema, .prefix = in.tables.prefix}}} {}
+      statements_{in.source.speaks(), {.schema = in.tables.schema, .prefix = in.tables.prefix}},
+      protocol_{sql::statements{statements_}},
+      queue_{strategy::make_queue_protocol(statements_, protocol_)} {}
 
 void link::listen(sql::connection& db, std::string_view channel, sql::deadline until) {
     if (silent_) return;

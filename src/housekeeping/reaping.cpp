@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <array>
+#include <memory>
 #include <optional>
 #include <span>
 #include <unordered_set>
@@ -37,7 +38,7 @@ public:
           const std::stop_token& stop)
         : db_{db},
           sql_{leases.sql()},
-          queue_{leases},
+          queue_{make_queue_protocol(sql_.all, leases)},
           options_{options},
           stop_{stop},
           walk_{db, sql_, {options.batch, patience(options)}, stop} {}
@@ -182,8 +183,8 @@ private:
     bool serve(const std::string& name) {
         // If the row is locked, another round or a waiter does it.
         return unless_locked([&] {
-            const auto next = queue_.grant_next(db_, name, until());
-            if (next) queue_.tell_served(db_, *next, until());
+            const auto next = queue_->grant_next(db_, name, until());
+            if (next) queue_->tell_served(db_, *next, until());
             return next.has_value();
         });
     }
@@ -321,7 +322,7 @@ private:
 
     sql::connection& db_;
     const sql::statements& sql_;
-    const queue_protocol queue_;
+    const std::unique_ptr<const queue_protocol> queue_;
     const reaper_options& options_;
     const std::stop_token& stop_;
     const table_scan walk_;
@@ -330,9 +331,9 @@ private:
 
 }  // namespace
 
-reap_report reap_round(sql::connection& db, const sql::statements& sql,
+reap_report reap_round(sql::connection& db, const sql::statement_set& statements,
                        const reaper_options& options, const std::stop_token& stop) {
-    const lease_protocol leases{sql};
+    const lease_protocol leases{sql::statements{statements}};
     return round{db, leases, options, stop}.run();
 }
 
@@ -375,12 +376,13 @@ std::string to_string(const reap_report& report) {
 
 reap_report reap(const sql::connection_source& source, const reaper_options& options) {
     strategy::validate(options);
-    const strategy::lease_protocol protocol{
-        sql::statements{source.speaks(), {.schema = options.schema, .prefix = options.prefix}}};
+    const sql::statement_set statements{source.speaks(),
+                                        {.schema = options.schema, .prefix = options.prefix}};
+    const strategy::lease_protocol protocol{sql::statements{statements}};
     const auto until = std::chrono::steady_clock::now() + options.statement_timeout;
     const auto db = source.connect(until);
     protocol.set_up(*db, options.statement_timeout, until);
-    return strategy::reap_round(*db, protocol.sql(), options);
+    return strategy::reap_round(*db, statements, options);
 }
 
 }  // namespace rowlock

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <map>
+#include <mutex>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -95,47 +96,74 @@ fragment_map load_fragments(dialect which, bool testing_clock) {
 
 }  // namespace
 
-class statements::loader {
-public:
-    loader(sql::dialect dialect, const statement_options& options)
-        : dialect_{dialect},
-          options_{options},
-          fragments_{load_fragments(dialect, options.testing_clock)} {}
+struct statement_set::state {
+    state(sql::dialect dialect, const statement_options& which)
+        : speaks{dialect},
+          options{which},
+          fragments{load_fragments(dialect, which.testing_clock)} {}
 
-    [[nodiscard]] std::optional<sql::statement> maybe(std::string_view name) const {
-        const auto& all = statements_of(dialect_);
-        const auto found = all.find(name);
-        if (found == all.end()) return std::nullopt;
-        // The tag shows in the server's list of running statements.
-        return sql::statement{"/* rowlock " + std::string{name} + " */ " +
-                              qualified(expand(without_comments(found->second.text), fragments_))};
-    }
-
-    [[nodiscard]] sql::statement operator()(std::string_view name) const {
-        if (auto found = maybe(name)) return *std::move(found);
-        throw error{errc::unsupported, "this dialect has no statement " + std::string{name}};
-    }
-
-    [[nodiscard]] const std::string& prefix() const { return options_.prefix; }
     [[nodiscard]] std::string qualified(std::string_view text) const {
-        if (options_.found_in.empty()) {
-            return sql::qualify(text, dialect_, options_.schema, options_.prefix);
+        if (options.found_in.empty()) {
+            return qualify(text, speaks, options.schema, options.prefix);
         }
-        return sql::qualify_found(text, dialect_, options_.found_in, options_.prefix);
+        return qualify_found(text, speaks, options.found_in, options.prefix);
     }
 
-private:
-    sql::dialect dialect_;
-    const statement_options& options_;
-    fragment_map fragments_;
+    [[nodiscard]] statement load(const written_statement& written) const {
+        // The tag shows in the server's list of running statements.
+        return statement{"/* rowlock " + std::string{written.name} + " */ " +
+                         qualified(expand(without_comments(written.text), fragments))};
+    }
+
+    const sql::dialect speaks;
+    const statement_options options;
+    const fragment_map fragments;
+    found_schema found_in;
+    std::mutex mutex;
+    std::map<std::string_view, statement, std::less<>> loaded;  ///< keys: of the embedded files
 };
 
-statements::statements(sql::dialect dialect, const statement_options& options)
-    : statements{dialect, loader{dialect, options}} {}
+statement_set::statement_set(sql::dialect speaks, const statement_options& options)
+    : state_{std::make_shared<state>(speaks, options)} {
+    validate_names(speaks, options.schema, options.prefix);
+}
 
-statements::statements(sql::dialect dialect, const loader& load)
-    : speaks{dialect},
-      prefix{load.prefix()},
+std::optional<statement> statement_set::maybe(std::string_view name) const {
+    const std::lock_guard lock{state_->mutex};
+    if (const auto known = state_->loaded.find(name); known != state_->loaded.end()) {
+        return known->second;
+    }
+    const auto& all = statements_of(state_->speaks);
+    const auto written = all.find(name);
+    if (written == all.end()) return std::nullopt;
+    return state_->loaded.emplace(written->first, state_->load(written->second)).first->second;
+}
+
+statement statement_set::operator()(std::string_view name) const {
+    if (auto found = maybe(name)) return *std::move(found);
+    throw error{errc::unsupported, "this dialect has no statement " + std::string{name}};
+}
+
+dialect statement_set::speaks() const noexcept {
+    return state_->speaks;
+}
+
+const statement_options& statement_set::options() const noexcept {
+    return state_->options;
+}
+
+std::string statement_set::qualified(std::string_view text) const {
+    return state_->qualified(text);
+}
+
+found_schema& statement_set::found_in() const noexcept {
+    return state_->found_in;
+}
+
+statements::statements(const statement_set& load)
+    : all{load},
+      speaks{load.speaks()},
+      prefix{load.options().prefix},
       lease_table{load.qualified("rowlock_lease")},
       open_session{load("open_session")},
       heartbeat{load("heartbeat")},
@@ -176,27 +204,10 @@ statements::statements(sql::dialect dialect, const loader& load)
       reclaim_lease{load("reclaim_lease")},
       inspect{load("inspect")},
       list{load("list")},
-      enqueue{load("enqueue")},
-      places{load("places")},
-      served{load("served")},
       names_with_waiters{load("names_with_waiters")},
-      queues_of_session{load("queues_of_session")},
-      restore_lease{load("restore_lease")},
-      deadlocks{load("deadlocks")},
       free_with_waiters{load("free_with_waiters")},
       queue{load("queue")},
-      cancel{load.maybe("cancel")},
-      tickets{load.maybe("tickets")},
       served_of{load.maybe("served_of")},
-      woken_for{load.maybe("woken_for")},
-      grant_next{load.maybe("grant_next")},
-      hand_over{load.maybe("hand_over")},
-      leave{load.maybe("leave")},
-      pass_on{load.maybe("pass_on")},
-      settle{load.maybe("settle")},
-      places_at{load.maybe("places_at")},
-      reset_watermark{load.maybe("reset_watermark")},
-      next_waiter{load.maybe("next_waiter")},
       release_unwaited{load.maybe("release_unwaited")},
       fence{load("fence")},
       release_on_commit{load("release_on_commit")},
@@ -232,7 +243,7 @@ statements::statements(sql::dialect dialect, const loader& load)
       server_timeline{load.maybe("server_timeline")} {}
 
 statement load_statement(dialect which, std::string_view name, const statement_options& options) {
-    return statements::loader{which, options}(name);
+    return statement_set{which, options}(name);
 }
 
 std::vector<written_statement> written_statements(dialect which) {

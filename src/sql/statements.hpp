@@ -41,15 +41,42 @@ private:
     std::string quoted_;
 };
 
+/// The statements of one dialect, on the tables of one schema and prefix. Each is loaded when it is
+/// first asked for; later answers are copies of it. So two protocols that run the same statement
+/// share its prepared handle on every connection. Copies of a set are the same set. Thread-safe.
+class statement_set {
+public:
+    /// @throws error errc::invalid_options for an unusable schema or prefix
+    explicit statement_set(sql::dialect speaks, const statement_options& options = {});
+
+    /// @throws error errc::unsupported if the dialect has no such statement
+    [[nodiscard]] statement operator()(std::string_view name) const;
+
+    [[nodiscard]] sql::dialect speaks() const noexcept;
+    [[nodiscard]] const statement_options& options() const noexcept;
+    /// The same text with the names of our tables.
+    [[nodiscard]] std::string qualified(std::string_view text) const;
+    /// Where our tables were found. Empty if the options name the schema.
+    [[nodiscard]] found_schema& found_in() const noexcept;
+
+private:
+    friend struct statements;
+    [[nodiscard]] std::optional<statement> maybe(std::string_view name) const;
+
+    struct state;
+    std::shared_ptr<state> state_;
+};
+
 struct statements {
     /// @throws error errc::invalid_options for an unusable schema or prefix
-    statements(sql::dialect dialect, const statement_options& options);
+    statements(sql::dialect dialect, const statement_options& options)
+        : statements{statement_set{dialect, options}} {}
+    explicit statements(const statement_set& load);
 
+    statement_set all;
     sql::dialect speaks;
     std::string prefix;
     std::string lease_table;  ///< its name in statements
-    /// Empty if the options name the schema. Shared by the copies.
-    std::shared_ptr<found_schema> found_in = std::make_shared<found_schema>();
 
     // Sessions
     sql::statement open_session, heartbeat, session_state, end_expired_session, end_session,
@@ -69,15 +96,9 @@ struct statements {
     sql::statement probe, release, find_grant, confirm_grant, session_leases, held_leases,
         force_release, lock_lease, shorten_lease, predecessors, reclaim_lease, inspect, list;
 
-    // Queues. PostgreSQL hands over in one statement; the others read, then take the lease for the
-    // waiter and delete its ticket in a short transaction.
-    sql::statement enqueue, places, served, names_with_waiters, queues_of_session, restore_lease,
-        deadlocks, free_with_waiters, queue;
-    std::optional<sql::statement> cancel, tickets;       ///< MySQL: tickets, delete_waiter
-    std::optional<sql::statement> served_of, woken_for;  ///< MySQL, where a wake-up says no more
-    std::optional<sql::statement> grant_next, hand_over, leave, pass_on, settle, places_at,
-        reset_watermark;                             ///< PostgreSQL
-    std::optional<sql::statement> next_waiter;       ///< the others, with take
+    // Queues: also run by others than queue_protocol
+    sql::statement names_with_waiters, free_with_waiters, queue;
+    std::optional<sql::statement> served_of;         ///< MySQL
     std::optional<sql::statement> release_unwaited;  ///< not MySQL
 
     // In the caller's transaction
@@ -103,12 +124,6 @@ struct statements {
     /// as statements.
     std::optional<sql::statement> session_setup, session_setup_only, server_identity,
         server_timeline;
-
-private:
-    friend statement load_statement(dialect which, std::string_view name,
-                                    const statement_options& options);
-    class loader;
-    explicit statements(sql::dialect dialect, const loader& load);
 };
 
 /// Loads one statement by name, for callers that need no session and no lease.

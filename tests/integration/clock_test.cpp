@@ -74,7 +74,7 @@ TEST_CASE(
     "a grant that waited for the row records times from after the wait, and its deadline is "
     "whole") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
-        const auto protocol = database.protocol();
+        const auto& protocol = database.protocol();
         const auto db = database.connect();
         protocol.open_session(*db, {1, "owner", "host", "program", 1, 60s}, soon());
         const std::string now = now_of(database);
@@ -91,7 +91,7 @@ TEST_CASE(
 
 TEST_CASE("a heartbeat that waited for its row extends from after the wait") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
-        const auto protocol = database.protocol();
+        const auto& protocol = database.protocol();
         const auto db = database.connect();
         protocol.open_session(*db, {1, "owner", "host", "program", 1, 10s}, soon());
         const bool extended = behind_a_shared_lock(
@@ -136,7 +136,7 @@ TEST_CASE("sessions in different time zones agree on who is expired") {
 
 TEST_CASE("a heartbeat counts as one although the database's clock was set back") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
-        const auto protocol = database.protocol();
+        const auto& protocol = database.protocol();
         const auto db = database.connect();
         protocol.open_session(*db, {1, "owner", "host", "program", 1, 10s}, soon());
         // Set back so far that the new expiry is the old one: only `beats` differs.

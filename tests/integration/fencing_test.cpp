@@ -79,7 +79,7 @@ public:
     [[nodiscard]] const strategy::lease_protocol& protocol() const { return protocol_; }
 
 private:
-    strategy::lease_protocol protocol_;
+    const strategy::lease_protocol& protocol_;
     strategy::fencing fencing_;
     std::unique_ptr<sql::connection> db_;
     std::int64_t session_;
@@ -499,7 +499,7 @@ TEST_CASE("the reaper does not free the lease of an expired session under its fe
         auto reaped = std::async(std::launch::async, [&] {
             std::stop_source never;
             try {
-                strategy::reap_round(*reaping, holder.protocol().sql(), database.reaping(100s, 20s),
+                strategy::reap_round(*reaping, database.statements(), database.reaping(100s, 20s),
                                      never.get_token());
             } catch (const error& failure) {
                 CHECK(failure.kind() == errc::timed_out);  // repeated with the next round

@@ -50,7 +50,12 @@ grant_request request(std::string_view name, std::int64_t grant_id, std::int64_t
 /// The protocol on one connection, with the live sessions 1 and 2.
 struct by_hand {
     explicit by_hand(support::lock_database& which)
-        : database{which}, leases{which.protocol()}, db{which.connect()}, other{which.connect()} {
+        : database{which},
+          leases{which.protocol()},
+          queue{which.queue()},
+          fast{leases},
+          db{which.connect()},
+          other{which.connect()} {
         for (const std::int64_t id : {1, 2}) {
             leases.open_session(*db, {id, "owner", "host", "program", 1, 60s}, soon());
         }
@@ -92,9 +97,9 @@ struct by_hand {
     }
 
     support::lock_database& database;
-    strategy::lease_protocol leases;
-    strategy::queue_protocol queue{leases};
-    batch_protocol fast{leases};
+    const strategy::lease_protocol& leases;
+    const strategy::queue_protocol& queue;
+    batch_protocol fast;
     std::unique_ptr<sql::connection> db, other;
 };
 

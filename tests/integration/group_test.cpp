@@ -47,7 +47,8 @@ class party {
 public:
     party(support::lock_database& database, std::int64_t session,
           std::unique_ptr<sql::connection> db, std::chrono::microseconds ttl = 60s)
-        : leases_{database.protocol()},
+        : database_{database},
+          leases_{database.protocol()},
           db_{std::move(db)},
           session_{session},
           sqlite_{database.speaks() == sql::dialect::sqlite} {
@@ -76,7 +77,7 @@ public:
         return token;
     }
     void enqueue(std::string_view name, std::int64_t grant_id) const {
-        strategy::queue_protocol{leases_}.enqueue(*db_, wants(name, grant_id), soon());
+        database_.queue().enqueue(*db_, wants(name, grant_id), soon());
     }
 
     [[nodiscard]] bool reacquire(std::string_view name, std::int64_t grant_id,
@@ -111,7 +112,8 @@ public:
     [[nodiscard]] std::int64_t session() const { return session_; }
 
 private:
-    strategy::lease_protocol leases_;
+    support::lock_database& database_;
+    const strategy::lease_protocol& leases_;
     std::unique_ptr<sql::connection> db_;
     std::int64_t session_;
     bool sqlite_;

@@ -42,7 +42,7 @@ public:
     [[nodiscard]] std::int64_t session() const { return session_; }
 
 private:
-    strategy::lease_protocol protocol_;
+    const strategy::lease_protocol& protocol_;
     std::unique_ptr<sql::connection> db_;
     std::int64_t session_;
 };

@@ -2,11 +2,11 @@
 // nobody before it is. The server is one of our own whose log can be held back, and which is killed
 // then: what had been read is gone. MariaDB and MySQL only.
 
-#include "coordination/queue/queue_protocol.hpp"
 #include "coordination/wakeup/wake_up.hpp"
 #include "support/interception.hpp"
 #include "support/late_server.hpp"
 #include "support/lock_database.hpp"
+#include "support/protocols.hpp"
 #include "support/queues.hpp"
 #include <rowlock/open.hpp>
 #include <rowlock/rowlock.hpp>
@@ -86,9 +86,9 @@ public:
     [[nodiscard]] sql::connection& db() const { return *db_; }
 
 private:
-    strategy::lease_protocol leases_{
-        sql::statements{sql::dialect::mysql, sql::statement_options{}}};
-    strategy::queue_protocol queue_{leases_};
+    const support::protocols protocols_{sql::statement_set{sql::dialect::mysql}};
+    const strategy::lease_protocol& leases_{protocols_.leases()};
+    const strategy::queue_protocol& queue_{protocols_.queue()};
     std::unique_ptr<sql::connection> db_;
 };
 

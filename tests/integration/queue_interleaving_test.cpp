@@ -46,7 +46,10 @@ strategy::wake_address ears_of(std::int64_t session) {
 class by_hand {
 public:
     explicit by_hand(support::lock_database& database)
-        : leases_{database.protocol()}, db_{database.connect()} {}
+        : statements_{database.statements()},
+          leases_{database.protocol()},
+          queue_{database.queue()},
+          db_{database.connect()} {}
     by_hand(const by_hand&) = delete;
     by_hand& operator=(const by_hand&) = delete;
 
@@ -78,20 +81,22 @@ public:
     /// One execution of grant_next's statement, without the repetition.
     [[nodiscard]] sql::result grant_next_once(const std::string& name) const {
         const std::array<sql::value, 1> parameters{sql::value{name}};
-        return db_->execute(*leases_.sql().grant_next, parameters, soon());
+        return db_->execute(statements_("grant_next"), parameters, soon());
     }
     void run(const std::string& text) const { db_->query(text, soon()); }
     [[nodiscard]] std::int64_t changed_by(const std::string& text) const {
         return db_->query(text, soon()).affected();
     }
 
+    [[nodiscard]] const sql::statement_set& statements() const { return statements_; }
     [[nodiscard]] const strategy::lease_protocol& leases() const { return leases_; }
     [[nodiscard]] const strategy::queue_protocol& queue() const { return queue_; }
     [[nodiscard]] sql::connection& db() const { return *db_; }
 
 private:
-    strategy::lease_protocol leases_;
-    strategy::queue_protocol queue_{leases_};
+    const sql::statement_set& statements_;
+    const strategy::lease_protocol& leases_;
+    const strategy::queue_protocol& queue_;
     std::unique_ptr<sql::connection> db_;
 };
 
@@ -351,7 +356,7 @@ TEST_CASE("control: to skip a locked lease is to leave its queue to nobody") {
         at.blocker.run("begin");
         at.blocker.run("select * from " + at.lease + " where name = 'job' for share");
         at.free();
-        std::string text = at.hand.leases().sql().grant_next->text();
+        std::string text = at.hand.statements()("grant_next").text();
         const std::string lock = "for update of l";
         text.insert(text.find(lock) + lock.size(), " skip locked");
         const sql::statement skipping{text};
@@ -715,7 +720,7 @@ public:
                 (void)hand_.queue().deadlocks(hand_.db(), session_, soon());
                 return;
             case 8:
-                (void)strategy::reap_round(hand_.db(), hand_.leases().sql(), reaping_);
+                (void)strategy::reap_round(hand_.db(), hand_.statements(), reaping_);
                 return;
             case 9:
                 if (dice % 5 == 0) return renew();

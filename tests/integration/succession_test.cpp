@@ -2,13 +2,13 @@
 // leaves of it. PostgreSQL only. Orders are forced by open transactions and by hooks, crashes are
 // real ones of a server of our own that writes its log late.
 
-#include "coordination/queue/queue_protocol.hpp"
 #include "housekeeping/reaping.hpp"
 #include "support/blocked.hpp"
 #include "support/failure.hpp"
 #include "support/interception.hpp"
 #include "support/lock_database.hpp"
 #include "support/own_server.hpp"
+#include "support/protocols.hpp"
 #include "support/queues.hpp"
 #include <rowlock/open.hpp>
 #include <rowlock/rowlock.hpp>
@@ -49,7 +49,7 @@ class by_hand {
 public:
     by_hand(const sql::connection_source& source, const std::string& prefix)
         : prefix_{prefix},
-          leases_{sql::statements{source.speaks(), {.prefix = prefix}}},
+          protocols_{sql::statement_set{source.speaks(), {.prefix = prefix}}},
           db_{source.connect(soon())} {
         leases_.set_up(*db_, 5s, soon());
     }
@@ -115,13 +115,15 @@ public:
     /// As if there had been no such thing as a promise.
     void forget_promise() const { run("update " + prefix_ + "lease set successor = null"); }
 
+    [[nodiscard]] const sql::statement_set& statements() const { return protocols_.statements(); }
     [[nodiscard]] const strategy::lease_protocol& leases() const { return leases_; }
     [[nodiscard]] sql::connection& db() const { return *db_; }
 
 private:
     std::string prefix_;
-    strategy::lease_protocol leases_;
-    strategy::queue_protocol queue_{leases_};
+    support::protocols protocols_;
+    const strategy::lease_protocol& leases_{protocols_.leases()};
+    const strategy::queue_protocol& queue_{protocols_.queue()};
     std::unique_ptr<sql::connection> db_;
 };
 
@@ -361,7 +363,7 @@ TEST_CASE("a row with a promise that the reaper deletes leaves the promised toke
     auto reaping = database.reaping(0ms, 0ms);
     reaping.statement_timeout = 5s;
     for (int i = 0; i < 3; ++i) {
-        strategy::reap_round(hand.db(), hand.leases().sql(), reaping);
+        strategy::reap_round(hand.db(), hand.statements(), reaping);
     }
     REQUIRE(hand.number("select count(*) from " + database.prefix() + "lease") == 0);
     CHECK(hand.acquire(5, 55).token == at.token + (promised ? 2 : 1));
@@ -526,7 +528,7 @@ TEST_CASE("a fence at REPEATABLE READ is not disturbed by a settling; control: b
         hand.run("update " + database.prefix() + "lease set changed_at = clock_timestamp()");
     }
     const auto fenced =
-        kind_of([&] { transaction->execute(hand.leases().sql().fence, parameters, soon()); });
+        kind_of([&] { transaction->execute(hand.statements()("fence"), parameters, soon()); });
     CHECK((fenced != errc{}) == written);
     if (written) {
         transaction->query("rollback", soon());

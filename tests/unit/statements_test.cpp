@@ -11,6 +11,7 @@
 #include <string_view>
 
 using rowlock::sql::dialect;
+using rowlock::sql::statement_set;
 using rowlock::sql::statements;
 
 TEST_CASE("every dialect has its statements, with nothing left to be replaced") {
@@ -18,13 +19,10 @@ TEST_CASE("every dialect has its statements, with nothing left to be replaced") 
         const statements sql{which, {.prefix = "app_"}};
         CHECK(sql.acquire.has_value() == (which != dialect::mysql));
         CHECK(sql.take.has_value() == (which != dialect::postgresql));
-        CHECK(sql.grant_next.has_value() == (which == dialect::postgresql));
-        CHECK(sql.next_waiter.has_value() == (which != dialect::postgresql));
         CHECK(sql.reap_leases.has_value() == (which != dialect::mysql));
         CHECK(sql.session_setup.has_value() == (which == dialect::postgresql));
-        for (const auto* each :
-             {&sql.heartbeat, &sql.probe, &sql.release, &sql.inspect, &sql.list, &sql.reap_sessions,
-              &sql.raise_floor, &sql.enqueue, &sql.places, &sql.served, &sql.deadlocks}) {
+        for (const auto* each : {&sql.heartbeat, &sql.probe, &sql.release, &sql.inspect, &sql.list,
+                                 &sql.reap_sessions, &sql.raise_floor}) {
             CHECK(each->text().starts_with("/* rowlock "));
             CHECK(each->text().find('{') == std::string::npos);
             CHECK(each->text().find("rowlock_") == std::string::npos);
@@ -32,6 +30,15 @@ TEST_CASE("every dialect has its statements, with nothing left to be replaced") 
             CHECK(each->text().find("app_") != std::string::npos);
         }
     }
+}
+
+TEST_CASE("a statement of a set is loaded once, and its copies share one prepared handle") {
+    const statement_set all{dialect::sqlite};
+    const statement_set same = all;
+    CHECK(all("take").id() == same("take").id());
+    CHECK(all("take").id() != all("probe").id());
+    CHECK(all("take").id() != statement_set{dialect::sqlite}("take").id());
+    CHECK_THROWS_AS((void)all("grant_next"), const rowlock::error&);  // only PostgreSQL has it
 }
 
 TEST_CASE("a schema qualifies every table on PostgreSQL and is refused elsewhere") {

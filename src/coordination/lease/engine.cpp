@@ -49,12 +49,15 @@ engine::engine(sql::connection_source source, client_options options)
     : options_{validated(std::move(options))},
       source_{std::move(source)},
       clock_{options_.time},
-      protocol_{sql::statements{
+      statements_{
           source_.speaks(),
           {.schema = options_.schema,
            .prefix = options_.prefix,
-           .testing_clock = options_.time != nullptr && source_.speaks() == sql::dialect::sqlite}}},
-      queue_{protocol_, options_.wake_ups == wakeup_mode::automatic},
+           .testing_clock = options_.time != nullptr && source_.speaks() == sql::dialect::sqlite}},
+      protocol_{sql::statements{statements_}},
+      queue_owned_{strategy::make_queue_protocol(statements_, protocol_,
+                                                 options_.wake_ups == wakeup_mode::automatic)},
+      queue_{*queue_owned_},
       batch_{protocol_},
       fencing_{protocol_.sql()},
       budget_{connection_budget(options_, source_.speaks())},

@@ -348,8 +348,10 @@ private:
     client_options options_;
     const sql::connection_source source_;
     const base::clock clock_;
+    const sql::statement_set statements_;
     const strategy::lease_protocol protocol_;
-    const strategy::queue_protocol queue_;
+    const std::unique_ptr<const strategy::queue_protocol> queue_owned_;
+    const strategy::queue_protocol& queue_;
     const strategy::batch_protocol batch_;
     const strategy::fencing fencing_;
     const std::size_t budget_;       ///< usual limit of pool_

@@ -141,7 +141,7 @@ void lease_protocol::set_up(sql::connection& db, milliseconds statement_timeout,
     const auto set = [&](const sql::statement& what) {
         const auto row = run(db, what, until, timeout, timeout, sql_.lease_table);
         if (sql_.lease_table == sql_.prefix + "lease" && !row.is_null(0, 1)) {
-            sql_.found_in->set(row.text(0, 1));
+            sql_.all.found_in().set(row.text(0, 1));
         }
         return told(row);
     };

@@ -562,7 +562,7 @@ nanoseconds engine::reap_once() noexcept {
             const auto db = pool_.make(until);
             try {
                 done.message = to_string(
-                    strategy::reap_round(*db, protocol_.sql(), options, reaping_.get_token()));
+                    strategy::reap_round(*db, statements_, options, reaping_.get_token()));
             } catch (...) {
                 if (!db->alive()) connection_broke();
                 throw;

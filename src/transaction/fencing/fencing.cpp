@@ -85,7 +85,7 @@ verdict fencing::release_on_commit(sql::connection& db, const claim& lease,
 }
 
 sql::statement fencing::located(kind which) const {
-    const auto schema = sql_.found_in->get();
+    const auto schema = sql_.all.found_in().get();
     if (schema.empty()) return which == kind::fence ? sql_.fence : sql_.release_on_commit;
     const std::lock_guard lock{mutex_};
     const std::pair key{which, schema};

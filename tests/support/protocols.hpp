@@ -1,0 +1,31 @@
+#pragma once
+
+#include "coordination/lease/lease_protocol.hpp"
+#include "coordination/queue/queue_protocol.hpp"
+#include "sql/statements.hpp"
+
+#include <memory>
+
+namespace support {
+
+/// The protocols on the tables of one schema and prefix.
+class protocols {
+public:
+    explicit protocols(const rowlock::sql::statement_set& statements)
+        : statements_{statements},
+          leases_{rowlock::sql::statements{statements}},
+          queue_{rowlock::strategy::make_queue_protocol(statements, leases_)} {}
+    protocols(const protocols&) = delete;
+    protocols& operator=(const protocols&) = delete;
+
+    [[nodiscard]] const rowlock::sql::statement_set& statements() const { return statements_; }
+    [[nodiscard]] const rowlock::strategy::lease_protocol& leases() const { return leases_; }
+    [[nodiscard]] const rowlock::strategy::queue_protocol& queue() const { return *queue_; }
+
+private:
+    rowlock::sql::statement_set statements_;
+    rowlock::strategy::lease_protocol leases_;
+    std::unique_ptr<const rowlock::strategy::queue_protocol> queue_;
+};
+
+}  // namespace support
