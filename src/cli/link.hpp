@@ -62,7 +62,7 @@ public:
     /// that retry later. Call it inside an action: it costs a round trip for each connection.
     void do_not_wait_for_rows(sql::connection& db, sql::deadline until);
 
-    [[nodiscard]] const strategy::lease_protocol& protocol() const noexcept { return protocol_; }
+    [[nodiscard]] const strategy::lease_protocol& protocol() const noexcept { return *protocol_; }
     [[nodiscard]] const strategy::queue_protocol& queue() const noexcept { return *queue_; }
 
 private:
@@ -71,7 +71,7 @@ private:
     const database& in_;
     blocked_signals& signals_;
     const sql::statement_set statements_;
-    const strategy::lease_protocol protocol_;
+    const std::unique_ptr<const strategy::lease_protocol> protocol_;
     const std::unique_ptr<const strategy::queue_protocol> queue_;
     std::unique_ptr<sql::connection> db_;
     sql::notifications* ears_ = nullptr;  ///< of db_

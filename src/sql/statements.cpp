@@ -68,26 +68,37 @@ const written_map& statements_of(dialect which) {
 
 using fragment_map = std::map<std::string, std::string, std::less<>>;
 
-/// Replaces {name} by the fragment of that name; fragments may contain others.
-std::string expand(std::string text, const fragment_map& fragments) {
+const std::string* find_in(const fragment_map& fragments, std::string_view name) {
+    const auto found = fragments.find(name);
+    return found == fragments.end() ? nullptr : &found->second;
+}
+
+/// Replaces {name} by the piece or else the fragment of that name; both may contain others.
+std::string expand(std::string text, const fragment_map& pieces, const fragment_map& fragments) {
     for (auto open = text.find('{'); open != std::string::npos; open = text.find('{', open)) {
         const auto close = text.find('}', open);
-        const auto found = fragments.find(text.substr(open + 1, close - open - 1));
-        if (close == std::string::npos || found == fragments.end()) {
+        const auto name = text.substr(open + 1, close - open - 1);
+        const auto* found = find_in(pieces, name);
+        if (found == nullptr) found = find_in(fragments, name);
+        if (close == std::string::npos || found == nullptr) {
             throw error{errc::database_error, "an embedded statement names an unknown fragment"};
         }
-        text.replace(open, close - open + 1, found->second);
+        text.replace(open, close - open + 1, *found);
     }
     return text;
 }
 
+/// A dialect's own fragment takes precedence over one of common.sql.
 fragment_map load_fragments(dialect which, bool testing_clock) {
-    const std::string path = "sql/fragments/" + std::string{to_string(which)} + ".sql";
+    constexpr std::string_view folder = "sql/fragments/";
     fragment_map fragments;
-    for (const auto& file : embedded::statement_files()) {
-        if (file.path != path) continue;
-        for (const auto& each : sections_of(file.text, "fragment")) {
-            fragments.emplace(each.name, without_comments(each.text));
+    for (const auto name : {std::string_view{to_string(which)}, std::string_view{"common"}}) {
+        const std::string path = std::string{folder}.append(name).append(".sql");
+        for (const auto& file : embedded::statement_files()) {
+            if (file.path != path) continue;
+            for (const auto& each : sections_of(file.text, "fragment")) {
+                fragments.emplace(each.name, without_comments(each.text));
+            }
         }
     }
     if (testing_clock) fragments["now"] = "rowlock_testing_now()";
@@ -109,10 +120,17 @@ struct statement_set::state {
         return qualify_found(text, speaks, options.found_in, options.prefix);
     }
 
-    [[nodiscard]] statement load(const written_statement& written) const {
+    [[nodiscard]] const written_statement& written(std::string_view name) const {
+        const auto& all = statements_of(speaks);
+        if (const auto found = all.find(name); found != all.end()) return found->second;
+        throw error{errc::unsupported, "this dialect has no statement " + std::string{name}};
+    }
+
+    [[nodiscard]] std::string text_of(const written_statement& what,
+                                      const fragment_map& pieces) const {
         // The tag shows in the server's list of running statements.
-        return statement{"/* rowlock " + std::string{written.name} + " */ " +
-                         qualified(expand(without_comments(written.text), fragments))};
+        return "/* rowlock " + std::string{what.name} + " */ " +
+               qualified(expand(without_comments(what.text), pieces, fragments));
     }
 
     const sql::dialect speaks;
@@ -128,20 +146,20 @@ statement_set::statement_set(sql::dialect speaks, const statement_options& optio
     validate_names(speaks, options.schema, options.prefix);
 }
 
-std::optional<statement> statement_set::maybe(std::string_view name) const {
+statement statement_set::operator()(std::string_view name) const {
     const std::lock_guard lock{state_->mutex};
     if (const auto known = state_->loaded.find(name); known != state_->loaded.end()) {
         return known->second;
     }
-    const auto& all = statements_of(state_->speaks);
-    const auto written = all.find(name);
-    if (written == all.end()) return std::nullopt;
-    return state_->loaded.emplace(written->first, state_->load(written->second)).first->second;
+    const auto& what = state_->written(name);
+    return state_->loaded.emplace(what.name, state_->text_of(what, {})).first->second;
 }
 
-statement statement_set::operator()(std::string_view name) const {
-    if (auto found = maybe(name)) return *std::move(found);
-    throw error{errc::unsupported, "this dialect has no statement " + std::string{name}};
+std::string statement_set::text_of(std::string_view name,
+                                   std::initializer_list<piece> pieces) const {
+    fragment_map filled;
+    for (const auto& each : pieces) filled.emplace(each.name, each.text);
+    return state_->text_of(state_->written(name), filled);
 }
 
 dialect statement_set::speaks() const noexcept {
@@ -159,88 +177,6 @@ std::string statement_set::qualified(std::string_view text) const {
 found_schema& statement_set::found_in() const noexcept {
     return state_->found_in;
 }
-
-statements::statements(const statement_set& load)
-    : all{load},
-      speaks{load.speaks()},
-      prefix{load.options().prefix},
-      lease_table{load.qualified("rowlock_lease")},
-      open_session{load("open_session")},
-      heartbeat{load("heartbeat")},
-      session_state{load("session_state")},
-      end_expired_session{load("end_expired_session")},
-      end_session{load("end_session")},
-      delete_session{load("delete_session")},
-      bump_revision{load("bump_revision")},
-      extend_session{load("extend_session")},
-      wake_address{load("wake_address")},
-      meet_server{load.maybe("meet_server")},
-      acquire{load.maybe("acquire")},
-      take{load.maybe("take")},
-      insert_lease{load.maybe("insert_lease")},
-      release_durably{load.maybe("release_durably")},
-      reacquire{load("reacquire")},
-      acquire_all{load.maybe("acquire_all")},
-      reacquire_all{load.maybe("reacquire_all")},
-      probe_held{load.maybe("probe_held")},
-      probe_all{load.maybe("probe_all")},
-      release_all{load.maybe("release_all")},
-      take_all{load.maybe("take_all")},
-      insert_all{load.maybe("insert_all")},
-      lock_all{load.maybe("lock_all")},
-      take_locked{load.maybe("take_locked")},
-      release_locked{load.maybe("release_locked")},
-      confirm_lease{load.maybe("confirm_lease")},
-      probe{load("probe")},
-      release{load("release")},
-      find_grant{load("find_grant")},
-      confirm_grant{load("confirm_grant")},
-      session_leases{load("session_leases")},
-      held_leases{load("held_leases")},
-      force_release{load("force_release")},
-      lock_lease{load("lock_lease")},
-      shorten_lease{load("shorten_lease")},
-      predecessors{load("predecessors")},
-      reclaim_lease{load("reclaim_lease")},
-      inspect{load("inspect")},
-      list{load("list")},
-      names_with_waiters{load("names_with_waiters")},
-      free_with_waiters{load("free_with_waiters")},
-      queue{load("queue")},
-      served_of{load.maybe("served_of")},
-      release_unwaited{load.maybe("release_unwaited")},
-      fence{load("fence")},
-      release_on_commit{load("release_on_commit")},
-      fence_view{load.maybe("fence_view")},
-      fence_write{load.maybe("fence_write")},
-      reap_sessions{load("reap_sessions")},
-      publish_floor{load("publish_floor")},
-      idle_leases{load("idle_leases")},
-      raise_floor{load("raise_floor")},
-      lift_floor{load("lift_floor")},
-      read_floor{load("read_floor")},
-      ended_sessions{load("ended_sessions")},
-      ended_holders{load("ended_holders")},
-      delete_ended_sessions{load.maybe("delete_ended_sessions")},
-      delete_ended_session{load.maybe("delete_ended_session")},
-      reap_leases{load.maybe("reap_leases")},
-      reap_waiters{load.maybe("reap_waiters")},
-      delete_leases{load.maybe("delete_leases")},
-      lease_pages{load.maybe("lease_pages")},
-      next_name{load.maybe("next_name")},
-      orphans{load.maybe("orphans")},
-      free_orphan{load.maybe("free_orphan")},
-      dead_waiters{load.maybe("dead_waiters")},
-      delete_waiter{load.maybe("delete_waiter")},
-      deletable_leases{load.maybe("deletable_leases")},
-      delete_lease{load.maybe("delete_lease")},
-      history_there{load("history_there")},
-      old_history{load("old_history")},
-      delete_history{load("delete_history")},
-      session_setup{load.maybe("session_setup")},
-      session_setup_only{load.maybe("session_setup_only")},
-      server_identity{load.maybe("server_identity")},
-      server_timeline{load.maybe("server_timeline")} {}
 
 statement load_statement(dialect which, std::string_view name, const statement_options& options) {
     return statement_set{which, options}(name);

@@ -2,16 +2,16 @@
 
 #include <rowlock/sql/connection.hpp>
 
+#include <initializer_list>
 #include <memory>
 #include <mutex>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 /// The SQL of one dialect, loaded from src/<feature>/sql/<dialect>.sql and common.sql, where each
 /// statement begins with a line `-- statement <name>` and says what it does, what $1 … $n are and
-/// why it is right. Members have the names of their statements.
+/// why it is right. {name} stands for the fragment of that name in src/sql/fragments/.
 namespace rowlock::sql {
 
 struct statement_options {
@@ -52,6 +52,16 @@ public:
     /// @throws error errc::unsupported if the dialect has no such statement
     [[nodiscard]] statement operator()(std::string_view name) const;
 
+    /// A fragment that a caller writes itself: what a server does not take as a parameter.
+    struct piece {
+        std::string_view name;
+        std::string text;
+    };
+    /// The text of a statement with these pieces in the place of the fragments of their names.
+    /// @throws error as operator()
+    [[nodiscard]] std::string text_of(std::string_view name,
+                                      std::initializer_list<piece> pieces) const;
+
     [[nodiscard]] sql::dialect speaks() const noexcept;
     [[nodiscard]] const statement_options& options() const noexcept;
     /// The same text with the names of our tables.
@@ -60,70 +70,8 @@ public:
     [[nodiscard]] found_schema& found_in() const noexcept;
 
 private:
-    friend struct statements;
-    [[nodiscard]] std::optional<statement> maybe(std::string_view name) const;
-
     struct state;
     std::shared_ptr<state> state_;
-};
-
-struct statements {
-    /// @throws error errc::invalid_options for an unusable schema or prefix
-    statements(sql::dialect dialect, const statement_options& options)
-        : statements{statement_set{dialect, options}} {}
-    explicit statements(const statement_set& load);
-
-    statement_set all;
-    sql::dialect speaks;
-    std::string prefix;
-    std::string lease_table;  ///< its name in statements
-
-    // Sessions
-    sql::statement open_session, heartbeat, session_state, end_expired_session, end_session,
-        delete_session, bump_revision, extend_session, wake_address;
-    std::optional<sql::statement> meet_server;  ///< MySQL; PostgreSQL has it in open_session
-
-    // Leases
-    std::optional<sql::statement> acquire;             ///< absent on MySQL: probe, then …
-    std::optional<sql::statement> take, insert_lease;  ///< … one of these
-    std::optional<sql::statement> release_durably;     ///< where `release` is asynchronous
-    // coordination/batch/batch_protocol.hpp
-    sql::statement reacquire;
-    std::optional<sql::statement> acquire_all, reacquire_all, probe_held;  ///< PostgreSQL
-    std::optional<sql::statement> probe_all, release_all;                  ///< not SQLite
-    std::optional<sql::statement> take_all, insert_all, lock_all, take_locked, release_locked,
-        confirm_lease;  ///< MySQL
-    sql::statement probe, release, find_grant, confirm_grant, session_leases, held_leases,
-        force_release, lock_lease, shorten_lease, predecessors, reclaim_lease, inspect, list;
-
-    // Queues: also run by others than queue_protocol
-    sql::statement names_with_waiters, free_with_waiters, queue;
-    std::optional<sql::statement> served_of;         ///< MySQL
-    std::optional<sql::statement> release_unwaited;  ///< not MySQL
-
-    // In the caller's transaction
-    sql::statement fence, release_on_commit;
-    std::optional<sql::statement> fence_view, fence_write;  ///< MySQL
-
-    // Housekeeping. MySQL looks for candidates and changes them by primary key; the others change a
-    // batch in one statement.
-    sql::statement reap_sessions, publish_floor, idle_leases, raise_floor, lift_floor, read_floor,
-        ended_sessions, ended_holders;
-    std::optional<sql::statement> delete_ended_sessions;  ///< PostgreSQL
-    std::optional<sql::statement> delete_ended_session;   ///< the others, one by one
-    std::optional<sql::statement> reap_leases, reap_waiters, delete_leases;
-    std::optional<sql::statement> lease_pages;  ///< PostgreSQL: the pages that those two scan
-    std::optional<sql::statement> next_name;    ///< SQLite: the same
-    std::optional<sql::statement> orphans, free_orphan, dead_waiters, delete_waiter,
-        deletable_leases, delete_lease;
-
-    // The history, if there is one (migrations/<dialect>/history)
-    sql::statement history_there, old_history, delete_history;
-
-    /// Settings of a connection of our own, and which server it leads to; only PostgreSQL has them
-    /// as statements.
-    std::optional<sql::statement> session_setup, session_setup_only, server_identity,
-        server_timeline;
 };
 
 /// Loads one statement by name, for callers that need no session and no lease.

@@ -49,7 +49,7 @@ public:
     by_hand(support::lock_database& database, std::int64_t session,
             std::chrono::microseconds ttl = 60s)
         : protocol_{database.protocol()},
-          fencing_{protocol_.sql()},
+          fencing_{strategy::make_fencing(database.statements())},
           db_{database.connect()},
           session_{session} {
         protocol_.open_session(*db_, {session, "owner", "host", "program", 1, ttl}, soon());
@@ -70,8 +70,8 @@ public:
     }
     [[nodiscard]] verdict fence(sql::connection& in, std::int64_t token,
                                 std::chrono::milliseconds idle = 60s) const {
-        return fencing_.fence(in, {"job", session_, token, 0}, {.statement = 5s, .idle = idle},
-                              soon());
+        return fencing_->fence(in, {"job", session_, token, 0}, {.statement = 5s, .idle = idle},
+                               soon());
     }
     /// The session's, without a heartbeat that would notice.
     void expire() const { protocol_.extend_session(*db_, session_, 1us, soon()); }
@@ -80,7 +80,7 @@ public:
 
 private:
     const strategy::lease_protocol& protocol_;
-    strategy::fencing fencing_;
+    std::unique_ptr<const strategy::fencing> fencing_;
     std::unique_ptr<sql::connection> db_;
     std::int64_t session_;
 };

@@ -53,7 +53,7 @@ struct by_hand {
         : database{which},
           leases{which.protocol()},
           queue{which.queue()},
-          fast{leases},
+          fast{which.batches()},
           db{which.connect()},
           other{which.connect()} {
         for (const std::int64_t id : {1, 2}) {
@@ -99,7 +99,7 @@ struct by_hand {
     support::lock_database& database;
     const strategy::lease_protocol& leases;
     const strategy::queue_protocol& queue;
-    batch_protocol fast;
+    const batch_protocol& fast;
     std::unique_ptr<sql::connection> db, other;
 };
 

@@ -49,9 +49,9 @@ public:
           std::unique_ptr<sql::connection> db, std::chrono::microseconds ttl = 60s)
         : database_{database},
           leases_{database.protocol()},
+          batches_{database.batches()},
           db_{std::move(db)},
-          session_{session},
-          sqlite_{database.speaks() == sql::dialect::sqlite} {
+          session_{session} {
         leases_.set_up(*db_, 5s, soon());
         leases_.open_session(*db_, {session, "owner", "host", "program", 1, ttl}, soon());
     }
@@ -82,13 +82,10 @@ public:
 
     [[nodiscard]] bool reacquire(std::string_view name, std::int64_t grant_id,
                                  std::int64_t known) const {
-        const auto call = sqlite_ ? strategy::run_reacquire : strategy::on_mysql::reacquire;
-        return call(*db_, leases_.sql(), wants(name, grant_id), known, soon());
+        return batches_.reacquire(*db_, wants(name, grant_id), known, soon());
     }
     [[nodiscard]] tokens acquire_all(std::span<const grant_request> requests) const {
-        const auto call =
-            sqlite_ ? strategy::on_sqlite::acquire_all : strategy::on_mysql::acquire_all;
-        return call(*db_, leases_.sql(), requests, soon());
+        return batches_.acquire_all(*db_, requests, soon());
     }
     /// With grant ids 100, 101 …
     [[nodiscard]] tokens acquire_all(const std::vector<std::string>& names) const {
@@ -98,13 +95,11 @@ public:
         return acquire_all(requests);
     }
     [[nodiscard]] std::vector<bool> release_all(const std::vector<granted_name>& grants) const {
-        const auto call =
-            sqlite_ ? strategy::on_sqlite::release_all : strategy::on_mysql::release_all;
-        return call(*db_, leases_.sql(), session_, grants, soon());
+        return batches_.release_all(*db_, session_, grants, soon());
     }
     [[nodiscard]] std::vector<look> probe_all(const std::vector<std::string_view>& names) const {
-        const auto call = sqlite_ ? strategy::on_sqlite::probe_all : strategy::on_mysql::probe_all;
-        return call(*db_, leases_.sql(), session_, names, soon());
+        return dynamic_cast<const strategy::probing_batch_protocol&>(batches_).probe_all(
+            *db_, session_, names, soon());
     }
 
     [[nodiscard]] sql::connection& db() const { return *db_; }
@@ -114,9 +109,9 @@ public:
 private:
     support::lock_database& database_;
     const strategy::lease_protocol& leases_;
+    const strategy::batch_protocol& batches_;
     std::unique_ptr<sql::connection> db_;
     std::int64_t session_;
-    bool sqlite_;
 };
 
 /// Keeps rows as the fence of somebody else's transaction does.
@@ -214,9 +209,7 @@ TEST_CASE("what goes with a grant goes with one that is taken again") {
         request.thread = "thread";
         request.note = "it's \"why\"";
         request.deadline_us = 30'000'000;
-        const auto call = database.speaks() == sql::dialect::sqlite ? strategy::run_reacquire
-                                                                    : strategy::on_mysql::reacquire;
-        REQUIRE(call(self.db(), self.leases().sql(), request, known, soon()));
+        REQUIRE(database.batches().reacquire(self.db(), request, known, soon()));
         const auto info = self.leases().inspect(self.db(), "job", soon());
         REQUIRE(info);
         REQUIRE(info->holder);

@@ -357,7 +357,6 @@ TEST_CASE("an acquire that meets a row on its way out waits for the commit and g
             constexpr std::int64_t an_hour = 3'600'000'000;
             const std::array<sql::value, 5> all{sql::value{1000}, sql::value{an_hour},
                                                 sql::value{0}, sql::value{0}, sql::value{1000}};
-            const auto& protocol = database.protocol();
             CHECK(reaper->execute(database.statements()("delete_leases"), all, soon())
                       .integer(0, 0) == 3);
         };

@@ -4,6 +4,7 @@
 #include <rowlock/error.hpp>
 #include <rowlock/sql/connection.hpp>
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <mutex>
@@ -21,6 +22,7 @@ namespace support {
 class fake_tables {
 public:
     struct session {
+        std::string owner{};
         bool live = true;
         std::int64_t revision = 0;
         rowlock::strategy::wake_address wake{};
@@ -43,6 +45,7 @@ public:
         std::map<std::string, lease, std::less<>> leases{};
         std::map<std::int64_t, waiter> waiters{};  ///< by ticket
         std::int64_t last_ticket = 0;
+        std::int64_t floor = 0;  ///< no later token is as low
 
         [[nodiscard]] bool live(std::int64_t session) const {
             const auto found = sessions.find(session);
@@ -73,7 +76,7 @@ public:
         /// Returns the token.
         std::int64_t grant(const waiter& to) {
             lease& row = leases[to.name];
-            row = {row.token + 1, to.session, to.grant_id, to.deadline_us};
+            row = {std::max(row.token, floor) + 1, to.session, to.grant_id, to.deadline_us};
             return row.token;
         }
     };

@@ -53,6 +53,9 @@ public:
     [[nodiscard]] const rowlock::strategy::queue_protocol& queue() const {
         return protocols_->queue();
     }
+    [[nodiscard]] const rowlock::strategy::batch_protocol& batches() const {
+        return protocols_->batches();
+    }
     [[nodiscard]] const rowlock::sql::statement_set& statements() const {
         return protocols_->statements();
     }

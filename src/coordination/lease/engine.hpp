@@ -349,11 +349,14 @@ private:
     const sql::connection_source source_;
     const base::clock clock_;
     const sql::statement_set statements_;
-    const strategy::lease_protocol protocol_;
+    const std::unique_ptr<const strategy::lease_protocol> protocol_owned_;
+    const strategy::lease_protocol& protocol_;
     const std::unique_ptr<const strategy::queue_protocol> queue_owned_;
     const strategy::queue_protocol& queue_;
-    const strategy::batch_protocol batch_;
-    const strategy::fencing fencing_;
+    const std::unique_ptr<const strategy::batch_protocol> batch_owned_;
+    const strategy::batch_protocol& batch_;
+    const std::unique_ptr<const strategy::fencing> fencing_owned_;
+    const strategy::fencing& fencing_;
     const std::size_t budget_;       ///< usual limit of pool_
     sql::shared_connection shared_;  ///< if shares(): used by all members below
     sql::connection_pool pool_;

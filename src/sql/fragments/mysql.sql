@@ -147,3 +147,28 @@ update rowlock_lease l force index (primary)
 -- The columns that read_history reads: times in µs since 1970, and the age of each record.
 id, at, {now_in_any_zone} - at, kind, name, token, session, grant_id, ticket, previous_session,
 ends_at, owner, host, pid, program, note, db_user
+
+-- fragment bounded_select
+-- The first word of a statement that may run on the caller's handle, which need not have a limit on a
+-- statement's time. transaction/fencing puts mariadb_select or mysql_select here.
+select
+
+-- fragment bounded_update
+-- The same for a write. MySQL bounds none: a statement that locks the row by a read comes before it.
+update
+
+-- fragment mariadb_select
+-- {longest} seconds at most.
+set statement max_statement_time = {longest} for select
+
+-- fragment mariadb_update
+-- {longest} seconds at most.
+set statement max_statement_time = {longest} for update
+
+-- fragment mysql_select
+-- {longest} milliseconds at most. At SERIALIZABLE every read takes locks, and may wait for them.
+select /*+ MAX_EXECUTION_TIME({longest}) */
+
+-- fragment idle_limit
+-- The session variable that limits how long a transaction may be idle. On MariaDB: idle_transaction_timeout.
+wait_timeout

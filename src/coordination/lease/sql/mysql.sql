@@ -58,7 +58,7 @@ update rowlock_lease set changed_at = greatest({now}, changed_at + 1)
 -- Locks a lease's row for the transaction, if it is still this grant. Lease first, then session
 -- (docs/adr/0010).
 -- $1 name  $2 token  $3 session
-select 1 from rowlock_lease where name = $1 and token = $2 and session = $3 for update
+{bounded_select} 1 from rowlock_lease where name = $1 and token = $2 and session = $3 for update
 
 -- statement shorten_lease
 -- Sets a lease's deadline to the time at which its session would expire without another heartbeat, unless the
