@@ -62,11 +62,11 @@ void check_round_trip(examination& patient) {
 void check_least_ttl(examination& patient) {
     const auto& names = patient.where().tables;
     const auto speaks = patient.connection().speaks();
-    const strategy::lease_protocol protocol{sql::statements{
-        speaks, sql::statement_options{.schema = names.schema, .prefix = names.prefix}}};
+    const auto protocol = strategy::make_lease_protocol(sql::statement_set{
+        speaks, sql::statement_options{.schema = names.schema, .prefix = names.prefix}});
     const auto start = steady_clock::now();
     const auto another = patient.another_connection();
-    protocol.set_up(*another, 5s, soon());
+    protocol->set_up(*another, 5s, soon());
     const auto opened = steady_clock::now();
     another->query("select 1", soon());
     const auto answered = steady_clock::now();
@@ -137,9 +137,9 @@ bool check_schema(examination& patient) {
 void check_identity(examination& patient) {
     const auto& names = patient.where().tables;
     const auto speaks = patient.connection().speaks();
-    const strategy::lease_protocol protocol{sql::statements{
-        speaks, sql::statement_options{.schema = names.schema, .prefix = names.prefix}}};
-    const auto server = protocol.server_of_again(patient.connection(), soon());
+    const auto protocol = strategy::make_lease_protocol(sql::statement_set{
+        speaks, sql::statement_options{.schema = names.schema, .prefix = names.prefix}});
+    const auto server = protocol->server_of_again(patient.connection(), soon());
     if (!server) return patient.ok("identity", "a standby");
     if (server->empty()) {
         return patient.warn("identity", "the server does not tell which one it is",

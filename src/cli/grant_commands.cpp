@@ -52,8 +52,7 @@ public:
     void undo(const grant_of_script& got) noexcept {
         try {
             link_.run([&](sql::connection& db, sql::deadline until) {
-                return give_back(db, link_.protocol(), options_.name, got.session, got.grant_id,
-                                 until);
+                return give_back(db, link_, options_.name, got.session, got.grant_id, until);
             });
         } catch (...) {
             // The deadline frees it.
@@ -248,7 +247,7 @@ private:
         }
         if (!seen.holder_expired) return {outcome::held, 0, seen};
         link_.protocol().end_expired_session(db, seen.session, until);
-        serve_after(db, link_.protocol(), seen.session, until);
+        serve_after(db, link_.queue(), seen.session, until);
         return {outcome::contested, 0, seen};
     }
 
@@ -313,7 +312,7 @@ bool release_grant(link& to, const release_options& options) {
         if (!row || !row->holder || row->holder->grant_id != options.grant_id) {
             // Our release, whose reply was lost: a waiter that enqueued too late for it is not
             // served yet.
-            if (sent) serve_next(db, to.protocol(), options.name, until);
+            if (sent) serve_next(db, to.queue(), options.name, until);
             return sent;
         }
         if (row->holder->owner != owner_of(options.grant_id)) {
@@ -322,8 +321,7 @@ bool release_grant(link& to, const release_options& options) {
                                              options.name)};
         }
         sent = true;
-        return give_back(db, to.protocol(), options.name, row->holder->session, options.grant_id,
-                         until);
+        return give_back(db, to, options.name, row->holder->session, options.grant_id, until);
     });
 }
 

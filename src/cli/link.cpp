@@ -12,8 +12,9 @@ namespace rowlock::cli {
 link::link(const database& in, blocked_signals& signals)
     : in_{in},
       signals_{signals},
-      protocol_{sql::statements{in.source.speaks(),
-                                {.schema = in.tables.schema, .prefix = in.tables.prefix}}} {}
+      statements_{in.source.speaks(), {.schema = in.tables.schema, .prefix = in.tables.prefix}},
+      protocol_{strategy::make_lease_protocol(statements_)},
+      queue_{strategy::make_queue_protocol(statements_, *protocol_)} {}
 
 void link::listen(sql::connection& db, std::string_view channel, sql::deadline until) {
     if (silent_) return;
@@ -61,7 +62,7 @@ sql::connection& link::connected(sql::deadline until) {
         // Kept only when it is set up: a connection without its settings would judge by another
         // clock.
         auto made = in_.source.connect(until);
-        protocol_.set_up(*made, statement_timeout, until);
+        protocol_->set_up(*made, statement_timeout, until);
         with_tables(in_, [&] { require_current_schema(*made, in_.tables, until); });
         db_ = std::move(made);
     }

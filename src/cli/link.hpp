@@ -3,6 +3,7 @@
 #include "cli/database.hpp"
 #include "cli/signals.hpp"
 #include "coordination/lease/lease_protocol.hpp"
+#include "coordination/queue/queue_protocol.hpp"
 #include <rowlock/sql/connection.hpp>
 #include <rowlock/sql/notifications.hpp>
 
@@ -61,14 +62,17 @@ public:
     /// that retry later. Call it inside an action: it costs a round trip for each connection.
     void do_not_wait_for_rows(sql::connection& db, sql::deadline until);
 
-    [[nodiscard]] const strategy::lease_protocol& protocol() const noexcept { return protocol_; }
+    [[nodiscard]] const strategy::lease_protocol& protocol() const noexcept { return *protocol_; }
+    [[nodiscard]] const strategy::queue_protocol& queue() const noexcept { return *queue_; }
 
 private:
     sql::connection& connected(sql::deadline until);
 
     const database& in_;
     blocked_signals& signals_;
-    strategy::lease_protocol protocol_;
+    const sql::statement_set statements_;
+    const std::unique_ptr<const strategy::lease_protocol> protocol_;
+    const std::unique_ptr<const strategy::queue_protocol> queue_;
     std::unique_ptr<sql::connection> db_;
     sql::notifications* ears_ = nullptr;  ///< of db_
     std::string heard_;                   ///< the channel that db_ listens to

@@ -46,34 +46,31 @@ std::string owner_of(std::int64_t grant_id) {
     return std::string{owner_of_scripts} + std::to_string(grant_id);
 }
 
-bool serve_next(sql::connection& db, const strategy::lease_protocol& protocol,
-                const std::string& name, sql::deadline until) {
-    const strategy::queue_protocol queue{protocol};
+bool serve_next(sql::connection& db, const strategy::queue_protocol& queue, const std::string& name,
+                sql::deadline until) {
     const auto next = queue.grant_next(db, name, until);
     if (next) queue.tell_served(db, *next, until);
     return next.has_value();
 }
 
-void serve_after(sql::connection& db, const strategy::lease_protocol& protocol,
+void serve_after(sql::connection& db, const strategy::queue_protocol& queue,
                  std::int64_t ended_session, sql::deadline until) {
-    const strategy::queue_protocol queue{protocol};
     for (const std::string& name : queue.queues_of_session(db, ended_session, until)) {
-        serve_next(db, protocol, name, until);
+        serve_next(db, queue, name, until);
     }
 }
 
-bool give_back(sql::connection& db, const strategy::lease_protocol& protocol,
-               const std::string& name, std::int64_t session, std::int64_t grant_id,
-               sql::deadline until) {
-    const strategy::queue_protocol queue{protocol};
+bool give_back(sql::connection& db, const link& to, const std::string& name, std::int64_t session,
+               std::int64_t grant_id, sql::deadline until) {
+    const auto& queue = to.queue();
     const auto done = queue.release(db, name, session, grant_id, true, until);
     // Serves a waiter that enqueued too late for the release to see it.
     if (done.next) {
         queue.tell_served(db, *done.next, until);
     } else {
-        serve_next(db, protocol, name, until);
+        serve_next(db, queue, name, until);
     }
-    protocol.delete_session(db, session, until);
+    to.protocol().delete_session(db, session, until);
     return done.freed;
 }
 
@@ -140,7 +137,7 @@ void queue_place::end_session(sql::connection& db, sql::deadline until) {
 /// If the row is locked, the waiters poll themselves.
 void queue_place::serve_others(sql::connection& db, sql::deadline until) {
     try {
-        serve_next(db, link_.protocol(), wish_.name, strategy::row_lock_deadline(db, until));
+        serve_next(db, queue_, wish_.name, strategy::row_lock_deadline(db, until));
     } catch (const error& failure) {
         if (!strategy::is_locked(db, failure)) throw;
     }
@@ -168,12 +165,11 @@ bool queue_place::see_to_the_first(sql::connection& db, const strategy::place& s
 
 bool queue_place::serve_first(sql::connection& db, const strategy::place& seen,
                               sql::deadline until) {
-    const auto& protocol = link_.protocol();
     if (seen.behind_watermark) queue_.reset_watermark(db, wish_.name, seen.ticket, until);
-    if (!seen.holder_expired) return seen.free && serve_next(db, protocol, wish_.name, until);
+    if (!seen.holder_expired) return seen.free && serve_next(db, queue_, wish_.name, until);
     // In a commit of its own; only then may the session's holds change.
-    protocol.end_expired_session(db, seen.holder_session, until);
-    serve_after(db, protocol, seen.holder_session, until);
+    link_.protocol().end_expired_session(db, seen.holder_session, until);
+    serve_after(db, queue_, seen.holder_session, until);
     return true;
 }
 

@@ -45,17 +45,16 @@ std::int64_t open_session_for(sql::connection& db, const strategy::lease_protoco
 inline constexpr std::string_view owner_of_scripts = "rowlock-acquire:";
 
 /// Grants a free lease to the first waiter, if any, and wakes it. True if there was one.
-bool serve_next(sql::connection& db, const strategy::lease_protocol& protocol,
-                const std::string& name, sql::deadline until);
+bool serve_next(sql::connection& db, const strategy::queue_protocol& queue, const std::string& name,
+                sql::deadline until);
 /// Serves the waiters for what the session that we ended has held.
-void serve_after(sql::connection& db, const strategy::lease_protocol& protocol,
+void serve_after(sql::connection& db, const strategy::queue_protocol& queue,
                  std::int64_t ended_session, sql::deadline until);
 
 /// Hands the lease over to the next waiter, or frees it, and removes its session. Idempotent. True
 /// if the lease was this grant.
-bool give_back(sql::connection& db, const strategy::lease_protocol& protocol,
-               const std::string& name, std::int64_t session, std::int64_t grant_id,
-               sql::deadline until);
+bool give_back(sql::connection& db, const link& to, const std::string& name, std::int64_t session,
+               std::int64_t grant_id, sql::deadline until);
 
 /// A queue entry for a process without a client. While it waits its session has a short ttl, so
 /// that a killed process does not block the queue; with the grant the session is extended to the
@@ -63,7 +62,7 @@ bool give_back(sql::connection& db, const strategy::lease_protocol& protocol,
 class queue_place {
 public:
     queue_place(link& to, const script_lease_request& wish)
-        : link_{to}, wish_{wish}, queue_{to.protocol()} {}
+        : link_{to}, wish_{wish}, queue_{to.queue()} {}
 
     /// Enqueues if necessary, makes sure that the first waiter is served, and returns our grant if
     /// that was us. Returns as soon as there is nothing to do but wait.
@@ -100,7 +99,7 @@ private:
 
     link& link_;
     const script_lease_request& wish_;
-    strategy::queue_protocol queue_;
+    const strategy::queue_protocol& queue_;
     std::int64_t session_ = 0;
     std::int64_t grant_id_ = 0;
     strategy::wake_address address_{};

@@ -380,7 +380,7 @@ void end_sessions(const database_url& at, const database_options& options,
     for (const auto id : sessions) {
         to.run([&](sql::connection& db, sql::deadline until) {
             to.protocol().end_session(db, id, until);
-            serve_after(db, to.protocol(), id, until);
+            serve_after(db, to.queue(), id, until);
             return true;
         });
     }

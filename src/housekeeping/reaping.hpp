@@ -10,7 +10,7 @@ namespace rowlock::strategy {
 
 /// Runs one round of the reaper on a connection of our own: all batches, or as many as it completes
 /// before a stop is requested.
-reap_report reap_round(sql::connection& db, const sql::statements& sql,
+reap_report reap_round(sql::connection& db, const sql::statement_set& statements,
                        const reaper_options& options, const std::stop_token& stop = {});
 
 /// @throws error errc::invalid_options

@@ -29,7 +29,7 @@ void rest_after(steady_clock::duration work) {
 }  // namespace
 
 void table_scan::over_pages(const by_pages& look) const {
-    const auto extent = run(db_, sql_.lease_pages.value(), until());
+    const auto extent = run(db_, pieces_, until());
     const std::int64_t end = extent.integer(0, 0);  // rows added from now on are in use
     const std::int64_t at_once = extent.integer(0, 1);
     const std::int64_t least = std::max(fewest_pages, at_once);
@@ -58,7 +58,7 @@ void table_scan::over_names(const by_names& look) const {
     std::string after;
     while (!stop_.stop_requested()) {
         const auto began = steady_clock::now();
-        const auto found = run(db_, sql_.next_name.value(), until(), after, options_.batch);
+        const auto found = run(db_, pieces_, until(), after, options_.batch);
         if (found.empty()) return look(after, nullptr);
         std::string upto{found.text(0, 0)};
         look(after, upto);

@@ -1,6 +1,5 @@
 #pragma once
 
-#include "sql/statements.hpp"
 #include <rowlock/sql/connection.hpp>
 
 #include <chrono>
@@ -22,9 +21,11 @@ struct walk_options {
 /// scan are left to the next. Used by one thread; must not outlive the connection.
 class table_scan {
 public:
-    table_scan(sql::connection& db, const sql::statements& sql, const walk_options& options,
+    /// @param pieces the statement that finds them: lease_pages for over_pages(), next_name for
+    /// over_names()
+    table_scan(sql::connection& db, const sql::statement& pieces, const walk_options& options,
                const std::stop_token& stop)
-        : db_{db}, sql_{sql}, options_{options}, stop_{stop} {}
+        : db_{db}, pieces_{pieces}, options_{options}, stop_{stop} {}
 
     /// On PostgreSQL: after the row `row` of the page `page`, before the page `past`, in physical
     /// order.
@@ -53,7 +54,7 @@ private:
     }
 
     sql::connection& db_;
-    const sql::statements& sql_;
+    const sql::statement pieces_;
     walk_options options_;
     const std::stop_token& stop_;
 };

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <map>
+#include <mutex>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -67,26 +68,37 @@ const written_map& statements_of(dialect which) {
 
 using fragment_map = std::map<std::string, std::string, std::less<>>;
 
-/// Replaces {name} by the fragment of that name; fragments may contain others.
-std::string expand(std::string text, const fragment_map& fragments) {
+const std::string* find_in(const fragment_map& fragments, std::string_view name) {
+    const auto found = fragments.find(name);
+    return found == fragments.end() ? nullptr : &found->second;
+}
+
+/// Replaces {name} by the piece or else the fragment of that name; both may contain others.
+std::string expand(std::string text, const fragment_map& pieces, const fragment_map& fragments) {
     for (auto open = text.find('{'); open != std::string::npos; open = text.find('{', open)) {
         const auto close = text.find('}', open);
-        const auto found = fragments.find(text.substr(open + 1, close - open - 1));
-        if (close == std::string::npos || found == fragments.end()) {
+        const auto name = text.substr(open + 1, close - open - 1);
+        const auto* found = find_in(pieces, name);
+        if (found == nullptr) found = find_in(fragments, name);
+        if (close == std::string::npos || found == nullptr) {
             throw error{errc::database_error, "an embedded statement names an unknown fragment"};
         }
-        text.replace(open, close - open + 1, found->second);
+        text.replace(open, close - open + 1, *found);
     }
     return text;
 }
 
+/// A dialect's own fragment takes precedence over one of common.sql.
 fragment_map load_fragments(dialect which, bool testing_clock) {
-    const std::string path = "sql/fragments/" + std::string{to_string(which)} + ".sql";
+    constexpr std::string_view folder = "sql/fragments/";
     fragment_map fragments;
-    for (const auto& file : embedded::statement_files()) {
-        if (file.path != path) continue;
-        for (const auto& each : sections_of(file.text, "fragment")) {
-            fragments.emplace(each.name, without_comments(each.text));
+    for (const auto name : {std::string_view{to_string(which)}, std::string_view{"common"}}) {
+        const std::string path = std::string{folder}.append(name).append(".sql");
+        for (const auto& file : embedded::statement_files()) {
+            if (file.path != path) continue;
+            for (const auto& each : sections_of(file.text, "fragment")) {
+                fragments.emplace(each.name, without_comments(each.text));
+            }
         }
     }
     if (testing_clock) fragments["now"] = "rowlock_testing_now()";
@@ -95,144 +107,79 @@ fragment_map load_fragments(dialect which, bool testing_clock) {
 
 }  // namespace
 
-class statements::loader {
-public:
-    loader(sql::dialect dialect, const statement_options& options)
-        : dialect_{dialect},
-          options_{options},
-          fragments_{load_fragments(dialect, options.testing_clock)} {}
+struct statement_set::state {
+    state(sql::dialect dialect, const statement_options& which)
+        : speaks{dialect},
+          options{which},
+          fragments{load_fragments(dialect, which.testing_clock)} {}
 
-    [[nodiscard]] std::optional<sql::statement> maybe(std::string_view name) const {
-        const auto& all = statements_of(dialect_);
-        const auto found = all.find(name);
-        if (found == all.end()) return std::nullopt;
-        // The tag shows in the server's list of running statements.
-        return sql::statement{"/* rowlock " + std::string{name} + " */ " +
-                              qualified(expand(without_comments(found->second.text), fragments_))};
+    [[nodiscard]] std::string qualified(std::string_view text) const {
+        if (options.found_in.empty()) {
+            return qualify(text, speaks, options.schema, options.prefix);
+        }
+        return qualify_found(text, speaks, options.found_in, options.prefix);
     }
 
-    [[nodiscard]] sql::statement operator()(std::string_view name) const {
-        if (auto found = maybe(name)) return *std::move(found);
+    [[nodiscard]] const written_statement& written(std::string_view name) const {
+        const auto& all = statements_of(speaks);
+        if (const auto found = all.find(name); found != all.end()) return found->second;
         throw error{errc::unsupported, "this dialect has no statement " + std::string{name}};
     }
 
-    [[nodiscard]] const std::string& prefix() const { return options_.prefix; }
-    [[nodiscard]] std::string qualified(std::string_view text) const {
-        if (options_.found_in.empty()) {
-            return sql::qualify(text, dialect_, options_.schema, options_.prefix);
-        }
-        return sql::qualify_found(text, dialect_, options_.found_in, options_.prefix);
+    [[nodiscard]] std::string text_of(const written_statement& what,
+                                      const fragment_map& pieces) const {
+        // The tag shows in the server's list of running statements.
+        return "/* rowlock " + std::string{what.name} + " */ " +
+               qualified(expand(without_comments(what.text), pieces, fragments));
     }
 
-private:
-    sql::dialect dialect_;
-    const statement_options& options_;
-    fragment_map fragments_;
+    const sql::dialect speaks;
+    const statement_options options;
+    const fragment_map fragments;
+    found_schema found_in;
+    std::mutex mutex;
+    std::map<std::string_view, statement, std::less<>> loaded;  ///< keys: of the embedded files
 };
 
-statements::statements(sql::dialect dialect, const statement_options& options)
-    : statements{dialect, loader{dialect, options}} {}
+statement_set::statement_set(sql::dialect speaks, const statement_options& options)
+    : state_{std::make_shared<state>(speaks, options)} {
+    validate_names(speaks, options.schema, options.prefix);
+}
 
-statements::statements(sql::dialect dialect, const loader& load)
-    : speaks{dialect},
-      prefix{load.prefix()},
-      lease_table{load.qualified("rowlock_lease")},
-      open_session{load("open_session")},
-      heartbeat{load("heartbeat")},
-      session_state{load("session_state")},
-      end_expired_session{load("end_expired_session")},
-      end_session{load("end_session")},
-      delete_session{load("delete_session")},
-      bump_revision{load("bump_revision")},
-      extend_session{load("extend_session")},
-      wake_address{load("wake_address")},
-      meet_server{load.maybe("meet_server")},
-      acquire{load.maybe("acquire")},
-      take{load.maybe("take")},
-      insert_lease{load.maybe("insert_lease")},
-      release_durably{load.maybe("release_durably")},
-      reacquire{load("reacquire")},
-      acquire_all{load.maybe("acquire_all")},
-      reacquire_all{load.maybe("reacquire_all")},
-      probe_held{load.maybe("probe_held")},
-      probe_all{load.maybe("probe_all")},
-      release_all{load.maybe("release_all")},
-      take_all{load.maybe("take_all")},
-      insert_all{load.maybe("insert_all")},
-      lock_all{load.maybe("lock_all")},
-      take_locked{load.maybe("take_locked")},
-      release_locked{load.maybe("release_locked")},
-      confirm_lease{load.maybe("confirm_lease")},
-      probe{load("probe")},
-      release{load("release")},
-      find_grant{load("find_grant")},
-      confirm_grant{load("confirm_grant")},
-      session_leases{load("session_leases")},
-      held_leases{load("held_leases")},
-      force_release{load("force_release")},
-      lock_lease{load("lock_lease")},
-      shorten_lease{load("shorten_lease")},
-      predecessors{load("predecessors")},
-      reclaim_lease{load("reclaim_lease")},
-      inspect{load("inspect")},
-      list{load("list")},
-      enqueue{load("enqueue")},
-      places{load("places")},
-      served{load("served")},
-      names_with_waiters{load("names_with_waiters")},
-      queues_of_session{load("queues_of_session")},
-      restore_lease{load("restore_lease")},
-      deadlocks{load("deadlocks")},
-      free_with_waiters{load("free_with_waiters")},
-      queue{load("queue")},
-      cancel{load.maybe("cancel")},
-      tickets{load.maybe("tickets")},
-      served_of{load.maybe("served_of")},
-      woken_for{load.maybe("woken_for")},
-      grant_next{load.maybe("grant_next")},
-      hand_over{load.maybe("hand_over")},
-      leave{load.maybe("leave")},
-      pass_on{load.maybe("pass_on")},
-      settle{load.maybe("settle")},
-      places_at{load.maybe("places_at")},
-      reset_watermark{load.maybe("reset_watermark")},
-      next_waiter{load.maybe("next_waiter")},
-      release_unwaited{load.maybe("release_unwaited")},
-      fence{load("fence")},
-      release_on_commit{load("release_on_commit")},
-      fence_view{load.maybe("fence_view")},
-      fence_write{load.maybe("fence_write")},
-      reap_sessions{load("reap_sessions")},
-      publish_floor{load("publish_floor")},
-      idle_leases{load("idle_leases")},
-      raise_floor{load("raise_floor")},
-      lift_floor{load("lift_floor")},
-      read_floor{load("read_floor")},
-      ended_sessions{load("ended_sessions")},
-      ended_holders{load("ended_holders")},
-      delete_ended_sessions{load.maybe("delete_ended_sessions")},
-      delete_ended_session{load.maybe("delete_ended_session")},
-      reap_leases{load.maybe("reap_leases")},
-      reap_waiters{load.maybe("reap_waiters")},
-      delete_leases{load.maybe("delete_leases")},
-      lease_pages{load.maybe("lease_pages")},
-      next_name{load.maybe("next_name")},
-      orphans{load.maybe("orphans")},
-      free_orphan{load.maybe("free_orphan")},
-      dead_waiters{load.maybe("dead_waiters")},
-      delete_waiter{load.maybe("delete_waiter")},
-      deletable_leases{load.maybe("deletable_leases")},
-      delete_lease{load.maybe("delete_lease")},
-      history_there{load("history_there")},
-      old_history{load("old_history")},
-      delete_history{load("delete_history")},
-      session_setup{load.maybe("session_setup")},
-      session_setup_only{load.maybe("session_setup_only")},
-      server_identity{load.maybe("server_identity")},
-      server_timeline{load.maybe("server_timeline")} {}
+statement statement_set::operator()(std::string_view name) const {
+    const std::lock_guard lock{state_->mutex};
+    if (const auto known = state_->loaded.find(name); known != state_->loaded.end()) {
+        return known->second;
+    }
+    const auto& what = state_->written(name);
+    return state_->loaded.emplace(what.name, state_->text_of(what, {})).first->second;
+}
+
+std::string statement_set::text_of(std::string_view name,
+                                   std::initializer_list<piece> pieces) const {
+    fragment_map filled;
+    for (const auto& each : pieces) filled.emplace(each.name, each.text);
+    return state_->text_of(state_->written(name), filled);
+}
+
+dialect statement_set::speaks() const noexcept {
+    return state_->speaks;
+}
+
+const statement_options& statement_set::options() const noexcept {
+    return state_->options;
+}
+
+std::string statement_set::qualified(std::string_view text) const {
+    return state_->qualified(text);
+}
+
+found_schema& statement_set::found_in() const noexcept {
+    return state_->found_in;
+}
 
 statement load_statement(dialect which, std::string_view name, const statement_options& options) {
-    return statements::loader{which, options}(name);
+    return statement_set{which, options}(name);
 }
 
 std::vector<written_statement> written_statements(dialect which) {

@@ -220,8 +220,7 @@ public:
             in_.run("update rowlock_lease set session = null, grant_id = null");
         }
         if (from == before::held || from == before::left) {
-            strategy::queue_protocol{leases_}.enqueue(
-                *other_, {"job", taker, 22, "", "", std::nullopt}, soon());
+            in_.queue().enqueue(*other_, {"job", taker, 22, "", "", std::nullopt}, soon());
             ticket_ = in_.number("select max(ticket) from rowlock_waiter");
         }
         if (now == state::ended) leases_.end_session(*other_, taker, soon());
@@ -257,7 +256,7 @@ private:
     }
 
     support::lock_database& in_;
-    strategy::lease_protocol leases_;
+    const strategy::lease_protocol& leases_;
     std::unique_ptr<sql::connection> db_, other_;
     std::int64_t ticket_ = 0;
 };

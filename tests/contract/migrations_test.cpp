@@ -1,11 +1,10 @@
 #include "contract/scratch_database.hpp"
-#include "coordination/lease/lease_protocol.hpp"
-#include "coordination/queue/queue_protocol.hpp"
 #include "housekeeping/reaping.hpp"
 #include "schema/catalog.hpp"
 #include "schema/migrator.hpp"
 #include "schema/script.hpp"
 #include "sql/table_names.hpp"
+#include "support/protocols.hpp"
 #include "support/waits.hpp"
 #include <rowlock/error.hpp>
 #include <rowlock/migrations.hpp>
@@ -218,9 +217,10 @@ void need(bool holds, int line = __builtin_LINE()) {
 /// @throws error what the database denied
 void use_everything(const connection_source& source, const migration_options& options) {
     namespace strategy = rowlock::strategy;
-    const strategy::lease_protocol leases{rowlock::sql::statements{
+    const support::protocols protocols{rowlock::sql::statement_set{
         source.speaks(), {.schema = options.schema, .prefix = options.prefix}}};
-    const strategy::queue_protocol queue{leases};
+    const auto& leases = protocols.leases();
+    const auto& queue = protocols.queue();
     const auto db = source.connect(soon());
     rowlock::require_current_schema(*db, options, soon());
     leases.set_up(*db, 5s, soon());
@@ -257,8 +257,9 @@ void use_everything(const connection_source& source, const migration_options& op
                                         .statement_timeout = 20ms,
                                         .schema = options.schema,
                                         .prefix = options.prefix};
-    need(support::eventually(
-        [&] { return strategy::reap_round(*db, leases.sql(), often).leases_deleted > 0; }));
+    need(support::eventually([&] {
+        return strategy::reap_round(*db, protocols.statements(), often).leases_deleted > 0;
+    }));
 }
 
 /// Runs `work` in a child process; its exit status, or 128 + the signal that ended it.

@@ -332,7 +332,7 @@ TEST_CASE("PostgreSQL: the end of a session reads no leases but those that are w
             "from generate_series(1, 2000) i");
         database.run("analyze rowlock_lease");
         database.run("analyze rowlock_session");
-        std::string text = hand.leases().sql().queues_of_session.text();
+        std::string text = hand.statements()("queues_of_session").text();
         for (auto at = text.find("$1"); at != std::string::npos; at = text.find("$1")) {
             text.replace(at, 2, "5");
         }
@@ -352,13 +352,14 @@ TEST_CASE("PostgreSQL: short ways find that nobody waits without reading queues 
             "select 'n' || i % 20, i, i, clock_timestamp() from generate_series(1, 20000) i");
         database.run("analyze rowlock_waiter");
         hand.db().query("set plan_cache_mode = force_generic_plan", soon());
-        const auto& sql = hand.leases().sql();
+        const auto& statements = hand.statements();
         const std::vector<std::pair<std::string, std::string>> calls{
-            {sql.reacquire.text(), "'free', 1, 2, null, null, null, 3"},
-            {sql.release_unwaited->text(), "'free', 1, 2, 0"},
-            {sql.acquire_all->text(), "1, '{a,b}', '{1,2}', '{a,b}', '{a,b}', '{1,2}'"},
-            {sql.reacquire_all->text(), "1, '{a,b}', '{1,2}', '{1,2}', '{a,b}', '{a,b}', '{1,2}'"},
-            {sql.release_all->text(), "1, '{a,b}', '{1,2}', 0"}};
+            {statements("reacquire").text(), "'free', 1, 2, null, null, null, 3"},
+            {statements("release_unwaited").text(), "'free', 1, 2, 0"},
+            {statements("acquire_all").text(), "1, '{a,b}', '{1,2}', '{a,b}', '{a,b}', '{1,2}'"},
+            {statements("reacquire_all").text(),
+             "1, '{a,b}', '{1,2}', '{1,2}', '{a,b}', '{a,b}', '{1,2}'"},
+            {statements("release_all").text(), "1, '{a,b}', '{1,2}', 0"}};
         for (const auto& [text, values] : calls) {
             hand.db().query("prepare short_way as " + text, soon());
             const auto plan = hand.db().query("explain execute short_way(" + values + ")", soon());
@@ -388,8 +389,8 @@ TEST_CASE("PostgreSQL: short ways step over no tickets of those who were served 
             "update rowlock_lease set served = (select max(w.ticket) from rowlock_waiter w)");
         database.run("delete from rowlock_waiter");
         database.run("analyze rowlock_waiter");
-        const auto& sql = hand.leases().sql();
-        hand.db().query("prepare short_way as " + sql.release_unwaited->text(), soon());
+        const auto& statements = hand.statements();
+        hand.db().query("prepare short_way as " + statements("release_unwaited").text(), soon());
         const auto plan = hand.db().query(
             "explain (analyze, buffers, costs off, timing off) "
             "execute short_way('queue', 1, 11, 0)",

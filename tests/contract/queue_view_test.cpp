@@ -35,15 +35,14 @@ public:
     }
 
     void wait(const std::string& name, std::int64_t session, const std::string& note = {}) {
-        const strategy::queue_protocol queue{protocol_};
-        queue.enqueue(*db_,
-                      {.name = name,
-                       .session = session,
-                       .grant_id = ++last_,
-                       .thread = "thread 7",
-                       .note = note,
-                       .deadline_us = {}},
-                      support::soon());
+        database_.queue().enqueue(*db_,
+                                  {.name = name,
+                                   .session = session,
+                                   .grant_id = ++last_,
+                                   .thread = "thread 7",
+                                   .note = note,
+                                   .deadline_us = {}},
+                                  support::soon());
     }
 
     /// As a peer that died leaves it: past its time, and nobody has ended it.
@@ -59,7 +58,7 @@ public:
 
 private:
     support::lock_database& database_;
-    strategy::lease_protocol protocol_;
+    const strategy::lease_protocol& protocol_;
     std::unique_ptr<sql::connection> db_;
     std::int64_t last_ = 100;
 };

@@ -170,8 +170,8 @@ TEST_CASE("a session cannot release another's lease, whatever it knows of it") {
         client stranger{database.source(), database.options()};
         const auto lease = holder.acquire("job");
         const auto mine = stranger.acquire("mine");
-        const auto leases = database.protocol();
-        const strategy::queue_protocol queue{leases};
+        const auto& leases = database.protocol();
+        const auto& queue = database.queue();
         const auto db = database.connect();
 
         // All that the tables show, with the stranger's own session.

@@ -251,8 +251,8 @@ void end_waiting_sessions(trial& in, support::lock_database& database) {
 void wait_for_the_turn_alone(trial& in, support::lock_database& database) {
     rowlock::client holder{database.source(), database.options({.ttl = 20s})};
     auto held = holder.acquire("lock-0");
-    const auto protocol = database.protocol();
-    const rowlock::strategy::queue_protocol queue{protocol};
+    const auto& protocol = database.protocol();
+    const auto& queue = database.queue();
     const auto db = database.connect();
     constexpr std::int64_t session = 7;
     protocol.open_session(*db, {session, "naive", "host", "program", 1, 60s}, support::soon());

@@ -3,8 +3,8 @@
 
 #include "cli/tool.hpp"
 #include "contract/server_address.hpp"
-#include "coordination/queue/queue_protocol.hpp"
 #include "fault/frame.hpp"
+#include "support/protocols.hpp"
 #include "support/tcp_relay.hpp"
 #include "support/waits.hpp"
 #include <rowlock/open.hpp>
@@ -172,10 +172,10 @@ public:
     explicit hasty_client(const tool::tables& in)
         : prefix_{in.prefix()},
           source_{rowlock::open(in.url())},
-          protocol_{rowlock::sql::statements{
+          protocols_{rowlock::sql::statement_set{
               source_.speaks(), {.schema = {}, .prefix = prefix_, .testing_clock = false}}},
           db_{source_.connect(support::soon())} {
-        protocol_.set_up(*db_, 5s, support::soon());
+        protocols_.leases().set_up(*db_, 5s, support::soon());
     }
     void end_session(const std::string& name) const {
         const auto until = support::soon();
@@ -183,8 +183,8 @@ public:
                                          name + "' and session is not null",
                                      until);
         if (held.empty()) return;
-        protocol_.end_session(*db_, held.integer(0, 0), until);
-        const rowlock::strategy::queue_protocol queue{protocol_};
+        protocols_.leases().end_session(*db_, held.integer(0, 0), until);
+        const auto& queue = protocols_.queue();
         const auto next = queue.grant_next(*db_, name, until);
         if (next) queue.tell_served(*db_, *next, until);
     }
@@ -192,7 +192,7 @@ public:
 private:
     std::string prefix_;
     rowlock::sql::connection_source source_;
-    rowlock::strategy::lease_protocol protocol_;
+    support::protocols protocols_;
     std::unique_ptr<rowlock::sql::connection> db_;
 };
 

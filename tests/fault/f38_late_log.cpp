@@ -1,10 +1,10 @@
 // F38: what the database has shown and a crash takes back.
 
-#include "coordination/queue/queue_protocol.hpp"
 #include "fault/frame.hpp"
 #include "fault/users.hpp"
 #include "support/late_server.hpp"
 #include "support/own_server.hpp"
+#include "support/protocols.hpp"
 #include <rowlock/migrations.hpp>
 #include <rowlock/open.hpp>
 
@@ -45,9 +45,9 @@ public:
     std::int64_t token = 0;
 
 private:
-    strategy::lease_protocol leases_{
-        rowlock::sql::statements{sql::dialect::mysql, rowlock::sql::statement_options{}}};
-    strategy::queue_protocol queue_{leases_};
+    const support::protocols protocols_{sql::statement_set{sql::dialect::mysql}};
+    const strategy::lease_protocol& leases_{protocols_.leases()};
+    const strategy::queue_protocol& queue_{protocols_.queue()};
     std::unique_ptr<sql::connection> db_;
 };
 

@@ -60,7 +60,7 @@ void hold(trial& in, support::lock_database& database, int number, double loss, 
 void hold_by_halves(trial& in, support::lock_database& database) {
     const far_away link{database, 0, in.seed()};
     const auto source = link.source();
-    const auto protocol = database.protocol();
+    const auto& protocol = database.protocol();
     const auto db = source.connect(soon());
     protocol.set_up(*db, 5s, soon());
     const auto until = steady::now() + ttl - ttl / 6;

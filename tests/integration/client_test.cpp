@@ -101,8 +101,8 @@ TEST_CASE("a client of a moment makes one connection and leaves no session behin
 // Not on SQLite: there nobody comes to wait behind a release, which nobody can overlap.
 TEST_CASE("a client that leaves serves who came to wait behind its release") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
-        const auto protocol = database.protocol();
-        const strategy::queue_protocol queue{protocol};
+        const auto& protocol = database.protocol();
+        const auto& queue = database.queue();
         const auto other = database.connect();
         constexpr std::int64_t session = 7;
         constexpr std::int64_t grant_id = 70;

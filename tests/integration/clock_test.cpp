@@ -78,7 +78,7 @@ TEST_CASE(
     "a grant that waited for the row records times from after the wait, and its deadline is "
     "whole") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
-        const auto protocol = database.protocol();
+        const auto& protocol = database.protocol();
         const auto db = database.connect();
         protocol.open_session(*db, {1, "owner", "host", "program", 1, 60s}, soon());
         const std::string now = now_of(database);
@@ -96,7 +96,7 @@ TEST_CASE(
 // shows: promise-4
 TEST_CASE("a heartbeat that waited for its row extends from after the wait") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
-        const auto protocol = database.protocol();
+        const auto& protocol = database.protocol();
         const auto db = database.connect();
         protocol.open_session(*db, {1, "owner", "host", "program", 1, 10s}, soon());
         const bool extended = behind_a_shared_lock(
@@ -143,7 +143,7 @@ TEST_CASE("sessions in different time zones agree on who is expired") {
 // shows: promise-4
 TEST_CASE("a heartbeat counts as one although the database's clock was set back") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
-        const auto protocol = database.protocol();
+        const auto& protocol = database.protocol();
         const auto db = database.connect();
         protocol.open_session(*db, {1, "owner", "host", "program", 1, 10s}, soon());
         // Set back so far that the new expiry is the old one: only `beats` differs.

@@ -163,9 +163,7 @@ TEST_CASE("what goes with a grant goes with one that is taken again") {
         request.thread = "thread";
         request.note = "it's \"why\"";
         request.deadline_us = 30'000'000;
-        const auto call = database.speaks() == sql::dialect::sqlite ? strategy::run_reacquire
-                                                                    : strategy::on_mysql::reacquire;
-        REQUIRE(call(self.db(), self.leases().sql(), request, known, soon()));
+        REQUIRE(database.batches().reacquire(self.db(), request, known, soon()));
         const auto info = self.leases().inspect(self.db(), "job", soon());
         REQUIRE(info);
         REQUIRE(info->holder);

@@ -48,7 +48,7 @@ std::unique_ptr<sql::connection> connected(const support::lock_database& databas
 /// name user-level locks of the server, which other programs share.
 struct line {
     explicit line(support::lock_database& which, bool whole_transactions = true)
-        : database{which}, leases{which.protocol()} {
+        : database{which}, leases{which.protocol()}, queue{which.queue()} {
         network.transactions = whole_transactions;
         db = network.wrap(which.source()).connect(soon());
         leases.set_up(*db, 10s, soon());
@@ -89,9 +89,9 @@ struct line {
         return of.query("select connection_id()", soon()).integer(0, 0);
     }
     support::lock_database& database;
+    const strategy::lease_protocol& leases;
+    const strategy::queue_protocol& queue;
     interception network;
-    strategy::lease_protocol leases;
-    strategy::queue_protocol queue{leases};
     std::unique_ptr<sql::connection> db, other;
     std::int64_t first = 0, second = 0, third = 0, token = 0;
 };

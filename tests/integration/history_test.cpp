@@ -69,7 +69,7 @@ void let_expire(support::lock_database& database, std::int64_t session) {
 /// Sessions of no client, set up in the tables.
 struct strangers {
     explicit strangers(support::lock_database& which)
-        : database{which}, leases{which.protocol()}, db{which.connect()} {}
+        : database{which}, leases{which.protocol()}, queue{which.queue()}, db{which.connect()} {}
     void open(std::int64_t id) const {
         leases.open_session(*db, {id, "owner", "host", "program", 1, 60s}, soon());
     }
@@ -81,8 +81,8 @@ struct strangers {
     }
 
     support::lock_database& database;
-    strategy::lease_protocol leases;
-    strategy::queue_protocol queue{leases};
+    const strategy::lease_protocol& leases;
+    const strategy::queue_protocol& queue;
     std::unique_ptr<sql::connection> db;
 };
 

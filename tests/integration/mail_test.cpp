@@ -241,9 +241,9 @@ TEST_CASE("who waits on another machine is told by the database") {
 TEST_CASE("where the mail does not arrive the database tells") {
     support::lock_database database{support::backend::postgresql};
     if (!database.there()) return;
-    const auto leases = database.protocol();
-    const strategy::queue_protocol queue{leases};
-    const strategy::queue_protocol without_mail{leases, false};
+    const auto& queue = database.queue();
+    const auto without_mail =
+        strategy::make_queue_protocol(database.statements(), database.protocol(), false);
     const auto db = database.connect();
     strategy::handed_over next{
         .session = 77, .grant_id = 5, .token = 9, .to = strategy::random_wake_address()};
@@ -255,7 +255,7 @@ TEST_CASE("where the mail does not arrive the database tells") {
     queue.tell_served(*db, next, soon());
     CHECK(ear.heard() == 1);
     CHECK(box.take() == std::vector{strategy::encode_wakeup({5, 9}, next.to.secret)});
-    without_mail.tell_served(*db, next, soon());
+    without_mail->tell_served(*db, next, soon());
     CHECK(ear.heard() == 2);
     const auto way = support::mail_to(next.to);
     while (way.post("x")) {

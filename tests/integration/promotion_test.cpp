@@ -1,14 +1,13 @@
 // Another server answers than before: a standby was promoted, which may not know all that its
 // primary granted.
 
-#include "coordination/lease/lease_protocol.hpp"
-#include "coordination/queue/queue_protocol.hpp"
 #include "sql/connection_memory.hpp"
 #include "support/blocked.hpp"
 #include "support/event_log.hpp"
 #include "support/failure.hpp"
 #include "support/lock_database.hpp"
 #include "support/own_server.hpp"
+#include "support/protocols.hpp"
 #include "support/replicated_pair.hpp"
 #include "support/unnamed_server.hpp"
 #include <rowlock/open.hpp>
@@ -42,8 +41,8 @@ const char* to_string(support::server which) {
     return which == support::server::postgresql ? "postgresql" : "mariadb";
 }
 
-strategy::lease_protocol plain_protocol(const sql::connection_source& source) {
-    return strategy::lease_protocol{sql::statements{source.speaks(), sql::statement_options{}}};
+support::protocols plain_protocols(const sql::connection_source& source) {
+    return support::protocols{sql::statement_set{source.speaks()}};
 }
 
 strategy::grant_request request(std::string_view name, std::int64_t session,
@@ -53,13 +52,13 @@ strategy::grant_request request(std::string_view name, std::int64_t session,
 
 std::unique_ptr<sql::connection> set_up(const sql::connection_source& source) {
     auto db = source.connect(soon());
-    plain_protocol(source).set_up(*db, 5s, soon());
+    plain_protocols(source).leases().set_up(*db, 5s, soon());
     return db;
 }
 
 std::string server_of(const std::string& url) {
     const auto source = open(url);
-    return plain_protocol(source).server_of(*set_up(source), soon()).value_or("nothing");
+    return plain_protocols(source).leases().server_of(*set_up(source), soon()).value_or("nothing");
 }
 
 std::int64_t floor_of(const std::string& url) {
@@ -169,7 +168,7 @@ TEST_CASE("a crash and a restart of the server are no change of it") {
 
 TEST_CASE("a session is granted nothing and not extended on a server it was not opened on") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
-        const auto protocol = database.protocol();
+        const auto& protocol = database.protocol();
         const auto db = database.connect();
         protocol.open_session(*db, {7, "owner", "host", "program", 1, 60s}, soon());
         CHECK(protocol.heartbeat(*db, 7, 0, soon()));
@@ -197,7 +196,7 @@ TEST_CASE("a session is granted nothing and not extended on a server it was not 
 
 TEST_CASE("two clients that meet a new server at once raise the token floor once") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
-        const auto protocol = database.protocol();
+        const auto& protocol = database.protocol();
         const auto first = database.connect();
         const auto second = database.connect();
         protocol.open_session(*first, {1, "owner", "host", "program", 1, 60s}, soon());
@@ -264,7 +263,7 @@ TEST_CASE("who was promised a token before the promotion is in the way until its
     // It was told, perhaps: the grant itself need not be on disk, nor on the standby (ADR 23).
     lock_database database{support::backend::postgresql};
     if (!database.there()) return;
-    const auto protocol = database.protocol();
+    const auto& protocol = database.protocol();
     const auto db = database.connect();
     for (const std::int64_t id : {1, 2, 3}) {
         protocol.open_session(*db, {id, "owner", "host", "program", id, 60s}, soon());
@@ -291,8 +290,8 @@ TEST_CASE("who was promised a token before the promotion is in the way until its
 TEST_CASE("a promise that this server cannot keep keeps nobody who looks busy") {
     lock_database database{support::backend::postgresql};
     if (!database.there()) return;
-    const auto protocol = database.protocol();
-    const strategy::queue_protocol queue{protocol};
+    const auto& protocol = database.protocol();
+    const auto& queue = database.queue();
     const auto db = database.connect();
     for (const std::int64_t id : {1, 2, 3}) {
         protocol.open_session(*db, {id, "owner", "host", "program", id, 60s}, soon());
@@ -319,7 +318,7 @@ TEST_CASE("behind a pooler a session is opened on the server that answers now") 
     const auto url = support::url_of(support::server::postgresql);
     if (!url) return;
     lock_database database{support::backend::postgresql};
-    const auto protocol = database.protocol();
+    const auto& protocol = database.protocol();
     const auto source = open(*url + (url->find('?') == std::string::npos ? "?" : "&") +
                              "rowlock_pooler=transaction");
     const auto db = source.connect(soon());

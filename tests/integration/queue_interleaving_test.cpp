@@ -317,7 +317,7 @@ TEST_CASE("control: to skip a locked lease is to leave its queue to nobody") {
         at.blocker.run("begin");
         at.blocker.run("select * from " + at.lease + " where name = 'job' for share");
         at.free();
-        std::string text = at.hand.leases().sql().grant_next->text();
+        std::string text = at.hand.statements()("grant_next").text();
         const std::string lock = "for update of l";
         text.insert(text.find(lock) + lock.size(), " skip locked");
         const sql::statement skipping{text};
@@ -677,7 +677,7 @@ public:
                 (void)hand_.deadlocks(session_);
                 return;
             case 8:
-                (void)strategy::reap_round(hand_.db(), hand_.leases().sql(), reaping_);
+                (void)strategy::reap_round(hand_.db(), hand_.statements(), reaping_);
                 return;
             case 9:
                 if (dice % 5 == 0) return renew();

@@ -72,7 +72,7 @@ std::int64_t rows_of(support::lock_database& database) {
 class deletion {
 public:
     explicit deletion(support::lock_database& database)
-        : protocol_{database.protocol()}, db_{database.connect()} {}
+        : db_{database.connect()}, statement_{database.statements()("delete_leases")} {}
 
     /// With this text instead of the statement's own.
     void replace(const std::string& part, const std::string& by) {
@@ -92,9 +92,8 @@ public:
     [[nodiscard]] sql::connection& db() { return *db_; }
 
 private:
-    strategy::lease_protocol protocol_;
     std::unique_ptr<sql::connection> db_;
-    sql::statement statement_{protocol_.sql().delete_leases.value()};
+    sql::statement statement_;
 };
 
 /// Between what a deletion has seen and the locking of the rows it found, "late" is acquired. Tells
@@ -184,7 +183,7 @@ TEST_CASE("an insert that computed its token before the row was reaped cannot un
     // computed its token under the old floor; by the time it goes on the name has had greater
     // tokens.
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
-        const auto protocol = database.protocol();
+        const auto& protocol = database.protocol();
         const auto db = database.connect();
         protocol.open_session(*db, {1, "owner", "host", "program", 1, 60s}, soon());
         const bool postgresql = database.speaks() == sql::dialect::postgresql;
@@ -207,7 +206,7 @@ TEST_CASE("an insert that computed its token before the row was reaped cannot un
 
 TEST_CASE("expired sessions are ended, their leases freed, and rows that nothing names deleted") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
-        const auto protocol = database.protocol();
+        const auto& protocol = database.protocol();
         const auto db = database.connect();
         for (int session = 1; session <= 7; ++session) {
             protocol.open_session(*db, {session, "owner", "host", "program", 1, 50ms}, soon());
@@ -364,8 +363,8 @@ TEST_CASE("an acquire that meets a row on its way out waits for the commit and g
             constexpr std::int64_t an_hour = 3'600'000'000;
             const std::array<sql::value, 5> all{sql::value{1000}, sql::value{an_hour},
                                                 sql::value{0}, sql::value{0}, sql::value{1000}};
-            const auto protocol = database.protocol();
-            CHECK(reaper->execute(*protocol.sql().delete_leases, all, soon()).integer(0, 0) == 3);
+            CHECK(reaper->execute(database.statements()("delete_leases"), all, soon())
+                      .integer(0, 0) == 3);
         };
         client locks{database.source(), database.options()};
         for (const std::string end : {"commit", "rollback"}) {
@@ -483,7 +482,7 @@ TEST_CASE("a round deletes every idle row once, whatever lies between them") {
 // shows: promise-10
 TEST_CASE("leases of dead sessions are freed past those that somebody keeps locked") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
-        const auto protocol = database.protocol();
+        const auto& protocol = database.protocol();
         const auto db = database.connect();
         for (const std::int64_t session : {1, 2}) {
             protocol.open_session(*db, {session, "owner", "host", "program", 1, 60s}, soon());
@@ -519,7 +518,7 @@ TEST_CASE("leases of dead sessions are freed past those that somebody keeps lock
 TEST_CASE("PostgreSQL: a reaper goes on behind rows that it cannot free") {
     support::lock_database database{support::backend::postgresql};
     if (!database.there()) return;
-    const auto protocol = database.protocol();
+    const auto& protocol = database.protocol();
     const auto db = database.connect();
     protocol.open_session(*db, {1, "owner", "host", "program", 1, 60s}, soon());
     for (int i = 0; i < 20; ++i) {
@@ -598,7 +597,7 @@ TEST_CASE("SQLite: the file is not locked for longer than a batch of rows takes"
 
 TEST_CASE("a client runs a reaper of its own and reports each round") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
-        const auto protocol = database.protocol();
+        const auto& protocol = database.protocol();
         const auto db = database.connect();
         protocol.open_session(*db, {1, "owner", "host", "program", 1, 10ms}, soon());
         std::atomic<int> rounds{0};

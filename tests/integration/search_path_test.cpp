@@ -1,9 +1,9 @@
 // PostgreSQL: another role may create operators, functions and types in a schema of the search
 // path. None of our statements may choose one.
 
-#include "coordination/lease/lease_protocol.hpp"
 #include "sql/statements.hpp"
 #include "support/failure.hpp"
+#include "support/protocols.hpp"
 #include "support/servers.hpp"
 #include "support/waits.hpp"
 #include "transaction/optimistic/version_sql.hpp"
@@ -466,11 +466,10 @@ TEST_CASE("a connection of a client searches pg_catalog and the schema of the ta
         CAPTURE(by_soci);
         const auto source = by_soci ? rowlock::soci::open("postgresql", planted().url())
                                     : rowlock::postgresql::open(planted().url());
-        const strategy::lease_protocol protocol{
-            sql::statements{sql::dialect::postgresql, sql::statement_options{}}};
+        const support::protocols protocols{sql::statement_set{sql::dialect::postgresql}};
         const auto db = source.connect(soon());
         CHECK(db->query("show search_path", soon()).text(0, 0) == "hostile, pg_catalog, app");
-        protocol.set_up(*db, 5s, soon());
+        protocols.leases().set_up(*db, 5s, soon());
         CHECK(db->query("show search_path", soon()).text(0, 0) == "pg_catalog, app, pg_temp");
     }
 }

@@ -66,7 +66,10 @@ sql::connection_source silent(const sql::connection_source& inner) {
 class crowd {
 public:
     crowd(support::lock_database& database, int in_line)
-        : database_{database}, protocol_{database.protocol()}, db_{database.connect()} {
+        : database_{database},
+          protocol_{database.protocol()},
+          queue_{database.queue()},
+          db_{database.connect()} {
         protocol_.open_session(*db_, {7, "owner", "host", "program", 1, 60s}, soon());
         for (std::int64_t id = 70; id <= 70 + in_line; ++id) {
             queue_.enqueue(*db_, {"job", 7, id, "", "", std::nullopt}, soon());
@@ -86,8 +89,8 @@ public:
 
 private:
     support::lock_database& database_;
-    strategy::lease_protocol protocol_;
-    strategy::queue_protocol queue_{protocol_};
+    const strategy::lease_protocol& protocol_;
+    const strategy::queue_protocol& queue_;
     std::unique_ptr<sql::connection> db_;
 };
 

@@ -306,7 +306,7 @@ TEST_CASE("a row with a promise that the reaper deletes leaves the promised toke
     auto reaping = database.reaping(0ms, 0ms);
     reaping.statement_timeout = 5s;
     for (int i = 0; i < 3; ++i) {
-        strategy::reap_round(hand.db(), hand.leases().sql(), reaping);
+        strategy::reap_round(hand.db(), hand.statements(), reaping);
     }
     REQUIRE(hand.number("select count(*) from " + database.prefix() + "lease") == 0);
     CHECK(hand.acquire("job", 5, 55).token == at.token + (promised ? 2 : 1));
@@ -471,7 +471,7 @@ TEST_CASE("a fence at REPEATABLE READ is not disturbed by a settling; control: b
         hand.run("update " + database.prefix() + "lease set changed_at = clock_timestamp()");
     }
     const auto fenced =
-        kind_of([&] { transaction->execute(hand.leases().sql().fence, parameters, soon()); });
+        kind_of([&] { transaction->execute(hand.statements()("fence"), parameters, soon()); });
     CHECK((fenced != errc{}) == written);
     if (written) {
         transaction->query("rollback", soon());

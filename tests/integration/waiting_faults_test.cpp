@@ -406,9 +406,7 @@ TEST_CASE(
         client holder{database.source(), database.options()};
         auto held = holder.acquire("job");
         leave_behind(database, "worker 1", 7);
-        const auto protocol = database.protocol();
-        strategy::queue_protocol{protocol}.enqueue(*database.connect(),
-                                                   {"job", 7, 70, "", "", std::nullopt}, soon());
+        database.queue().enqueue(*database.connect(), {"job", 7, 70, "", "", std::nullopt}, soon());
         client other{database.source(), database.options({.poll_interval = 10s})};
         auto behind = std::async(std::launch::async, [&] { return acquire_soon(other, "job"); });
         REQUIRE(places(database, 2));

@@ -105,8 +105,8 @@ TEST_CASE("nobody passes those who stand in line, unless he asks for it") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         client locks{database.source(), database.options()};
         // The place of a live session that is never served: its lease is free.
-        const auto protocol = database.protocol();
-        const strategy::queue_protocol queue{protocol};
+        const auto& protocol = database.protocol();
+        const auto& queue = database.queue();
         const auto db = database.connect();
         protocol.open_session(*db, {7, "owner", "host", "program", 1, 60s}, support::soon());
         queue.enqueue(*db, {"job", 7, 70, "", "", std::nullopt}, support::soon());
@@ -174,7 +174,7 @@ TEST_CASE("whatever ends a lease wakes the first waiter at once") {
             CHECK(got - start < 700ms + at_once);
         }
         SUBCASE("the death of its holder") {
-            const auto protocol = database.protocol();
+            const auto& protocol = database.protocol();
             const auto db = database.connect();
             protocol.open_session(*db, {7, "owner", "host", "program", 1, 700ms}, support::soon());
             REQUIRE(
@@ -353,12 +353,12 @@ TEST_CASE("a release that saw nobody in line looks again after its commit") {
 // shows: promise-9
 TEST_CASE("control: without that look nobody serves the waiter") {
     if (support::lock_database database{support::backend::postgresql}; database.there()) {
-        const auto protocol = database.protocol();
+        const auto& protocol = database.protocol();
         const auto db = database.connect();
         protocol.open_session(*db, {7, "owner", "host", "program", 1, 60s}, support::soon());
         REQUIRE(protocol.acquire(*db, {"job", 7, 70, "", "", std::nullopt}, support::soon()).what ==
                 strategy::attempt::outcome::granted);
-        const strategy::queue_protocol queue{protocol};
+        const auto& queue = database.queue();
         CHECK_FALSE(is_served_after_blind_release(database, [&] {
             const auto done = queue.release(*db, "job", 7, 70, true, support::soon());
             CHECK(done.freed);
@@ -836,8 +836,8 @@ TEST_CASE("whose turn comes too late for the lease's own deadline, again and aga
 // shows: deadlocks
 TEST_CASE("a place that was given up and still stands for a moment makes no cycle") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
-        const auto protocol = database.protocol();
-        const strategy::queue_protocol queue{protocol};
+        const auto& protocol = database.protocol();
+        const auto& queue = database.queue();
         const auto db = database.connect();
         protocol.open_session(*db, {1, "owner", "host", "program", 1, 60s}, support::soon());
         interception network;

@@ -97,6 +97,7 @@ lock_database::lock_database(backend which)
     if (url_.empty()) return;
     source_ = source_of(which, url_);
     migrate(*source_, {.prefix = prefix_});
+    protocols_.emplace(sql::statement_set{speaks(), {.prefix = prefix_}});
     admin_ = source_->connect(soon());
 }
 
@@ -121,10 +122,6 @@ client_options lock_database::options(client_options options) const {
         options.wake_ups = wakeup_mode::database;
     }
     return options;
-}
-
-strategy::lease_protocol lock_database::protocol() const {
-    return strategy::lease_protocol{sql::statements{speaks(), {.prefix = prefix_}}};
 }
 
 reaper_options lock_database::reaping(milliseconds retention, milliseconds grace) const {

@@ -1,7 +1,6 @@
 #pragma once
 
-#include "coordination/lease/lease_protocol.hpp"
-#include "sql/statements.hpp"
+#include "support/protocols.hpp"
 #include "support/waits.hpp"
 #include <rowlock/client.hpp>
 #include <rowlock/migrations.hpp>
@@ -48,7 +47,18 @@ public:
 
     /// `options` for a client on these tables.
     [[nodiscard]] rowlock::client_options options(rowlock::client_options options = {}) const;
-    [[nodiscard]] rowlock::strategy::lease_protocol protocol() const;
+    [[nodiscard]] const rowlock::strategy::lease_protocol& protocol() const {
+        return protocols_->leases();
+    }
+    [[nodiscard]] const rowlock::strategy::queue_protocol& queue() const {
+        return protocols_->queue();
+    }
+    [[nodiscard]] const rowlock::strategy::batch_protocol& batches() const {
+        return protocols_->batches();
+    }
+    [[nodiscard]] const rowlock::sql::statement_set& statements() const {
+        return protocols_->statements();
+    }
     [[nodiscard]] rowlock::reaper_options reaping(std::chrono::milliseconds retention,
                                                   std::chrono::milliseconds grace) const;
     /// A connection of its own, set up as a client's.
@@ -73,6 +83,7 @@ private:
     std::string folder_;
     std::string url_;
     std::optional<rowlock::sql::connection_source> source_;
+    std::optional<protocols> protocols_;
     std::unique_ptr<rowlock::sql::connection> admin_;
 };
 

@@ -33,7 +33,7 @@ protocol_connection::protocol_connection(const lock_database& database)
 
 protocol_connection::protocol_connection(const sql::connection_source& source,
                                          const sql::statement_options& tables)
-    : leases_{sql::statements{source.speaks(), tables}}, db_{source.connect(soon())} {
+    : protocols_{sql::statement_set{source.speaks(), tables}}, db_{source.connect(soon())} {
     leases_.set_up(*db_, statement_timeout, soon());
 }
 

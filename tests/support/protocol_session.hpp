@@ -4,6 +4,7 @@
 #include "coordination/lease/lease_protocol.hpp"
 #include "coordination/queue/queue_protocol.hpp"
 #include "support/lock_database.hpp"
+#include "support/protocols.hpp"
 
 #include <chrono>
 #include <cstdint>
@@ -112,10 +113,15 @@ public:
     [[nodiscard]] const rowlock::strategy::queue_protocol& queue() const { return queue_; }
     [[nodiscard]] const rowlock::strategy::batch_protocol& batch() const { return batch_; }
 
+    [[nodiscard]] const rowlock::sql::statement_set& statements() const {
+        return protocols_.statements();
+    }
+
 private:
-    rowlock::strategy::lease_protocol leases_;
-    rowlock::strategy::queue_protocol queue_{leases_};
-    rowlock::strategy::batch_protocol batch_{leases_};
+    const protocols protocols_;
+    const rowlock::strategy::lease_protocol& leases_ = protocols_.leases();
+    const rowlock::strategy::queue_protocol& queue_ = protocols_.queue();
+    const rowlock::strategy::batch_protocol& batch_ = protocols_.batches();
     std::unique_ptr<rowlock::sql::connection> db_;
 };
 
@@ -167,6 +173,7 @@ public:
     [[nodiscard]] const protocol_connection& on() const { return on_; }
     [[nodiscard]] rowlock::sql::connection& db() const { return on_.db(); }
     [[nodiscard]] const rowlock::strategy::lease_protocol& leases() const { return on_.leases(); }
+    [[nodiscard]] const rowlock::sql::statement_set& statements() const { return on_.statements(); }
 
 private:
     protocol_connection on_;

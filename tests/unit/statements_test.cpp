@@ -11,42 +11,67 @@
 #include <string_view>
 
 using rowlock::sql::dialect;
-using rowlock::sql::statements;
+using rowlock::sql::statement_set;
 
-TEST_CASE("every dialect has its statements, with nothing left to be replaced") {
+TEST_CASE("every statement of a dialect loads, with nothing left to be replaced") {
     for (const dialect which : {dialect::postgresql, dialect::mysql, dialect::sqlite}) {
-        const statements sql{which, {.prefix = "app_"}};
-        CHECK(sql.acquire.has_value() == (which != dialect::mysql));
-        CHECK(sql.take.has_value() == (which != dialect::postgresql));
-        CHECK(sql.grant_next.has_value() == (which == dialect::postgresql));
-        CHECK(sql.next_waiter.has_value() == (which != dialect::postgresql));
-        CHECK(sql.reap_leases.has_value() == (which != dialect::mysql));
-        CHECK(sql.session_setup.has_value() == (which == dialect::postgresql));
-        for (const auto* each :
-             {&sql.heartbeat, &sql.probe, &sql.release, &sql.inspect, &sql.list, &sql.reap_sessions,
-              &sql.raise_floor, &sql.enqueue, &sql.places, &sql.served, &sql.deadlocks}) {
-            CHECK(each->text().starts_with("/* rowlock "));
-            CHECK(each->text().find('{') == std::string::npos);
-            CHECK(each->text().find("rowlock_") == std::string::npos);
-            CHECK(each->text().find("--") == std::string::npos);
-            CHECK(each->text().find("app_") != std::string::npos);
+        const statement_set all{which, {.prefix = "app_"}};
+        for (const auto& each : rowlock::sql::written_statements(which)) {
+            CAPTURE(each.name);
+            const std::string text = all(each.name).text();
+            CHECK(text.starts_with("/* rowlock " + std::string{each.name} + " */ "));
+            CHECK(text.find('{') == std::string::npos);
+            CHECK(text.find(" rowlock_") == std::string::npos);
+            CHECK(text.find("\n--") == std::string::npos);
+        }
+        for (const auto* const name : {"heartbeat", "probe", "release", "list", "reap_sessions"}) {
+            CHECK(all(name).text().find("app_") != std::string::npos);
         }
     }
 }
 
+TEST_CASE("a statement of a set is loaded once, and its copies share one prepared handle") {
+    const statement_set all{dialect::sqlite};
+    const statement_set same = all;
+    CHECK(all("take").id() == same("take").id());
+    CHECK(all("take").id() != all("probe").id());
+    CHECK(all("take").id() != statement_set{dialect::sqlite}("take").id());
+    CHECK_THROWS_AS((void)all("grant_next"), const rowlock::error&);  // only PostgreSQL has it
+}
+
+TEST_CASE("a caller's piece stands in the place of a fragment, and may hold others") {
+    const statement_set all{dialect::mysql};
+    const auto text =
+        all.text_of("fence_write", {{"bounded_update", "{mariadb_update}"}, {"longest", "5.250"}});
+    CHECK(
+        text.starts_with("/* rowlock fence_write */ set statement max_statement_time = 5.250 "
+                         "for update rowlock_lease"));
+    CHECK(all("fence_write").text().starts_with("/* rowlock fence_write */ update rowlock_lease"));
+    CHECK(all.text_of("fence", {{"bounded_select", "{mariadb_select}"},
+                                {"idle_limit", "idle_transaction_timeout"},
+                                {"longest", "5.250"}})
+              .starts_with("/* rowlock fence */ set statement max_statement_time = 5.250 for "
+                           "select straight_join count(*), @@session.idle_transaction_timeout\n"));
+    CHECK(all.text_of("lock_lease", {{"bounded_select", "{mysql_select}"}, {"longest", "5250"}})
+              .starts_with("/* rowlock lock_lease */ select /*+ MAX_EXECUTION_TIME(5250) */ 1 "
+                           "from rowlock_lease"));
+    CHECK_THROWS_AS((void)all.text_of("fence", {{"bounded_select", "{none}"}}),
+                    const rowlock::error&);
+}
+
 TEST_CASE("a schema qualifies every table on PostgreSQL and is refused elsewhere") {
-    const statements sql{dialect::postgresql, {.schema = "locks"}};
-    CHECK(sql.release.text().find("\"locks\".rowlock_lease") != std::string::npos);
-    CHECK_THROWS_AS((statements{dialect::mysql, {.schema = "locks"}}), const rowlock::error&);
-    CHECK_THROWS_AS((statements{dialect::sqlite, {.schema = "locks"}}), const rowlock::error&);
+    const statement_set all{dialect::postgresql, {.schema = "locks"}};
+    CHECK(all("release").text().find("\"locks\".rowlock_lease") != std::string::npos);
+    CHECK_THROWS_AS((statement_set{dialect::mysql, {.schema = "locks"}}), const rowlock::error&);
+    CHECK_THROWS_AS((statement_set{dialect::sqlite, {.schema = "locks"}}), const rowlock::error&);
 }
 
 TEST_CASE("the testing clock stands in for SQLite's") {
-    const statements real{dialect::sqlite, rowlock::sql::statement_options{}};
-    const statements moved{dialect::sqlite, {.testing_clock = true}};
-    CHECK(real.heartbeat.text().find("julianday") != std::string::npos);
-    CHECK(moved.heartbeat.text().find("julianday") == std::string::npos);
-    CHECK(moved.heartbeat.text().find("rowlock_testing_now()") != std::string::npos);
+    const auto real = statement_set{dialect::sqlite}("heartbeat");
+    const auto moved = statement_set{dialect::sqlite, {.testing_clock = true}}("heartbeat");
+    CHECK(real.text().find("julianday") != std::string::npos);
+    CHECK(moved.text().find("julianday") == std::string::npos);
+    CHECK(moved.text().find("rowlock_testing_now()") != std::string::npos);
 }
 
 TEST_CASE("no statement reads a clock that stands still while it waits") {

@@ -1,5 +1,6 @@
 #include "housekeeping/table_scan.hpp"
 
+#include "sql/statements.hpp"
 #include "support/waits.hpp"
 
 #include <doctest/doctest.h>
@@ -65,9 +66,13 @@ private:
 
 struct walker {
     explicit walker(table_of_leases& of)
-        : sql{of.speaks(), sql::statement_options{}}, walk{of, sql, {3, 5s}, token} {}
+        : walk{of,
+               sql::load_statement(of.speaks(), of.speaks() == sql::dialect::postgresql
+                                                    ? "lease_pages"
+                                                    : "next_name"),
+               {3, 5s},
+               token} {}
 
-    sql::statements sql;
     std::stop_source stop{};
     std::stop_token token{stop.get_token()};
     table_scan walk;

@@ -11,10 +11,26 @@
 #include <unordered_map>
 #include <utility>
 
-namespace rowlock::strategy::on_mysql {
+namespace rowlock::strategy {
 namespace {
 
 using sql::value;
+
+struct batch_statements {
+    explicit batch_statements(const sql::statement_set& load)
+        : insert_all{load("insert_all")},
+          lock_all{load("lock_all")},
+          names_with_waiters{load("names_with_waiters")},
+          probe_all{load("probe_all")},
+          release_all{load("release_all")},
+          release_locked{load("release_locked")},
+          served_of{load("served_of")},
+          take_all{load("take_all")},
+          take_locked{load("take_locked")} {}
+
+    const sql::statement insert_all, lock_all, names_with_waiters, probe_all, release_all,
+        release_locked, served_of, take_all, take_locked;
+};
 
 /// Names per statement.
 constexpr std::size_t list_size = 16;
@@ -53,8 +69,6 @@ bool knows_no_skip_locked(const error& failure) {
                 std::string{"what a group of leases came to could not be read: "} + failure.what()};
 }
 
-// --- looking -------------------------------------------------------------------------------------
-
 using names_view = std::span<const std::string_view>;
 
 struct group_look {
@@ -63,7 +77,7 @@ struct group_look {
 };
 
 /// Names without a row are free, but may still have waiters.
-void look_for_waiters(sql::connection& db, const sql::statements& sql, names_view names,
+void look_for_waiters(sql::connection& db, const batch_statements& sql, names_view names,
                       std::span<look> looks, sql::deadline until) {
     std::vector<std::string_view> absent;
     for (std::size_t i = 0; i < names.size(); ++i) {
@@ -83,11 +97,11 @@ void look_for_waiters(sql::connection& db, const sql::statements& sql, names_vie
 }
 
 /// Probes up to 16 names.
-void look_at(sql::connection& db, const sql::statements& sql, std::int64_t session,
+void look_at(sql::connection& db, const batch_statements& sql, std::int64_t session,
              names_view names, group_look& seen, sql::deadline until) {
     std::array<value, 1 + list_size> parameters{value{session}};
     put_list(std::span<value>{parameters}, 1, names, [](std::string_view name) { return name; });
-    const auto rows = db.execute(*sql.probe_all, parameters, until);
+    const auto rows = db.execute(sql.probe_all, parameters, until);
     if (rows.empty()) throw no_token_floor();
     std::unordered_map<std::string_view, std::size_t> by_name;
     for (std::size_t row = 0; row < rows.rows(); ++row) {
@@ -109,7 +123,7 @@ void look_at(sql::connection& db, const sql::statements& sql, std::int64_t sessi
     look_for_waiters(db, sql, names, std::span{seen.looks}.subspan(first), until);
 }
 
-group_look look_at_all(sql::connection& db, const sql::statements& sql, std::int64_t session,
+group_look look_at_all(sql::connection& db, const batch_statements& sql, std::int64_t session,
                        names_view names, sql::deadline until) {
     group_look seen;
     seen.looks.reserve(names.size());
@@ -118,8 +132,6 @@ group_look look_at_all(sql::connection& db, const sql::statements& sql, std::int
     for (auto& each : seen.looks) each.next_token = std::max(each.token, seen.floor) + 1;
     return seen;
 }
-
-// --- taking --------------------------------------------------------------------------------------
 
 /// A lease that a probe found free, and the request for it.
 struct taking {
@@ -149,12 +161,12 @@ std::int64_t write_takings(sql::connection& db, const sql::statement& what,
 
 /// Returns the ids of the session's grants among these names.
 template <typename Item, typename Name>
-std::set<std::int64_t> grants_of(sql::connection& db, const sql::statements& sql,
+std::set<std::int64_t> grants_of(sql::connection& db, const batch_statements& sql,
                                  std::int64_t session, std::span<const Item> items, Name name,
                                  sql::deadline until) {
     std::array<value, 1 + list_size> parameters{value{session}};
     put_list(std::span<value>{parameters}, 1, items, name);
-    const auto rows = db.execute(*sql.served_of, parameters, until);
+    const auto rows = db.execute(sql.served_of, parameters, until);
     std::set<std::int64_t> found;
     for (std::size_t row = 0; row < rows.rows(); ++row) found.insert(rows.integer(row, 0));
     return found;
@@ -162,11 +174,11 @@ std::set<std::int64_t> grants_of(sql::connection& db, const sql::statements& sql
 
 /// Takes up to 16 by one statement that never waits. Returns false if a row was locked: nothing was
 /// done.
-bool take_at_once(sql::connection& db, const sql::statements& sql, takings_view some,
+bool take_at_once(sql::connection& db, const batch_statements& sql, takings_view some,
                   std::int64_t floor, sql::deadline until) {
     std::int64_t changed = 0;
     try {
-        changed = write_takings(db, *sql.take_all, some, floor, until);
+        changed = write_takings(db, sql.take_all, some, floor, until);
     } catch (const error& failure) {
         if (!found_a_lock(failure)) throw;
         return false;
@@ -195,12 +207,12 @@ struct locked_row {
 /// Locks the rows of up to 16 names, except those that are locked already.
 template <typename Item, typename Name>
 std::unordered_map<std::string, locked_row> lock_rows(sql::connection& db,
-                                                      const sql::statements& sql,
+                                                      const batch_statements& sql,
                                                       std::span<const Item> items, Name name,
                                                       sql::deadline until) {
     std::array<value, list_size> parameters{};
     put_list(std::span<value>{parameters}, 0, items, name);
-    const auto rows = db.execute(*sql.lock_all, parameters, until);
+    const auto rows = db.execute(sql.lock_all, parameters, until);
     std::unordered_map<std::string, locked_row> locked;
     for (std::size_t row = 0; row < rows.rows(); ++row) {
         locked.emplace(rows.text(row, 0),
@@ -229,7 +241,7 @@ bool with_locked_rows(sql::connection& db, sql::deadline until, Action action) {
 }
 
 /// Takes any number, skipping rows that another client has locked. One commit.
-void take_unlocked(sql::connection& db, const sql::statements& sql, takings_view some,
+void take_unlocked(sql::connection& db, const batch_statements& sql, takings_view some,
                    std::int64_t floor, sql::deadline until) {
     std::vector<taking*> taken;
     const auto take_part = [&](takings_view part) {
@@ -244,7 +256,7 @@ void take_unlocked(sql::connection& db, const sql::statements& sql, takings_view
             taken.push_back(&each);
         }
         if (ours.empty()) return true;
-        return std::cmp_equal(write_takings(db, *sql.take_locked, ours, floor, until), ours.size());
+        return std::cmp_equal(write_takings(db, sql.take_locked, ours, floor, until), ours.size());
     };
     const bool committed = with_locked_rows(db, until, [&] {
         bool well = true;
@@ -257,7 +269,7 @@ void take_unlocked(sql::connection& db, const sql::statements& sql, takings_view
 }
 
 /// Inserts up to 16 names that have no row: all or none.
-void insert_at_once(sql::connection& db, const sql::statements& sql, takings_view some,
+void insert_at_once(sql::connection& db, const batch_statements& sql, takings_view some,
                     std::int64_t floor, sql::deadline until) {
     std::array<value, 3 + 5 * list_size> parameters{value{some.front().request->session},
                                                     value{floor}, value{some.size()}};
@@ -271,7 +283,7 @@ void insert_at_once(sql::connection& db, const sql::statements& sql, takings_vie
     put(3, [](const taking& each) { return text_or_null(each.request->note); });
     put(4, [](const taking& each) { return each.request->deadline_us; });
     try {
-        if (db.execute(*sql.insert_all, parameters, until).affected() == 0) return;
+        if (db.execute(sql.insert_all, parameters, until).affected() == 0) return;
     } catch (const error& failure) {
         // Nothing was inserted. Earlier grants must be reported, or no caller would know of them.
         if (failure.kind() == errc::outcome_unknown) throw;
@@ -279,8 +291,6 @@ void insert_at_once(sql::connection& db, const sql::statements& sql, takings_vie
     }
     for (auto& each : some) each.granted = true;
 }
-
-// --- giving back ---------------------------------------------------------------------------------
 
 using grants_view = std::span<const granted_name>;
 
@@ -299,12 +309,12 @@ std::int64_t write_releases(sql::connection& db, const sql::statement& what, std
 
 /// Releases up to 16 by one statement that never waits. Returns nullopt if a row was locked:
 /// nothing was done.
-std::optional<std::vector<bool>> release_at_once(sql::connection& db, const sql::statements& sql,
+std::optional<std::vector<bool>> release_at_once(sql::connection& db, const batch_statements& sql,
                                                  std::int64_t session, grants_view some,
                                                  sql::deadline until) {
     std::int64_t changed = 0;
     try {
-        changed = write_releases(db, *sql.release_all, session, some, until);
+        changed = write_releases(db, sql.release_all, session, some, until);
     } catch (const error& failure) {
         if (!found_a_lock(failure)) throw;
         return std::nullopt;
@@ -328,7 +338,7 @@ std::optional<std::vector<bool>> release_at_once(sql::connection& db, const sql:
 }
 
 /// Releases up to 16 in a transaction; the rows it has locked no longer change.
-void release_part(sql::connection& db, const sql::statements& sql, std::int64_t session,
+void release_part(sql::connection& db, const batch_statements& sql, std::int64_t session,
                   grants_view part, std::vector<bool>& freed, std::size_t from,
                   sql::deadline until) {
     const auto locked = lock_rows(db, sql, part, name_of, until);
@@ -340,7 +350,7 @@ void release_part(sql::connection& db, const sql::statements& sql, std::int64_t 
         if (freed[from + i]) ours.push_back(part[i]);
     }
     if (ours.empty()) return;
-    const auto changed = write_releases(db, *sql.release_locked, session, ours, until);
+    const auto changed = write_releases(db, sql.release_locked, session, ours, until);
     if (std::cmp_equal(changed, ours.size())) return;
     const auto kept = grants_of(db, sql, session, grants_view{ours}, name_of, until);
     for (std::size_t i = 0; i < part.size(); ++i) {
@@ -349,7 +359,7 @@ void release_part(sql::connection& db, const sql::statements& sql, std::int64_t 
 }
 
 /// Releases any number, skipping rows that another client has locked. One commit.
-std::vector<bool> release_unlocked(sql::connection& db, const sql::statements& sql,
+std::vector<bool> release_unlocked(sql::connection& db, const batch_statements& sql,
                                    std::int64_t session, grants_view grants, sql::deadline until) {
     std::vector<bool> freed(grants.size(), false);
     const bool committed = with_locked_rows(db, until, [&] {
@@ -362,66 +372,82 @@ std::vector<bool> release_unlocked(sql::connection& db, const sql::statements& s
     return freed;
 }
 
-}  // namespace
+/// The statements for several leases at once never wait for a row, where the server has such.
+class mysql_batch_protocol final : public probing_batch_protocol {
+public:
+    mysql_batch_protocol(const sql::statement_set& statements, const lease_protocol& leases)
+        : probing_batch_protocol{statements, leases}, sql_{statements} {}
 
-bool reacquire(sql::connection& db, const sql::statements& sql, const grant_request& request,
-               std::int64_t known, sql::deadline until) {
-    if (!sql::facts_of(db, until).mariadb) return false;
-    try {
-        return run_reacquire(db, sql, request, known, until);
-    } catch (const error& failure) {
-        if (!found_a_lock(failure)) throw;
-        return false;
-    }
-}
-
-std::vector<look> probe_all(sql::connection& db, const sql::statements& sql, std::int64_t session,
-                            names_view names, sql::deadline until) {
-    return look_at_all(db, sql, session, names, until).looks;
-}
-
-std::vector<std::optional<std::int64_t>> acquire_all(sql::connection& db,
-                                                     const sql::statements& sql,
-                                                     std::span<const grant_request> requests,
-                                                     sql::deadline until) {
-    std::vector<std::optional<std::int64_t>> tokens(requests.size());
-    if (requests.empty()) return tokens;
-    const bool mariadb = sql::facts_of(db, until).mariadb;
-    std::vector<std::string_view> names;
-    for (const auto& each : requests) names.push_back(each.name);
-    const auto seen = look_at_all(db, sql, requests.front().session, names, until);
-
-    std::vector<taking> present, absent;
-    for (std::size_t i = 0; i < requests.size(); ++i) {
-        const look& each = seen.looks[i];
-        if (!each.session_live || !each.takeable(requests[i].barging)) continue;
-        (each.present ? present : absent).push_back({&requests[i], each.token});
-    }
-    const bool at_once = mariadb && !present.empty() && present.size() <= list_size;
-    if (!at_once || !take_at_once(db, sql, present, seen.floor, until)) {
-        if (!present.empty()) take_unlocked(db, sql, present, seen.floor, until);
-    }
-    if (mariadb) {
-        for_each_part(takings_view{absent}, [&](takings_view part, std::size_t) {
-            insert_at_once(db, sql, part, seen.floor, until);
-        });
-    }
-    for (const auto* const list : {&present, &absent}) {
-        for (const auto& each : *list) {
-            const auto index = static_cast<std::size_t>(each.request - requests.data());
-            if (each.granted) tokens[index] = seen.looks[index].next_token;
+    [[nodiscard]] bool reacquire(sql::connection& db, const grant_request& request,
+                                 std::int64_t known, sql::deadline until) const override {
+        if (!sql::facts_of(db, until).mariadb) return false;
+        try {
+            return common_batch_protocol::reacquire(db, request, known, until);
+        } catch (const error& failure) {
+            if (!found_a_lock(failure)) throw;
+            return false;
         }
     }
-    return tokens;
-}
 
-std::vector<bool> release_all(sql::connection& db, const sql::statements& sql, std::int64_t session,
-                              grants_view grants, sql::deadline until) {
-    if (grants.empty()) return {};
-    if (grants.size() <= list_size && sql::facts_of(db, until).mariadb) {
-        if (auto freed = release_at_once(db, sql, session, grants, until)) return *freed;
+    [[nodiscard]] std::vector<look> probe_all(sql::connection& db, std::int64_t session,
+                                              names_view names,
+                                              sql::deadline until) const override {
+        return look_at_all(db, sql_, session, names, until).looks;
     }
-    return release_unlocked(db, sql, session, grants, until);
+
+    [[nodiscard]] std::vector<std::optional<std::int64_t>> acquire_all(
+        sql::connection& db, std::span<const grant_request> requests,
+        sql::deadline until) const override {
+        std::vector<std::optional<std::int64_t>> tokens(requests.size());
+        if (requests.empty()) return tokens;
+        const bool mariadb = sql::facts_of(db, until).mariadb;
+        std::vector<std::string_view> names;
+        for (const auto& each : requests) names.push_back(each.name);
+        const auto seen = look_at_all(db, sql_, requests.front().session, names, until);
+
+        std::vector<taking> present, absent;
+        for (std::size_t i = 0; i < requests.size(); ++i) {
+            const look& each = seen.looks[i];
+            if (!each.session_live || !each.takeable(requests[i].barging)) continue;
+            (each.present ? present : absent).push_back({&requests[i], each.token});
+        }
+        const bool at_once = mariadb && !present.empty() && present.size() <= list_size;
+        if (!at_once || !take_at_once(db, sql_, present, seen.floor, until)) {
+            if (!present.empty()) take_unlocked(db, sql_, present, seen.floor, until);
+        }
+        if (mariadb) {
+            for_each_part(takings_view{absent}, [&](takings_view part, std::size_t) {
+                insert_at_once(db, sql_, part, seen.floor, until);
+            });
+        }
+        for (const auto* const list : {&present, &absent}) {
+            for (const auto& each : *list) {
+                const auto index = static_cast<std::size_t>(each.request - requests.data());
+                if (each.granted) tokens[index] = seen.looks[index].next_token;
+            }
+        }
+        return tokens;
+    }
+
+    [[nodiscard]] std::vector<bool> release_all(sql::connection& db, std::int64_t session,
+                                                grants_view grants,
+                                                sql::deadline until) const override {
+        if (grants.empty()) return {};
+        if (grants.size() <= list_size && sql::facts_of(db, until).mariadb) {
+            if (auto freed = release_at_once(db, sql_, session, grants, until)) return *freed;
+        }
+        return release_unlocked(db, sql_, session, grants, until);
+    }
+
+private:
+    const batch_statements sql_;
+};
+
+}  // namespace
+
+std::unique_ptr<const batch_protocol> make_mysql_batches(const sql::statement_set& statements,
+                                                         const lease_protocol& leases) {
+    return std::make_unique<const mysql_batch_protocol>(statements, leases);
 }
 
-}  // namespace rowlock::strategy::on_mysql
+}  // namespace rowlock::strategy

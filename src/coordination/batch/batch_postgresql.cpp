@@ -5,8 +5,7 @@
 #include <algorithm>
 #include <string>
 
-namespace rowlock::strategy::on_postgresql {
-
+namespace rowlock::strategy {
 namespace {
 
 /// The parameters that a batch of grants shares with a single one, as arrays.
@@ -30,82 +29,104 @@ std::optional<std::size_t> place_of(std::span<const grant_request> requests,
     return static_cast<std::size_t>(found - requests.begin());
 }
 
-}  // namespace
+/// Each operation is one statement. Waits, when it releases, for a row that a fenced transaction
+/// has locked.
+class postgresql_batch_protocol final : public common_batch_protocol {
+public:
+    explicit postgresql_batch_protocol(const sql::statement_set& statements)
+        : common_batch_protocol{statements},
+          acquire_all_{statements("acquire_all")},
+          reacquire_all_{statements("reacquire_all")},
+          release_all_{statements("release_all")},
+          probe_held_{statements("probe_held")},
+          probe_all_{statements("probe_all")} {}
 
-std::vector<std::optional<std::int64_t>> acquire_all(sql::connection& db,
-                                                     const sql::statements& sql,
-                                                     std::span<const grant_request> requests,
-                                                     sql::deadline until) {
-    std::vector<std::optional<std::int64_t>> tokens(requests.size());
-    if (requests.empty()) return tokens;
-    request_arrays all{requests};
-    const auto rows =
-        run(db, *sql.acquire_all, until, requests.front().session, all.names.close(),
-            all.ids.close(), all.threads.close(), all.notes.close(), all.deadlines.close());
-    for (std::size_t row = 0; row < rows.rows(); ++row) {
-        if (const auto at = place_of(requests, rows.integer(row, 0))) {
-            tokens[*at] = rows.integer(row, 1);
+    [[nodiscard]] std::vector<std::optional<std::int64_t>> acquire_all(
+        sql::connection& db, std::span<const grant_request> requests,
+        sql::deadline until) const override {
+        std::vector<std::optional<std::int64_t>> tokens(requests.size());
+        if (requests.empty()) return tokens;
+        request_arrays all{requests};
+        const auto rows =
+            run(db, acquire_all_, until, requests.front().session, all.names.close(),
+                all.ids.close(), all.threads.close(), all.notes.close(), all.deadlines.close());
+        for (std::size_t row = 0; row < rows.rows(); ++row) {
+            if (const auto at = place_of(requests, rows.integer(row, 0))) {
+                tokens[*at] = rows.integer(row, 1);
+            }
         }
+        return tokens;
     }
-    return tokens;
-}
 
-std::vector<std::optional<std::int64_t>> reacquire_all(sql::connection& db,
-                                                       const sql::statements& sql,
-                                                       std::span<const grant_request> requests,
-                                                       std::span<const std::int64_t> known,
-                                                       sql::deadline until) {
-    std::vector<std::optional<std::int64_t>> tokens(requests.size());
-    if (requests.empty()) return tokens;
-    request_arrays all{requests};
-    array_text freed_with;
-    for (const auto token : known) freed_with.add(token);
-    const auto rows = run(db, *sql.reacquire_all, until, requests.front().session,
-                          all.names.close(), freed_with.close(), all.ids.close(),
-                          all.threads.close(), all.notes.close(), all.deadlines.close());
-    for (std::size_t row = 0; row < rows.rows(); ++row) {
-        if (const auto at = place_of(requests, rows.integer(row, 0))) {
-            tokens[*at] = known[*at] + 1;
+    [[nodiscard]] std::vector<std::optional<std::int64_t>> reacquire_all(
+        sql::connection& db, std::span<const grant_request> requests,
+        std::span<const std::int64_t> known, sql::deadline until) const override {
+        std::vector<std::optional<std::int64_t>> tokens(requests.size());
+        if (requests.empty()) return tokens;
+        request_arrays all{requests};
+        array_text freed_with;
+        for (const auto token : known) freed_with.add(token);
+        const auto rows = run(db, reacquire_all_, until, requests.front().session,
+                              all.names.close(), freed_with.close(), all.ids.close(),
+                              all.threads.close(), all.notes.close(), all.deadlines.close());
+        for (std::size_t row = 0; row < rows.rows(); ++row) {
+            if (const auto at = place_of(requests, rows.integer(row, 0))) {
+                tokens[*at] = known[*at] + 1;
+            }
         }
+        return tokens;
     }
-    return tokens;
-}
 
-std::vector<bool> release_all(sql::connection& db, const sql::statements& sql, std::int64_t session,
-                              std::span<const granted_name> grants, sql::deadline until) {
-    std::vector<bool> freed(grants.size());
-    if (grants.empty()) return freed;
-    array_text names;
-    array_text ids;
-    for (const auto& each : grants) {
-        names.add(each.name);
-        ids.add(each.grant_id);
+    [[nodiscard]] std::vector<bool> release_all(sql::connection& db, std::int64_t session,
+                                                std::span<const granted_name> grants,
+                                                sql::deadline until) const override {
+        std::vector<bool> freed(grants.size());
+        if (grants.empty()) return freed;
+        array_text names;
+        array_text ids;
+        for (const auto& each : grants) {
+            names.add(each.name);
+            ids.add(each.grant_id);
+        }
+        const auto rows = run(db, release_all_, until, session, names.close(), ids.close(),
+                              db.keeps_session_state() ? 1 : 0);
+        for (std::size_t row = 0; row < rows.rows(); ++row) {
+            const auto found =
+                std::ranges::find(grants, rows.integer(row, 0), &granted_name::grant_id);
+            if (found != grants.end())
+                freed[static_cast<std::size_t>(found - grants.begin())] = true;
+        }
+        return freed;
     }
-    const auto rows = run(db, *sql.release_all, until, session, names.close(), ids.close(),
-                          db.keeps_session_state() ? 1 : 0);
-    for (std::size_t row = 0; row < rows.rows(); ++row) {
-        const auto found = std::ranges::find(grants, rows.integer(row, 0), &granted_name::grant_id);
-        if (found != grants.end()) freed[static_cast<std::size_t>(found - grants.begin())] = true;
-    }
-    return freed;
-}
 
-std::vector<bool> held(sql::connection& db, const sql::statements& sql,
-                       std::span<const std::string_view> names, sql::deadline until) {
-    std::vector<bool> found(names.size());
-    if (names.empty()) return found;
-    if (names.size() == 1) {
-        found[0] = !run(db, *sql.probe_held, until, names[0]).empty();
+    [[nodiscard]] std::vector<bool> held(sql::connection& db,
+                                         std::span<const std::string_view> names,
+                                         sql::deadline until) const override {
+        std::vector<bool> found(names.size());
+        if (names.empty()) return found;
+        if (names.size() == 1) {
+            found[0] = !run(db, probe_held_, until, names[0]).empty();
+            return found;
+        }
+        array_text all;
+        for (const auto& each : names) all.add(each);
+        const auto rows = run(db, probe_all_, until, all.close());
+        for (std::size_t row = 0; row < rows.rows(); ++row) {
+            const auto name = std::ranges::find(names, rows.text(row, 0));
+            if (name != names.end()) found[static_cast<std::size_t>(name - names.begin())] = true;
+        }
         return found;
     }
-    array_text all;
-    for (const auto& each : names) all.add(each);
-    const auto rows = run(db, *sql.probe_all, until, all.close());
-    for (std::size_t row = 0; row < rows.rows(); ++row) {
-        const auto name = std::ranges::find(names, rows.text(row, 0));
-        if (name != names.end()) found[static_cast<std::size_t>(name - names.begin())] = true;
-    }
-    return found;
+
+private:
+    const sql::statement acquire_all_, reacquire_all_, release_all_, probe_held_, probe_all_;
+};
+
+}  // namespace
+
+std::unique_ptr<const batch_protocol> make_postgresql_batches(
+    const sql::statement_set& statements) {
+    return std::make_unique<const postgresql_batch_protocol>(statements);
 }
 
-}  // namespace rowlock::strategy::on_postgresql
+}  // namespace rowlock::strategy

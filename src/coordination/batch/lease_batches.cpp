@@ -23,7 +23,7 @@ lease_batches::lease_batches(client_context& context, client_connections& connec
     : context_{context},
       connections_{connections},
       waiting_{waiting},
-      protocol_{context.leases},
+      protocol_{strategy::make_batch_protocol(context.statements, context.leases)},
       acquires_{calls_at_once, strategy::batch_protocol::most,
                 [this](auto asked) { send_acquires(asked); }},
       releases_{calls_at_once, strategy::batch_protocol::most,
@@ -72,7 +72,7 @@ void lease_batches::send_acquires(std::span<acquires::item* const> asked) {
 
 void lease_batches::acquire_one(sql::connection& db, acquires::item& asked) {
     const auto& [request, known, until] = asked.ask;
-    if (known && protocol_.reacquire(db, request, *known, until)) {
+    if (known && protocol_->reacquire(db, request, *known, until)) {
         asked.answer = {strategy::attempt::outcome::granted, *known + 1, {}};
     } else {
         asked.answer = context_.leases.acquire(db, request, until);
@@ -88,8 +88,8 @@ void lease_batches::grant_all(sql::connection& db, std::span<acquires::item* con
         requests.push_back(each->ask.request);
         if (known) freed_with.push_back(*each->ask.known);
     }
-    const auto tokens = known ? protocol_.reacquire_all(db, requests, freed_with, until)
-                              : protocol_.acquire_all(db, requests, until);
+    const auto tokens = known ? protocol_->reacquire_all(db, requests, freed_with, until)
+                              : protocol_->acquire_all(db, requests, until);
     for (std::size_t i = 0; i < asked.size(); ++i) {
         if (!tokens[i]) continue;
         asked[i]->answer = {strategy::attempt::outcome::granted, *tokens[i], {}};
@@ -103,7 +103,7 @@ void lease_batches::send_probes(std::span<probes::item* const> asked) {
     std::ranges::sort(names);
     names.erase(std::unique(names.begin(), names.end()), names.end());
     const auto db = connections_.take(until);
-    const auto held = protocol_.held(*db, names, until);
+    const auto held = protocol_->held(*db, names, until);
     for (auto* each : asked) {
         const auto at = std::ranges::lower_bound(names, each->ask.name) - names.begin();
         each->answer = held[static_cast<std::size_t>(at)];
@@ -121,7 +121,7 @@ void lease_batches::send_releases(std::span<releases::item* const> asked) {
         chosen.push_back(each);
         grants.push_back(each->ask.granted);
     }
-    const auto freed = protocol_.release_all(*db, first.session, grants, first.until);
+    const auto freed = protocol_->release_all(*db, first.session, grants, first.until);
     for (std::size_t i = 0; i < chosen.size(); ++i) {
         if (!freed[i]) continue;
         chosen[i]->answer = strategy::release_outcome{

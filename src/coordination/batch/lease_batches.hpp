@@ -7,6 +7,7 @@
 #include "coordination/session/waiters.hpp"
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -65,7 +66,7 @@ private:
     client_context& context_;
     client_connections& connections_;
     waiters& waiting_;
-    const strategy::batch_protocol protocol_;
+    const std::unique_ptr<const strategy::batch_protocol> protocol_;
     acquires acquires_;
     releases releases_;
     probes probes_;

@@ -101,7 +101,8 @@ struct acquisition {
             lose_sight();  // out of memory: the statement may have run
             throw;
         }
-        if (!answer || answer->what != strategy::attempt::outcome::granted) ours->grants().forget(grant_id);
+        if (!answer || answer->what != strategy::attempt::outcome::granted)
+            ours->grants().forget(grant_id);
         return answer;
     }
 

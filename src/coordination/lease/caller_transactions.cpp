@@ -90,7 +90,7 @@ void caller_transactions::run(sql::connection& db, grant& held, const fence_opti
     auto seen = verdict::current;
     try {
         sql::require_transaction(db, "a fence", until);
-        seen = (fencing_.*what)(db, lease, limits, until);
+        seen = ((*fencing_).*what)(db, lease, limits, until);
     } catch (const error& failure) {
         throw with_advice(failure);
     }

@@ -10,6 +10,8 @@
 #include <rowlock/sql/connection.hpp>
 #include <rowlock/transaction.hpp>
 
+#include <memory>
+
 namespace rowlock::detail {
 
 /// Fences of leases, and their releases, in transactions of the caller's. Thread-safe; a connection
@@ -32,7 +34,7 @@ public:
           keeper_{with.keeper},
           grants_{with.grants},
           waiting_{with.waiting},
-          fencing_{context_.leases.sql()} {}
+          fencing_{strategy::make_fencing(context_.statements)} {}
 
     void fence(sql::connection& db, grant& held, const fence_options& options);
     void release_on_commit(sql::connection& db, grant& held, const fence_options& options);
@@ -60,7 +62,7 @@ private:
     session_keeper& keeper_;
     grant_lifecycle& grants_;
     wait_manager& waiting_;
-    const strategy::fencing fencing_;
+    const std::unique_ptr<const strategy::fencing> fencing_;
 };
 
 }  // namespace rowlock::detail

@@ -107,8 +107,8 @@ nanoseconds engine::reap() noexcept {
         try {
             const auto db = connections_.make(context_.statement_deadline());
             try {
-                done.message = to_string(strategy::reap_round(*db, context_.leases.sql(), options,
-                                                              reaping_.get_token()));
+                done.message = to_string(
+                    strategy::reap_round(*db, context_.statements, options, reaping_.get_token()));
             } catch (...) {
                 if (!db->alive()) connections_.broke();
                 throw;
@@ -202,14 +202,15 @@ void engine::end_sessions(waiting_room::leftovers& rest, sql::deadline until) no
 /// released lately, keeps those with a waiter, or all if that is unknown.
 bool engine::end_own_session(session& ours, waiting_room::leftovers& rest, sql::deadline until) {
     ours.trust()->close();
-    ours.grants().for_each_held([&](grant& each) { context_.lose(each, loss_reason::client_closed); });
+    ours.grants().for_each_held(
+        [&](grant& each) { context_.lose(each, loss_reason::client_closed); });
     event done{.kind = event_kind::session_ended,
                .reason = loss_reason::client_closed,
                .session = ours.id()};
     // The row can be deleted if nothing names it. A held lease does; a queue entry or an unresolved
     // grant may.
-    const bool alone =
-        ours.grants().held_count() == 0 && rest.places.empty() && ours.grants().unresolved_count() == 0;
+    const bool alone = ours.grants().held_count() == 0 && rest.places.empty() &&
+                       ours.grants().unresolved_count() == 0;
     try {
         auto& db = keeper_.beats().connection(until);
         if (alone) {

@@ -9,6 +9,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -121,121 +122,124 @@ struct change_to_tell {
     std::int64_t revision = 0;
 };
 
+/// One implementation a dialect (make_lease_protocol). Thread-safe.
 class lease_protocol {
 public:
-    explicit lease_protocol(sql::statements statements) : sql_{std::move(statements)} {}
+    virtual ~lease_protocol() = default;
+    lease_protocol(const lease_protocol&) = delete;
+    lease_protocol& operator=(const lease_protocol&) = delete;
 
     /// Prepares a connection of our own, and learns which server it leads to. Up to five round
     /// trips, once per connection.
-    void set_up(sql::connection& db, std::chrono::milliseconds statement_timeout,
-                sql::deadline until) const;
+    virtual void set_up(sql::connection& db, std::chrono::milliseconds statement_timeout,
+                        sql::deadline until) const = 0;
 
     /// Identifies the server the connection leads to: it changes with a promotion, not with a
     /// restart. PostgreSQL: the cluster's number and its timeline. MySQL: server_uuid and
     /// server_id. MariaDB: server_uid, where it has one, and server_id. Galera: the cluster's.
     /// Empty if the server does not report one, as SQLite; nullopt on a standby of PostgreSQL. No
     /// round trip after set_up(), except behind a transaction pooler and on a standby.
-    [[nodiscard]] std::optional<std::string> server_of(sql::connection& db,
-                                                       sql::deadline until) const;
+    [[nodiscard]] virtual std::optional<std::string> server_of(sql::connection& db,
+                                                               sql::deadline until) const = 0;
     /// Queries it again, in case the connection was rerouted without our knowledge.
-    [[nodiscard]] std::optional<std::string> server_of_again(sql::connection& db,
-                                                             sql::deadline until) const;
+    [[nodiscard]] virtual std::optional<std::string> server_of_again(sql::connection& db,
+                                                                     sql::deadline until) const = 0;
 
     /// Opens a session that lives on this server alone, and returns server_of(). Raises the token
     /// floor if the floor was that of another server.
-    std::string open_session(sql::connection& db, const session_row& row,
-                             sql::deadline until) const;
+    virtual std::string open_session(sql::connection& db, const session_row& row,
+                                     sql::deadline until) const = 0;
     /// Returns false if the session is dead or its revision moved: state_of() tells which.
-    bool heartbeat(sql::connection& db, std::int64_t session, std::int64_t revision,
-                   sql::deadline until) const;
-    session_state state_of(sql::connection& db, std::int64_t session, sql::deadline until) const;
-    bool end_expired_session(sql::connection& db, std::int64_t session, sql::deadline until) const;
-    void end_session(sql::connection& db, std::int64_t session, sql::deadline until) const;
-    void delete_session(sql::connection& db, std::int64_t session, sql::deadline until) const;
+    virtual bool heartbeat(sql::connection& db, std::int64_t session, std::int64_t revision,
+                           sql::deadline until) const = 0;
+    virtual session_state state_of(sql::connection& db, std::int64_t session,
+                                   sql::deadline until) const = 0;
+    virtual bool end_expired_session(sql::connection& db, std::int64_t session,
+                                     sql::deadline until) const = 0;
+    virtual void end_session(sql::connection& db, std::int64_t session,
+                             sql::deadline until) const = 0;
+    virtual void delete_session(sql::connection& db, std::int64_t session,
+                                sql::deadline until) const = 0;
     /// Sets a session's time to live, counted from now. Returns false if the session is dead.
-    bool extend_session(sql::connection& db, std::int64_t session, std::chrono::microseconds ttl,
-                        sql::deadline until) const;
+    virtual bool extend_session(sql::connection& db, std::int64_t session,
+                                std::chrono::microseconds ttl, sql::deadline until) const = 0;
 
-    /// One round trip where the dialect has `acquire` (and one more probe on SQLite if the lease is
-    /// held), else a probe and, if that finds it free, a compare-and-set.
-    attempt acquire(sql::connection& db, const grant_request& request, sql::deadline until) const;
-    look probe(sql::connection& db, std::string_view name, std::int64_t session,
-               sql::deadline until) const;
+    /// One round trip on PostgreSQL, and on SQLite a probe more if the lease is held; on MySQL a
+    /// probe and, if that finds it free, a compare-and-set.
+    virtual attempt acquire(sql::connection& db, const grant_request& request,
+                            sql::deadline until) const = 0;
+    virtual look probe(sql::connection& db, std::string_view name, std::int64_t session,
+                       sql::deadline until) const = 0;
     /// Returns false if the row is not, or no longer, this grant.
-    bool release(sql::connection& db, std::string_view name, std::int64_t session,
-                 std::int64_t grant_id, sql::deadline until) const;
+    virtual bool release(sql::connection& db, std::string_view name, std::int64_t session,
+                         std::int64_t grant_id, sql::deadline until) const = 0;
     /// The same, posted where the connection can and has prepared it, else executed: `told` hears
     /// of it, now or with a later call of the connection.
-    void post_release(sql::connection& db, std::string_view name, std::int64_t session,
-                      std::int64_t grant_id, sql::deadline until,
-                      const sql::posted_answer& told) const;
+    virtual void post_release(sql::connection& db, std::string_view name, std::int64_t session,
+                              std::int64_t grant_id, sql::deadline until,
+                              const sql::posted_answer& told) const = 0;
     /// The token of a grant whose reply was lost, made durable; two round trips.
-    std::optional<std::int64_t> find_grant(sql::connection& db, std::string_view name,
-                                           std::int64_t session, std::int64_t grant_id,
-                                           sql::deadline until) const;
+    virtual std::optional<std::int64_t> find_grant(sql::connection& db, std::string_view name,
+                                                   std::int64_t session, std::int64_t grant_id,
+                                                   sql::deadline until) const = 0;
     /// Ensures that no token up to this one is granted again: for a holder that finds its row
     /// deleted, or its token lowered. One round trip.
-    void lift_floor(sql::connection& db, std::int64_t token, sql::deadline until) const;
+    virtual void lift_floor(sql::connection& db, std::int64_t token, sql::deadline until) const = 0;
     /// Checks the floor, for a lease that is free and yet cannot be taken. One round trip.
     /// @throws error no_token_floor()
-    void require_token_floor(sql::connection& db, sql::deadline until) const;
+    virtual void require_token_floor(sql::connection& db, sql::deadline until) const = 0;
     /// Makes grants of one session that were read, and may not be on disk yet, durable by one later
     /// commit. Returns for each whether it is still this grant. One round trip for one grant, n + 2
     /// for n.
-    std::vector<bool> make_durable(sql::connection& db, std::int64_t session,
-                                   std::span<const granted_name> grants, sql::deadline until) const;
+    virtual std::vector<bool> make_durable(sql::connection& db, std::int64_t session,
+                                           std::span<const granted_name> grants,
+                                           sql::deadline until) const = 0;
     /// As read: a caller relies on none of them before find_grant() or make_durable().
-    std::vector<session_lease> leases_of(sql::connection& db, std::int64_t session,
-                                         sql::deadline until) const;
+    virtual std::vector<session_lease> leases_of(sql::connection& db, std::int64_t session,
+                                                 sql::deadline until) const = 0;
     /// Returns true if a holder was evicted, false if the lease was free. A retry after a lost
     /// reply passes the same `whom` and leaves a newer holder alone. The lease is left free: the
     /// caller runs queue_protocol::grant_next afterwards.
-    bool force_release(sql::connection& db, std::string_view name, victim& whom,
-                       sql::deadline until) const;
+    virtual bool force_release(sql::connection& db, std::string_view name, victim& whom,
+                               sql::deadline until) const = 0;
     /// Like force_release(), if the grant with that token is still the holder.
-    bool force_release_of(sql::connection& db, std::string_view name, std::int64_t token,
-                          victim& whom, sql::deadline until) const;
+    virtual bool force_release_of(sql::connection& db, std::string_view name, std::int64_t token,
+                                  victim& whom, sql::deadline until) const = 0;
     /// Asks the grant `token` to end. Its row gets a deadline: the time at which the holder's
     /// session would expire without another heartbeat. The holder, whose revision moves, finds that
     /// deadline; until then it keeps the lease. Returns nullopt if that grant does not hold the
     /// lease. Repeat it after a lost reply: a deadline only moves earlier.
-    std::optional<release_request> request_release(sql::connection& db, std::string_view name,
-                                                   std::int64_t token, sql::deadline until) const;
+    virtual std::optional<release_request> request_release(sql::connection& db,
+                                                           std::string_view name,
+                                                           std::int64_t token,
+                                                           sql::deadline until) const = 0;
     /// Returns how to notify a session that its rows were changed; nullopt if it is gone or has no
     /// address.
-    std::optional<change_to_tell> change_of(sql::connection& db, std::int64_t session,
-                                            sql::deadline until) const;
+    virtual std::optional<change_to_tell> change_of(sql::connection& db, std::int64_t session,
+                                                    sql::deadline until) const = 0;
     /// Ends the owner's other sessions and moves their leases to `session`, past waiters, in one
     /// transaction. The queue entries of those sessions die with them. Returns the sessions that
     /// were ended: a lease that was being handed to one of them, or whose deadline has passed,
     /// reaches no waiter unless the caller looks (queue_protocol::queues_of_session, grant_next).
     /// Returns nullopt and changes nothing if `session` is over: it could hold none of them.
-    std::optional<std::vector<std::int64_t>> reclaim(sql::connection& db, std::string_view owner,
-                                                     std::int64_t session,
-                                                     sql::deadline until) const;
+    virtual std::optional<std::vector<std::int64_t>> reclaim(sql::connection& db,
+                                                             std::string_view owner,
+                                                             std::int64_t session,
+                                                             sql::deadline until) const = 0;
 
-    std::optional<lease_info> inspect(sql::connection& db, std::string_view name,
-                                      sql::deadline until) const;
-    std::vector<lease_info> list(sql::connection& db, std::string_view prefix, const page& page,
-                                 sql::deadline until) const;
-    std::vector<waiter_info> queue(sql::connection& db, std::string_view name,
-                                   sql::deadline until) const;
+    virtual std::optional<lease_info> inspect(sql::connection& db, std::string_view name,
+                                              sql::deadline until) const = 0;
+    virtual std::vector<lease_info> list(sql::connection& db, std::string_view prefix,
+                                         const page& page, sql::deadline until) const = 0;
+    virtual std::vector<waiter_info> queue(sql::connection& db, std::string_view name,
+                                           sql::deadline until) const = 0;
 
-    [[nodiscard]] const sql::statements& sql() const noexcept { return sql_; }
-
-private:
-    void refuse_former_member(sql::connection& db, std::string_view server,
-                              sql::deadline until) const;
-    attempt take_probed(sql::connection& db, const grant_request& request, const look& seen,
-                        sql::deadline until) const;
-    bool is_durable(sql::connection& db, std::string_view name, const look& seen,
-                    sql::deadline until) const;
-    bool evict(sql::connection& db, std::string_view name, const look& seen,
-               sql::deadline until) const;
-
-    [[nodiscard]] const sql::statement& release_on(const sql::connection& db) const;
-
-    sql::statements sql_;
+protected:
+    lease_protocol() = default;
 };
+
+/// The protocol of the dialect that `statements` are written in.
+[[nodiscard]] std::unique_ptr<const lease_protocol> make_lease_protocol(
+    const sql::statement_set& statements);
 
 }  // namespace rowlock::strategy

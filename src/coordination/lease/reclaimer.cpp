@@ -79,7 +79,8 @@ std::vector<std::int64_t> reclaimer::move_rows(std::shared_ptr<session>& ours, s
 std::shared_ptr<grant> reclaimer::adopt(session& ours, const strategy::session_lease& row,
                                         nanoseconds sent, sql::connection& db,
                                         sql::deadline until) {
-    if (ours.grants().knows(row.grant_id) || ours.grants().is_unresolved(row.grant_id)) return nullptr;
+    if (ours.grants().knows(row.grant_id) || ours.grants().is_unresolved(row.grant_id))
+        return nullptr;
     // Read again, now that the grant is unknown here: another thread may have released it between
     // the read and that check.
     if (!context_.leases.find_grant(db, row.name, ours.id(), row.grant_id, until)) return nullptr;

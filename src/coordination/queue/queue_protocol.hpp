@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -97,75 +98,81 @@ struct deadlock_found {
     std::vector<std::int64_t> tickets;  ///< of the cycle's queue entries
 };
 
+/// One implementation a dialect (make_queue_protocol). Thread-safe.
 class queue_protocol {
 public:
-    /// @param by_mail whether the caller notifies served waiters by mail where possible
-    /// (tell_served): then no statement wakes them
-    explicit queue_protocol(const lease_protocol& leases, bool by_mail = true)
-        : leases_{leases}, by_mail_{by_mail} {}
+    virtual ~queue_protocol() = default;
+    queue_protocol(const queue_protocol&) = delete;
+    queue_protocol& operator=(const queue_protocol&) = delete;
 
     /// Adds a queue entry. Touches the waiter table alone: the holder's fenced transaction may lock
     /// the lease row for long. One round trip, asynchronous commit where there is one. After a lost
     /// reply use another grant id and cancel this one: it may have been served already.
-    void enqueue(sql::connection& db, const grant_request& request, sql::deadline until) const;
+    virtual void enqueue(sql::connection& db, const grant_request& request,
+                         sql::deadline until) const = 0;
 
     /// Cancels queue entries; returns those that this call deleted. Ask find_grant about the
     /// others: they were served, or never inserted. After deleting the first entry of a queue the
     /// caller must run grant_next for that name.
-    std::vector<std::int64_t> cancel(sql::connection& db, std::span<const std::int64_t> grant_ids,
-                                     sql::deadline until) const;
+    virtual std::vector<std::int64_t> cancel(sql::connection& db,
+                                             std::span<const std::int64_t> grant_ids,
+                                             sql::deadline until) const = 0;
 
     /// All queue entries of a session, in one statement; reads only.
-    places places_of(sql::connection& db, std::int64_t session, sql::deadline until) const;
+    virtual places places_of(sql::connection& db, std::int64_t session,
+                             sql::deadline until) const = 0;
 
     /// Like places_of, but at least these entries: for one that was just added.
-    places places_at(sql::connection& db, std::int64_t session,
-                     std::span<const std::int64_t> grant_ids, sql::deadline until) const;
+    virtual places places_at(sql::connection& db, std::int64_t session,
+                             std::span<const std::int64_t> grant_ids,
+                             sql::deadline until) const = 0;
 
     /// For an entry that was overtaken: makes scans of its queue start at it again. Waits for the
     /// lease's row as grant_next does.
-    void reset_watermark(sql::connection& db, std::string_view name, std::int64_t ticket,
-                         sql::deadline until) const;
+    virtual void reset_watermark(sql::connection& db, std::string_view name, std::int64_t ticket,
+                                 sql::deadline until) const = 0;
 
     /// The grant that served an entry, or nullopt; no crash of the server takes it back. MySQL
     /// shows a commit before it is on disk: there a durable commit of ours follows (one more round
     /// trip). Elsewhere one round trip.
     /// @param told the token that the granter reported after its commit: a grant with this token is
     /// durable, and only read
-    std::optional<queue_grant> served(sql::connection& db, std::string_view name,
-                                      std::int64_t session, std::int64_t grant_id,
-                                      sql::deadline until,
-                                      std::optional<std::int64_t> told = {}) const;
+    virtual std::optional<queue_grant> served(sql::connection& db, std::string_view name,
+                                              std::int64_t session, std::int64_t grant_id,
+                                              sql::deadline until,
+                                              std::optional<std::int64_t> told = {}) const = 0;
     /// The same for several entries of one session: one round trip for each, and one commit for
     /// all.
-    std::vector<std::optional<queue_grant>> served(sql::connection& db, std::int64_t session,
-                                                   std::span<const granted_name> places,
-                                                   sql::deadline until) const;
+    virtual std::vector<std::optional<queue_grant>> served(sql::connection& db,
+                                                           std::int64_t session,
+                                                           std::span<const granted_name> places,
+                                                           sql::deadline until) const = 0;
     /// The same as read, for a caller that makes the grant durable before it reports it.
-    std::optional<queue_grant> read_served(sql::connection& db, std::string_view name,
-                                           std::int64_t session, std::int64_t grant_id,
-                                           sql::deadline until) const;
+    virtual std::optional<queue_grant> read_served(sql::connection& db, std::string_view name,
+                                                   std::int64_t session, std::int64_t grant_id,
+                                                   sql::deadline until) const = 0;
 
-    /// The grants that this session has of these names, served entries among them. For MySQL and
-    /// MariaDB, where a wake-up says only that there is one. As read: a grant not known to be
+    /// The grants that this session has of these names, served entries among them. Only on MySQL
+    /// and MariaDB, where a wake-up says only that there is one. As read: a grant not known to be
     /// durable has to be made so (lease_protocol::make_durable) before it is reported. One round
     /// trip for each 16 names.
-    std::vector<served_place> served_of(sql::connection& db, std::int64_t session,
-                                        std::span<const std::string> names,
-                                        sql::deadline until) const;
+    /// @throws error errc::unsupported elsewhere
+    virtual std::vector<served_place> served_of(sql::connection& db, std::int64_t session,
+                                                std::span<const std::string> names,
+                                                sql::deadline until) const = 0;
 
     /// Which of these names' rows are grants of this session, to compare a holder's belief with the
     /// tables. By primary key; one round trip on PostgreSQL, elsewhere one for each 16 names.
-    std::vector<served_place> held_of(sql::connection& db, std::int64_t session,
-                                      std::span<const std::string> names,
-                                      sql::deadline until) const;
+    virtual std::vector<served_place> held_of(sql::connection& db, std::int64_t session,
+                                              std::span<const std::string> names,
+                                              sql::deadline until) const = 0;
 
     /// If the lease is free and has a live waiter, grants it to the lowest ticket, deletes that
     /// ticket and (PostgreSQL) notifies its session alone: all or nothing, durable. Idempotent; any
     /// client may run it. Waits for the lease row's lock as long as the connection's lock timeout
     /// allows; then errc::timed_out, and the caller must come back.
-    std::optional<handed_over> grant_next(sql::connection& db, std::string_view name,
-                                          sql::deadline until) const;
+    virtual std::optional<handed_over> grant_next(sql::connection& db, std::string_view name,
+                                                  sql::deadline until) const = 0;
 
     /// Frees a lease, or hands it straight to the first waiter that the statement sees. If it sees
     /// none the caller checks again afterwards (names_with_waiters), since a ticket may have been
@@ -174,16 +181,17 @@ public:
     /// round trip, and MySQL in two, or in five on a borrowed connection and SOCI. If not, all free
     /// the lease in one if there is no waiter; if there is, PostgreSQL (in a second) and SQLite
     /// hand over all the same, while MySQL does not check and frees it.
-    release_outcome release(sql::connection& db, std::string_view name, std::int64_t session,
-                            std::int64_t grant_id, bool contended, sql::deadline until) const;
+    virtual release_outcome release(sql::connection& db, std::string_view name,
+                                    std::int64_t session, std::int64_t grant_id, bool contended,
+                                    sql::deadline until) const = 0;
 
     /// Checks a reported grant against the table; on PostgreSQL and MySQL also reads the next
     /// waiter, and on PostgreSQL makes durable what the release will build on. One round trip;
     /// waits for the disk if the grant was reported before it was there (`durably`), or if its row
     /// promises the next token. MySQL does not report what is left of the lease's own deadline.
-    std::optional<settled_grant> settle(sql::connection& db, std::string_view name,
-                                        std::int64_t session, std::int64_t grant_id, bool durably,
-                                        sql::deadline until) const;
+    virtual std::optional<settled_grant> settle(sql::connection& db, std::string_view name,
+                                                std::int64_t session, std::int64_t grant_id,
+                                                bool durably, sql::deadline until) const = 0;
 
     /// Hands our lease to the waiter that settle() has seen, sooner than release() finds it.
     /// Returns nullopt if that waiter has gone or the lease is not ours; call release() in both
@@ -194,49 +202,56 @@ public:
         bool may_be_asynchronous = false;
         bool notify = true;  ///< false: the caller notifies the waiter (`woken` is false)
     };
-    std::optional<handed_over> pass_on(sql::connection& db, std::string_view name,
-                                       std::int64_t session, std::int64_t grant_id,
-                                       const next_in_line& next, const passing& how,
-                                       sql::deadline until) const;
+    virtual std::optional<handed_over> pass_on(sql::connection& db, std::string_view name,
+                                               std::int64_t session, std::int64_t grant_id,
+                                               const next_in_line& next, const passing& how,
+                                               sql::deadline until) const = 0;
 
     /// Which of these names have a live waiter. Reads only, one round trip for each 16 names.
-    std::vector<std::string> names_with_waiters(sql::connection& db,
-                                                std::span<const std::string> names,
-                                                sql::deadline until) const;
+    virtual std::vector<std::string> names_with_waiters(sql::connection& db,
+                                                        std::span<const std::string> names,
+                                                        sql::deadline until) const = 0;
 
     /// Removes our session, which no lease and no ticket names, and returns which of these names
     /// have a live waiter. One round trip for each 16 names on PostgreSQL, elsewhere one more.
-    std::vector<std::string> leave(sql::connection& db, std::int64_t session,
-                                   std::span<const std::string> names, sql::deadline until) const;
+    virtual std::vector<std::string> leave(sql::connection& db, std::int64_t session,
+                                           std::span<const std::string> names,
+                                           sql::deadline until) const = 0;
 
     /// The names with live waiters whose lease this (ended) session has, or in whose queue it has
     /// an entry; one snapshot. The client that ended the session runs grant_next for them.
-    std::vector<std::string> queues_of_session(sql::connection& db, std::int64_t session,
-                                               sql::deadline until) const;
+    virtual std::vector<std::string> queues_of_session(sql::connection& db, std::int64_t session,
+                                                       sql::deadline until) const = 0;
 
     /// Deadlock cycles in which an entry of this session is the youngest: the other members cannot
     /// get what they wait for before it gives way. One recursive statement, reads only.
-    std::vector<deadlock_found> deadlocks(sql::connection& db, std::int64_t session,
-                                          sql::deadline until) const;
+    virtual std::vector<deadlock_found> deadlocks(sql::connection& db, std::int64_t session,
+                                                  sql::deadline until) const = 0;
 
     /// Wakes the waiter that was served, unless the statement that served it did: by mail, if
     /// enabled and the waiter has a mailbox on this machine; else through the database (PostgreSQL,
     /// and MySQL by wake_up::wake; one round trip). A hint. On SQLite, without mail, the waiter
     /// sees the commit.
-    void tell_served(sql::connection& db, const handed_over& next,
-                     sql::deadline until) const noexcept;
+    virtual void tell_served(sql::connection& db, const handed_over& next,
+                             sql::deadline until) const noexcept = 0;
 
     /// Notifies a session, after the commit, that its rows were changed: by mail, if enabled and it
     /// has a mailbox on this machine; else by PostgreSQL's NOTIFY. A hint: the session sends its
     /// next heartbeat at once, and finds the change. One round trip, two with the notification.
     /// MySQL cannot reach a session that does not wait.
-    void tell_to_look(sql::connection& db, std::int64_t session,
-                      sql::deadline until) const noexcept;
+    virtual void tell_to_look(sql::connection& db, std::int64_t session,
+                              sql::deadline until) const noexcept = 0;
 
-private:
-    const lease_protocol& leases_;
-    const bool by_mail_;
+protected:
+    queue_protocol() = default;
 };
+
+/// The protocol of the dialect that `statements` are written in.
+/// @param leases must outlive the protocol
+/// @param by_mail whether the caller notifies served waiters by mail where possible (tell_served):
+/// then no statement wakes them
+[[nodiscard]] std::unique_ptr<const queue_protocol> make_queue_protocol(
+    const sql::statement_set& statements, const lease_protocol& leases, bool by_mail = true);
 
 /// Whether this session has a mailbox that can be reached from here.
 [[nodiscard]] bool is_near(const wake_address& session) noexcept;

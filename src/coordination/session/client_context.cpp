@@ -11,12 +11,16 @@ client_context::client_context(sql::connection_source database, client_options w
     : options{std::move(wanted)},
       source{std::move(database)},
       clock{options.time},
-      leases{sql::statements{
+      statements{
           source.speaks(),
           {.schema = options.schema,
            .prefix = options.prefix,
-           .testing_clock = options.time != nullptr && source.speaks() == sql::dialect::sqlite}}},
-      queues{leases, options.wake_ups == wakeup_mode::automatic},
+           .testing_clock = options.time != nullptr && source.speaks() == sql::dialect::sqlite}},
+      lease_protocol_{strategy::make_lease_protocol(statements)},
+      queue_protocol_{strategy::make_queue_protocol(statements, *lease_protocol_,
+                                                    options.wake_ups == wakeup_mode::automatic)},
+      leases{*lease_protocol_},
+      queues{*queue_protocol_},
       link{{options.ttl, options.margin, options.heartbeat}},
       events_{options.on_event} {}
 

@@ -10,6 +10,7 @@
 #include "coordination/session/counters.hpp"
 #include "coordination/session/grant.hpp"
 #include "coordination/session/link_timing.hpp"
+#include "sql/statements.hpp"
 #include <rowlock/error.hpp>
 #include <rowlock/events.hpp>
 #include <rowlock/options.hpp>
@@ -36,8 +37,15 @@ public:
     const client_options options;  ///< `owner` is never empty
     const sql::connection_source source;
     const base::clock clock;
-    const strategy::lease_protocol leases;
-    const strategy::queue_protocol queues;
+    const sql::statement_set statements;
+
+private:
+    const std::unique_ptr<const strategy::lease_protocol> lease_protocol_;
+    const std::unique_ptr<const strategy::queue_protocol> queue_protocol_;
+
+public:
+    const strategy::lease_protocol& leases;
+    const strategy::queue_protocol& queues;
     link_timing link;
     /// The engine that grants refer to.
     std::weak_ptr<engine> owner{};

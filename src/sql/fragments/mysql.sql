@@ -5,12 +5,6 @@
 -- a row's lock; SYSDATE when it is evaluated. Our connections set their time zone to UTC.
 timestampdiff(microsecond, '1970-01-01', sysdate(6))
 
--- fragment free
--- Whether lease l, left-joined to its session s, may be granted. A session that has expired but is not ended
--- still blocks the lease: a taker ends that session first, by a conditional write that serialises with its
--- heartbeat (invariant I3).
-(l.session is null or s.id is null or s.ended = 1 or coalesce(l.deadline <= {now}, 0))
-
 -- fragment here
 -- Whether session m was opened on this server: its identity ends with the server's id, which differs between
 -- a primary and its replicas. A replica's data may be older than what the primary before it has granted; so a
@@ -35,50 +29,6 @@ timestampdiff(microsecond, '1970-01-01', sysdate(6))
 -- - The sender of the statement takes "no row changed" for a lost race and reads again; that read shows
 --   whose session is over, and another waiter.
 (m.ended = 0 and m.expires_at > {now} and {here})
-
--- fragment waited
--- Whether a live waiter waits for the name $1. A ticket whose session has expired blocks no client: it can
--- never be served.
-exists (select 1 from rowlock_waiter w straight_join rowlock_session m
-         where w.name = $1 and m.id = w.session and {live})
-
--- fragment look
--- The columns that strategy::look reads, of lease l, named $1, and its session s. The queue is read only if
--- the lease is free. An expired holder blocks the lease until it is ended, and no longer: from then on the
--- waiters for the free lease keep it from others.
-l.name is not null,
-l.token,
-{free},
-l.grant_id,
-l.session,
-coalesce(s.expires_at <= {now}, 0) and not {free},
-coalesce(least(s.expires_at, l.deadline), s.expires_at) - {now},
-case when {free} then {waited} else 0 end
-
--- fragment info
--- The columns that strategy::info reads, for people: the name n.name, its lease l, the holder s and the
--- queue.
-n.name,
-coalesce(l.token, 0),
-{now} - l.changed_at,
-{free},
-l.session,
-l.grant_id,
-s.owner,
-s.host,
-s.program,
-l.thread,
-l.note,
-s.pid,
-{now} - l.acquired_at,
-coalesce(least(s.expires_at, l.deadline), s.expires_at) - {now},
-(select count(*) {queue}),
-{now} - (select min(w.enqueued_at) {queue})
-
--- fragment queue
--- The live waiters of the name n.name. One step into the index by (name, ticket) if there are none.
-from rowlock_waiter w straight_join rowlock_session m
-where w.name = n.name and m.id = w.session and {live}
 
 -- fragment now_in_any_zone
 -- The same as now, for a connection of the caller in any time zone. It is read when the statement starts,
@@ -147,3 +97,36 @@ update rowlock_lease l force index (primary)
 -- The columns that read_history reads: times in µs since 1970, and the age of each record.
 id, at, {now_in_any_zone} - at, kind, name, token, session, grant_id, ticket, previous_session,
 ends_at, owner, host, pid, program, note, db_user
+
+-- fragment bounded_select
+-- The first word of a statement that may run on the caller's handle, which need not have a limit on a
+-- statement's time. transaction/fencing puts mariadb_select or mysql_select here.
+select
+
+-- fragment bounded_update
+-- The same for a write. MySQL bounds none: a statement that locks the row by a read comes before it.
+update
+
+-- fragment mariadb_select
+-- {longest} seconds at most.
+set statement max_statement_time = {longest} for select
+
+-- fragment mariadb_update
+-- {longest} seconds at most.
+set statement max_statement_time = {longest} for update
+
+-- fragment mysql_select
+-- {longest} milliseconds at most. At SERIALIZABLE every read takes locks, and may wait for them.
+select /*+ MAX_EXECUTION_TIME({longest}) */
+
+-- fragment idle_limit
+-- The session variable that limits how long a transaction may be idle. On MariaDB: idle_transaction_timeout.
+wait_timeout
+
+-- fragment join
+-- A join that reads its left side first.
+straight_join
+
+-- fragment least
+-- The function that returns the least of its arguments.
+least

@@ -233,3 +233,15 @@ id, (extract(epoch from at) operator(pg_catalog.*) 1000000)::bigint,
 kind, name, token, session, grant_id, ticket, previous_session,
 (extract(epoch from ends_at) operator(pg_catalog.*) 1000000)::bigint,
 owner, host, pid, program, note, db_user
+
+-- fragment slice
+-- The caller of advisory_wait writes it.
+$1
+
+-- fragment call
+-- The caller of advisory_wait writes it.
+$2
+
+-- fragment refusal
+-- The caller of advisory_wait writes it.
+$3

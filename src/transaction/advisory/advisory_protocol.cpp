@@ -117,21 +117,16 @@ std::string call_of(std::string_view function, const server_key& key, advisory_m
 }
 
 std::string wait_text(milliseconds slice, const std::string& call, const std::string& mark) {
-    static const auto wait = sql::load_statement(sql::dialect::postgresql, "advisory_wait");
-    std::string text = wait.text();
-    const auto put = [&text](std::string_view sign, const std::string& by) {
-        for (auto at = text.find(sign); at != std::string::npos; at = text.find(sign, at)) {
-            text.replace(at, sign.size(), by);
-        }
-    };
-    put("$1", std::to_string(std::max<std::int64_t>(1, slice.count())));
-    put("$2", call);
-    put("$3", mark.empty()
-                  ? "false"
-                  : "coalesce(pg_catalog.current_setting(''rowlock.session'', true), '''') "
-                    "operator(pg_catalog.<>) ''" +
-                        mark + "''");
-    return text;
+    static const sql::statement_set statements{sql::dialect::postgresql};
+    const auto refusal =
+        mark.empty() ? std::string{"false"}
+                     : "coalesce(pg_catalog.current_setting(''rowlock.session'', true), '''') "
+                       "operator(pg_catalog.<>) ''" +
+                           mark + "''";
+    return statements.text_of("advisory_wait",
+                              {{"slice", std::to_string(std::max<std::int64_t>(1, slice.count()))},
+                               {"call", call},
+                               {"refusal", refusal}});
 }
 
 advisory_protocol::advisory_protocol(sql::dialect speaks)

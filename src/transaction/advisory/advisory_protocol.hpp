@@ -29,7 +29,7 @@ struct server_key {
 /// The text of a call of `function`, such as pg_advisory_lock, for a PostgreSQL key.
 [[nodiscard]] std::string call_of(std::string_view function, const server_key& key,
                                   advisory_mode mode);
-/// The statement advisory_wait with its placeholders filled in. With a mark, it locks nothing in a
+/// The text of the statement advisory_wait. With a mark, it locks nothing in a
 /// server process that does not bear it.
 [[nodiscard]] std::string wait_text(std::chrono::milliseconds slice, const std::string& call,
                                     const std::string& mark = {});

@@ -5,12 +5,8 @@
 
 #include <chrono>
 #include <cstdint>
-#include <map>
 #include <memory>
-#include <mutex>
-#include <string>
 #include <string_view>
-#include <utility>
 
 /// Operations on leases in the caller's transaction, on the caller's connection.
 namespace rowlock::strategy {
@@ -34,36 +30,24 @@ enum class verdict : unsigned char {
     not_in_view,  ///< the transaction's snapshot does not show it, and may be older than the grant
 };
 
-/// Thread-safe. The caller first calls sql::require_transaction(). Both throw what the database
-/// refuses.
+/// The caller first calls sql::require_transaction(). Both operations throw what the database
+/// refuses. One implementation a dialect (make_fencing). Thread-safe.
 class fencing {
 public:
-    explicit fencing(const sql::statements& statements) : sql_{statements} {}
+    virtual ~fencing() = default;
+    fencing(const fencing&) = delete;
+    fencing& operator=(const fencing&) = delete;
 
-    verdict fence(sql::connection& db, const claim& lease, const fence_limits& limits,
-                  sql::deadline until) const;
-    verdict release_on_commit(sql::connection& db, const claim& lease, const fence_limits& limits,
-                              sql::deadline until) const;
+    virtual verdict fence(sql::connection& db, const claim& lease, const fence_limits& limits,
+                          sql::deadline until) const = 0;
+    virtual verdict release_on_commit(sql::connection& db, const claim& lease,
+                                      const fence_limits& limits, sql::deadline until) const = 0;
 
-private:
-    enum class kind : unsigned char { fence, fence_view, fence_write, lock, release_on_commit };
-
-    verdict on_mysql(sql::connection& db, kind which, const claim& lease,
-                     const fence_limits& limits, sql::deadline until) const;
-    sql::result run_bounded(sql::connection& db, kind which, const claim& lease,
-                            std::chrono::milliseconds longest, sql::deadline until) const;
-    /// PostgreSQL: the statement with our tables' schema, which the caller's search path may not
-    /// have.
-    sql::statement located(kind which) const;
-    const sql::statement& bounded(kind which, bool mariadb,
-                                  std::chrono::milliseconds longest) const;
-
-    const sql::statements sql_;
-    /// MySQL: the bound is part of the text. Keyed by kind, server and milliseconds; few in any
-    /// program.
-    mutable std::mutex mutex_;
-    mutable std::map<std::pair<kind, std::int64_t>, sql::statement> bounded_;
-    mutable std::map<std::pair<kind, std::string>, sql::statement> located_;
+protected:
+    fencing() = default;
 };
+
+/// The implementation for the dialect that `statements` are written in.
+[[nodiscard]] std::unique_ptr<const fencing> make_fencing(const sql::statement_set& statements);
 
 }  // namespace rowlock::strategy

@@ -58,7 +58,7 @@ update rowlock_lease set changed_at = greatest({now}, changed_at + 1)
 -- Locks a lease's row for the transaction, if it is still this grant. Lease first, then session
 -- (docs/adr/0010).
 -- $1 name  $2 token  $3 session
-select 1 from rowlock_lease where name = $1 and token = $2 and session = $3 for update
+{bounded_select} 1 from rowlock_lease where name = $1 and token = $2 and session = $3 for update
 
 -- statement shorten_lease
 -- Sets a lease's deadline to the time at which its session would expire without another heartbeat, unless the
@@ -94,26 +94,6 @@ select {info}
        left join rowlock_lease l on l.name = n.name
        left join rowlock_session s on s.id = l.session
  where l.name is not null or exists (select 1 {queue})
-
--- statement list
--- Shows a page of names to an operator, by name: those with a lease, and those with only waiters (for a lease
--- that was reaped). Each half reads no further than the page.
--- $1 first possible name  $2 upper end  $3 the last name of the page before  $4 how many
-select {info}
-  from (select a.name
-          from (select l.name from rowlock_lease l
-                 where l.name >= $1 and l.name < $2 and l.name > $3
-                 order by l.name limit $4) a
-        union
-        select b.name
-          from (select distinct w.name from rowlock_waiter w straight_join rowlock_session m
-                 where w.name >= $1 and w.name < $2 and w.name > $3
-                   and m.id = w.session and {live}
-                 order by w.name limit $4) b
-        order by name limit $4) n
-       left join rowlock_lease l on l.name = n.name
-       left join rowlock_session s on s.id = l.session
- order by n.name
 
 -- statement restore_lease
 -- Recreates the row of a lease that has waiters, as free, if the reaper has deleted it: compare-and-set needs

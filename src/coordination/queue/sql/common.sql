@@ -36,3 +36,72 @@ select distinct w.name
        left join rowlock_session s on s.id = l.session
  where w.name > $1 and {live} and {free}
  order by w.name limit $2
+
+-- statement places
+-- All queue entries of a session, in one snapshot; reads only. Positions are counted once for each queue, not
+-- once for each entry: a thousand entries in one queue are one pass over it.
+-- $1 my session
+-- → whether my session lives; name, grant id, ticket, position (0: my session is dead), whether the
+--   lease may be granted, its session, whether that has expired, what is left of it in µs. One row
+--   with NULLs if there is no entry.
+select (select count(*) from rowlock_session m where m.id = $1 and {live}),
+       mine.name, mine.grant_id, mine.ticket, coalesce(q.place, 0),
+       {free}, l.session, coalesce(s.expires_at <= {now}, 0) and not {free},
+       case when {free} then 0
+            else coalesce({least}(s.expires_at, l.deadline), s.expires_at) - {now} end
+  from (select 1 as one) as one
+       left join rowlock_waiter mine on mine.session = $1
+       left join rowlock_lease l on l.name = mine.name
+       left join rowlock_session s on s.id = l.session
+       left join (select w.ticket,
+                         row_number() over (partition by w.name order by w.ticket) as place
+                    from (select distinct o.name from rowlock_waiter o where o.session = $1) n
+                         {join} rowlock_waiter w {join} rowlock_session m
+                   where w.name = n.name and m.id = w.session and {live}) q
+              on q.ticket = mine.ticket
+ order by mine.ticket
+
+-- statement deadlocks
+-- The data for a search for deadlock cycles, in one snapshot; reads only. The parties are pairs of session
+-- and thread label; a holder or waiter without a label takes no part.
+--
+-- `reach` is the set of names that our entries lead to: from a name to what its holder waits for, and to what
+-- the waiters in its queue wait for besides. It stops growing where no new name is found, also among cycles
+-- without us. Of a queue only waiters that can be in a cycle come back: they hold something here, or have
+-- more than one entry. The caller decides what is a cycle, and which entry gives way.
+-- $1 my session
+-- → name; its holder's or waiter's: ticket (NULL: the holder), grant id, session, thread, note, host,
+--   program, process id
+with recursive reach (name) as (
+         select w.name from rowlock_waiter w where w.session = $1 and w.thread is not null
+         union
+         select o.name
+           from reach r {join} rowlock_lease l {join} rowlock_waiter o
+          where l.name = r.name and o.session = l.session and o.thread = l.thread
+         union
+         select o.name
+           from reach r {join} rowlock_waiter w {join} rowlock_waiter o
+          where w.name = r.name and o.session = w.session and o.thread = w.thread),
+     holder as (
+         select l.name, l.session, l.thread, l.note, s.host, s.program, s.pid
+           from reach r {join} rowlock_lease l {join} rowlock_session s
+          where l.name = r.name and s.id = l.session and l.thread is not null and not {free})
+select h.name, null, null, h.session, h.thread, h.note, h.host, h.program, h.pid
+  from holder h
+union all
+select w.name, w.ticket, w.grant_id, w.session, w.thread, w.note, m.host, m.program, m.pid
+  from reach r {join} rowlock_waiter w {join} rowlock_session m
+ where w.name = r.name and m.id = w.session and {live}
+   and (exists (select 1 from holder h where h.session = w.session and h.thread = w.thread)
+        or exists (select 1 from rowlock_waiter o
+                    where o.session = w.session and o.thread = w.thread and o.ticket <> w.ticket))
+
+-- statement queue
+-- The live waiters of one name, for people, in the order in which they will be served. Reads only.
+-- $1 name
+-- → ticket, session, owner, host, program, thread, note, pid, µs waited
+select w.ticket, w.session, m.owner, m.host, m.program, w.thread, w.note, m.pid,
+       {now} - w.enqueued_at
+  from rowlock_waiter w {join} rowlock_session m
+ where w.name = $1 and m.id = w.session and {live}
+ order by w.ticket

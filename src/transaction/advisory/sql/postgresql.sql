@@ -115,8 +115,8 @@ select pg_advisory_unlock_all()
 -- statement advisory_wait
 -- Waits for a lock for one time slice in the server's own queue. Reports no outcome: check with
 -- advisory_held (session level) or try again (transaction level, which is re-entrant), since the lock may
--- also be granted just as the time ends. DO takes no parameters: the text has $1, $2 and $3 replaced by
--- digits, by a function call over digits and by a condition. A block catches the time-out on the server: it
+-- also be granted just as the time ends. DO takes no parameters: the caller writes {slice}, {call}
+-- and {refusal}: digits, a function call over digits and a condition. A block catches the time-out on the server: it
 -- neither aborts the caller's transaction nor fills the server's log. The setting is local to the block's
 -- transaction and restored at once; a time-out undoes it with the block. A session-level lock survives that
 -- undoing, as it must: it ignores transactions. The wait is sliced, because it holds a snapshot for which
@@ -124,7 +124,7 @@ select pg_advisory_unlock_all()
 -- the statement. It is also shorter than deadlock_timeout: two transactions that wait for each other both
 -- regain control.
 -- Runs in the caller's transaction, under any search path: see the statement fence.
--- $1 slice in ms  $2 such as pg_advisory_lock(42)  $3 a condition under which nothing is to be locked
+-- {slice} in ms  {call} such as pg_advisory_lock(42)  {refusal} a condition under which nothing is to be locked
 do '
 declare
     timeout constant int default (select cast(setting as int) from pg_catalog.pg_settings
@@ -133,15 +133,15 @@ declare
                                    where name operator(pg_catalog.=) ''deadlock_timeout'');
     before constant pg_catalog.text default pg_catalog.current_setting(''lock_timeout'');
 begin
-    if $3 or pg_catalog.pg_is_in_recovery() then
+    if {refusal} or pg_catalog.pg_is_in_recovery() then
         return;
     end if;
     perform pg_catalog.set_config(''lock_timeout'',
-        cast(greatest(1, least($1, case when timeout operator(pg_catalog.>) 0
-                                        then timeout operator(pg_catalog./) 2 else $1 end,
+        cast(greatest(1, least({slice}, case when timeout operator(pg_catalog.>) 0
+                                        then timeout operator(pg_catalog./) 2 else {slice} end,
                                patience operator(pg_catalog./) 2)) as pg_catalog.text),
         true);
-    perform $2;
+    perform {call};
     perform pg_catalog.set_config(''lock_timeout'', before, true);
 exception when lock_not_available then
     null;

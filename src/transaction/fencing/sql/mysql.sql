@@ -16,7 +16,7 @@
 -- $1 name  $2 session  $3 token
 -- → 1 or 0, and the idle limit in force, which other code may have set since we did. (On MariaDB:
 -- idle_transaction_timeout.)
-select straight_join count(*), @@session.wait_timeout
+{bounded_select} straight_join count(*), @@session.{idle_limit}
   from (select l.name, l.session, l.token
           from rowlock_lease l straight_join rowlock_session s
          where {is_current}
@@ -30,7 +30,7 @@ select straight_join count(*), @@session.wait_timeout
 -- exclusive from here on: a taker sees the row free once we commit, and ours again if we roll back.
 -- fence_view runs first, to check the session and the transaction's snapshot.
 -- $1 name  $2 session  $3 token  $4 grant id
-update rowlock_lease
+{bounded_update} rowlock_lease
    set session = null, grant_id = null, thread = null, note = null, acquired_at = null,
        deadline = null, changed_at = greatest({now_in_any_zone}, changed_at)
  where name = $1 and session = $2 and token = $3 and grant_id = $4
@@ -41,13 +41,13 @@ update rowlock_lease
 -- writes afterwards sees the latest row.
 -- $1 name  $2 session  $3 token
 -- → 1 or 0, and the idle limit in force, as in fence
-select count(*), @@session.wait_timeout from rowlock_lease l straight_join rowlock_session s where {is_current}
+{bounded_select} count(*), @@session.{idle_limit} from rowlock_lease l straight_join rowlock_session s where {is_current}
 
 -- statement fence_write
 -- The fence in a cluster: a shared lock would hold on this server alone, and this server's data may be
 -- behind the others'; a write is certified against the writes of all at the commit. One row changed if it
 -- still has this grant. Finds the row by primary key, and always changes it.
 -- $1 name  $2 session  $3 token
-update rowlock_lease
+{bounded_update} rowlock_lease
    set changed_at = greatest({now_in_any_zone}, changed_at + 1)
  where name = $1 and session = $2 and token = $3

@@ -1,0 +1,360 @@
+#include "coordination/lease/lease_dialects.hpp"
+#include "sql/connection_memory.hpp"
+#include "sql/run_statement.hpp"
+#include "sql/server_facts.hpp"
+#include "sql/transaction_scope.hpp"
+#include <rowlock/error.hpp>
+
+#include <algorithm>
+#include <array>
+#include <numeric>
+
+namespace rowlock::strategy {
+namespace {
+
+using std::chrono::microseconds;
+using std::chrono::milliseconds;
+
+milliseconds in_milliseconds(std::optional<std::int64_t> count) {
+    return std::chrono::floor<milliseconds>(microseconds{count.value_or(0)});
+}
+
+/// The columns of the fragment `info`.
+lease_info read_info(const sql::result& rows, std::size_t row) {
+    lease_info info;
+    info.name = rows.text(row, 0);
+    info.token = fencing_token{rows.integer(row, 1)};
+    info.changed = in_milliseconds(rows.maybe_integer(row, 2));
+    info.waiting = rows.integer(row, 14);
+    info.longest_wait = in_milliseconds(rows.maybe_integer(row, 15));
+    if (rows.integer(row, 3) != 0) return info;
+    holder_info& holder = info.holder.emplace();
+    holder.session = rows.integer(row, 4);
+    holder.grant_id = rows.maybe_integer(row, 5).value_or(0);
+    holder.owner = rows.text(row, 6);
+    holder.host = rows.text(row, 7);
+    holder.program = rows.text(row, 8);
+    holder.thread = rows.text(row, 9);
+    holder.note = rows.text(row, 10);
+    holder.pid = rows.maybe_integer(row, 11).value_or(0);
+    holder.held_for = in_milliseconds(rows.maybe_integer(row, 12));
+    holder.remaining = in_milliseconds(rows.maybe_integer(row, 13));
+    return info;
+}
+
+}  // namespace
+
+attempt judge(const look& seen, bool barging) {
+    if (!seen.session_live) return {attempt::outcome::session_dead, 0, seen};
+    if (!seen.takeable(barging)) return {attempt::outcome::held, 0, seen};
+    return {attempt::outcome::contested, 0, seen};
+}
+
+common_lease_protocol::common_lease_protocol(const sql::statement_set& statements)
+    : open_session_{statements("open_session")},
+      read_floor_{statements("read_floor")},
+      heartbeat_{statements("heartbeat")},
+      session_state_{statements("session_state")},
+      end_expired_session_{statements("end_expired_session")},
+      end_session_{statements("end_session")},
+      delete_session_{statements("delete_session")},
+      bump_revision_{statements("bump_revision")},
+      extend_session_{statements("extend_session")},
+      wake_address_{statements("wake_address")},
+      probe_{statements("probe")},
+      release_{statements("release")},
+      find_grant_{statements("find_grant")},
+      confirm_grant_{statements("confirm_grant")},
+      session_leases_{statements("session_leases")},
+      force_release_{statements("force_release")},
+      lock_lease_{statements("lock_lease")},
+      shorten_lease_{statements("shorten_lease")},
+      predecessors_{statements("predecessors")},
+      reclaim_lease_{statements("reclaim_lease")},
+      inspect_{statements("inspect")},
+      list_{statements("list")},
+      queue_{statements("queue")},
+      lift_floor_{statements("lift_floor")} {}
+
+std::optional<std::string> common_lease_protocol::server_of(sql::connection& db,
+                                                            sql::deadline until) const {
+    const auto& known = sql::memory_of(db).server;
+    // A pooler may lead the same connection to another server between two transactions.
+    return known && db.keeps_session_state() ? known : server_of_again(db, until);
+}
+
+bool common_lease_protocol::heartbeat(sql::connection& db, std::int64_t session,
+                                      std::int64_t revision, sql::deadline until) const {
+    sql::require_membership(db, until);
+    return changed_one(run(db, heartbeat_, until, session, revision));
+}
+
+session_state common_lease_protocol::state_of(sql::connection& db, std::int64_t session,
+                                              sql::deadline until) const {
+    const auto row = run(db, session_state_, until, session);
+    if (row.empty()) return {false, 0};
+    return {row.integer(0, 0) != 0, row.integer(0, 1)};
+}
+
+bool common_lease_protocol::end_expired_session(sql::connection& db, std::int64_t session,
+                                                sql::deadline until) const {
+    return changed_one(run(db, end_expired_session_, until, session));
+}
+
+void common_lease_protocol::end_session(sql::connection& db, std::int64_t session,
+                                        sql::deadline until) const {
+    run(db, end_session_, until, session);
+}
+
+void common_lease_protocol::delete_session(sql::connection& db, std::int64_t session,
+                                           sql::deadline until) const {
+    run(db, delete_session_, until, session);
+}
+
+bool common_lease_protocol::extend_session(sql::connection& db, std::int64_t session,
+                                           microseconds ttl, sql::deadline until) const {
+    return changed_one(run(db, extend_session_, until, session, ttl.count()));
+}
+
+attempt common_lease_protocol::acquire_by(const sql::statement& acquire, sql::connection& db,
+                                          const grant_request& request, sql::deadline until) const {
+    const auto row = run(db, acquire, until, request.name, request.session, request.grant_id,
+                         text_or_null(request.thread), text_or_null(request.note),
+                         request.deadline_us, request.barging ? 1 : 0);
+    if (!row.empty() && !row.is_null(0, 0)) {
+        return {attempt::outcome::granted, row.integer(0, 0), {}};
+    }
+    if (row.empty()) {
+        return judge(probe(db, request.name, request.session, until), request.barging);
+    }
+    return judge(read_look(row), request.barging);
+}
+
+look common_lease_protocol::probe(sql::connection& db, std::string_view name, std::int64_t session,
+                                  sql::deadline until) const {
+    const auto row = run(db, probe_, until, name, session);
+    if (row.empty()) throw no_token_floor();
+    look seen = read_look(row);
+    seen.next_token = row.maybe_integer(0, 0).value_or(0);
+    return seen;
+}
+
+bool common_lease_protocol::release(sql::connection& db, std::string_view name,
+                                    std::int64_t session, std::int64_t grant_id,
+                                    sql::deadline until) const {
+    return changed_one(run(db, release_on(db), until, name, session, grant_id));
+}
+
+void common_lease_protocol::post_release(sql::connection& db, std::string_view name,
+                                         std::int64_t session, std::int64_t grant_id,
+                                         sql::deadline until,
+                                         const sql::posted_answer& told) const {
+    const std::array<sql::value, 3> parameters{name, session, grant_id};
+    if (db.post(release_on(db), parameters, until, told)) return;
+    const auto done = db.execute(release_on(db), parameters, until);
+    told(&done, nullptr);
+}
+
+const sql::statement& common_lease_protocol::release_on(const sql::connection& /*db*/) const {
+    return release_;
+}
+
+std::optional<std::int64_t> common_lease_protocol::find_grant(sql::connection& db,
+                                                              std::string_view name,
+                                                              std::int64_t session,
+                                                              std::int64_t grant_id,
+                                                              sql::deadline until) const {
+    const auto row = run(db, find_grant_, until, name, session, grant_id);
+    if (row.empty()) return std::nullopt;
+    // The row seen need not be durable: the commit whose reply was lost may have been interrupted
+    // while it waited for the disk or a standby. The next commit waits for both.
+    const std::array found{granted_name{name, grant_id}};
+    if (!make_durable(db, session, found, until).front()) return std::nullopt;
+    return row.integer(0, 0);
+}
+
+void common_lease_protocol::lift_floor(sql::connection& db, std::int64_t token,
+                                       sql::deadline until) const {
+    run(db, lift_floor_, until, token);
+}
+
+void common_lease_protocol::require_token_floor(sql::connection& db, sql::deadline until) const {
+    if (run(db, read_floor_, until).empty()) throw no_token_floor();
+}
+
+std::vector<bool> common_lease_protocol::make_durable(sql::connection& db, std::int64_t session,
+                                                      std::span<const granted_name> grants,
+                                                      sql::deadline until) const {
+    // Locks rows in name order, as every transaction that locks several of them.
+    std::vector<std::size_t> order(grants.size());
+    std::iota(order.begin(), order.end(), std::size_t{0});
+    std::ranges::sort(order, {}, [&](std::size_t i) { return grants[i].name; });
+    std::optional<transaction_scope> transaction;
+    if (grants.size() > 1) transaction.emplace(db, until);
+    std::vector<bool> ours(grants.size());
+    for (const auto i : order) {
+        ours[i] = changed_one(
+            run(db, confirm_grant_, until, grants[i].name, session, grants[i].grant_id));
+    }
+    if (transaction) transaction->commit(until);
+    return ours;
+}
+
+std::vector<session_lease> common_lease_protocol::leases_of(sql::connection& db,
+                                                            std::int64_t session,
+                                                            sql::deadline until) const {
+    const auto rows = run(db, session_leases_, until, session);
+    std::vector<session_lease> leases;
+    leases.reserve(rows.rows());
+    for (std::size_t row = 0; row < rows.rows(); ++row) {
+        leases.push_back({std::string{rows.text(row, 0)}, rows.maybe_integer(row, 1).value_or(0),
+                          rows.integer(row, 2), rows.maybe_integer(row, 3)});
+    }
+    return leases;
+}
+
+bool common_lease_protocol::force_release(sql::connection& db, std::string_view name, victim& whom,
+                                          sql::deadline until) const {
+    for (;;) {
+        const look seen = probe(db, name, 0, until);
+        // An earlier attempt whose reply was lost has evicted that holder, or another client has:
+        // the next holder is not the target.
+        if (whom.token && seen.token != *whom.token) {
+            if (is_durable(db, name, seen, until)) return true;
+            continue;
+        }
+        if (seen.free) return false;
+        whom = {.token = seen.token, .session = seen.session};
+        if (evict(db, name, seen, until)) return true;
+    }
+}
+
+bool common_lease_protocol::force_release_of(sql::connection& db, std::string_view name,
+                                             std::int64_t token, victim& whom,
+                                             sql::deadline until) const {
+    look seen = probe(db, name, 0, until);
+    // An earlier attempt whose reply was lost has evicted it, or it has ended by itself since.
+    while (whom.token && seen.token != token && !is_durable(db, name, seen, until)) {
+        seen = probe(db, name, 0, until);
+    }
+    if (seen.token != token) return whom.token.has_value();
+    if (seen.free) return false;
+    whom = {.token = token, .session = seen.session};
+    const bool done = evict(db, name, seen, until);
+    whom.token.reset();
+    return done;
+}
+
+bool common_lease_protocol::is_durable(sql::connection& /*db*/, std::string_view /*name*/,
+                                       const look& /*seen*/, sql::deadline /*until*/) const {
+    return true;
+}
+
+bool common_lease_protocol::evict(sql::connection& db, std::string_view name, const look& seen,
+                                  sql::deadline until) const {
+    // Lease first: a wait for a fenced transaction must not hold the session's row, or its
+    // heartbeats would wait too. reclaim() locks in the opposite order; the database detects a
+    // cycle of the two, and the call is repeated.
+    transaction_scope transaction{db, until};
+    if (!changed_one(run(db, force_release_, until, name, seen.token, seen.session))) {
+        return false;
+    }
+    run(db, bump_revision_, until, seen.session);
+    transaction.commit(until);
+    return true;
+}
+
+std::optional<release_request> common_lease_protocol::request_release(sql::connection& db,
+                                                                      std::string_view name,
+                                                                      std::int64_t token,
+                                                                      sql::deadline until) const {
+    const look seen = probe(db, name, 0, until);
+    if (seen.free || seen.token != token) return std::nullopt;
+    {
+        // Lease first, as in evict().
+        transaction_scope transaction{db, until};
+        if (run(db, lock_lease_, until, name, token, seen.session).empty()) return std::nullopt;
+        run(db, bump_revision_, until, seen.session);
+        run(db, shorten_lease_, until, name, seen.session);
+        transaction.commit(until);
+    }
+    const look after = probe(db, name, 0, until);
+    const bool over = after.free || after.token != token;
+    return release_request{
+        .session = seen.session,
+        .left = over ? microseconds{0} : std::max(after.remaining, microseconds{0})};
+}
+
+std::optional<change_to_tell> common_lease_protocol::change_of(sql::connection& db,
+                                                               std::int64_t session,
+                                                               sql::deadline until) const {
+    const auto row = run(db, wake_address_, until, session);
+    if (row.empty() || row.text(0, 1).empty()) return std::nullopt;
+    return change_to_tell{.to = {.number = row.integer(0, 0),
+                                 .secret = std::string{row.text(0, 1)},
+                                 .mailbox = row.maybe_integer(0, 2)},
+                          .revision = row.integer(0, 3)};
+}
+
+std::optional<std::vector<std::int64_t>> common_lease_protocol::reclaim(sql::connection& db,
+                                                                        std::string_view owner,
+                                                                        std::int64_t session,
+                                                                        sql::deadline until) const {
+    // One transaction: were the session ended in a commit of its own, a waiter could slip in before
+    // the leases are moved.
+    transaction_scope transaction{db, until};
+    if (!state_of(db, session, until).live) return std::nullopt;
+    const auto predecessors = run(db, predecessors_, until, owner, session);
+    std::vector<std::int64_t> ended;
+    for (std::size_t i = 0; i < predecessors.rows(); ++i) {
+        const std::int64_t old = predecessors.integer(i, 0);
+        if (!changed_one(run(db, end_session_, until, old))) continue;
+        ended.push_back(old);
+        for (const auto& lease : leases_of(db, old, until)) {
+            run(db, reclaim_lease_, until, lease.name, session, old, lease.token);
+        }
+    }
+    transaction.commit(until);
+    return ended;
+}
+
+std::optional<lease_info> common_lease_protocol::inspect(sql::connection& db, std::string_view name,
+                                                         sql::deadline until) const {
+    const auto row = run(db, inspect_, until, name);
+    if (row.empty()) return std::nullopt;
+    return read_info(row, 0);
+}
+
+std::vector<lease_info> common_lease_protocol::list(sql::connection& db, std::string_view prefix,
+                                                    const page& page, sql::deadline until) const {
+    // U+10FFFF, which no name contains, sorts behind every continuation of the prefix.
+    const std::string end = std::string{prefix} + "\xF4\x8F\xBF\xBF";
+    const auto rows = run(db, list_, until, prefix, end, page.after, page.limit);
+    std::vector<lease_info> leases;
+    leases.reserve(rows.rows());
+    for (std::size_t row = 0; row < rows.rows(); ++row) leases.push_back(read_info(rows, row));
+    return leases;
+}
+
+std::vector<waiter_info> common_lease_protocol::queue(sql::connection& db, std::string_view name,
+                                                      sql::deadline until) const {
+    const auto rows = run(db, queue_, until, name);
+    std::vector<waiter_info> waiters;
+    waiters.reserve(rows.rows());
+    for (std::size_t row = 0; row < rows.rows(); ++row) {
+        waiters.push_back({.name = std::string{name},
+                           .position = static_cast<std::int64_t>(row) + 1,
+                           .ticket = rows.integer(row, 0),
+                           .session = rows.integer(row, 1),
+                           .owner = std::string{rows.text(row, 2)},
+                           .host = std::string{rows.text(row, 3)},
+                           .program = std::string{rows.text(row, 4)},
+                           .thread = std::string{rows.text(row, 5)},
+                           .note = std::string{rows.text(row, 6)},
+                           .pid = rows.integer(row, 7),
+                           .waited = in_milliseconds(rows.maybe_integer(row, 8))});
+    }
+    return waiters;
+}
+
+}  // namespace rowlock::strategy

@@ -1,0 +1,100 @@
+#pragma once
+
+#include "coordination/lease/lease_protocol.hpp"
+#include "sql/statements.hpp"
+
+/// What the implementations of lease_protocol share. For them alone: others call
+/// make_lease_protocol().
+namespace rowlock::strategy {
+
+[[nodiscard]] std::unique_ptr<const lease_protocol> make_postgresql_leases(
+    const sql::statement_set& statements);
+[[nodiscard]] std::unique_ptr<const lease_protocol> make_mysql_leases(
+    const sql::statement_set& statements);
+[[nodiscard]] std::unique_ptr<const lease_protocol> make_sqlite_leases(
+    const sql::statement_set& statements);
+
+/// The operations that are the same on every database.
+class common_lease_protocol : public lease_protocol {
+public:
+    [[nodiscard]] std::optional<std::string> server_of(sql::connection& db,
+                                                       sql::deadline until) const override;
+    bool heartbeat(sql::connection& db, std::int64_t session, std::int64_t revision,
+                   sql::deadline until) const override;
+    session_state state_of(sql::connection& db, std::int64_t session,
+                           sql::deadline until) const override;
+    bool end_expired_session(sql::connection& db, std::int64_t session,
+                             sql::deadline until) const override;
+    void end_session(sql::connection& db, std::int64_t session, sql::deadline until) const override;
+    void delete_session(sql::connection& db, std::int64_t session,
+                        sql::deadline until) const override;
+    bool extend_session(sql::connection& db, std::int64_t session, std::chrono::microseconds ttl,
+                        sql::deadline until) const override;
+    look probe(sql::connection& db, std::string_view name, std::int64_t session,
+               sql::deadline until) const override;
+    bool release(sql::connection& db, std::string_view name, std::int64_t session,
+                 std::int64_t grant_id, sql::deadline until) const override;
+    void post_release(sql::connection& db, std::string_view name, std::int64_t session,
+                      std::int64_t grant_id, sql::deadline until,
+                      const sql::posted_answer& told) const override;
+    std::optional<std::int64_t> find_grant(sql::connection& db, std::string_view name,
+                                           std::int64_t session, std::int64_t grant_id,
+                                           sql::deadline until) const override;
+    void lift_floor(sql::connection& db, std::int64_t token, sql::deadline until) const override;
+    void require_token_floor(sql::connection& db, sql::deadline until) const override;
+    std::vector<bool> make_durable(sql::connection& db, std::int64_t session,
+                                   std::span<const granted_name> grants,
+                                   sql::deadline until) const override;
+    std::vector<session_lease> leases_of(sql::connection& db, std::int64_t session,
+                                         sql::deadline until) const override;
+    bool force_release(sql::connection& db, std::string_view name, victim& whom,
+                       sql::deadline until) const override;
+    bool force_release_of(sql::connection& db, std::string_view name, std::int64_t token,
+                          victim& whom, sql::deadline until) const override;
+    std::optional<release_request> request_release(sql::connection& db, std::string_view name,
+                                                   std::int64_t token,
+                                                   sql::deadline until) const override;
+    std::optional<change_to_tell> change_of(sql::connection& db, std::int64_t session,
+                                            sql::deadline until) const override;
+    std::optional<std::vector<std::int64_t>> reclaim(sql::connection& db, std::string_view owner,
+                                                     std::int64_t session,
+                                                     sql::deadline until) const override;
+    std::optional<lease_info> inspect(sql::connection& db, std::string_view name,
+                                      sql::deadline until) const override;
+    std::vector<lease_info> list(sql::connection& db, std::string_view prefix, const page& page,
+                                 sql::deadline until) const override;
+    std::vector<waiter_info> queue(sql::connection& db, std::string_view name,
+                                   sql::deadline until) const override;
+
+protected:
+    explicit common_lease_protocol(const sql::statement_set& statements);
+
+    /// Grants the lease by the statement `acquire`.
+    [[nodiscard]] attempt acquire_by(const sql::statement& acquire, sql::connection& db,
+                                     const grant_request& request, sql::deadline until) const;
+    /// The statement that release() runs.
+    [[nodiscard]] virtual const sql::statement& release_on(const sql::connection& db) const;
+    /// Whether the lease survives a server crash as it was seen. False if it has changed since.
+    [[nodiscard]] virtual bool is_durable(sql::connection& db, std::string_view name,
+                                          const look& seen, sql::deadline until) const;
+
+    const sql::statement open_session_, read_floor_;
+
+private:
+    bool evict(sql::connection& db, std::string_view name, const look& seen,
+               sql::deadline until) const;
+
+    const sql::statement heartbeat_, session_state_, end_expired_session_, end_session_,
+        delete_session_, bump_revision_, extend_session_, wake_address_, probe_, release_,
+        find_grant_, confirm_grant_, session_leases_, force_release_, lock_lease_, shorten_lease_,
+        predecessors_, reclaim_lease_, inspect_, list_, queue_, lift_floor_;
+};
+
+/// The answer to an attempt that granted nothing, by what it saw.
+[[nodiscard]] attempt judge(const look& seen, bool barging);
+
+[[nodiscard]] inline bool changed_one(const sql::result& done) {
+    return done.affected() > 0;
+}
+
+}  // namespace rowlock::strategy

@@ -1,0 +1,141 @@
+#include "coordination/lease/lease_dialects.hpp"
+#include "sql/connection_memory.hpp"
+#include "sql/run_statement.hpp"
+#include "sql/server_facts.hpp"
+#include <rowlock/error.hpp>
+
+#include <algorithm>
+#include <string>
+
+namespace rowlock::strategy {
+namespace {
+
+using std::chrono::milliseconds;
+
+/// Prepares a connection in one round trip.
+void set_up_connection(sql::connection& db, milliseconds statement_timeout, sql::deadline until) {
+    const auto whole_seconds = [](milliseconds time) {
+        return std::to_string(
+            std::max<std::int64_t>(1, std::chrono::ceil<std::chrono::seconds>(time).count()));
+    };
+    const auto& facts = sql::facts_of(db, until);
+    // The isolation level that the protocol is proved for; time zone for SYSDATE; strict mode so
+    // that nothing is truncated silently; no chained transactions, or what follows a COMMIT would
+    // never be committed. With innodb_snapshot_isolation (MariaDB's default from 11.6 on) a
+    // statement that waited for a row and finds it changed fails, at READ COMMITTED too, where ours
+    // re-read the row. On MySQL max_execution_time bounds only SELECT, so lock waits are bounded
+    // there. All in one statement, one round trip.
+    db.query(
+        "set session time_zone = '+00:00', sql_mode = 'STRICT_ALL_TABLES', autocommit = 1, "
+        "completion_type = 0, innodb_lock_wait_timeout = " +
+            whole_seconds(statement_timeout) +
+            (facts.isolates_snapshots ? ", innodb_snapshot_isolation = off" : "") +
+            (facts.mariadb ? ", tx_isolation = 'READ-COMMITTED', max_statement_time = " +
+                                 whole_seconds(statement_timeout) +
+                                 ", idle_transaction_timeout = " + whole_seconds(statement_timeout)
+                           : ", transaction_isolation = 'READ-COMMITTED', max_execution_time = " +
+                                 std::to_string(statement_timeout.count())),
+        until);
+}
+
+/// Probes, then grants by compare-and-set on what the probe saw. InnoDB shows a commit before it is
+/// on disk.
+class mysql_lease_protocol final : public common_lease_protocol {
+public:
+    explicit mysql_lease_protocol(const sql::statement_set& statements)
+        : common_lease_protocol{statements},
+          prefix_{statements.options().prefix},
+          meet_server_{statements("meet_server")},
+          take_{statements("take")},
+          insert_lease_{statements("insert_lease")},
+          confirm_lease_{statements("confirm_lease")} {}
+
+    void set_up(sql::connection& db, milliseconds statement_timeout,
+                sql::deadline until) const override {
+        if (!db.keeps_session_state()) return;
+        set_up_connection(db, statement_timeout, until);
+        sql::memory_of(db).server = sql::facts_of(db, until).server;  // already known
+    }
+
+    [[nodiscard]] std::optional<std::string> server_of_again(sql::connection& db,
+                                                             sql::deadline until) const override {
+        return sql::memory_of(db).server = sql::ask_facts_again(db, until).server;
+    }
+
+    std::string open_session(sql::connection& db, const session_row& row,
+                             sql::deadline until) const override {
+        // A pooled connection may lead to a server that has left its group since.
+        sql::require_membership(db, until);
+        const std::string server = server_of(db, until).value();
+        const auto open = [&] {
+            return changed_one(run(db, open_session_, until, row.id, row.owner, row.host, row.pid,
+                                   row.program, row.ttl.count(), row.wake.number, row.wake.secret,
+                                   row.wake.mailbox, server));
+        };
+        if (open()) return server;
+        refuse_former_member(db, server, until);
+        run(db, meet_server_, until, server);
+        if (!open()) throw no_token_floor();
+        return server;
+    }
+
+    attempt acquire(sql::connection& db, const grant_request& request,
+                    sql::deadline until) const override {
+        const look seen = probe(db, request.name, request.session, until);
+        const attempt judged = judge(seen, request.barging);
+        if (judged.what != attempt::outcome::contested) return judged;
+        return take_probed(db, request, seen, until);
+    }
+
+private:
+    /// Without its plugin, a member of a MySQL group looks like any other server, and would grant
+    /// what the group grants.
+    void refuse_former_member(sql::connection& db, std::string_view server,
+                              sql::deadline until) const {
+        const auto row = run(db, read_floor_, until);
+        if (row.empty() || !row.text(0, 1).starts_with("group:") || server.starts_with("group:")) {
+            return;
+        }
+        db.discard();
+        throw error{
+            errc::database_unreachable,
+            "the tables were last used in a MySQL group, and this server is in none: connect "
+            "to a member. If it is to be alone from now on, say so once: update " +
+                prefix_ + "token_floor set server_identity = 'alone' (docs/operations.md)"};
+    }
+
+    attempt take_probed(sql::connection& db, const grant_request& request, const look& seen,
+                        sql::deadline until) const {
+        const auto thread = text_or_null(request.thread);
+        const auto note = text_or_null(request.note);
+        try {
+            const auto done =
+                seen.present
+                    ? run(db, take_, until, request.name, request.session, request.grant_id, thread,
+                          note, request.deadline_us, seen.token, seen.next_token)
+                    : run(db, insert_lease_, until, request.name, request.session, request.grant_id,
+                          thread, note, request.deadline_us, seen.next_token);
+            if (changed_one(done)) return {attempt::outcome::granted, seen.next_token, {}};
+        } catch (const error& failure) {
+            if (!another_inserts(failure)) throw;
+        }
+        return {attempt::outcome::contested, 0, seen};
+    }
+
+    [[nodiscard]] bool is_durable(sql::connection& db, std::string_view name, const look& seen,
+                                  sql::deadline until) const override {
+        if (!seen.present) return true;
+        return changed_one(run(db, confirm_lease_, until, name, seen.token));
+    }
+
+    const std::string prefix_;
+    const sql::statement meet_server_, take_, insert_lease_, confirm_lease_;
+};
+
+}  // namespace
+
+std::unique_ptr<const lease_protocol> make_mysql_leases(const sql::statement_set& statements) {
+    return std::make_unique<const mysql_lease_protocol>(statements);
+}
+
+}  // namespace rowlock::strategy

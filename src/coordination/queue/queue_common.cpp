@@ -1,0 +1,323 @@
+#include "base/ablation.hpp"
+#include "coordination/queue/queue_dialects.hpp"
+#include "coordination/queue/wait_graph.hpp"
+#include "coordination/wakeup/mailbox.hpp"
+#include "coordination/wakeup/wake_up.hpp"
+#include "sql/run_statement.hpp"
+#include "sql/transaction_scope.hpp"
+#include <rowlock/error.hpp>
+
+#include <utility>
+
+namespace rowlock::strategy {
+namespace {
+
+using base::fast_path;
+using sql::value;
+using std::chrono::microseconds;
+
+bool post(const wake_address& to, std::string_view said) noexcept {
+    return wakeup::mail_to{to.number, to.mailbox}.post(said);
+}
+
+}  // namespace
+
+std::vector<std::int64_t> first_column(const sql::result& rows) {
+    std::vector<std::int64_t> numbers;
+    numbers.reserve(rows.rows());
+    for (std::size_t row = 0; row < rows.rows(); ++row) numbers.push_back(rows.integer(row, 0));
+    return numbers;
+}
+
+places read_places(const sql::result& rows) {
+    places found{rows.integer(0, 0) != 0, {}};
+    for (std::size_t row = 0; row < rows.rows(); ++row) {
+        if (rows.is_null(row, 1)) continue;
+        found.waiting.push_back(
+            {.name = std::string{rows.text(row, 1)},
+             .grant_id = rows.integer(row, 2),
+             .ticket = rows.integer(row, 3),
+             .position = rows.integer(row, 4),
+             .free = rows.integer(row, 5) != 0,
+             .holder_session = rows.maybe_integer(row, 6).value_or(0),
+             .holder_expired = rows.integer(row, 7) != 0,
+             .remaining = microseconds{rows.integer(row, 8)},
+             .behind_watermark = rows.columns() > 9 && rows.integer(row, 9) != 0});
+    }
+    return found;
+}
+
+std::vector<served_place> read_held(const sql::result& rows) {
+    std::vector<served_place> found;
+    for (std::size_t row = 0; row < rows.rows(); ++row) {
+        found.push_back({rows.integer(row, 0), {rows.integer(row, 1), std::nullopt}});
+    }
+    return found;
+}
+
+wake_address read_address(const sql::result& rows, std::size_t row, std::size_t column) {
+    return {.number = rows.integer(row, column),
+            .secret = std::string{rows.text(row, column + 1)},
+            .mailbox = rows.maybe_integer(row, column + 2)};
+}
+
+void check_time(sql::deadline until) {
+    if (std::chrono::steady_clock::now() < until) return;
+    throw error{errc::timed_out,
+                "the lease could not be handed over before the deadline: others were faster again "
+                "and again"};
+}
+
+common_queue_protocol::common_queue_protocol(const queue_parts& of)
+    : leases_{of.leases},
+      by_mail_{of.by_mail},
+      held_leases_{of.statements("held_leases")},
+      enqueue_{of.statements("enqueue")},
+      places_{of.statements("places")},
+      served_{of.statements("served")},
+      names_with_waiters_{of.statements("names_with_waiters")},
+      queues_of_session_{of.statements("queues_of_session")},
+      deadlocks_{of.statements("deadlocks")},
+      restore_lease_{of.statements("restore_lease")} {}
+
+void common_queue_protocol::enqueue(sql::connection& db, const grant_request& request,
+                                    sql::deadline until) const {
+    try {
+        run(db, enqueue_, until, request.name, request.session, request.grant_id,
+            text_or_null(request.thread), text_or_null(request.note), request.deadline_us);
+    } catch (const error& failure) {
+        // A repetition. A statement without a conflict clause reports it as an error.
+        if (failure.kind() != errc::unique_violation) throw;
+    }
+}
+
+places common_queue_protocol::places_of(sql::connection& db, std::int64_t session,
+                                        sql::deadline until) const {
+    return read_places(run(db, places_, until, session));
+}
+
+std::optional<queue_grant> common_queue_protocol::served(
+    sql::connection& db, std::string_view name, std::int64_t session, std::int64_t grant_id,
+    sql::deadline until, std::optional<std::int64_t> /*told*/) const {
+    return read_served(db, name, session, grant_id, until);
+}
+
+std::vector<std::optional<queue_grant>> common_queue_protocol::served(
+    sql::connection& db, std::int64_t session, std::span<const granted_name> places,
+    sql::deadline until) const {
+    std::vector<std::optional<queue_grant>> all;
+    for (const auto& each : places) {
+        all.push_back(read_served(db, each.name, session, each.grant_id, until));
+    }
+    return all;
+}
+
+std::optional<queue_grant> common_queue_protocol::read_served(sql::connection& db,
+                                                              std::string_view name,
+                                                              std::int64_t session,
+                                                              std::int64_t grant_id,
+                                                              sql::deadline until) const {
+    const auto row = run(db, served_, until, name, session, grant_id);
+    if (row.empty()) return std::nullopt;
+    return queue_grant{row.integer(0, 0), row.maybe_integer(0, 1)};
+}
+
+std::vector<served_place> common_queue_protocol::served_of(sql::connection& /*db*/,
+                                                           std::int64_t /*session*/,
+                                                           std::span<const std::string> /*names*/,
+                                                           sql::deadline /*until*/) const {
+    throw error{errc::unsupported, "only MySQL is asked what a session was woken for"};
+}
+
+std::vector<std::string> common_queue_protocol::names_with_waiters(
+    sql::connection& db, std::span<const std::string> names, sql::deadline until) const {
+    return distinct_names(db, names_with_waiters_, alone, names, until);
+}
+
+std::vector<std::string> common_queue_protocol::queues_of_session(sql::connection& db,
+                                                                  std::int64_t session,
+                                                                  sql::deadline until) const {
+    const auto rows = run(db, queues_of_session_, until, session);
+    std::vector<std::string> names;
+    names.reserve(rows.rows());
+    for (std::size_t row = 0; row < rows.rows(); ++row) names.emplace_back(rows.text(row, 0));
+    return names;
+}
+
+std::vector<deadlock_found> common_queue_protocol::deadlocks(sql::connection& db,
+                                                             std::int64_t session,
+                                                             sql::deadline until) const {
+    return wait_graph{run(db, deadlocks_, until, session)}.cycles(session);
+}
+
+void common_queue_protocol::tell_served(sql::connection& db, const handed_over& next,
+                                        sql::deadline until) const noexcept {
+    if (next.woken) return;
+    try {
+        const auto said =
+            encode_wakeup({next.grant_id, next.token, next.asynchronous}, next.to.secret);
+        if (by_mail_ && post(next.to, said)) return;
+        wake(db, next, said, until);
+    } catch (...) {
+        // The connection broke, or there is no memory. The grant is committed.
+    }
+}
+
+void common_queue_protocol::tell_to_look(sql::connection& db, std::int64_t session,
+                                         sql::deadline until) const noexcept {
+    try {
+        const auto change = leases_.change_of(db, session, until);
+        if (!change) return;
+        const auto said = said_to_look(change->revision, change->to.secret);
+        if (by_mail_ && post(change->to, said)) return;
+        notify(db, change->to, said, until);
+    } catch (...) {
+        // The connection broke, the secret may not be read, or there is no memory. The change is
+        // committed.
+    }
+}
+
+void common_queue_protocol::restore_lease(sql::connection& db, std::string_view name,
+                                          sql::deadline until) const {
+    try {
+        run(db, restore_lease_, until, name);
+    } catch (const error& failure) {
+        if (!another_inserts(failure)) throw;
+    }
+}
+
+two_step_queue_protocol::two_step_queue_protocol(const queue_parts& of)
+    : common_queue_protocol{of},
+      delete_waiter_{of.statements("delete_waiter")},
+      next_waiter_{of.statements("next_waiter")},
+      take_{of.statements("take")} {}
+
+two_step_queue_protocol::queue_look::queue_look(sql::result row) : row_{std::move(row)} {
+    if (row_.empty()) throw no_token_floor();
+}
+
+next_in_line two_step_queue_protocol::queue_look::next() const {
+    const auto text = [&](std::size_t column) {
+        return row_.is_null(0, column) ? std::string{} : std::string{row_.text(0, column)};
+    };
+    return {.ticket = row_.integer(0, 6),
+            .session = row_.integer(0, 7),
+            .grant_id = row_.integer(0, 8),
+            .thread = text(9),
+            .note = text(10),
+            .deadline_us = row_.maybe_integer(0, 11),
+            .to = read_address(row_, 0, 12),
+            .seen = row_.integer(0, 2),
+            .token = row_.integer(0, 0)};
+}
+
+places two_step_queue_protocol::places_at(sql::connection& db, std::int64_t session,
+                                          std::span<const std::int64_t> /*grant_ids*/,
+                                          sql::deadline until) const {
+    return places_of(db, session, until);
+}
+
+/// Scans begin at the first ticket of the queue: there is no watermark.
+void two_step_queue_protocol::reset_watermark(sql::connection& /*db*/, std::string_view /*name*/,
+                                              std::int64_t /*ticket*/,
+                                              sql::deadline /*until*/) const {}
+
+std::vector<served_place> two_step_queue_protocol::held_of(sql::connection& db,
+                                                           std::int64_t session,
+                                                           std::span<const std::string> names,
+                                                           sql::deadline until) const {
+    std::vector<served_place> found;
+    for_each_list(db, held_leases_, std::array{value{session}}, names, until,
+                  [&](const sql::result& rows) {
+                      const auto part = read_held(rows);
+                      found.insert(found.end(), part.begin(), part.end());
+                  });
+    return found;
+}
+
+std::optional<handed_over> two_step_queue_protocol::grant_next(sql::connection& db,
+                                                               std::string_view name,
+                                                               sql::deadline until) const {
+    for (;; check_time(until)) {
+        const auto seen = look_at(db, name, until);
+        if (!seen.free() || !seen.waited()) return std::nullopt;
+        if (!seen.present()) {
+            restore_lease(db, name, until);
+        } else if (auto next = grant_to(db, name, seen.next(), 0, until)) {
+            return next;
+        }
+    }
+}
+
+std::optional<handed_over> two_step_queue_protocol::pass_on(
+    sql::connection& db, std::string_view name, std::int64_t session, std::int64_t /*grant_id*/,
+    const next_in_line& next, const passing& /*how*/, sql::deadline until) const {
+    return grant_to(db, name, next, session, until);
+}
+
+std::vector<std::string> two_step_queue_protocol::leave(sql::connection& db, std::int64_t session,
+                                                        std::span<const std::string> names,
+                                                        sql::deadline until) const {
+    leases_.delete_session(db, session, until);
+    return names_with_waiters(db, names, until);
+}
+
+two_step_queue_protocol::queue_look two_step_queue_protocol::look_at(sql::connection& db,
+                                                                     std::string_view name,
+                                                                     sql::deadline until) const {
+    return queue_look{run(db, next_waiter_, until, name)};
+}
+
+std::optional<handed_over> two_step_queue_protocol::hand_over(sql::connection& db,
+                                                              std::string_view name,
+                                                              std::int64_t session,
+                                                              std::int64_t grant_id,
+                                                              sql::deadline until) const {
+    for (;; check_time(until)) {
+        const auto seen = look_at(db, name, until);
+        if (!seen.is_grant(session, grant_id) || !seen.waited()) return std::nullopt;
+        if (auto next = grant_to(db, name, seen.next(), session, until)) return next;
+    }
+}
+
+/// Grants the lease to the waiter that was read: the lease's row by compare-and-set on the token
+/// that was read, then the ticket by its key, both or neither. Lease first: a client that deletes a
+/// ticket waits for nothing more. No session's row is touched, so no heartbeat waits. The read may
+/// be old. At that token the lease is still the grant that was read, or has been freed and not
+/// granted since; if the ticket is gone everything is rolled back.
+std::optional<handed_over> two_step_queue_protocol::grant_to(sql::connection& db,
+                                                             std::string_view name,
+                                                             const next_in_line& next,
+                                                             std::int64_t giver,
+                                                             sql::deadline until) const {
+    const std::array lease{value{name},
+                           value{next.session},
+                           value{next.grant_id},
+                           text_or_null(next.thread),
+                           text_or_null(next.note),
+                           value{next.deadline_us},
+                           value{next.seen},
+                           value{next.token}};
+    const std::array ticket{value{next.ticket}};
+    const std::array steps{sql::step{take_, lease}, sql::step{delete_waiter_, ticket}};
+    handed_over done{
+        .session = next.session, .grant_id = next.grant_id, .token = next.token, .to = next.to};
+    const auto waking = waking_text(db, next, giver);
+    if (uses(fast_path::single_text)) {
+        if (const auto committed = db.transact(steps, waking, until)) {
+            if (!*committed) return std::nullopt;
+            done.woken = !waking.empty();
+            if (done.woken) wake_up::note_told(db, next.grant_id);
+            return done;
+        }
+    }
+    transaction_scope transaction{db, until};
+    for (const auto& each : steps) {
+        // Granted by another client, or cancelled meanwhile.
+        if (db.execute(each.what, each.parameters, until).affected() != 1) return std::nullopt;
+    }
+    transaction.commit(until);
+    return done;
+}
+
+}  // namespace rowlock::strategy

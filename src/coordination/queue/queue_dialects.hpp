@@ -1,0 +1,196 @@
+#pragma once
+
+#include "coordination/queue/queue_protocol.hpp"
+#include "sql/statements.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+
+/// What the implementations of queue_protocol share. For them alone: others call
+/// make_queue_protocol().
+namespace rowlock::strategy {
+
+/// What an implementation is made of; see make_queue_protocol.
+struct queue_parts {
+    const sql::statement_set& statements;
+    const lease_protocol& leases;
+    bool by_mail;
+};
+
+[[nodiscard]] std::unique_ptr<const queue_protocol> make_postgresql_queue(const queue_parts& of);
+[[nodiscard]] std::unique_ptr<const queue_protocol> make_mysql_queue(const queue_parts& of);
+[[nodiscard]] std::unique_ptr<const queue_protocol> make_sqlite_queue(const queue_parts& of);
+
+/// The operations that are the same on every database, and those that only MySQL does otherwise:
+/// elsewhere what is read of a grant survives a crash of the server.
+class common_queue_protocol : public queue_protocol {
+public:
+    void enqueue(sql::connection& db, const grant_request& request,
+                 sql::deadline until) const override;
+    places places_of(sql::connection& db, std::int64_t session, sql::deadline until) const override;
+    std::optional<queue_grant> served(sql::connection& db, std::string_view name,
+                                      std::int64_t session, std::int64_t grant_id,
+                                      sql::deadline until,
+                                      std::optional<std::int64_t> told) const override;
+    std::vector<std::optional<queue_grant>> served(sql::connection& db, std::int64_t session,
+                                                   std::span<const granted_name> places,
+                                                   sql::deadline until) const override;
+    std::optional<queue_grant> read_served(sql::connection& db, std::string_view name,
+                                           std::int64_t session, std::int64_t grant_id,
+                                           sql::deadline until) const override;
+    std::vector<served_place> served_of(sql::connection& db, std::int64_t session,
+                                        std::span<const std::string> names,
+                                        sql::deadline until) const override;
+    std::vector<std::string> names_with_waiters(sql::connection& db,
+                                                std::span<const std::string> names,
+                                                sql::deadline until) const override;
+    std::vector<std::string> queues_of_session(sql::connection& db, std::int64_t session,
+                                               sql::deadline until) const override;
+    std::vector<deadlock_found> deadlocks(sql::connection& db, std::int64_t session,
+                                          sql::deadline until) const override;
+    void tell_served(sql::connection& db, const handed_over& next,
+                     sql::deadline until) const noexcept override;
+    void tell_to_look(sql::connection& db, std::int64_t session,
+                      sql::deadline until) const noexcept override;
+
+protected:
+    explicit common_queue_protocol(const queue_parts& of);
+
+    /// Wakes a session that was served through the database; `said` says so.
+    virtual void wake(sql::connection& db, const handed_over& next, std::string_view said,
+                      sql::deadline until) const = 0;
+    /// Sends a session `said` through the database, if that can notify.
+    virtual void notify(sql::connection& db, const wake_address& to, std::string_view said,
+                        sql::deadline until) const = 0;
+
+    /// Puts back the row of a lease that the reaper has deleted and that has a waiter.
+    void restore_lease(sql::connection& db, std::string_view name, sql::deadline until) const;
+
+    const lease_protocol& leases_;
+    const bool by_mail_;
+    const sql::statement held_leases_;
+
+private:
+    const sql::statement enqueue_, places_, served_, names_with_waiters_, queues_of_session_,
+        deadlocks_, restore_lease_;
+};
+
+/// MySQL and SQLite hand over in two steps: they read the lease and its first waiter, then grant it
+/// to that waiter in a short transaction, by compare-and-set on what was read.
+class two_step_queue_protocol : public common_queue_protocol {
+public:
+    places places_at(sql::connection& db, std::int64_t session,
+                     std::span<const std::int64_t> grant_ids, sql::deadline until) const override;
+    void reset_watermark(sql::connection& db, std::string_view name, std::int64_t ticket,
+                         sql::deadline until) const override;
+    std::vector<served_place> held_of(sql::connection& db, std::int64_t session,
+                                      std::span<const std::string> names,
+                                      sql::deadline until) const override;
+    std::optional<handed_over> grant_next(sql::connection& db, std::string_view name,
+                                          sql::deadline until) const override;
+    std::optional<handed_over> pass_on(sql::connection& db, std::string_view name,
+                                       std::int64_t session, std::int64_t grant_id,
+                                       const next_in_line& next, const passing& how,
+                                       sql::deadline until) const override;
+    std::vector<std::string> leave(sql::connection& db, std::int64_t session,
+                                   std::span<const std::string> names,
+                                   sql::deadline until) const override;
+
+protected:
+    explicit two_step_queue_protocol(const queue_parts& of);
+
+    /// A lease and the first live ticket of its queue: the row of the statement next_waiter.
+    class queue_look {
+    public:
+        explicit queue_look(sql::result row);
+
+        [[nodiscard]] bool present() const { return row_.integer(0, 1) != 0; }
+        [[nodiscard]] bool free() const { return row_.integer(0, 3) != 0; }
+        [[nodiscard]] bool is_grant(std::int64_t session, std::int64_t grant_id) const {
+            return row_.maybe_integer(0, 4) == session && row_.maybe_integer(0, 5) == grant_id;
+        }
+        [[nodiscard]] bool waited() const { return !row_.is_null(0, 6); }
+        [[nodiscard]] std::int64_t token() const { return row_.integer(0, 2); }
+        [[nodiscard]] next_in_line next() const;
+
+    private:
+        sql::result row_;
+    };
+
+    [[nodiscard]] queue_look look_at(sql::connection& db, std::string_view name,
+                                     sql::deadline until) const;
+    /// Hands our lease to its first waiter. Returns nullopt if there is none, or the lease is not
+    /// ours.
+    [[nodiscard]] std::optional<handed_over> hand_over(sql::connection& db, std::string_view name,
+                                                       std::int64_t session, std::int64_t grant_id,
+                                                       sql::deadline until) const;
+    /// The text that wakes the session of `next`, to run behind the commit that grants it the
+    /// lease. Empty if nothing is to run there.
+    /// @param giver the caller's session, which needs no notification; 0 if none
+    [[nodiscard]] virtual std::string waking_text(sql::connection& db, const next_in_line& next,
+                                                  std::int64_t giver) const = 0;
+
+    const sql::statement delete_waiter_;
+
+private:
+    [[nodiscard]] std::optional<handed_over> grant_to(sql::connection& db, std::string_view name,
+                                                      const next_in_line& next, std::int64_t giver,
+                                                      sql::deadline until) const;
+
+    const sql::statement next_waiter_, take_;
+};
+
+/// How many values a statement with a fixed list takes; a shorter list repeats its first value.
+inline constexpr std::size_t list_size = 16;
+/// No parameters before the list.
+inline constexpr std::array<sql::value, 0> alone{};
+
+/// Runs `what` for every 16 of `items`, with `first` before them.
+template <std::size_t Count, typename Item, typename Use>
+void for_each_list(sql::connection& db, const sql::statement& what,
+                   const std::array<sql::value, Count>& first, std::span<const Item> items,
+                   sql::deadline until, Use use) {
+    for (std::size_t from = 0; from < items.size(); from += list_size) {
+        const auto part = items.subspan(from, std::min(list_size, items.size() - from));
+        std::array<sql::value, Count + list_size> parameters{};
+        std::ranges::copy(first, parameters.begin());
+        for (std::size_t i = 0; i < list_size; ++i) {
+            parameters[Count + i] = sql::value{part[i < part.size() ? i : 0]};
+        }
+        use(db.execute(what, parameters, until));
+    }
+}
+
+/// The first column of `what` for all `names`, each once.
+template <std::size_t Count>
+std::vector<std::string> distinct_names(sql::connection& db, const sql::statement& what,
+                                        const std::array<sql::value, Count>& first,
+                                        std::span<const std::string> names, sql::deadline until) {
+    std::vector<std::string> found;
+    for_each_list(db, what, first, names, until, [&](const sql::result& rows) {
+        for (std::size_t row = 0; row < rows.rows(); ++row) found.emplace_back(rows.text(row, 0));
+    });
+    std::ranges::sort(found);
+    const auto repeated = std::ranges::unique(found);
+    found.erase(repeated.begin(), repeated.end());
+    return found;
+}
+
+[[nodiscard]] std::vector<std::int64_t> first_column(const sql::result& rows);
+
+/// Reads the columns of `places`: one row for each entry, or one with NULLs.
+[[nodiscard]] places read_places(const sql::result& rows);
+
+/// Reads the rows of `held_leases`.
+[[nodiscard]] std::vector<served_place> read_held(const sql::result& rows);
+
+/// Reads the three address columns of a session that is to be woken.
+[[nodiscard]] wake_address read_address(const sql::result& rows, std::size_t row,
+                                        std::size_t column);
+
+/// A client that loses a race reads again; each time another client made progress. The deadline
+/// bounds it.
+void check_time(sql::deadline until);
+
+}  // namespace rowlock::strategy

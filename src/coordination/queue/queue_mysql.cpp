@@ -1,0 +1,133 @@
+#include "coordination/queue/queue_dialects.hpp"
+#include "coordination/wakeup/wake_up.hpp"
+#include "sql/run_statement.hpp"
+#include "sql/transaction_scope.hpp"
+
+namespace rowlock::strategy {
+namespace {
+
+/// InnoDB shows a commit before it is on disk, and a server crash may take back what was read: a
+/// durable commit of ours follows. A served waiter's sleep in the server is ended behind the commit
+/// of its grant.
+class mysql_queue_protocol final : public two_step_queue_protocol {
+public:
+    explicit mysql_queue_protocol(const queue_parts& of)
+        : two_step_queue_protocol{of},
+          tickets_{of.statements("tickets")},
+          woken_for_{of.statements("woken_for")} {}
+
+    std::vector<std::int64_t> cancel(sql::connection& db, std::span<const std::int64_t> grant_ids,
+                                     sql::deadline until) const override {
+        std::vector<std::int64_t> deleted;
+        for_each_list(db, tickets_, alone, grant_ids, until, [&](const sql::result& rows) {
+            const auto part = delete_tickets(db, rows, until);
+            deleted.insert(deleted.end(), part.begin(), part.end());
+        });
+        return deleted;
+    }
+
+    std::optional<queue_grant> served(sql::connection& db, std::string_view name,
+                                      std::int64_t session, std::int64_t grant_id,
+                                      sql::deadline until,
+                                      std::optional<std::int64_t> told) const override {
+        const auto granted = read_served(db, name, session, grant_id, until);
+        if (!granted || granted->token == told) return granted;
+        const std::array found{granted_name{name, grant_id}};
+        if (!leases_.make_durable(db, session, found, until).front()) return std::nullopt;
+        return granted;
+    }
+
+    std::vector<std::optional<queue_grant>> served(sql::connection& db, std::int64_t session,
+                                                   std::span<const granted_name> places,
+                                                   sql::deadline until) const override {
+        auto all = two_step_queue_protocol::served(db, session, places, until);
+        std::vector<granted_name> found;
+        for (std::size_t i = 0; i < all.size(); ++i) {
+            if (all[i]) found.push_back(places[i]);
+        }
+        if (found.empty()) return all;
+        const auto ours = leases_.make_durable(db, session, found, until);
+        auto next = ours.begin();
+        for (auto& each : all) {
+            if (each && !*next++) each.reset();
+        }
+        return all;
+    }
+
+    std::vector<served_place> served_of(sql::connection& db, std::int64_t session,
+                                        std::span<const std::string> names,
+                                        sql::deadline until) const override {
+        const std::array first{sql::value{session}};
+        std::vector<served_place> found;
+        for_each_list(db, woken_for_, first, names, until, [&](const sql::result& rows) {
+            for (std::size_t row = 0; row < rows.rows(); ++row) {
+                found.push_back({rows.integer(row, 0),
+                                 {rows.integer(row, 1), rows.maybe_integer(row, 2)},
+                                 rows.integer(row, 3) != 0});
+            }
+        });
+        return found;
+    }
+
+    release_outcome release(sql::connection& db, std::string_view name, std::int64_t session,
+                            std::int64_t grant_id, bool contended,
+                            sql::deadline until) const override {
+        if (contended) {
+            if (auto next = hand_over(db, name, session, grant_id, until)) return {true, next};
+        }
+        return {leases_.release(db, name, session, grant_id, until), std::nullopt};
+    }
+
+    std::optional<settled_grant> settle(sql::connection& db, std::string_view name,
+                                        std::int64_t session, std::int64_t grant_id,
+                                        bool /*durably*/, sql::deadline until) const override {
+        // The waiter's session is not checked again before the release: it may die meanwhile.
+        constexpr auto reliable = std::chrono::seconds{1};
+        const auto seen = look_at(db, name, until);
+        if (!seen.is_grant(session, grant_id)) return std::nullopt;
+        settled_grant settled{{seen.token(), std::nullopt}, std::nullopt};
+        if (seen.waited()) (settled.next = seen.next())->alive = reliable;
+        return settled;
+    }
+
+private:
+    /// Returns the grant ids of those that this call deleted.
+    std::vector<std::int64_t> delete_tickets(sql::connection& db, const sql::result& tickets,
+                                             sql::deadline until) const {
+        // One commit for all; in ticket order, so two clients cannot wait in a cycle.
+        std::optional<transaction_scope> transaction;
+        if (tickets.rows() > 1) transaction.emplace(db, until);
+        std::vector<std::int64_t> gone;
+        for (std::size_t row = 0; row < tickets.rows(); ++row) {
+            if (run(db, delete_waiter_, until, tickets.integer(row, 1)).affected() == 0) continue;
+            gone.push_back(tickets.integer(row, 0));
+        }
+        if (transaction) transaction->commit(until);
+        return gone;
+    }
+
+    [[nodiscard]] std::string waking_text(sql::connection& db, const next_in_line& next,
+                                          std::int64_t giver) const override {
+        if (next.session == giver || (by_mail_ && is_near(next.to))) return {};
+        return wake_up::as_text(db, next.session, next.grant_id);
+    }
+
+    void wake(sql::connection& db, const handed_over& next, std::string_view /*said*/,
+              sql::deadline until) const override {
+        wake_up::wake(db, next.session, next.grant_id, until);
+    }
+
+    /// A session that does not wait cannot be reached.
+    void notify(sql::connection& /*db*/, const wake_address& /*to*/, std::string_view /*said*/,
+                sql::deadline /*until*/) const override {}
+
+    const sql::statement tickets_, woken_for_;
+};
+
+}  // namespace
+
+std::unique_ptr<const queue_protocol> make_mysql_queue(const queue_parts& of) {
+    return std::make_unique<const mysql_queue_protocol>(of);
+}
+
+}  // namespace rowlock::strategy

@@ -1,0 +1,205 @@
+#include "base/ablation.hpp"
+#include "coordination/queue/queue_dialects.hpp"
+#include "sql/array_text.hpp"
+#include "sql/run_statement.hpp"
+#include <rowlock/error.hpp>
+
+#include <iterator>
+#include <map>
+#include <utility>
+
+namespace rowlock::strategy {
+namespace {
+
+using base::fast_path;
+using std::chrono::microseconds;
+
+std::string array_of(std::span<const std::int64_t> numbers) {
+    array_text array;
+    for (const auto number : numbers) array.add(number);
+    return array.close();
+}
+
+/// A lease that the statement itself has handed over; it wakes the waiter.
+std::optional<handed_over> read_handed_over(const sql::result& row, std::size_t column) {
+    if (row.is_null(0, column)) return std::nullopt;
+    return handed_over{.session = row.integer(0, column),
+                       .grant_id = row.integer(0, column + 1),
+                       .token = row.integer(0, column + 2),
+                       .woken = true};
+}
+
+/// How many tickets before the last served one a queue scan begins: fragment in_line.
+constexpr std::int64_t looks_back = 256;
+
+/// Reads the rows of settle. A waiter that is promised the next token comes first. If it overtook
+/// the one behind it so far that no scan would find that one, the latter is promised nothing: no
+/// client would serve it, and the promise would keep all others waiting.
+std::optional<next_in_line> read_next_in_line(const sql::result& rows) {
+    std::map<std::pair<bool, std::int64_t>, std::size_t> line;
+    const auto promised = rows.maybe_integer(0, 3);
+    for (std::size_t row = 0; row < rows.rows(); ++row) {
+        if (rows.is_null(row, 4)) continue;
+        line.try_emplace({rows.integer(row, 6) != promised, rows.integer(row, 4)}, row);
+    }
+    if (line.empty()) return std::nullopt;
+    const std::size_t row = line.begin()->second;
+    const auto text = [&](std::size_t column) {
+        return rows.is_null(row, column) ? std::string{} : std::string{rows.text(row, column)};
+    };
+    next_in_line next{.ticket = rows.integer(row, 4),
+                      .session = rows.integer(row, 5),
+                      .grant_id = rows.integer(row, 6),
+                      .thread = text(7),
+                      .note = text(8),
+                      .deadline_us = rows.maybe_integer(row, 9),
+                      .to = read_address(rows, row, 11),
+                      .alive = microseconds{rows.integer(row, 10)},
+                      .promised = rows.integer(row, 6) == promised,
+                      .after = {},
+                      .looks_from = rows.maybe_integer(row, 2)};
+    if (line.size() > 1) {
+        const std::size_t behind = std::next(line.begin())->second;
+        if (rows.integer(behind, 4) > next.ticket - looks_back)
+            next.after = rows.integer(behind, 6);
+    }
+    return next;
+}
+
+/// The ticket was cancelled while pass_on waited for it, which rolled all of it back.
+bool has_gone(const error& failure) {
+    return failure.sqlstate() == "22P02" &&
+           failure.server_message().find("rowlock: the waiter has gone") != std::string::npos;
+}
+
+/// Hands over in one statement. PostgreSQL shows a commit once it is on disk, or keeps a promise
+/// that is (docs/adr/0023).
+class postgresql_queue_protocol final : public common_queue_protocol {
+public:
+    explicit postgresql_queue_protocol(const queue_parts& of)
+        : common_queue_protocol{of},
+          cancel_{of.statements("cancel")},
+          places_at_{of.statements("places_at")},
+          reset_watermark_{of.statements("reset_watermark")},
+          grant_next_{of.statements("grant_next")},
+          release_unwaited_{of.statements("release_unwaited")},
+          hand_over_{of.statements("hand_over")},
+          settle_{of.statements("settle")},
+          pass_on_{of.statements("pass_on")},
+          leave_{of.statements("leave")} {}
+
+    std::vector<std::int64_t> cancel(sql::connection& db, std::span<const std::int64_t> grant_ids,
+                                     sql::deadline until) const override {
+        if (grant_ids.empty()) return {};
+        return first_column(run(db, cancel_, until, array_of(grant_ids)));
+    }
+
+    places places_at(sql::connection& db, std::int64_t session,
+                     std::span<const std::int64_t> grant_ids, sql::deadline until) const override {
+        return read_places(run(db, places_at_, until, session, array_of(grant_ids)));
+    }
+
+    void reset_watermark(sql::connection& db, std::string_view name, std::int64_t ticket,
+                         sql::deadline until) const override {
+        run(db, reset_watermark_, until, name, ticket);
+    }
+
+    std::vector<served_place> held_of(sql::connection& db, std::int64_t session,
+                                      std::span<const std::string> names,
+                                      sql::deadline until) const override {
+        array_text all;
+        for (const auto& name : names) all.add(name);
+        return read_held(run(db, held_leases_, until, session, all.close()));
+    }
+
+    std::optional<handed_over> grant_next(sql::connection& db, std::string_view name,
+                                          sql::deadline until) const override {
+        for (;; check_time(until)) {
+            const auto row = run(db, grant_next_, until, name);
+            if (auto next = read_handed_over(row, 2)) return next;
+            if (row.integer(0, 0) == 0) return std::nullopt;
+            if (row.integer(0, 1) != 0) restore_lease(db, name, until);
+        }
+    }
+
+    release_outcome release(sql::connection& db, std::string_view name, std::int64_t session,
+                            std::int64_t grant_id, bool contended,
+                            sql::deadline until) const override {
+        const int may_be_asynchronous = db.keeps_session_state() ? 1 : 0;
+        if (!contended &&
+            run(db, release_unwaited_, until, name, session, grant_id, may_be_asynchronous)
+                    .affected() > 0) {
+            return {true, std::nullopt};
+        }
+        const auto row = run(db, hand_over_, until, name, session, grant_id, may_be_asynchronous);
+        return {row.integer(0, 0) != 0, read_handed_over(row, 1)};
+    }
+
+    std::optional<settled_grant> settle(sql::connection& db, std::string_view name,
+                                        std::int64_t session, std::int64_t grant_id, bool durably,
+                                        sql::deadline until) const override {
+        const auto rows = run(db, settle_, until, name, session, grant_id, durably ? 1 : 0);
+        if (rows.empty()) return std::nullopt;
+        return settled_grant{{rows.integer(0, 0), rows.maybe_integer(0, 1)},
+                             read_next_in_line(rows)};
+    }
+
+    std::optional<handed_over> pass_on(sql::connection& db, std::string_view name,
+                                       std::int64_t session, std::int64_t grant_id,
+                                       const next_in_line& next, const passing& how,
+                                       sql::deadline until) const override;
+
+    std::vector<std::string> leave(sql::connection& db, std::int64_t session,
+                                   std::span<const std::string> names,
+                                   sql::deadline until) const override {
+        if (names.empty()) {
+            leases_.delete_session(db, session, until);
+            return {};
+        }
+        return distinct_names(db, leave_, std::array{sql::value{session}}, names, until);
+    }
+
+private:
+    void wake(sql::connection& db, const handed_over& next, std::string_view said,
+              sql::deadline until) const override {
+        notify(db, next.to, said, until);
+    }
+
+    void notify(sql::connection& db, const wake_address& to, std::string_view said,
+                sql::deadline until) const override {
+        static const sql::statement statement{"select pg_notify($1, $2)"};
+        run(db, statement, until, notification_channel(to), said);
+    }
+
+    const sql::statement cancel_, places_at_, reset_watermark_, grant_next_, release_unwaited_,
+        hand_over_, settle_, pass_on_, leave_;
+};
+
+std::optional<handed_over> postgresql_queue_protocol::pass_on(
+    sql::connection& db, std::string_view name, std::int64_t session, std::int64_t grant_id,
+    const next_in_line& next, const passing& how, sql::deadline until) const {
+    const bool reserves = uses(fast_path::reserved_token);
+    const bool asynchronous =
+        reserves && next.promised && how.may_be_asynchronous && db.keeps_session_state();
+    try {
+        const auto row =
+            run(db, pass_on_, until, name, session, grant_id, next.ticket, next.session,
+                next.grant_id, text_or_null(next.thread), text_or_null(next.note), next.deadline_us,
+                asynchronous ? 1 : 0, reserves ? next.after : std::nullopt, next.looks_from,
+                how.notify ? 1 : 0, next.to.number, next.to.secret);
+        if (row.empty()) return std::nullopt;
+        return handed_over{next.session, next.grant_id, row.integer(0, 0),
+                           how.notify,   asynchronous,  next.to};
+    } catch (const error& failure) {
+        if (!has_gone(failure)) throw;
+        return std::nullopt;
+    }
+}
+
+}  // namespace
+
+std::unique_ptr<const queue_protocol> make_postgresql_queue(const queue_parts& of) {
+    return std::make_unique<const postgresql_queue_protocol>(of);
+}
+
+}  // namespace rowlock::strategy

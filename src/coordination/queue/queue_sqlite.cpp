@@ -1,0 +1,64 @@
+#include "coordination/queue/queue_dialects.hpp"
+#include "sql/run_statement.hpp"
+
+namespace rowlock::strategy {
+namespace {
+
+/// What a file shows outlives every process that reads it. The database wakes no waiter: one
+/// without mail sees that the file has changed.
+class sqlite_queue_protocol final : public two_step_queue_protocol {
+public:
+    explicit sqlite_queue_protocol(const queue_parts& of)
+        : two_step_queue_protocol{of},
+          cancel_{of.statements("cancel")},
+          release_unwaited_{of.statements("release_unwaited")} {}
+
+    std::vector<std::int64_t> cancel(sql::connection& db, std::span<const std::int64_t> grant_ids,
+                                     sql::deadline until) const override {
+        std::vector<std::int64_t> deleted;
+        for_each_list(db, cancel_, alone, grant_ids, until, [&](const sql::result& rows) {
+            for (const auto grant_id : first_column(rows)) deleted.push_back(grant_id);
+        });
+        return deleted;
+    }
+
+    release_outcome release(sql::connection& db, std::string_view name, std::int64_t session,
+                            std::int64_t grant_id, bool contended,
+                            sql::deadline until) const override {
+        if (!contended &&
+            run(db, release_unwaited_, until, name, session, grant_id).affected() > 0) {
+            return {true, std::nullopt, true};
+        }
+        if (auto next = hand_over(db, name, session, grant_id, until)) return {true, next};
+        return {leases_.release(db, name, session, grant_id, until), std::nullopt};
+    }
+
+    std::optional<settled_grant> settle(sql::connection& db, std::string_view name,
+                                        std::int64_t session, std::int64_t grant_id,
+                                        bool /*durably*/, sql::deadline until) const override {
+        const auto granted = read_served(db, name, session, grant_id, until);
+        if (!granted) return std::nullopt;
+        return settled_grant{*granted, std::nullopt};
+    }
+
+private:
+    [[nodiscard]] std::string waking_text(sql::connection& /*db*/, const next_in_line& /*next*/,
+                                          std::int64_t /*giver*/) const override {
+        return {};
+    }
+
+    void wake(sql::connection& /*db*/, const handed_over& /*next*/, std::string_view /*said*/,
+              sql::deadline /*until*/) const override {}
+    void notify(sql::connection& /*db*/, const wake_address& /*to*/, std::string_view /*said*/,
+                sql::deadline /*until*/) const override {}
+
+    const sql::statement cancel_, release_unwaited_;
+};
+
+}  // namespace
+
+std::unique_ptr<const queue_protocol> make_sqlite_queue(const queue_parts& of) {
+    return std::make_unique<const sqlite_queue_protocol>(of);
+}
+
+}  // namespace rowlock::strategy

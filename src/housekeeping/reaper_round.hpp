@@ -1,0 +1,116 @@
+#pragma once
+
+#include "coordination/lease/lease_protocol.hpp"
+#include "coordination/queue/queue_protocol.hpp"
+#include "housekeeping/table_scan.hpp"
+#include "sql/statements.hpp"
+#include <rowlock/error.hpp>
+#include <rowlock/reaper.hpp>
+#include <rowlock/sql/connection.hpp>
+
+#include <array>
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <stop_token>
+#include <string>
+#include <unordered_set>
+#include <vector>
+
+namespace rowlock::strategy {
+
+/// One round of the reaper on one connection; used once. What the databases do differently is in
+/// one implementation a dialect (make_reaper_round).
+class reaper_round {
+public:
+    /// What a round works with. All of it must outlive the round.
+    struct parts {
+        sql::connection& db;
+        const sql::statement_set& statements;
+        const lease_protocol& leases;
+        const reaper_options& options;
+        const std::stop_token& stop;
+    };
+
+    explicit reaper_round(const parts& of);
+    virtual ~reaper_round() = default;
+    reaper_round(const reaper_round&) = delete;
+    reaper_round& operator=(const reaper_round&) = delete;
+
+    reap_report run();
+
+protected:
+    using add_rows = std::function<void(const sql::result&)>;
+
+    /// Frees the leases of ended sessions. Returns how many.
+    virtual std::int64_t free_leases() = 0;
+    /// Removes the queue entries of ended sessions. Returns how many.
+    virtual std::int64_t remove_waiters() = 0;
+    /// Deletes the leases that were idle for so long and whose tokens the settled floor covers.
+    virtual std::int64_t delete_under_floor(std::int64_t retention_us) = 0;
+    /// Deletes ended sessions, at most a batch of them. Returns how many there were.
+    virtual std::int64_t delete_ended(std::span<const std::int64_t> ids) = 0;
+    /// Runs a statement that only reads over the whole table of leases, in pieces where it has
+    /// such.
+    virtual void read_all(const sql::statement& what, std::span<const sql::value> first,
+                          const add_rows& add) = 0;
+
+    /// Runs a statement with a deadline of its own.
+    sql::result execute(const sql::statement& what, std::span<const sql::value> parameters);
+    template <typename... Values>
+    sql::result run_with(const sql::statement& what, const Values&... values) {
+        const std::array<sql::value, sizeof...(Values)> parameters{sql::value{values}...};
+        return execute(what, parameters);
+    }
+    /// Repeats a statement that changes at most a batch until it finds less.
+    std::int64_t run_batches(const sql::statement& what);
+    /// Runs `what` for each of these ids, in one transaction. Returns how many rows it changed.
+    std::int64_t delete_one_by_one(const sql::statement& what, std::span<const std::int64_t> ids);
+    [[nodiscard]] sql::deadline until() const;
+    [[nodiscard]] table_scan scan_by(const sql::statement& pieces) const;
+    [[nodiscard]] bool is_last(const sql::result& batch) const;
+
+    sql::connection& db_;
+    const reaper_options& options_;
+    const std::stop_token& stop_;
+
+private:
+    std::int64_t serve_waiters();
+    bool serve(const std::string& name);
+    std::int64_t delete_sessions();
+    std::vector<std::int64_t> ended_sessions();
+    std::unordered_set<std::int64_t> ended_holders();
+    void delete_idle_leases();
+    std::int64_t count_pending(std::int64_t retention_us);
+    std::int64_t delete_old_history();
+
+    const std::unique_ptr<const queue_protocol> queue_;
+    const std::string history_;  ///< the name of its table
+    const sql::statement reap_sessions_, free_with_waiters_, ended_sessions_, ended_holders_,
+        publish_floor_, idle_leases_, raise_floor_, history_there_, old_history_, delete_history_;
+    reap_report report_;
+};
+
+[[nodiscard]] std::unique_ptr<reaper_round> make_reaper_round(const reaper_round::parts& of);
+[[nodiscard]] std::unique_ptr<reaper_round> make_postgresql_round(const reaper_round::parts& of);
+[[nodiscard]] std::unique_ptr<reaper_round> make_mysql_round(const reaper_round::parts& of);
+[[nodiscard]] std::unique_ptr<reaper_round> make_sqlite_round(const reaper_round::parts& of);
+
+/// Runs `action`. Returns an empty result if the row stays locked, on a deadlock, or where another
+/// member of a cluster was faster.
+template <typename Action>
+auto unless_locked(const Action& action) -> decltype(action()) {
+    try {
+        return action();
+    } catch (const error& failure) {
+        if (failure.kind() != errc::timed_out && failure.kind() != errc::deadlock &&
+            failure.kind() != errc::conflict) {
+            throw;
+        }
+        return {};
+    }
+}
+
+}  // namespace rowlock::strategy

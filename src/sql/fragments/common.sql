@@ -1,0 +1,52 @@
+-- Pieces that several statements share, written {name} there: those that agree in MySQL and SQLite, but for
+-- {join} and {least}.
+
+-- fragment free
+-- Whether lease l, left-joined to its session s, may be granted. A session that has expired but is not ended
+-- still blocks the lease: a taker ends that session first, by a conditional write that serialises with its
+-- heartbeat (invariant I3).
+(l.session is null or s.id is null or s.ended = 1 or coalesce(l.deadline <= {now}, 0))
+
+-- fragment waited
+-- Whether a live waiter waits for the name $1. A ticket whose session has expired blocks no client: it can
+-- never be served.
+exists (select 1 from rowlock_waiter w {join} rowlock_session m
+         where w.name = $1 and m.id = w.session and {live})
+
+-- fragment look
+-- The columns that strategy::look reads, of lease l, named $1, and its session s. The queue is read only if
+-- the lease is free. An expired holder blocks the lease until it is ended, and no longer: from then on the
+-- waiters for the free lease keep it from others.
+l.name is not null,
+l.token,
+{free},
+l.grant_id,
+l.session,
+coalesce(s.expires_at <= {now}, 0) and not {free},
+coalesce({least}(s.expires_at, l.deadline), s.expires_at) - {now},
+case when {free} then {waited} else 0 end
+
+-- fragment info
+-- The columns that strategy::info reads, for people: the name n.name, its lease l, the holder s and the
+-- queue.
+n.name,
+coalesce(l.token, 0),
+{now} - l.changed_at,
+{free},
+l.session,
+l.grant_id,
+s.owner,
+s.host,
+s.program,
+l.thread,
+l.note,
+s.pid,
+{now} - l.acquired_at,
+coalesce({least}(s.expires_at, l.deadline), s.expires_at) - {now},
+(select count(*) {queue}),
+{now} - (select min(w.enqueued_at) {queue})
+
+-- fragment queue
+-- The live waiters of the name n.name. One step into the index by (name, ticket) if there are none.
+from rowlock_waiter w {join} rowlock_session m
+where w.name = n.name and m.id = w.session and {live}
