@@ -238,6 +238,30 @@ TEST_CASE("a client that takes over from itself waits for the holders of what it
     }
 }
 
+TEST_CASE("a client whose session is lost amid its reclaim waits for the holders of that session") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        interception network;
+        auto options = database.options(long_margin);
+        options.owner = "me";
+        client locks{network.wrap(database.source()), options};
+        std::optional<lease> held{locks.acquire("job")};
+        const auto lost = held->lost();
+        std::atomic<bool> away{true};
+        network.before([&](std::string_view what) {
+            if (!away) return;
+            if (what == "heartbeat") interception::refuse_to_send();
+            if (what != "predecessors") return;
+            CHECK(eventually([&] { return lost.stop_requested(); }));
+            away = false;
+            interception::refuse_to_send();
+        });
+        CHECK(kind_of([&] { static_cast<void>(locks.reclaim()); }) == errc::lock_lost);
+        CHECK_FALSE(away);
+        held.reset();
+        CHECK(kind_of([&] { static_cast<void>(locks.reclaim()); }) == errc{});
+    }
+}
+
 TEST_CASE("leases lost to another server keep their margin there") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
         interception network;

@@ -51,7 +51,7 @@ void open(const protocol_connection& on, std::int64_t session) {
 /// One execution of grant_next's statement, without the repetition.
 sql::result grant_next_once(const protocol_connection& on, const std::string& name) {
     const std::array<sql::value, 1> parameters{sql::value{name}};
-    return on.db().execute(*on.leases().sql().grant_next, parameters, soon());
+    return on.db().execute(on.statements()("grant_next"), parameters, soon());
 }
 
 /// "job", which nobody holds, and three live sessions of which 2 and 3 wait: tickets of grants 22

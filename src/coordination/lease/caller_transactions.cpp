@@ -146,8 +146,9 @@ bool caller_transactions::is_elsewhere(sql::connection& db, sql::deadline until)
 void caller_transactions::refuse(sql::connection& db, grant& held, verdict seen,
                                  sql::deadline until) {
     const auto now = look_up(held, until);
-    refuse_standing(db, held, now, seen, until);
-    if (held.now == grant::state::released_in) {
+    const bool released_in = held.now == grant::state::released_in;
+    refuse_standing(db, now, released_in, seen, until);
+    if (released_in) {
         throw error{errc::lock_lost, "the lease was released with an earlier transaction"};
     }
     // Watchers of lost() and the session's other leases are notified too.
@@ -164,9 +165,9 @@ void caller_transactions::refuse(sql::connection& db, grant& held, verdict seen,
 }
 
 /// Throws if the lease is, or may be, ours, though the transaction does not find it.
-void caller_transactions::refuse_standing(sql::connection& db, const grant& held, standing now,
+void caller_transactions::refuse_standing(sql::connection& db, standing now, bool released_in,
                                           verdict seen, sql::deadline until) {
-    if (now == standing::ours && held.now == grant::state::released_in) {
+    if (now == standing::ours && released_in) {
         throw error{errc::lock_lost, "this transaction has released the lease already"};
     }
     if (now == standing::ours && (seen == verdict::not_current || is_elsewhere(db, until))) {

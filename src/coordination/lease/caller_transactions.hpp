@@ -52,7 +52,7 @@ private:
     [[nodiscard]] bool is_elsewhere(sql::connection& db, sql::deadline until) noexcept;
     [[noreturn]] void refuse(sql::connection& db, grant& held, strategy::verdict seen,
                              sql::deadline until);
-    void refuse_standing(sql::connection& db, const grant& held, standing now,
+    void refuse_standing(sql::connection& db, standing now, bool released_in,
                          strategy::verdict seen, sql::deadline until);
     void hold_again(grant& fenced, unsigned releases_before);
 

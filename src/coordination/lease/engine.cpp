@@ -75,11 +75,8 @@ client_connections::hooks engine::connection_hooks() {
 
 session_registry::hooks engine::session_hooks() {
     return {.before_opened = [this] { keeper_.start(); },
-            .on_opened =
-                [this] {
-                    keeper_.look_at_session();
-                    waiting_.listen_again();
-                },
+            .on_current = [this] { keeper_.look_at_session(); },
+            .on_opened = [this] { waiting_.listen_again(); },
             .on_lost = [this](std::int64_t id, loss_reason why) { waiting_.session_lost(id, why); },
             .on_server_changed =
                 [this] {

@@ -61,6 +61,7 @@ std::vector<std::int64_t> reclaimer::move_rows(std::shared_ptr<session>& ours, s
                                                sql::deadline until) {
     for (;;) {
         ours = sessions_.ensure(db, until);
+        require_no_holder_of_lost();  // since the last check: ensure() may have declared a loss
         try {
             if (auto ended =
                     context_.leases.reclaim(db, context_.options.owner, ours->id(), until)) {

@@ -76,7 +76,7 @@ nanoseconds heartbeat::beat(session& ours) {
     }
     ours.news().settle_news(told, context_.now());
     after_beat(ours, until);
-    listener_.listen(ours, db, until);
+    listener_.listen(ours, *db_, until);
     failures_ = 0;
     const nanoseconds next = ours.last_beat() + context_.link.period();
     return reconciler_.take_postponed() ? std::min<nanoseconds>(next, context_.now() + 500ms)
@@ -148,9 +148,10 @@ void heartbeat::after_beat(session& ours, sql::deadline until) {
         strategy::set_short_lock_timeout(*db_, until);
         has_short_timeout_ = true;
     }
-    reconciler_.run(ours, *db_, until, [&] {
-        for (const auto id : end_lost_sessions(until)) waiting_.session_ended(id);
-    });
+    reconciler_.begin(ours, *db_, until);
+    // This may open another connection.
+    for (const auto id : end_lost_sessions(until)) waiting_.session_ended(id);
+    reconciler_.finish(ours, *db_, until);
 }
 
 std::vector<std::int64_t> heartbeat::end_lost_sessions(sql::deadline until) {

@@ -29,13 +29,14 @@ bool is_there(const std::unordered_map<std::int64_t, std::int64_t>& tokens, cons
 
 }  // namespace
 
-void reconciler::run(session& ours, sql::connection& db, sql::deadline until,
-                     const std::function<void()>& between) {
-    const bool last = resolve_last_;
-    if (!last) resolve_unknown(ours, db, until);
-    between();
+void reconciler::begin(session& ours, sql::connection& db, sql::deadline until) {
+    resolves_last_ = resolve_last_;
+    if (!resolves_last_) resolve_unknown(ours, db, until);
+}
+
+void reconciler::finish(session& ours, sql::connection& db, sql::deadline until) {
     compare_if_wanted(ours, db, until);
-    if (last) resolve_unknown(ours, db, until);
+    if (resolves_last_) resolve_unknown(ours, db, until);
 }
 
 bool reconciler::find_requests(session& ours, sql::connection& db, sql::deadline until) {

@@ -7,8 +7,6 @@
 
 #include <atomic>
 #include <cstdint>
-#include <exception>
-#include <functional>
 #include <mutex>
 #include <string_view>
 
@@ -28,11 +26,12 @@ public:
     void want() noexcept { wanted_ = true; }
     [[nodiscard]] bool is_wanted() const noexcept { return wanted_; }
 
-    /// After a heartbeat. A task that lost the connection (a row locked too long) runs last in the
-    /// next round. Round trips only if something is unresolved, wanted, or every third time.
-    /// @param between runs between the two tasks
-    void run(session& ours, sql::connection& db, sql::deadline until,
-             const std::function<void()>& between);
+    /// After a heartbeat: resolves grants in an unknown state. Round trips only for those.
+    void begin(session& ours, sql::connection& db, sql::deadline until);
+    /// After begin(), and what its caller does in between, which may have replaced the connection:
+    /// compares with the database, if that is wanted, and every third time by name. A task that
+    /// lost the connection (a row locked too long) runs last in the next round.
+    void finish(session& ours, sql::connection& db, sql::deadline until);
     /// A lease whose row ends earlier than we know was requested: it is declared lost, and its
     /// holder stops and releases it. Returns false if a row may belong to a grant that is still
     /// pending and could be requested. One round trip.
@@ -65,6 +64,7 @@ private:
     std::mutex reclaiming_;
     // Used by the heartbeat's thread alone.
     bool resolve_last_ = false;                   ///< resolving broke the connection last time
+    bool resolves_last_ = false;                  ///< in this round
     nanoseconds row_patience_ = strategy::brief;  ///< for one task, on SQLite
     bool postponed_ = false;                      ///< a task did not fit into row_patience_
 };

@@ -26,7 +26,7 @@ session_keeper::session_keeper(client_context& context, session_registry& sessio
 /// The threads are created without the mutex, which their first steps take; only one thread at a
 /// time opens a session.
 void session_keeper::start() {
-    if (is_started()) return;
+    if (is_started()) return;  // it throws once the client is closed
     threads made;
     try {
         made.heartbeat = std::make_unique<worker>(
@@ -46,6 +46,7 @@ void session_keeper::start() {
 
 bool session_keeper::is_started() const {
     const std::lock_guard lock{mutex_};
+    if (stopped_) throw client_destroyed();
     return threads_.heartbeat != nullptr;
 }
 

@@ -85,6 +85,8 @@ void session_registry::adopt(std::shared_ptr<session> opened) {
     // Nothing depends on that session; it expires.
     if (closed_) throw client_destroyed();
     current_ = std::move(opened);
+    // With the mutex held: no thread acquires in a session that nothing keeps alive.
+    hooks_.on_current();
 }
 
 /// The mailbox exists before any client can read its name, so none can have taken the name. Without

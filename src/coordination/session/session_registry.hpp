@@ -25,6 +25,9 @@ public:
         /// Starts the threads that keep a session alive, unless they run.
         /// @throws error if they cannot be started: no session is opened without them
         std::function<void()> before_opened;
+        /// A session has become the current one. Called with the mutex held: must not call the
+        /// registry.
+        std::function<void()> on_current;
         std::function<void()> on_opened;
         /// The current session is lost, its grants are declared lost.
         std::function<void(std::int64_t, loss_reason)> on_lost;
