@@ -59,8 +59,8 @@ std::int64_t take_over(const protocol_session& by, std::string_view name, std::i
 /// In the transaction on `app`, without a client's own opinion of its lease.
 verdict fence_job(const protocol_session& holder, sql::connection& app, std::int64_t token,
                   std::chrono::milliseconds idle = 60s) {
-    return strategy::fencing{holder.leases().sql()}.fence(app, {"job", holder.id(), token, 0},
-                                                          {.statement = 5s, .idle = idle}, soon());
+    return strategy::make_fencing(holder.statements())
+        ->fence(app, {"job", holder.id(), token, 0}, {.statement = 5s, .idle = idle}, soon());
 }
 
 /// No heartbeat notices it.
@@ -498,7 +498,7 @@ TEST_CASE("the reaper does not free the lease of an expired session under its fe
         auto reaped = std::async(std::launch::async, [&] {
             std::stop_source never;
             try {
-                strategy::reap_round(*reaping, holder.leases().sql(), database.reaping(100s, 20s),
+                strategy::reap_round(*reaping, holder.statements(), database.reaping(100s, 20s),
                                      never.get_token());
             } catch (const error& failure) {
                 CHECK(failure.kind() == errc::timed_out);  // repeated with the next round

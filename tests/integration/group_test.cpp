@@ -62,9 +62,8 @@ public:
         return protocol_session::release_all(grants);
     }
     [[nodiscard]] std::vector<look> probe_all(const std::vector<std::string_view>& names) const {
-        const bool sqlite = db().speaks() == sql::dialect::sqlite;
-        const auto call = sqlite ? strategy::on_sqlite::probe_all : strategy::on_mysql::probe_all;
-        return call(db(), leases().sql(), id(), names, soon());
+        const auto& batches = dynamic_cast<const strategy::probing_batch_protocol&>(on().batch());
+        return batches.probe_all(db(), id(), names, soon());
     }
 };
 
