@@ -27,7 +27,8 @@ TEST_CASE("the round trip is the shortest recent one") {
     CHECK(link.round_trip() == 900ms);  // the link has become slow
 }
 
-TEST_CASE("heartbeats come twice as often where a round trip takes more than a tenth of the period") {
+TEST_CASE(
+    "heartbeats come twice as often where a round trip takes more than a tenth of the period") {
     link_timing link{usual};
     CHECK(link.period() == 10s);
     link.note_round_trip(1s);
