@@ -3,7 +3,7 @@
 #include "coordination/batch/lease_batches.hpp"
 #include "coordination/lease/acquisition.hpp"
 #include "coordination/lease/token_cache.hpp"
-#include "coordination/queue/wait_manager.hpp"
+#include "coordination/queue/client_waiters.hpp"
 #include "coordination/session/client_connections.hpp"
 #include "coordination/session/client_context.hpp"
 #include "coordination/session/grant_lifecycle.hpp"
@@ -37,7 +37,7 @@ public:
         retry_loop& retries;
         grant_lifecycle& grants;
         lease_batches& batches;
-        wait_manager& waiting;
+        client_waiters& waiting;
         token_cache& tokens;
     };
     explicit acquirer(const surroundings& with)
@@ -96,7 +96,7 @@ private:
     retry_loop& retries_;
     grant_lifecycle& grants_;
     lease_batches& batches_;
-    wait_manager& waiting_;
+    client_waiters& waiting_;
     token_cache& tokens_;
 };
 

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "coordination/queue/wait_manager.hpp"
+#include "coordination/queue/client_waiters.hpp"
 #include "coordination/session/client_connections.hpp"
 #include "coordination/session/client_context.hpp"
 #include "coordination/session/grant_lifecycle.hpp"
@@ -25,7 +25,7 @@ public:
         session_registry& sessions;
         session_keeper& keeper;
         grant_lifecycle& grants;
-        wait_manager& waiting;
+        client_waiters& waiting;
     };
     explicit caller_transactions(const surroundings& with)
         : context_{with.context},
@@ -61,7 +61,7 @@ private:
     session_registry& sessions_;
     session_keeper& keeper_;
     grant_lifecycle& grants_;
-    wait_manager& waiting_;
+    client_waiters& waiting_;
     const std::unique_ptr<const strategy::fencing> fencing_;
 };
 

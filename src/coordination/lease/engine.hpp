@@ -7,7 +7,7 @@
 #include "coordination/lease/reclaimer.hpp"
 #include "coordination/lease/releaser.hpp"
 #include "coordination/lease/token_cache.hpp"
-#include "coordination/queue/wait_manager.hpp"
+#include "coordination/queue/client_waiters.hpp"
 #include "coordination/session/client_connections.hpp"
 #include "coordination/session/client_context.hpp"
 #include "coordination/session/grant_lifecycle.hpp"
@@ -84,7 +84,7 @@ private:
     token_cache tokens_;
     reconciler reconciler_;
     session_keeper keeper_;
-    wait_manager waiting_;
+    client_waiters waiting_;
     lease_batches batches_;
     acquirer acquirer_;
     releaser releaser_;

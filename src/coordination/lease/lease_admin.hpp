@@ -1,6 +1,6 @@
 #pragma once
 
-#include "coordination/queue/wait_manager.hpp"
+#include "coordination/queue/client_waiters.hpp"
 #include "coordination/session/client_context.hpp"
 #include "coordination/session/retry_loop.hpp"
 #include <rowlock/client.hpp>
@@ -17,7 +17,7 @@ namespace rowlock::detail {
 /// What a client shows of leases, and does to those of other clients. Needs no session.
 class lease_admin {
 public:
-    lease_admin(client_context& context, retry_loop& retries, wait_manager& waiting)
+    lease_admin(client_context& context, retry_loop& retries, client_waiters& waiting)
         : context_{context}, retries_{retries}, waiting_{waiting} {}
 
     std::optional<lease_info> inspect(const lock_name& name);
@@ -34,7 +34,7 @@ private:
 
     client_context& context_;
     retry_loop& retries_;
-    wait_manager& waiting_;
+    client_waiters& waiting_;
 };
 
 }  // namespace rowlock::detail

@@ -2,7 +2,7 @@
 
 #include "coordination/batch/lease_batches.hpp"
 #include "coordination/lease/token_cache.hpp"
-#include "coordination/queue/wait_manager.hpp"
+#include "coordination/queue/client_waiters.hpp"
 #include "coordination/session/client_connections.hpp"
 #include "coordination/session/client_context.hpp"
 #include "coordination/session/grant_lifecycle.hpp"
@@ -18,7 +18,7 @@ namespace rowlock::detail {
 class releaser {
 public:
     releaser(client_context& context, client_connections& connections, retry_loop& retries,
-             grant_lifecycle& grants, lease_batches& batches, wait_manager& waiting,
+             grant_lifecycle& grants, lease_batches& batches, client_waiters& waiting,
              token_cache& tokens, std::function<void()> on_doubt)
         : context_{context},
           connections_{connections},
@@ -57,7 +57,7 @@ private:
     retry_loop& retries_;
     grant_lifecycle& grants_;
     lease_batches& batches_;
-    wait_manager& waiting_;
+    client_waiters& waiting_;
     token_cache& tokens_;
     const std::function<void()> on_doubt_;
 };

@@ -172,8 +172,8 @@ std::vector<std::string> distinct_names(sql::connection& db, const sql::statemen
         for (std::size_t row = 0; row < rows.rows(); ++row) found.emplace_back(rows.text(row, 0));
     });
     std::ranges::sort(found);
-    const auto repeated = std::ranges::unique(found);
-    found.erase(repeated.begin(), repeated.end());
+    // Not that of std::ranges: clang 14 cannot compile what it returns.
+    found.erase(std::unique(found.begin(), found.end()), found.end());
     return found;
 }
 

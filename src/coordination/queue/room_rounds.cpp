@@ -507,7 +507,7 @@ bool waiting_room::hand_on_served(const std::string& name, std::int64_t session,
     try {
         const auto done = queue_.release(*db_, name, session, grant_id, true, write_deadline());
         patience_ = strategy::brief;
-        if (done.freed) manager_.after_release(*db_, name, done, soon());
+        if (done.freed) owner_.after_release(*db_, name, done, soon());
         return done.freed;
     } catch (const error& failure) {
         if (!strategy::is_locked(*db_, failure)) throw;

@@ -32,7 +32,7 @@ waiting_room::waiting_room(const surroundings& with)
       grants_{with.grants},
       keeper_{with.keeper},
       contended_{with.contended},
-      manager_{with.manager},
+      owner_{with.owner},
       options_{context_.options},
       queue_{context_.queues},
       alarm_{clock_},

@@ -58,7 +58,7 @@ public:
         grant_lifecycle& grants;
         session_keeper& keeper;
         contended_names& contended;
-        waiters& manager;
+        waiters& owner;
     };
     /// @throws error errc::out_of_resources
     explicit waiting_room(const surroundings& with);
@@ -203,7 +203,7 @@ private:
     grant_lifecycle& grants_;
     session_keeper& keeper_;
     contended_names& contended_;
-    waiters& manager_;
+    waiters& owner_;
     const client_options& options_;
     const strategy::queue_protocol& queue_;
     const base::clock clock_;

@@ -1,27 +1,27 @@
-#include "coordination/queue/wait_manager.hpp"
+#include "coordination/queue/client_waiters.hpp"
 
 #include "coordination/queue/wake.hpp"
 #include <rowlock/error.hpp>
 
 namespace rowlock::detail {
 
-std::shared_ptr<waiting_room> wait_manager::room() {
+std::shared_ptr<waiting_room> client_waiters::room() {
     const std::lock_guard lock{mutex_};
     if (closed_) throw client_destroyed();
     if (!room_) room_ = std::make_shared<waiting_room>(room_parts_);
     return room_;
 }
 
-std::shared_ptr<waiting_room> wait_manager::open_room() const noexcept {
+std::shared_ptr<waiting_room> client_waiters::open_room() const noexcept {
     const std::lock_guard lock{mutex_};
     return room_;
 }
 
-void wait_manager::session_lost(std::int64_t session, loss_reason why) noexcept {
+void client_waiters::session_lost(std::int64_t session, loss_reason why) noexcept {
     if (const auto at = open_room()) at->session_lost(session, why);
 }
 
-void wait_manager::session_ended(std::int64_t session) noexcept {
+void client_waiters::session_ended(std::int64_t session) noexcept {
     try {
         room()->session_ended(session);
     } catch (...) {
@@ -29,7 +29,7 @@ void wait_manager::session_ended(std::int64_t session) noexcept {
     }
 }
 
-void wait_manager::lease_freed(const std::string& name, bool reply_lost) noexcept {
+void client_waiters::lease_freed(const std::string& name, bool reply_lost) noexcept {
     try {
         const auto at = room();
         at->look(name);
@@ -39,7 +39,7 @@ void wait_manager::lease_freed(const std::string& name, bool reply_lost) noexcep
     }
 }
 
-void wait_manager::lease_freed_soon(const std::string& name) noexcept {
+void client_waiters::lease_freed_soon(const std::string& name) noexcept {
     try {
         room()->look_for_a_while(name);
     } catch (...) {
@@ -47,9 +47,9 @@ void wait_manager::lease_freed_soon(const std::string& name) noexcept {
     }
 }
 
-void wait_manager::after_release(sql::connection& db, const std::string& name,
-                                 const strategy::release_outcome& done,
-                                 sql::deadline until) noexcept {
+void client_waiters::after_release(sql::connection& db, const std::string& name,
+                                   const strategy::release_outcome& done,
+                                   sql::deadline until) noexcept {
     if (done.unwaited) return;
     if (!done.next) return lease_freed(name);
     wake(room_parts_.context, room_parts_.sessions, db, *done.next, until);
@@ -61,31 +61,31 @@ void wait_manager::after_release(sql::connection& db, const std::string& name,
     }
 }
 
-void wait_manager::fail(const error& why, std::string_view name) {
+void client_waiters::fail(const error& why, std::string_view name) {
     if (const auto at = open_room()) at->fail(why, name);
 }
 
-void wait_manager::poll_soon() noexcept {
+void client_waiters::poll_soon() noexcept {
     if (const auto at = open_room()) at->look_at_all();
 }
 
-bool wait_manager::listen_again() noexcept {
+bool client_waiters::listen_again() noexcept {
     const auto at = open_room();
     if (at) at->listen_again();
     return at != nullptr;
 }
 
-bool wait_manager::listens_for(std::int64_t session) const noexcept {
+bool client_waiters::listens_for(std::int64_t session) const noexcept {
     const auto at = open_room();
     return at && at->listens_for(session);
 }
 
-void wait_manager::while_unchanged(const std::function<void(bool)>& use) {
+void client_waiters::while_unchanged(const std::function<void(bool)>& use) {
     const std::lock_guard lock{mutex_};
     use(room_ != nullptr);
 }
 
-void wait_manager::begin_close() noexcept {
+void client_waiters::begin_close() noexcept {
     std::shared_ptr<waiting_room> at;
     {
         const std::lock_guard lock{mutex_};
@@ -95,13 +95,13 @@ void wait_manager::begin_close() noexcept {
     if (at) at->stop();
 }
 
-waiting_room::leftovers wait_manager::finish_close() noexcept {
+waiting_room::leftovers client_waiters::finish_close() noexcept {
     const auto at = open_room();
     return at ? at->close() : waiting_room::leftovers{};
 }
 
-void wait_manager::hand_over_last(sql::connection& db, const std::vector<std::string>& names,
-                                  const std::vector<std::int64_t>& ended, sql::deadline until) {
+void client_waiters::hand_over_last(sql::connection& db, const std::vector<std::string>& names,
+                                    const std::vector<std::int64_t>& ended, sql::deadline until) {
     const auto& [context, sessions, connections, grants, keeper, contended, self] = room_parts_;
     auto waited_for = context.queues.names_with_waiters(db, names, until);
     for (const auto id : ended) {

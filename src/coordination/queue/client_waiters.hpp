@@ -16,10 +16,10 @@ namespace rowlock::detail {
 
 /// Where the parts of a client turn with what concerns waiters: it opens the waiting room, whose
 /// thread costs a client nothing before its first wait or release. Thread-safe.
-class wait_manager final : public waiters {
+class client_waiters final : public waiters {
 public:
-    wait_manager(client_context& context, session_registry& sessions,
-                 client_connections& connections, grant_lifecycle& grants, session_keeper& keeper)
+    client_waiters(client_context& context, session_registry& sessions,
+                   client_connections& connections, grant_lifecycle& grants, session_keeper& keeper)
         : room_parts_{context, sessions, connections, grants, keeper, contended_, *this} {}
 
     /// The waiting room, opened with the first call.
