@@ -616,7 +616,11 @@ TEST_CASE("what was not settled waits for the disk; control: a promise that did 
     const late_server server;
     if (!server.there()) return;
     enum class variant : unsigned char { settled, not_promised, control_believed };
-    for (const auto which : {variant::settled, variant::not_promised, variant::control_believed}) {
+    // The server writes its log now and then by itself, also what waits for no disk: then there is
+    // nothing to lose, and the control is tried again.
+    int spared = 0;
+    for (const auto which : {variant::settled, variant::not_promised, variant::control_believed,
+                             variant::control_believed, variant::control_believed}) {
         CAPTURE(which);
         server.reset();
         std::int64_t token = 0;
@@ -650,11 +654,13 @@ TEST_CASE("what was not settled waits for the disk; control: a promise that did 
             CHECK(hand->of_lease("grant_id") == 44);
             CHECK(hand->of_lease("token") == token + 2);
         } else {  // all is lost: the token that 44 was told is given to another
+            if (hand->of_lease("grant_id") != 22 && ++spared < 3) continue;
             REQUIRE(hand->of_lease("grant_id") == 22);
             hand->end(3);
             hand->end(4);
             hand->enqueue("job", 5, 55);
             CHECK(hand->release("job", 2, 22).next.value().token == token + 2);
+            break;
         }
     }
 }

@@ -12,6 +12,9 @@
 namespace rowlock::detail {
 namespace {
 
+/// SQLite's clock moves a millisecond at a time.
+constexpr nanoseconds longest_clock_step = std::chrono::milliseconds{1};
+
 /// Whether a release of this grant is under way or has just finished.
 bool is_ending(const std::vector<std::shared_ptr<grant>>& held, std::int64_t grant_id) {
     return std::ranges::any_of(held, [&](const auto& each) {
@@ -53,9 +56,11 @@ bool reconciler::find_requests(session& ours, sql::connection& db, sql::deadline
             continue;
         }
         // Our value is early by the transit of the acquire, the row's is late by that of the
-        // answer: an unchanged deadline never looks shortened.
+        // answer, and by the step of the database's clock: an unchanged deadline never looks
+        // shortened.
         const grant& each = **granted;
-        const nanoseconds ends = read + std::chrono::microseconds{*row.deadline_us};
+        const nanoseconds ends =
+            read + std::chrono::microseconds{*row.deadline_us} + longest_clock_step;
         const bool requested =
             each.deadline == base::alarm::never || ends < each.deadline + each.deadline_margin;
         if (!requested || !context_.lose(**granted, loss_reason::release_requested)) continue;
