@@ -48,7 +48,6 @@ engine::engine(sql::connection_source source, client_options options)
       releaser_{context_, connections_, retries_, grants_,
                 batches_, waiting_,     tokens_,  [this] { reconciler_.want(); }},
       reclaimer_{{.context = context_,
-                  .connections = connections_,
                   .sessions = sessions_,
                   .retries = retries_,
                   .grants = grants_,

@@ -1,6 +1,5 @@
 #pragma once
 
-#include "coordination/session/client_connections.hpp"
 #include "coordination/session/client_context.hpp"
 #include "coordination/session/grant_lifecycle.hpp"
 #include "coordination/session/reconciler.hpp"
@@ -21,7 +20,6 @@ public:
     /// Parts of the client that live as long as this.
     struct surroundings {
         client_context& context;
-        client_connections& connections;
         session_registry& sessions;
         retry_loop& retries;
         grant_lifecycle& grants;
@@ -30,7 +28,6 @@ public:
     };
     explicit reclaimer(const surroundings& with)
         : context_{with.context},
-          connections_{with.connections},
           sessions_{with.sessions},
           retries_{with.retries},
           grants_{with.grants},
@@ -52,7 +49,6 @@ private:
     void abandon(session* ours, const std::vector<std::shared_ptr<grant>>& taken);
 
     client_context& context_;
-    client_connections& connections_;
     session_registry& sessions_;
     retry_loop& retries_;
     grant_lifecycle& grants_;

@@ -1,6 +1,5 @@
 #include "coordination/lease/releaser.hpp"
 
-#include "coordination/lease/engine.hpp"
 #include "coordination/lease/validation.hpp"
 #include <rowlock/error.hpp>
 

@@ -303,8 +303,8 @@ void waiting_room::woken() noexcept {
         poke();
     }
     try {
-        if (const auto idle = connections_.take_idle()) {
-            return read_served(**idle,
+        if (const auto calling = connections_.take_idle()) {
+            return read_served(**calling,
                                std::min<sql::deadline>(soon(), steady::now() + idle_deadline));
         }
     } catch (...) {
