@@ -335,14 +335,15 @@ TEST_CASE("the connection that a wake-up interrupts sends no other statement") {
     sleepers asleep;
     client holder{database.source(), by_database(database)};
     client waiter{asleep.wrap(database.source()), by_database(database)};
-    for (const std::uint64_t round : {1u, 2u, 3u}) {
+    // On a busy machine a poll may come before the wake-up: then the round says nothing.
+    for (int round = 0; round < 50 && waiter.stats().wake_ups < 3; ++round) {
         auto held = holder.acquire("job");
         auto waiting = std::async(std::launch::async, [&] { return acquire_soon(waiter, "job"); });
         REQUIRE(places(database, 1));
         REQUIRE(eventually([&] { return waits_to_be_told(database, waiter); }));
         held.release();
         waiting.get().release();
-        CHECK(waiter.stats().wake_ups >= round);
     }
+    CHECK(waiter.stats().wake_ups >= 3);
     CHECK(asleep.statements == 0);
 }

@@ -545,14 +545,22 @@ TEST_CASE(
     "takes") {
     support::lock_database database{support::backend::postgresql};
     if (!database.there()) return;
+    // The verification comes after the call has returned: on a busy machine it may refute the grant
+    // before, and the call waits on.
+    std::atomic<bool> returned{false};
+    interception network;
+    network.before([&](std::string_view name) {
+        if (name == "settle") CHECK(eventually([&] { return returned.load(); }));
+    });
     client holder{database.source(), database.options()};
-    client waiter{database.source(), database.options({.poll_interval = 10s})};
+    client waiter{network.wrap(database.source()), database.options({.poll_interval = 10s})};
     client next{database.source(), database.options({.poll_interval = 10s})};
     auto held = holder.acquire("job");
     std::optional<std::chrono::milliseconds> deadline;
     SUBCASE("of a lease without an end") {}
     SUBCASE("of one with a deadline, which no notification can tell") {
         deadline = 20s;
+        returned = true;
     }
     auto waiting = std::async(std::launch::async, [&] {
         return waiter.try_acquire_for("job", 20s, {.deadline = deadline});
@@ -569,6 +577,8 @@ TEST_CASE(
     } else {
         auto believed = waiting.get();
         REQUIRE(believed);
+        CHECK(believed->held());
+        returned = true;
         CHECK(eventually([&] { return !believed->held(); }, at_once));
         CHECK(eventually([&] { return believed->lost().stop_requested(); }, at_once));
         CHECK(kind_of([&] { believed->release(); }) == errc::lock_lost);

@@ -66,7 +66,7 @@ public:
                              sql::deadline until) const override {
         // A pooled connection may lead to a server that has left its group since.
         sql::require_membership(db, until);
-        const std::string server = server_of(db, until).value();
+        std::string server = server_of(db, until).value();
         const auto open = [&] {
             return changed_one(run(db, open_session_, until, row.id, row.owner, row.host, row.pid,
                                    row.program, row.ttl.count(), row.wake.number, row.wake.secret,

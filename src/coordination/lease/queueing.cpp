@@ -49,7 +49,7 @@ acquirer::answer acquirer::wait_in_queue(acquisition& call) {
 std::shared_ptr<turn> acquirer::enqueue(acquisition& call, waiting_room& at, sql::connection& db,
                                         sql::deadline until) {
     call.use(sessions_.ensure(db, until));
-    const auto place = expect_turn(call, at);
+    auto place = expect_turn(call, at);
     const auto abandon = [&](bool sent) {
         if (!at.withdraw(place)) return false;
         if (sent) {

@@ -119,7 +119,7 @@ std::optional<strategy::release_outcome> releaser::send_together(const grant& he
                                                                  sql::deadline until,
                                                                  bool& unknown) {
     try {
-        const auto done = batches_.release(held.session_id, {held.name, held.grant_id}, until);
+        auto done = batches_.release(held.session_id, {held.name, held.grant_id}, until);
         if (done && done->freed && !done->next && !done->unwaited) {
             waiting_.lease_freed(held.name);
         }
