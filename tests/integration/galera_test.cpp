@@ -147,6 +147,44 @@ TEST_CASE("on a Galera node a letter that comes before the row costs nobody his 
     CHECK(waiter.stats().lost == 0);
 }
 
+// shows: wake-ups
+TEST_CASE(
+    "on a Galera node a message that comes before the client knows of the cluster is not "
+    "believed") {
+    const auto* node = the_node();
+    if (node == nullptr) return;
+    const auto source = open(node->url());
+    migrate(source);
+    const auto db = source.connect(soon());
+    support::interception network;
+    client holder{source, {.ttl = 4s}};
+    client waiter{network.wrap(source), {.ttl = 4s}};
+    auto held = holder.acquire("committed elsewhere");
+    // Right behind the commit of the ticket: the waiter has no connection yet on which it polls.
+    std::atomic<bool> posted{false};
+    network.after([&](std::string_view) {
+        if (posted) return;
+        const auto entry = db->query(
+            "select w.grant_id, m.wake_address, m.wake_secret from rowlock_waiter w "
+            "join rowlock_session m on m.id = w.session",
+            soon());
+        if (entry.rows() == 0) return;
+        posted = wakeup::mail_to{entry.integer(0, 1), wakeup::network_namespace()}.post(
+            strategy::encode_wakeup({entry.integer(0, 0), held.token().value() + 1},
+                                    entry.text(0, 2)));
+    });
+    auto waiting =
+        std::async(std::launch::async, [&] { return waiter.acquire("committed elsewhere"); });
+    REQUIRE(support::eventually([&] { return posted.load(); }));
+    CHECK(waiting.wait_for(300ms) == std::future_status::timeout);
+    held.release();
+    auto got = waiting.get();
+    CHECK(got.token().value() > held.token().value());
+    std::this_thread::sleep_for(100ms);  // longer than a verification takes
+    CHECK(got.held());
+    CHECK(waiter.stats().lost == 0);
+}
+
 // shows: fenced-transactions
 TEST_CASE("on a Galera node a fence writes, and nobody gets between it and the commit") {
     const auto* node = the_node();

@@ -95,7 +95,7 @@ void client_waiters::begin_close() noexcept {
     if (at) at->stop();
 }
 
-waiting_room::leftovers client_waiters::finish_close() noexcept {
+waiting_room::leftovers client_waiters::finish_close() const noexcept {
     const auto at = open_room();
     return at ? at->close() : waiting_room::leftovers{};
 }

@@ -50,7 +50,7 @@ public:
     void begin_close() noexcept;
     /// Ends the room's thread, fails the threads that still wait, and returns the work that is
     /// left.
-    waiting_room::leftovers finish_close() noexcept;
+    waiting_room::leftovers finish_close() const noexcept;
     /// The last act of a client: hands its leases to waiters. Two or more round trips if there is
     /// something to hand over.
     void hand_over_last(sql::connection& db, const std::vector<std::string>& names,

@@ -37,6 +37,7 @@ waiting_room::waiting_room(const surroundings& with)
       queue_{context_.queues},
       alarm_{clock_},
       pacing_{options_.poll_interval},
+      in_cluster_{context_.speaks() == sql::dialect::mysql},
       may_listen_{options_.wake_ups != wakeup_mode::polling},
       // The sleep would block the heartbeat on a shared connection, and the KILL might hit it.
       may_sleep_{may_listen_ && !context_.shares_connection()} {

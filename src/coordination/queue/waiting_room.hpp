@@ -238,7 +238,7 @@ private:
     std::shared_ptr<session> mail_for_;  ///< the session whose mailbox is read
     nanoseconds deaf_until_{0};          ///< until then its mailbox is not read, after a flood
     bool is_set_up_ = false;             ///< whether db_ is
-    bool in_cluster_ = false;            ///< other nodes may know more than ours
+    bool in_cluster_;  ///< other nodes may know more than ours, or that is unknown
     bool may_listen_;
     bool may_sleep_;
     bool pooler_known_ = false;
