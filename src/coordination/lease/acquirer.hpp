@@ -83,10 +83,10 @@ private:
     bool try_again_in_vain(acquisition& call);
 
     answer wait_in_queue(acquisition& call);
-    std::shared_ptr<turn> enqueue(acquisition& call, waiting_room& at, sql::connection& db,
-                                  sql::deadline until);
-    std::shared_ptr<turn> expect_turn(acquisition& call, waiting_room& at);
-    std::shared_ptr<grant> accept_served(const acquisition& call, const turn& served);
+    std::shared_ptr<waiter> enqueue(acquisition& call, waiting_threads& at, sql::connection& db,
+                                    sql::deadline until);
+    std::shared_ptr<waiter> expect_waiter(acquisition& call, waiting_threads& at);
+    std::shared_ptr<grant> accept_served(const acquisition& call, const waiter& served);
     [[nodiscard]] std::string thread_label() const;
 
     client_context& context_;

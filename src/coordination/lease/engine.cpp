@@ -139,9 +139,9 @@ client_stats engine::stats() const {
                      .cancelled = read(counter::cancelled),
                      .deadlocks = read(counter::deadlocks)};
     all.connections = connections_.open() + (keeper_.beats().is_connected() ? 1u : 0u);
-    if (const auto room = waiting_.open_room()) {
-        all.waiting = room->waiting();
-        all.connections += room->connections();
+    if (const auto threads = waiting_.made()) {
+        all.waiting = threads->waiting();
+        all.connections += threads->connections();
     }
     if (context_.shares_connection()) all.connections = connections_.shared_is_open() ? 1u : 0u;
     if (const auto ours = sessions_.current()) {
@@ -181,7 +181,7 @@ void engine::close() noexcept {
     keeper_.join_reaper();  // no lease depends on its last statement
 }
 
-void engine::end_sessions(waiting_room::leftovers& rest, sql::deadline until) noexcept {
+void engine::end_sessions(waiting_threads::leftovers& rest, sql::deadline until) noexcept {
     auto& beats = keeper_.beats();
     beats.adopt_idle_connection();
     try {
@@ -196,7 +196,7 @@ void engine::end_sessions(waiting_room::leftovers& rest, sql::deadline until) no
 
 /// Returns true if another client may have waited for our leases. Of `rest.names`, which were
 /// released lately, keeps those with a waiter, or all if that is unknown.
-bool engine::end_own_session(session& ours, waiting_room::leftovers& rest, sql::deadline until) {
+bool engine::end_own_session(session& ours, waiting_threads::leftovers& rest, sql::deadline until) {
     ours.trust()->close();
     ours.grants().for_each_held(
         [&](grant& each) { context_.lose(each, loss_reason::client_closed); });
@@ -205,7 +205,7 @@ bool engine::end_own_session(session& ours, waiting_room::leftovers& rest, sql::
                .session = ours.id()};
     // The row can be deleted if nothing names it. A held lease does; a queue entry or an unresolved
     // grant may.
-    const bool alone = ours.grants().held_count() == 0 && rest.places.empty() &&
+    const bool alone = ours.grants().held_count() == 0 && rest.entries.empty() &&
                        ours.grants().unresolved_count() == 0;
     try {
         auto& db = keeper_.beats().connection(until);
@@ -213,7 +213,7 @@ bool engine::end_own_session(session& ours, waiting_room::leftovers& rest, sql::
             rest.names = context_.queues.leave(db, ours.id(), rest.names, until);
         } else {
             context_.leases.end_session(db, ours.id(), until);
-            context_.queues.cancel(db, rest.places, until);
+            context_.queues.cancel(db, rest.entries, until);
         }
     } catch (const std::exception& failure) {
         done.message =
@@ -223,7 +223,7 @@ bool engine::end_own_session(session& ours, waiting_room::leftovers& rest, sql::
     return !alone;
 }
 
-void engine::hand_over_last(const waiting_room::leftovers& rest, sql::deadline until) noexcept {
+void engine::hand_over_last(const waiting_threads::leftovers& rest, sql::deadline until) noexcept {
     if (rest.names.empty() && rest.sessions.empty()) return;
     try {
         waiting_.hand_over_last(keeper_.beats().connection(until), rest.names, rest.sessions,

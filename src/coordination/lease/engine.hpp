@@ -33,7 +33,7 @@ struct hold;
 /// A client: makes its parts and introduces them to each other, and closes them in order. It does
 /// nothing else.
 ///
-/// Threads: the callers'; those of session_keeper; the waiting room's, from the first wait or
+/// Threads: the callers'; those of session_keeper; that of the waiters' loop, from the first wait or
 /// release on; delivery of events and loss signals. No part holds a mutex over a round trip, but
 /// reclaim() its own.
 class engine {
@@ -69,9 +69,9 @@ private:
     [[nodiscard]] grant_lifecycle::hooks grant_hooks();
     [[nodiscard]] std::function<nanoseconds()> reaper();
     nanoseconds reap() noexcept;
-    void end_sessions(waiting_room::leftovers& rest, sql::deadline until) noexcept;
-    bool end_own_session(session& ours, waiting_room::leftovers& rest, sql::deadline until);
-    void hand_over_last(const waiting_room::leftovers& rest, sql::deadline until) noexcept;
+    void end_sessions(waiting_threads::leftovers& rest, sql::deadline until) noexcept;
+    bool end_own_session(session& ours, waiting_threads::leftovers& rest, sql::deadline until);
+    void hand_over_last(const waiting_threads::leftovers& rest, sql::deadline until) noexcept;
 
     // In this order: each part uses the ones before it, and some, through hooks and references that
     // no constructor calls, later ones. They are destroyed when no thread of theirs runs.

@@ -1,7 +1,7 @@
 // Waiting in a queue, for a call that acquires a lease.
 
 #include "coordination/lease/acquirer.hpp"
-#include "coordination/queue/waiting_room.hpp"
+#include "coordination/queue/waiting_threads.hpp"
 #include <rowlock/error.hpp>
 
 #include <unistd.h>
@@ -14,29 +14,29 @@ acquirer::answer acquirer::wait_in_queue(acquisition& call) {
     // A lost attempt that is still in flight must not block our ticket: the heartbeat gives it
     // back.
     call.hand_over();
-    const auto at = waiting_.room();
-    const auto place = retries_.on_connection(
+    const auto at = waiting_.threads();
+    const auto mine = retries_.on_connection(
         limits_of(call), call.stop,
         [&](sql::connection& db, sql::deadline until) { return enqueue(call, *at, db, until); });
-    if (!place) return std::shared_ptr<grant>{};
+    if (!mine) return std::shared_ptr<grant>{};
     context_.count(counter::queued);
     call.seen_held = true;
     call.had_place = true;
     try {
-        if (!at->wait(*place, call.until, call.stop)) return std::shared_ptr<grant>{};
+        if (!at->wait(*mine, call.until, call.stop)) return std::shared_ptr<grant>{};
     } catch (...) {
-        at->leave(**place);
+        at->leave(**mine);
         throw;
     }
-    switch ((*place)->now) {
-        case turn::state::served:
-            if (auto granted = accept_served(call, **place)) return granted;
+    switch ((*mine)->now) {
+        case waiter::state::served:
+            if (auto granted = accept_served(call, **mine)) return granted;
             require_timely(call);
             return std::nullopt;
-        case turn::state::failed:
-            if ((*place)->failure) throw error{*(*place)->failure};
+        case waiter::state::failed:
+            if ((*mine)->failure) throw error{*(*mine)->failure};
             throw error{errc::lock_lost, "the session or the client ended while waiting"};
-        case turn::state::cancelled:
+        case waiter::state::cancelled:
             return std::shared_ptr<grant>{};
         default:  // gone; a grant with its own deadline may have come and expired meanwhile
             require_timely(call);
@@ -46,16 +46,16 @@ acquirer::answer acquirer::wait_in_queue(acquisition& call) {
 
 /// Each attempt has its own id. One whose reply was lost may have been served by the time that is
 /// known; otherwise the heartbeat gives it up.
-std::shared_ptr<turn> acquirer::enqueue(acquisition& call, waiting_room& at, sql::connection& db,
-                                        sql::deadline until) {
+std::shared_ptr<waiter> acquirer::enqueue(acquisition& call, waiting_threads& at,
+                                          sql::connection& db, sql::deadline until) {
     call.use(sessions_.ensure(db, until));
-    auto place = expect_turn(call, at);
+    auto mine = expect_waiter(call, at);
     const auto abandon = [&](bool sent) {
-        if (!at.withdraw(place)) return false;
+        if (!at.withdraw(*mine)) return false;
         if (sent) {
-            grants_.give_back(*call.ours, place->name, place->grant_id);
+            grants_.give_back(*call.ours, mine->name, mine->grant_id);
         } else {
-            call.ours->grants().forget(place->grant_id);
+            call.ours->grants().forget(mine->grant_id);
         }
         return true;
     };
@@ -66,32 +66,32 @@ std::shared_ptr<turn> acquirer::enqueue(acquisition& call, waiting_room& at, sql
     } catch (...) {
         if (abandon(true)) throw;  // out of memory: the ticket may have been sent
     }
-    at.enqueued(place);
-    return place;
+    at.enqueued(*mine);
+    return mine;
 }
 
-/// The turn of a ticket that is about to be sent.
-std::shared_ptr<turn> acquirer::expect_turn(acquisition& call, waiting_room& at) {
+/// The waiter of a ticket that is about to be sent.
+std::shared_ptr<waiter> acquirer::expect_waiter(acquisition& call, waiting_threads& at) {
     call.grant_id = context_.next_id();
     call.ours->grants().expect(call.grant_id);
-    std::shared_ptr<turn> place;
+    std::shared_ptr<waiter> mine;
     try {
-        place = at.expect(call.name.str(), call.grant_id, call.ours, call.thread,
-                          call.options.deadline.has_value());
+        mine = at.expect(call.name.str(), call.grant_id, call.ours, call.thread,
+                         call.options.deadline.has_value());
     } catch (...) {
         call.ours->grants().forget(call.grant_id);  // nothing was sent
         throw;
     }
-    place->contended = call.contended;
+    mine->contended = call.contended;
     call.holds_others = call.ours->grants().holds_for(call.thread);
-    place->holds_others =
+    mine->holds_others =
         context_.options.deadlock_detection != deadlock_detection::off && call.holds_others;
-    return place;
+    return mine;
 }
 
 /// Returns the grant, or null if it came too late: after a pause the session may have expired, and
 /// no caller may receive a lease that is not held. The lease goes on to the next waiter.
-std::shared_ptr<grant> acquirer::accept_served(const acquisition& call, const turn& served) {
+std::shared_ptr<grant> acquirer::accept_served(const acquisition& call, const waiter& served) {
     const auto& granted = served.granted;
     if (granted->held()) {
         context_.count(counter::acquired);

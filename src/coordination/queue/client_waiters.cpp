@@ -5,25 +5,25 @@
 
 namespace rowlock::detail {
 
-std::shared_ptr<waiting_room> client_waiters::room() {
+std::shared_ptr<waiting_threads> client_waiters::threads() {
     const std::lock_guard lock{mutex_};
     if (closed_) throw client_destroyed();
-    if (!room_) room_ = std::make_shared<waiting_room>(room_parts_);
-    return room_;
+    if (!threads_) threads_ = std::make_shared<waiting_threads>(parts_);
+    return threads_;
 }
 
-std::shared_ptr<waiting_room> client_waiters::open_room() const noexcept {
+std::shared_ptr<waiting_threads> client_waiters::made() const noexcept {
     const std::lock_guard lock{mutex_};
-    return room_;
+    return threads_;
 }
 
 void client_waiters::session_lost(std::int64_t session, loss_reason why) noexcept {
-    if (const auto at = open_room()) at->session_lost(session, why);
+    if (const auto at = made()) at->session_lost(session, why);
 }
 
 void client_waiters::session_ended(std::int64_t session) noexcept {
     try {
-        room()->session_ended(session);
+        threads()->session_ended(session);
     } catch (...) {
         // No thread, or out of memory: waiters poll for themselves.
     }
@@ -31,9 +31,9 @@ void client_waiters::session_ended(std::int64_t session) noexcept {
 
 void client_waiters::lease_freed(const std::string& name, bool reply_lost) noexcept {
     try {
-        const auto at = room();
-        at->look(name);
-        if (reply_lost) at->look_at_all();
+        const auto at = threads();
+        at->lease_freed(name);
+        if (reply_lost) at->poll_soon();
     } catch (...) {
         // As above.
     }
@@ -41,7 +41,7 @@ void client_waiters::lease_freed(const std::string& name, bool reply_lost) noexc
 
 void client_waiters::lease_freed_soon(const std::string& name) noexcept {
     try {
-        room()->look_for_a_while(name);
+        threads()->lease_freed_soon(name);
     } catch (...) {
         // As above.
     }
@@ -52,57 +52,57 @@ void client_waiters::after_release(sql::connection& db, const std::string& name,
                                    sql::deadline until) noexcept {
     if (done.unwaited) return;
     if (!done.next) return lease_freed(name);
-    wake(room_parts_.context, room_parts_.sessions, db, *done.next, until);
+    wake(parts_.context, parts_.sessions, db, *done.next, until);
     try {
         contended_.note(name);
-        if (const auto at = open_room()) at->handed_over(*done.next);
+        if (const auto at = made()) at->handed_over(*done.next);
     } catch (...) {
         // Out of memory: the waiter learns by its poll.
     }
 }
 
 void client_waiters::fail(const error& why, std::string_view name) {
-    if (const auto at = open_room()) at->fail(why, name);
+    if (const auto at = made()) at->fail(why, name);
 }
 
 void client_waiters::poll_soon() noexcept {
-    if (const auto at = open_room()) at->look_at_all();
+    if (const auto at = made()) at->poll_soon();
 }
 
 bool client_waiters::listen_again() noexcept {
-    const auto at = open_room();
+    const auto at = made();
     if (at) at->listen_again();
     return at != nullptr;
 }
 
 bool client_waiters::listens_for(std::int64_t session) const noexcept {
-    const auto at = open_room();
+    const auto at = made();
     return at && at->listens_for(session);
 }
 
 void client_waiters::while_unchanged(const std::function<void(bool)>& use) {
     const std::lock_guard lock{mutex_};
-    use(room_ != nullptr);
+    use(threads_ != nullptr);
 }
 
 void client_waiters::begin_close() noexcept {
-    std::shared_ptr<waiting_room> at;
+    std::shared_ptr<waiting_threads> at;
     {
         const std::lock_guard lock{mutex_};
         closed_ = true;
-        at = room_;
+        at = threads_;
     }
     if (at) at->stop();
 }
 
-waiting_room::leftovers client_waiters::finish_close() const noexcept {
-    const auto at = open_room();
-    return at ? at->close() : waiting_room::leftovers{};
+waiting_threads::leftovers client_waiters::finish_close() const noexcept {
+    const auto at = made();
+    return at ? at->close() : waiting_threads::leftovers{};
 }
 
 void client_waiters::hand_over_last(sql::connection& db, const std::vector<std::string>& names,
                                     const std::vector<std::int64_t>& ended, sql::deadline until) {
-    const auto& [context, sessions, connections, grants, keeper, contended, self] = room_parts_;
+    auto& [context, sessions, connections, grants, keeper, contended, self, clock] = parts_;
     auto waited_for = context.queues.names_with_waiters(db, names, until);
     for (const auto id : ended) {
         for (auto& name : context.queues.queues_of_session(db, id, until)) {

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "coordination/queue/contended_names.hpp"
-#include "coordination/queue/waiting_room.hpp"
+#include "coordination/queue/waiting_threads.hpp"
 #include "coordination/session/waiters.hpp"
 
 #include <cstdint>
@@ -14,19 +14,19 @@
 
 namespace rowlock::detail {
 
-/// Where the parts of a client turn with what concerns waiters: it opens the waiting room, whose
-/// thread costs a client nothing before its first wait or release. Thread-safe.
+/// Where the parts of a client turn with what concerns waiters: it makes the waiting_threads, whose
+/// loop costs a client nothing before its first wait or release. Thread-safe.
 class client_waiters final : public waiters {
 public:
     client_waiters(client_context& context, session_registry& sessions,
                    client_connections& connections, grant_lifecycle& grants, session_keeper& keeper)
-        : room_parts_{context, sessions, connections, grants, keeper, contended_, *this} {}
+        : parts_{context, sessions, connections, grants, keeper, contended_, *this} {}
 
-    /// The waiting room, opened with the first call.
+    /// The waiting threads, made with the first call.
     /// @throws error errc::out_of_resources; errc::lock_lost after begin_close()
-    [[nodiscard]] std::shared_ptr<waiting_room> room();
-    /// The waiting room, or null.
-    [[nodiscard]] std::shared_ptr<waiting_room> open_room() const noexcept;
+    [[nodiscard]] std::shared_ptr<waiting_threads> threads();
+    /// The waiting threads, or null.
+    [[nodiscard]] std::shared_ptr<waiting_threads> made() const noexcept;
 
     void session_lost(std::int64_t session, loss_reason why) noexcept override;
     void session_ended(std::int64_t session) noexcept override;
@@ -38,7 +38,7 @@ public:
     void fail(const error& why, std::string_view name) override;
     void poll_soon() noexcept override;
     bool listen_again() noexcept override;
-    [[nodiscard]] bool is_running() const noexcept override { return open_room() != nullptr; }
+    [[nodiscard]] bool is_running() const noexcept override { return made() != nullptr; }
     [[nodiscard]] bool listens_for(std::int64_t session) const noexcept override;
     void while_unchanged(const std::function<void(bool)>& use) override;
 
@@ -46,11 +46,10 @@ public:
     void lease_freed_soon(const std::string& name) noexcept;
     [[nodiscard]] contended_names& contended() noexcept { return contended_; }
 
-    /// No room is opened any more, and an open one begins no further step.
+    /// No loop is started any more, and a running one begins no further step.
     void begin_close() noexcept;
-    /// Ends the room's thread, fails the threads that still wait, and returns the work that is
-    /// left.
-    waiting_room::leftovers finish_close() const noexcept;
+    /// Ends the loop, fails the threads that still wait, and returns the work that is left.
+    waiting_threads::leftovers finish_close() const noexcept;
     /// The last act of a client: hands its leases to waiters. Two or more round trips if there is
     /// something to hand over.
     void hand_over_last(sql::connection& db, const std::vector<std::string>& names,
@@ -58,10 +57,10 @@ public:
 
 private:
     contended_names contended_;
-    const waiting_room::surroundings room_parts_;
+    const waiting_threads::surroundings parts_;
     mutable std::mutex mutex_;
     bool closed_ = false;
-    std::shared_ptr<waiting_room> room_;
+    std::shared_ptr<waiting_threads> threads_;
 };
 
 }  // namespace rowlock::detail

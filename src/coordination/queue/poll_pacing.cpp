@@ -71,23 +71,32 @@ void poll_result::holder_expires(nanoseconds at) noexcept {
 /// A poll of a thousand entries takes its time, and a thousand entries are added one after the
 /// other: wanted polls are spaced so that they take at most a third of it.
 nanoseconds poll_pacing::due() const noexcept {
+    const guard lock{mutex_};
     return wanted_ ? std::min(at_, last_ + 3 * cost_) : at_;
 }
 
+void poll_pacing::want() noexcept {
+    const guard lock{mutex_};
+    wanted_ = true;
+}
+
 void poll_pacing::no_later_than(nanoseconds at) noexcept {
-    at_ = std::min(at_, at);
+    const guard lock{mutex_};
+    plan(at);
 }
 
 void poll_pacing::begin_poll(nanoseconds now) noexcept {
+    const guard lock{mutex_};
     wanted_ = false;
     at_ = base::alarm::never;
     last_ = now;
 }
 
 void poll_pacing::end_poll(nanoseconds now, const poll_result& found, wakeup by) noexcept {
+    const guard lock{mutex_};
     cost_ = now - last_;
     pause_ = next_pause(found, by);
-    no_later_than(std::min(last_ + pause_, found.recheck_at));
+    plan(std::min(last_ + pause_, found.recheck_at));
 }
 
 /// Without wake-ups: soon, the sooner the nearer a waiter is to its turn, then with growing pauses,
@@ -106,11 +115,13 @@ nanoseconds poll_pacing::next_pause(const poll_result& found, wakeup by) const n
 /// later, as a busy machine may begin it late. Between one sleep and the next only a short time is
 /// missed: one poll, which replaces the next.
 void poll_pacing::before_sleep(nanoseconds now, bool again) noexcept {
+    const guard lock{mutex_};
     new_sleep_ = new_sleep_ || !again;
-    no_later_than(now + (again ? 4 : 1) * sleep_begins_within);
+    plan(now + (again ? 4 : 1) * sleep_begins_within);
 }
 
 bool poll_pacing::take_new_sleep() noexcept {
+    const guard lock{mutex_};
     const bool taken = new_sleep_;
     new_sleep_ = false;
     return taken;
@@ -119,11 +130,12 @@ bool poll_pacing::take_new_sleep() noexcept {
 /// Others may commit thousands of times a second, mostly for other waiters: a waiter far behind
 /// need not poll at each hand-over.
 void poll_pacing::after_commit(std::int64_t best_position) noexcept {
+    const guard lock{mutex_};
     const auto before_us = std::min(best_position, farthest_after_commit) - 1;
     const nanoseconds rest = before_us == 0
                                  ? std::max(least_rest_of_first, cost_)
                                  : std::max<nanoseconds>(before_us * quickest_hand_over, 5 * cost_);
-    no_later_than(last_ + rest);
+    plan(last_ + rest);
 }
 
 bool poll_pacing::should_watch(std::int64_t best_position, bool by_name) noexcept {
@@ -136,6 +148,7 @@ nanoseconds poll_pacing::unwatch_for(std::int64_t position, const queue_progress
                                      bool by_name) const noexcept {
     const nanoseconds expected = progress.expected_wait(position);
     if (by_name) return std::max(least_unwatched, expected);
+    const guard lock{mutex_};
     const nanoseconds trusted = std::max<nanoseconds>(entries_before(position) * slow_hand_over,
                                                       progress.still_for(last_) / 8);
     return std::max(least_unwatched, std::min<nanoseconds>(expected / 2, trusted));

@@ -2,8 +2,10 @@
 
 #include "base/clock.hpp"
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
+#include <mutex>
 
 namespace rowlock::detail {
 
@@ -38,8 +40,8 @@ struct poll_result {
     void holder_expires(nanoseconds at) noexcept;
 };
 
-/// Decides when a client that waits polls its queues. It reads no clock: callers pass the time. Not
-/// thread-safe: the waiting room's mutex guards it.
+/// Decides when a client that waits polls its queues. It reads no clock: callers pass the time.
+/// Thread-safe.
 class poll_pacing {
 public:
     /// What wakes the client before its next poll.
@@ -60,7 +62,7 @@ public:
     /// When the next poll is due.
     [[nodiscard]] nanoseconds due() const noexcept;
     /// Asks for a poll as soon as the cost of the previous one allows.
-    void want() noexcept { wanted_ = true; }
+    void want() noexcept;
     void no_later_than(nanoseconds at) noexcept;
 
     /// A poll begins, which satisfies all that asked for one. If it fails, call want().
@@ -86,9 +88,14 @@ public:
                                           bool by_name) const noexcept;
 
 private:
-    [[nodiscard]] nanoseconds next_pause(const poll_result& found, wakeup by) const noexcept;
+    using guard = std::lock_guard<std::mutex>;
 
-    nanoseconds interval_;
+    // With the mutex held.
+    [[nodiscard]] nanoseconds next_pause(const poll_result& found, wakeup by) const noexcept;
+    void plan(nanoseconds at) noexcept { at_ = std::min(at_, at); }
+
+    const nanoseconds interval_;
+    mutable std::mutex mutex_;
     bool wanted_ = false;
     nanoseconds at_ = base::alarm::never;  ///< when to poll, unless wanted earlier
     nanoseconds last_{0};                  ///< when the latest poll began

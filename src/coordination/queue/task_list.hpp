@@ -22,8 +22,8 @@ struct task {
     [[nodiscard]] task postponed(nanoseconds now) const noexcept;
 };
 
-/// Names of leases, each with a task that is due at its time. Reads no clock. Not thread-safe: the
-/// waiting room's mutex guards it.
+/// Names of leases, each with a task that is due at its time. Reads no clock. Not thread-safe:
+/// waiter_tasks guards it.
 class task_list {
 public:
     /// Merges two tasks of a name: the earlier time, the larger number of repetitions.

@@ -16,7 +16,7 @@
 
 namespace rowlock::detail {
 
-/// One thread's entry in one queue. The waiting room's mutex guards what changes.
+/// One thread that waits in one queue. The registry's mutex guards what changes.
 ///
 ///     state      reached from   meaning
 ///     asked                     its ticket is being sent; it may be served already
@@ -26,13 +26,13 @@ namespace rowlock::detail {
 ///     failed     asked/waiting  `failure` says why
 ///     cancelled  asked/waiting  its thread gave it up; the ticket is deleted, or will be
 ///
-/// The last four are final. A thread that gave up and got no answer in time has `left`; the room
+/// The last four are final. A thread that gave up and got no answer in time has `left`; the loop
 /// gives back a grant that comes after that.
-struct turn {
+struct waiter {
     enum class state : unsigned char { asked, waiting, served, vanished, failed, cancelled };
 
-    turn(std::string name_, std::int64_t grant_id_, std::shared_ptr<session> ours_,
-         std::string thread_, bool has_deadline_)
+    waiter(std::string name_, std::int64_t grant_id_, std::shared_ptr<session> ours_,
+           std::string thread_, bool has_deadline_)
         : name{std::move(name_)},
           grant_id{grant_id_},
           ours{std::move(ours_)},
@@ -53,11 +53,11 @@ struct turn {
     bool giving_up = false;
     bool left = false;
     std::int64_t position = 0;  ///< as last polled; 0: not yet
-    queue_progress progress{};  ///< by the room's clock; used by the room's thread alone
+    queue_progress progress{};  ///< by the loop's clock; used by the loop's thread alone
     /// Tickets of the deadlock cycle that it seemed to close at the last poll, and since when. Used
-    /// by the room's thread alone.
+    /// by the loop's thread alone.
     std::vector<std::int64_t> cycle{};
-    std::chrono::nanoseconds circle_since{0};
+    std::chrono::nanoseconds cycle_since{0};
     std::shared_ptr<grant> granted{};
     std::optional<error> failure{};
     std::condition_variable_any changed{};

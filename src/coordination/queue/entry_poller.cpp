@@ -1,0 +1,201 @@
+#include "coordination/queue/entry_poller.hpp"
+
+#include <algorithm>
+#include <unordered_map>
+#include <utility>
+
+namespace rowlock::detail {
+namespace {
+
+using namespace std::chrono_literals;
+
+/// A client that has not waited for this long ignores what others commit.
+constexpr nanoseconds idle = 50ms;
+
+}  // namespace
+
+void entry_poller::poll_if_due() {
+    constexpr std::size_t few = 64;  // entries, to be read one by one
+    if (parts_.registry.empty() || parts_.pacing.due() > parts_.now()) return;
+    const nanoseconds began = parts_.now();
+    // Begun before the waiters are read: one that is enqueued later asks for another poll.
+    parts_.pacing.begin_poll(began);
+    try {
+        auto queued = parts_.registry.queued();
+        auto seen_before = std::exchange(round_, {});
+        round_.began = began;
+        round_.whole = queued.size() > few || began >= whole_poll_at_;
+        if (round_.whole) whole_poll_at_ = began + parts_.context.options.poll_interval;
+        (round_.whole ? strays_ : round_.strays) = std::move(seen_before.strays);
+        // All are of one session, except while one is being lost.
+        while (!queued.empty()) {
+            const auto ours = queued.front()->ours;
+            // Not that of std::ranges: clang 14 cannot compile what it returns.
+            const auto others = std::stable_partition(
+                queued.begin(), queued.end(), [&](const auto& each) { return each->ours == ours; });
+            poll(ours, {queued.begin(), others});
+            queued.erase(queued.begin(), others);
+        }
+    } catch (...) {
+        parts_.pacing.want();
+        throw;
+    }
+    plan_next();
+    unwatch_commits();
+}
+
+void entry_poller::poll(const std::shared_ptr<session>& ours,
+                        const std::vector<std::shared_ptr<waiter>>& queued) {
+    if (!ours->trust()->open(parts_.context.now())) {
+        return lose(*ours, loss_reason::trust_window_passed);
+    }
+    std::vector<std::int64_t> ids;
+    for (const auto& each : queued) ids.push_back(each->grant_id);
+    const auto seen = round_.whole
+                          ? parts_.queues().places_of(*link_, ours->id(), link_.soon())
+                          : parts_.queues().places_at(*link_, ours->id(), ids, link_.soon());
+    parts_.context.count(counter::polls);
+    if (!seen.session_live) {
+        return lose(*ours, parts_.sessions.why_over(*ours, *link_, link_.soon()));
+    }
+    std::unordered_map<std::int64_t, const strategy::place*> entries;
+    for (const auto& each : seen.waiting) {
+        entries.emplace(each.grant_id, &each);
+        act_on(each, *ours);
+    }
+    std::vector<std::shared_ptr<waiter>> missing;
+    for (const auto& each : queued) {
+        const auto found = entries.find(each->grant_id);
+        if (found == entries.end()) {
+            missing.push_back(each);
+        } else {
+            observe(*each, *found->second);
+        }
+    }
+    ask_after(*ours, std::move(missing));
+    deadlocks_.check(*ours, queued, round_.began, round_.found);
+}
+
+void entry_poller::lose(session& ours, loss_reason why) {
+    parts_.sessions.lose(ours, why);
+    parts_.owner.session_lost(ours.id(), why);
+}
+
+/// What the entry shows of its lease and its holder.
+void entry_poller::act_on(const strategy::place& entry, session& ours) {
+    if (!ours.grants().knows(entry.grant_id)) {
+        // Over since this was read; or an insertion that came late, for which no thread waits: then
+        // the next poll finds it, too.
+        if (ours.grants().is_unresolved(entry.grant_id)) return;
+        round_.strays.insert(entry.grant_id);
+        if (strays_.contains(entry.grant_id)) {
+            parts_.grants.give_back(ours, entry.name, entry.grant_id);
+        }
+        return;
+    }
+    if (entry.holder_expired) {
+        // Ended first, in a commit of its own; only then may the lease row change (I3).
+        if (parts_.context.leases.end_expired_session(*link_, entry.holder_session,
+                                                      link_.write_deadline())) {
+            parts_.tasks.session_ended(entry.holder_session);
+        }
+    }
+    // Entries come in the order of their tickets: the first of a name covers the others.
+    if (entry.behind_watermark && round_.rewound.insert(entry.name).second) reset_watermark(entry);
+    if (entry.free || entry.holder_expired || entry.behind_watermark) {
+        parts_.tasks.serve_next(entry.name, parts_.now());
+    }
+    if (entry.remaining > 0us) round_.found.holder_expires(round_.began + entry.remaining);
+}
+
+/// No other client would ever find this entry. An early poll shows whether the reset helped:
+/// another transaction may lock the lease's row for long.
+void entry_poller::reset_watermark(const strategy::place& entry) {
+    round_.found.recheck_by(round_.began + 250ms);
+    try {
+        parts_.queues().reset_watermark(*link_, entry.name, entry.ticket, link_.write_deadline());
+    } catch (const error& failure) {
+        if (!failure.retryable() || !link_.get()->alive()) throw;
+    }
+}
+
+void entry_poller::observe(waiter& which, const strategy::place& entry) {
+    auto& best = round_.found.best_position;
+    best = std::min(best, entry.position);
+    which.progress.observe(round_.began, which.position, entry.position);
+    if (!parts_.registry.moved(which, entry.position)) return;
+    round_.found.changed = true;
+    report_position(parts_.context, which, entry.position);
+}
+
+/// Our tickets are not there: they were served, or the server lost them in a crash, or another
+/// client deleted them.
+void entry_poller::ask_after(session& ours, std::vector<std::shared_ptr<waiter>> missing) {
+    std::erase_if(missing, [&](const auto& each) { return parts_.registry.is_over(*each); });
+    if (missing.empty()) return;
+    std::vector<strategy::granted_name> entries;
+    for (const auto& each : missing) entries.push_back({each->name, each->grant_id});
+    const nanoseconds sent = parts_.context.now();
+    const auto served = parts_.queues().served(*link_, ours.id(), entries, link_.soon());
+    round_.found.changed = true;
+    for (std::size_t i = 0; i < missing.size(); ++i) {
+        auto& which = *missing[i];
+        if (served[i]) {
+            verifier_.set_told_by_name(false);
+            parts_.registry.serve(which, {served[i]->token, sent, served[i]->deadline_us});
+            continue;
+        }
+        // If it turns up after all, on a server that lags behind, no thread waits for it any more.
+        parts_.registry.end(which, waiter::state::vanished,
+                            [&] { parts_.grants.give_back(ours, which.name, which.grant_id); });
+    }
+}
+
+void entry_poller::plan_next() {
+    const nanoseconds ended = parts_.now();
+    parts_.pacing.end_poll(ended, round_.found, next_wakeup());
+}
+
+/// What wakes this client before its next poll. New sleeps are taken first: one that begins between
+/// the two questions is left to the next poll.
+poll_pacing::wakeup entry_poller::next_wakeup() {
+    using kind = wakeup::wakeup_source::kind;
+    const bool began = parts_.pacing.take_new_sleep();
+    const auto ours = parts_.sessions.current();
+    switch (source_.wakes(ours ? ours->id() : 0)) {
+        case kind::notification:
+            return poll_pacing::wakeup::notification;
+        case kind::interruption:
+            return began ? poll_pacing::wakeup::new_sleep : poll_pacing::wakeup::sleep;
+        case kind::none:
+            break;
+    }
+    return poll_pacing::wakeup::none;
+}
+
+void entry_poller::committed() {
+    if (parts_.registry.empty() && parts_.now() - round_.began > idle) {
+        source_.want_commits(false);
+    } else {
+        parts_.pacing.after_commit(round_.found.best_position);
+    }
+}
+
+/// Each commit to an SQLite file wakes all clients that watch it. Many waiters would spend the
+/// machine on polls at each other's hand-overs. So only the first of a queue watches; the others
+/// poll again when most of those before them may have been served. A waiter that is served before
+/// that is notified by name, or finds it then, after a poll interval at the latest.
+void entry_poller::unwatch_commits() {
+    if (!source_.watches_commits() || parts_.registry.empty()) return;
+    const bool by_name = verifier_.told_by_name();
+    const bool wanted = poll_pacing::should_watch(round_.found.best_position, by_name);
+    if (source_.want_commits(wanted)) return;
+    nanoseconds rest = parts_.context.options.poll_interval;
+    parts_.registry.for_each([&](const waiter& each) {
+        if (each.position == 0) return;  // not seen yet
+        rest = std::min(rest, parts_.pacing.unwatch_for(each.position, each.progress, by_name));
+    });
+    parts_.pacing.no_later_than(round_.began + rest);
+}
+
+}  // namespace rowlock::detail

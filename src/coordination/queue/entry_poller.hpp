@@ -1,0 +1,61 @@
+#pragma once
+
+#include "coordination/queue/deadlock_breaker.hpp"
+#include "coordination/queue/grant_verifier.hpp"
+#include "coordination/queue/loop_connection.hpp"
+#include "coordination/queue/loop_parts.hpp"
+#include "coordination/wakeup/wakeup_source.hpp"
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <unordered_set>
+#include <vector>
+
+namespace rowlock::detail {
+
+/// Polls the entries of this client in all queues: finds what no wake-up reported, leases that are
+/// free, holders that are dead, entries that no thread waits for. Used by the loop's thread.
+class entry_poller {
+public:
+    entry_poller(const loop_parts& parts, loop_connection& link, grant_verifier& verifier,
+                 wakeup::wakeup_source& source)
+        : parts_{parts}, link_{link}, verifier_{verifier}, source_{source} {}
+
+    /// If a poll is due: one round trip, and some for what it finds.
+    void poll_if_due();
+    /// SQLite: another client committed to the file.
+    void committed();
+
+private:
+    void poll(const std::shared_ptr<session>& ours,
+              const std::vector<std::shared_ptr<waiter>>& queued);
+    void act_on(const strategy::place& entry, session& ours);
+    void reset_watermark(const strategy::place& entry);
+    void observe(waiter& which, const strategy::place& entry);
+    void ask_after(session& ours, std::vector<std::shared_ptr<waiter>> missing);
+    void lose(session& ours, loss_reason why);
+    void plan_next();
+    [[nodiscard]] poll_pacing::wakeup next_wakeup();
+    void unwatch_commits();
+
+    const loop_parts& parts_;
+    loop_connection& link_;
+    grant_verifier& verifier_;
+    wakeup::wakeup_source& source_;
+    deadlock_breaker deadlocks_{parts_, link_};
+
+    /// The latest poll.
+    struct round {
+        nanoseconds began{0};
+        bool whole = false;  ///< all entries of the session, also those for which no thread waits
+        poll_result found{};
+        std::unordered_set<std::int64_t> strays{};  ///< entries for which no thread waits
+        std::unordered_set<std::string> rewound{};  ///< names whose watermark was reset
+    };
+    round round_;
+    std::unordered_set<std::int64_t> strays_;  ///< of the previous whole poll
+    nanoseconds whole_poll_at_{0};
+};
+
+}  // namespace rowlock::detail

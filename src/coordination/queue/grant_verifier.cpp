@@ -1,0 +1,157 @@
+#include "coordination/queue/grant_verifier.hpp"
+
+#include "base/ablation.hpp"
+#include "coordination/wakeup/hint.hpp"
+
+#include <algorithm>
+#include <unordered_map>
+
+namespace rowlock::detail {
+namespace {
+
+using namespace std::chrono_literals;
+
+/// Deadline of a statement on a connection that was idle.
+constexpr auto idle_deadline = 1s;
+
+}  // namespace
+
+bool grant_verifier::handed_over(const strategy::handed_over& next) {
+    const auto which = parts_.registry.find(next.grant_id);
+    if (!which) return false;  // it was reported already, or is to be given back
+    if (which->has_deadline) {
+        parts_.tasks.verify({which, nullptr, next.token, parts_.now()});
+        return true;
+    }
+    parts_.registry.serve(*which, {next.token, parts_.context.now()});
+    if (!source_.names_grants()) return false;
+    auto granted = parts_.registry.granted(*which);
+    if (!granted) return false;
+    parts_.tasks.verify({which, std::move(granted), next.token, parts_.now() + rush, true});
+    return true;
+}
+
+bool grant_verifier::heard(std::string_view said, bool by_database) {
+    const auto next = strategy::decode_wakeup(said);
+    if (!next) return false;
+    const auto which = parts_.registry.find(next->grant_id);
+    if (!which || !strategy::is_proved(said, which->ours->address().secret)) return false;
+    parts_.context.count(counter::wake_ups);
+    told_by_name_ = true;
+    // A datagram is sent once the commit was confirmed. A client that may read an SQLite file need
+    // not be allowed to write it: there the row is read. And our node of a cluster may show only
+    // later what was committed on another, and the grant would be refuted.
+    const bool believed =
+        by_database || (parts_.context.speaks() != sql::dialect::sqlite && !link_.in_cluster());
+    // The transaction that wrote the grant sent this, delivered after its commit, or it was sent
+    // after that: durable, or keeping a promise that was. So the grant is believed, and then
+    // verified. The message does not contain a deadline: with one, the row is read first.
+    if (believed && !which->has_deadline) {
+        parts_.registry.serve(*which, {next->token, parts_.context.now()});
+    }
+    auto granted = parts_.registry.granted(*which);
+    const nanoseconds at = granted ? parts_.now() + rush : parts_.now();
+    parts_.tasks.verify({which, std::move(granted), next->token, at, next->asynchronous});
+    return true;
+}
+
+void grant_verifier::verify_due() {
+    while (const auto one = parts_.tasks.next_unverified(parts_.now())) {
+        // A grant that was released meanwhile needs no check, nor does a waiter that is over.
+        const bool matters = one->granted ? one->granted->now == grant::state::held
+                                          : !parts_.registry.is_over(*one->which);
+        if (matters) verify(*one);
+        parts_.tasks.verified(*one);
+    }
+}
+
+void grant_verifier::verify(const waiter_tasks::unverified& one) {
+    const nanoseconds sent = parts_.context.now();
+    const auto found = read(one);
+    if (!one.granted) {
+        if (found) {
+            return parts_.registry.serve(*one.which,
+                                         {found->granted.token, sent, found->granted.deadline_us});
+        }
+        if (link_.in_cluster()) {
+            parts_.pacing.no_later_than(parts_.now() + poll_pacing::replicated_within);
+        }
+        return;
+    }
+    if (!found || found->granted.token != one.token) {
+        return static_cast<void>(parts_.grants.deny(*one.granted));
+    }
+    if (!found->next || !uses(base::fast_path::prefetched_next)) return;
+    const std::lock_guard lock{one.granted->mutex};
+    one.granted->next = found->next;
+    one.granted->next_until = sent + found->next->alive;
+}
+
+/// On the connection that will most likely send the release, too, whose server process then has
+/// everything at hand. It may have died while it was idle: the loop does not wait long to find out.
+std::optional<strategy::settled_grant> grant_verifier::read(const waiter_tasks::unverified& one) {
+    const auto& name = one.which->name;
+    const auto id = one.which->ours->id();
+    const auto settle = [&](sql::connection& db, sql::deadline until) {
+        return parts_.queues().settle(db, name, id, one.which->grant_id, one.durably, until);
+    };
+    if (source_.names_grants()) {
+        if (const auto calling = parts_.connections.take_idle()) {
+            return settle(**calling,
+                          std::min<sql::deadline>(
+                              link_.soon(), std::chrono::steady_clock::now() + idle_deadline));
+        }
+    } else if (!one.granted) {  // its remaining deadline is needed
+        const auto granted =
+            parts_.queues().served(*link_, name, id, one.which->grant_id, link_.soon(), one.token);
+        if (!granted) return std::nullopt;
+        return strategy::settled_grant{*granted, std::nullopt};
+    }
+    return settle(*link_, link_.soon());
+}
+
+void grant_verifier::read_served_if_woken() {
+    if (!parts_.tasks.take_read_served()) return;
+    try {
+        read_served(*link_, link_.soon());
+    } catch (...) {
+        parts_.pacing.want();  // what is really wrong the poll finds
+        if (!link_.get()->alive()) throw;
+    }
+}
+
+void grant_verifier::read_served(sql::connection& db, sql::deadline until) {
+    constexpr std::size_t many = 64;
+    const std::int64_t session = parts_.registry.waiting_session();
+    std::vector<std::string> names;
+    std::unordered_map<std::int64_t, std::shared_ptr<waiter>> standing;
+    for (auto& each : parts_.registry.of_session(session)) {
+        names.push_back(each->name);
+        standing.emplace(each->grant_id, std::move(each));
+    }
+    if (names.empty()) return;
+    std::ranges::sort(names);
+    names.erase(std::unique(names.begin(), names.end()), names.end());
+    if (names.size() > many) {
+        // One poll of all entries costs less than to ask for so many names. The wake-up may have
+        // come before the commit: a poll comes after it if we have read behind it first.
+        names.resize(1);
+        (void)parts_.queues().served_of(db, session, names, until);
+        return parts_.pacing.want();
+    }
+    const nanoseconds sent = parts_.context.now();
+    for (const auto& each : parts_.queues().served_of(db, session, names, until)) {
+        const auto found = standing.find(each.grant_id);
+        if (found == standing.end()) continue;  // held before
+        if (each.durable) {
+            parts_.registry.serve(*found->second,
+                                  {each.granted.token, sent, each.granted.deadline_us});
+        } else {
+            // The grant we were woken for is most often known to be durable; the wake-up may have
+            // come amid the commit of another hand-over.
+            parts_.tasks.verify({found->second, nullptr, 0, parts_.now(), true});
+        }
+    }
+}
+
+}  // namespace rowlock::detail

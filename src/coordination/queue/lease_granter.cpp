@@ -1,0 +1,80 @@
+#include "coordination/queue/lease_granter.hpp"
+
+#include "coordination/queue/wake.hpp"
+
+namespace rowlock::detail {
+
+void lease_granter::find_queues_of_ended_sessions() {
+    while (const auto ended = parts_.tasks.next_ended_session()) {
+        const auto names = parts_.queues().queues_of_session(*link_, *ended, link_.soon());
+        for (const auto& name : names) parts_.tasks.serve_next(name, parts_.now());
+        parts_.tasks.session_done(*ended);
+    }
+}
+
+void lease_granter::check_for_waiters() {
+    const auto checks = parts_.tasks.take_checks(parts_.now());
+    if (checks.empty()) return;
+    try {
+        std::vector<std::string> names;
+        for (const auto& [name, when] : checks) names.push_back(name);
+        // A check counts after the commit of the release; this one may only have been sent.
+        if (!parts_.connections.drain_pipelined(nullptr, link_.soon())) {
+            throw error{errc::timed_out, "a release that was sent has not been answered yet"};
+        }
+        const auto waited_for = parts_.queues().names_with_waiters(*link_, names, link_.soon());
+        for (const auto& name : waited_for) {
+            parts_.contended.note(name);
+            parts_.tasks.serve_next(name, parts_.now());
+        }
+        parts_.tasks.checked(checks, !waited_for.empty(), parts_.now());
+    } catch (...) {
+        parts_.tasks.retry_checks(checks);
+        throw;
+    }
+}
+
+void lease_granter::serve_due(const std::function<void()>& between,
+                              const std::atomic<bool>& stopping) {
+    auto names = parts_.tasks.take_names_to_serve(parts_.now());
+    while (!names.empty()) {
+        const auto name = names.back().first;
+        auto& when = names.back().second;
+        try {
+            if (!stopping) serve_next(name);
+            link_.wrote();
+        } catch (...) {
+            const bool locked = is_row_locked();
+            link_.wrote_too_slowly();
+            // Another transaction has the row. The loop neither waits there nor forgets the name.
+            when = when.postponed(parts_.now());
+            if (!locked) {
+                for (const auto& [rest, its] : names) parts_.tasks.retry_serving(rest, its);
+                throw;
+            }
+            parts_.tasks.retry_serving(name, when);
+        }
+        names.pop_back();
+        between();
+    }
+}
+
+void lease_granter::serve_next(const std::string& name) {
+    const auto next = parts_.queues().grant_next(*link_, name, link_.write_deadline());
+    if (!next) return;
+    verifier_.handed_over(*next);
+    wake(parts_.context, parts_.sessions, *link_, *next, link_.soon());
+}
+
+/// Within a handler: whether the caught error says no more than that a row is locked.
+bool lease_granter::is_row_locked() const {
+    try {
+        throw;
+    } catch (const error& failure) {
+        return strategy::is_locked(*link_, failure);
+    } catch (...) {
+        return false;
+    }
+}
+
+}  // namespace rowlock::detail

@@ -1,0 +1,38 @@
+#pragma once
+
+#include "coordination/queue/grant_verifier.hpp"
+#include "coordination/queue/loop_connection.hpp"
+#include "coordination/queue/loop_parts.hpp"
+
+#include <atomic>
+#include <functional>
+#include <string>
+
+namespace rowlock::detail {
+
+/// Grants leases that are free, or may be, to their next waiters, of this client or of another.
+/// Used by the loop's thread.
+class lease_granter {
+public:
+    lease_granter(const loop_parts& parts, loop_connection& link, grant_verifier& verifier)
+        : parts_{parts}, link_{link}, verifier_{verifier} {}
+
+    /// Finds the queues that sessions which have ended leave to be served: one round trip each.
+    void find_queues_of_ended_sessions();
+    /// Checks released leases for waiters: one round trip for each 16.
+    void check_for_waiters();
+    /// Grants the leases that are due: one round trip each, one or two more to wake the waiter.
+    /// @param between called after each
+    /// @param stopping when true, the rest is left
+    void serve_due(const std::function<void()>& between, const std::atomic<bool>& stopping);
+
+private:
+    void serve_next(const std::string& name);
+    [[nodiscard]] bool is_row_locked() const;
+
+    const loop_parts& parts_;
+    loop_connection& link_;
+    grant_verifier& verifier_;
+};
+
+}  // namespace rowlock::detail

@@ -1,0 +1,62 @@
+#pragma once
+
+#include "coordination/session/client_connections.hpp"
+#include "coordination/session/client_context.hpp"
+#include "coordination/session/session_registry.hpp"
+#include "sql/brief_wait.hpp"
+#include <rowlock/sql/connection.hpp>
+
+#include <atomic>
+#include <memory>
+
+namespace rowlock::detail {
+
+/// The connection of the thread that works for a client's waiters, and how long a statement may
+/// take on it. Used by that thread alone, except is_connected().
+class loop_connection {
+public:
+    loop_connection(client_context& context, session_registry& sessions,
+                    client_connections& connections);
+
+    /// Makes the connection, unless it is there and leads to the session's server. One round trip
+    /// or two if it is new.
+    sql::connection& open(sql::deadline until);
+    /// Whether the connection broke, is to be replaced, or leads elsewhere.
+    [[nodiscard]] bool is_stale() const;
+    void close() noexcept;
+    /// Null if it is not open.
+    [[nodiscard]] sql::connection* get() const noexcept { return db_.get(); }
+    /// The open connection.
+    [[nodiscard]] sql::connection& operator*() const noexcept { return *db_; }
+    [[nodiscard]] bool is_connected() const noexcept { return connected_; }
+
+    /// Whether other nodes of a cluster may know more than ours, or that is not known yet.
+    [[nodiscard]] bool in_cluster() const noexcept { return in_cluster_; }
+    /// Whether wake-ups by the database are wanted, and no transaction pooler is in their way.
+    [[nodiscard]] bool may_listen() const noexcept { return may_listen_; }
+
+    /// The deadline of a statement that is sent now.
+    [[nodiscard]] sql::deadline soon() const { return context_.statement_deadline(); }
+    /// The same, for a task that writes: it does not wait long for a locked row.
+    [[nodiscard]] sql::deadline write_deadline() const;
+    /// A task that writes was done in time.
+    void wrote() noexcept { patience_ = strategy::brief; }
+    /// A task that writes exceeded its time: the next one has more.
+    void wrote_too_slowly() noexcept;
+
+private:
+    void set_up(sql::deadline until);
+
+    client_context& context_;
+    session_registry& sessions_;
+    client_connections& connections_;
+    std::unique_ptr<sql::connection> db_;
+    std::atomic<bool> connected_{false};
+    bool is_set_up_ = false;
+    bool in_cluster_;
+    bool may_listen_;
+    bool pooler_known_ = false;
+    nanoseconds patience_ = strategy::brief;  ///< lock wait of a task that writes, on SQLite
+};
+
+}  // namespace rowlock::detail

@@ -1,0 +1,201 @@
+#include "coordination/queue/waiter_rounds.hpp"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+namespace rowlock::detail {
+namespace {
+
+using namespace std::chrono_literals;
+
+/// Deadline of a statement on a connection that was idle.
+constexpr auto idle_deadline = 1s;
+
+std::unique_ptr<wakeup::wakeup_source> make_source(const loop_parts& parts,
+                                                   wakeup::listener& reports_to) {
+    auto& context = parts.context;
+    if (context.options.wake_ups == wakeup_mode::polling) {
+        return std::make_unique<wakeup::wakeup_source>();
+    }
+    return wakeup::make_database_source(
+        context.speaks(),
+        {.connect = [&to = parts.connections](sql::deadline until) { return to.make(until); },
+         .next_id = [&context] { return context.next_id(); },
+         .reports_to = reports_to,
+         .statement_timeout = context.options.statement_timeout,
+         .shares_connection = context.shares_connection()});
+}
+
+}  // namespace
+
+waiter_rounds::waiter_rounds(const loop_parts& parts, std::function<void()> wake_loop,
+                             const std::atomic<bool>& stopping)
+    : parts_{parts},
+      wake_loop_{std::move(wake_loop)},
+      stopping_{stopping},
+      link_{parts.context, parts.sessions, parts.connections},
+      source_{make_source(parts_, *this)} {}
+
+waiter_rounds::~waiter_rounds() {
+    close();
+    source_.reset();  // its thread uses the other parts to its end
+}
+
+void waiter_rounds::close() noexcept {
+    source_->stop();
+    disconnect();  // opens the gate, so that a sleep in the server ends
+    attended_.reset();
+    current_ = {};
+    mail_.attend({});
+}
+
+void waiter_rounds::run() {
+    using task = void (*)(waiter_rounds&);
+    // Tasks that let a thread run come first. What the poll finds is done in the same round.
+    constexpr std::array<task, 11> tasks{
+        [](auto& of) { of.verifier_.read_served_if_woken(); },
+        [](auto& of) { of.canceller_.give_back_unwanted(); },
+        [](auto& of) { of.canceller_.cancel_given_up(); },
+        [](auto& of) { of.canceller_.give_back_unwanted(); },
+        [](auto& of) { of.granter_.find_queues_of_ended_sessions(); },
+        [](auto& of) { of.granter_.check_for_waiters(); },
+        [](auto& of) { of.granter_.serve_due([&of] { of.hear(); }, of.stopping_); },
+        [](auto& of) { of.verifier_.verify_due(); },
+        [](auto& of) { of.poller_.poll_if_due(); },
+        [](auto& of) { of.granter_.find_queues_of_ended_sessions(); },
+        [](auto& of) { of.granter_.serve_due([&of] { of.hear(); }, of.stopping_); },
+    };
+    hear();
+    if (parts_.registry.empty()) source_->rest();
+    if (next_due() > parts_.now() && !is_deaf()) return;
+    connect();
+    for (const auto each : tasks) {
+        if (stopping_) return;
+        each(*this);
+        hear();
+    }
+}
+
+nanoseconds waiter_rounds::next_due() const noexcept {
+    constexpr nanoseconds at_once{0};
+    if (parts_.registry.has_work()) return at_once;
+    const nanoseconds next = parts_.tasks.next_due();
+    return parts_.registry.empty() ? next : std::min(next, parts_.pacing.due());
+}
+
+void waiter_rounds::hear() {
+    mail_.read(*this, parts_.now());
+    source_->read(*this);
+}
+
+void waiter_rounds::attend_current() {
+    if (auto ours = parts_.sessions.current()) attend(std::move(ours));
+}
+
+void waiter_rounds::attend(std::shared_ptr<session> ours) {
+    if (attended_ == ours) return;
+    attended_ = std::move(ours);
+    current_ = {attended_->id(), {attended_, &attended_->address()}, {}};
+    if (attended_->mailbox() != nullptr) current_.box = {attended_, attended_->mailbox()};
+    mail_.attend(current_.box);
+    verifier_.set_told_by_name(false);
+}
+
+/// PostgreSQL: on a shared connection the loop listens for holders, too, whether or not a thread
+/// waits.
+bool waiter_rounds::is_deaf() const {
+    if (!parts_.context.shares_connection() || !link_.may_listen()) return false;
+    if (parts_.context.speaks() != sql::dialect::postgresql) return false;
+    const auto ours = parts_.sessions.current();
+    return ours && (link_.get() == nullptr || source_->listening_for() != ours->id());
+}
+
+void waiter_rounds::connect() {
+    if (link_.is_stale()) disconnect();
+    auto& db = link_.open(link_.soon());
+    auto ours = parts_.sessions.current();
+    const bool is_open = ours != nullptr;
+    if (is_open) attend(std::move(ours));
+    if (!link_.may_listen()) return;
+    const auto waiting = parts_.registry.waiting_session();
+    if (!source_->listen(db, is_open ? current_ : wakeup::recipient{}, waiting, link_.soon())) {
+        return;
+    }
+    // Catches up on what was sent before we listened, to waiters and to holders.
+    if (parts_.context.shares_connection() && attended_->grants().leases() > 0) {
+        parts_.keeper.reconcile_now();
+    }
+    parts_.pacing.want();
+}
+
+void waiter_rounds::disconnect() noexcept {
+    source_->detach();
+    link_.close();
+}
+
+void waiter_rounds::leave_dead_connection() {
+    if (link_.get() == nullptr || link_.get()->alive()) return;
+    disconnect();
+    parts_.pacing.want();
+}
+
+void waiter_rounds::drop_broken_connection(const error& failure) noexcept {
+    auto* const db = link_.get();
+    if (db == nullptr) return;
+    // The server is no primary (any more): the next connection may reach one.
+    if (failure.kind() == errc::read_only) db->discard();
+    if (db->alive() && !db->discarded()) return;
+    disconnect();
+    parts_.connections.broke();
+    parts_.pacing.want();  // to receive notifications again, too
+}
+
+std::size_t waiter_rounds::connections() const noexcept {
+    return (link_.is_connected() ? 1u : 0u) + source_->connections();
+}
+
+bool waiter_rounds::on_message(std::string_view said, bool by_database) {
+    if (attended_ && parts_.keeper.beats().accept(*attended_, said)) {
+        parts_.keeper.poke();
+        return true;
+    }
+    return verifier_.heard(said, by_database);
+}
+
+/// On the thread that sleeps in the server, as the next two.
+void waiter_rounds::on_sleep(bool again) {
+    if (parts_.registry.empty()) return;
+    parts_.pacing.before_sleep(parts_.now(), again);
+    wake_loop_();
+}
+
+/// Reads on an idle connection of the client, as the loop's own may be waiting for a row; if there
+/// is none, the loop reads with its next round.
+void waiter_rounds::on_woken() noexcept {
+    // A connection that has died unnoticed costs the read its whole deadline, in which nothing
+    // wakes us. Most often another poll is due before this one, and replaces it.
+    constexpr nanoseconds read_takes = 12ms;
+    parts_.context.count(counter::wake_ups);
+    if (parts_.registry.empty()) return;
+    parts_.pacing.no_later_than(parts_.now() + read_takes);
+    wake_loop_();
+    try {
+        if (const auto calling = parts_.connections.take_idle()) {
+            verifier_.read_served(
+                **calling, std::min<sql::deadline>(
+                               link_.soon(), std::chrono::steady_clock::now() + idle_deadline));
+            return wake_loop_();
+        }
+    } catch (...) {
+        // Dead after all, or out of memory.
+    }
+    parts_.tasks.read_served();
+}
+
+void waiter_rounds::on_doubt() noexcept {
+    parts_.pacing.want();
+    wake_loop_();
+}
+
+}  // namespace rowlock::detail

@@ -1,0 +1,92 @@
+#pragma once
+
+#include "coordination/queue/entry_canceller.hpp"
+#include "coordination/queue/entry_poller.hpp"
+#include "coordination/queue/grant_verifier.hpp"
+#include "coordination/queue/lease_granter.hpp"
+#include "coordination/queue/loop_connection.hpp"
+#include "coordination/queue/loop_parts.hpp"
+#include "coordination/wakeup/mailbox_reader.hpp"
+#include "coordination/wakeup/wakeup_source.hpp"
+#include <rowlock/error.hpp>
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <string_view>
+
+namespace rowlock::detail {
+
+/// One round of the waiters' loop: listens, and does what is due in the order in which it lets
+/// threads run. The loop's thread calls it, except where stated.
+///
+/// No lock is held over a round trip. A task stays on its list until it is done: a statement that
+/// failed is sent again.
+class waiter_rounds final : public wakeup::listener {
+public:
+    /// @param wake_loop makes the next round due
+    /// @param stopping when true, the rest of a round is left
+    waiter_rounds(const loop_parts& parts, std::function<void()> wake_loop,
+                  const std::atomic<bool>& stopping);
+    ~waiter_rounds() override;
+
+    /// Does what is due: no round trip if nothing is.
+    /// @throws error what failed is still to be done
+    void run();
+    /// When the next round is due; 0 if at once.
+    [[nodiscard]] nanoseconds next_due() const noexcept;
+    /// Reads what wakes the client, also what arrived while statements ran. Needs no connection.
+    void hear();
+    /// Reads the mailbox of the current session from now on, whether or not a thread waits.
+    void attend_current();
+    /// After a failure: the connection is closed if it is of no use any more. The loop polls
+    /// when it has another one.
+    void drop_broken_connection(const error& failure) noexcept;
+    /// Another call found the shared connection broken, or replaced it: no notification arrives
+    /// there any more, and after the LISTEN on the next one a poll is needed.
+    void leave_dead_connection();
+
+    /// What the loop's sleep ends for: descriptors to be polled, and when to read again.
+    [[nodiscard]] int source_descriptor() const noexcept { return source_->descriptor(); }
+    [[nodiscard]] int mailbox_descriptor() const noexcept { return mail_.descriptor(parts_.now()); }
+    [[nodiscard]] nanoseconds mail_due() const noexcept { return mail_.due(parts_.now()); }
+
+    /// After the loop's thread has ended: no sleep in the server goes on, no connection is left.
+    void close() noexcept;
+
+    // Any thread:
+    [[nodiscard]] grant_verifier& verifier() noexcept { return verifier_; }
+    /// The session whose notifications the connection receives, 0 if none.
+    [[nodiscard]] std::int64_t listening_for() const noexcept { return source_->listening_for(); }
+    /// Whether it listens, and the database notifies each grant by name.
+    [[nodiscard]] bool names_grants() const noexcept { return source_->names_grants(); }
+    [[nodiscard]] std::size_t connections() const noexcept;
+
+private:
+    bool on_message(std::string_view said, bool by_database) override;
+    void on_commit() override { poller_.committed(); }
+    void on_sleep(bool again) override;
+    void on_woken() noexcept override;
+    void on_doubt() noexcept override;
+    void on_broken() noexcept override { parts_.connections.broke(); }
+
+    void connect();
+    void disconnect() noexcept;
+    [[nodiscard]] bool is_deaf() const;
+    void attend(std::shared_ptr<session> ours);
+
+    const loop_parts& parts_;
+    const std::function<void()> wake_loop_;
+    const std::atomic<bool>& stopping_;
+    wakeup::mailbox_reader mail_;
+    std::shared_ptr<session> attended_;  ///< the session whose mailbox is read
+    wakeup::recipient current_;          ///< the same
+    loop_connection link_;
+    std::unique_ptr<wakeup::wakeup_source> source_;  ///< never null
+    grant_verifier verifier_{parts_, link_, *source_};
+    entry_canceller canceller_{parts_, link_};
+    lease_granter granter_{parts_, link_, verifier_};
+    entry_poller poller_{parts_, link_, verifier_, *source_};
+};
+
+}  // namespace rowlock::detail

@@ -1,0 +1,97 @@
+#pragma once
+
+#include "coordination/queue/task_list.hpp"
+#include "coordination/queue/waiter.hpp"
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace rowlock::detail {
+
+/// What the waiters' loop has to do for the queues of this client and of others, and when. A task
+/// stays here until it is done: one that failed is planned again. Reads no clock and sends no
+/// statement. Thread-safe.
+class waiter_tasks {
+public:
+    using due_names = std::vector<std::pair<std::string, task>>;
+
+    /// A grant that a hint reported.
+    struct unverified {
+        std::shared_ptr<waiter> which{};
+        std::shared_ptr<grant> granted{};  ///< null: it must be verified before it is believed
+        std::int64_t token = 0;
+        nanoseconds at{0};     ///< when to verify it
+        bool durably = false;  ///< its commit may not have reached the disk
+    };
+
+    /// @param release_checks whether a release looks for waiters itself, so that the check behind
+    /// it hardly ever finds one (PostgreSQL)
+    /// @param on_work wakes the loop. Called with the mutex held: must not call this object
+    waiter_tasks(bool release_checks, std::function<void()> on_work)
+        : release_checks_{release_checks}, on_work_{std::move(on_work)} {}
+
+    // --- plan
+    /// A commit that has returned freed a lease: it is checked for waiters.
+    void check_for_waiters(std::string_view name, nanoseconds now);
+    /// The same, at once. For the loop's thread: does not wake it.
+    void check_now(const std::string& name, nanoseconds now);
+    /// A transaction that is still open will free it soon: checks several times.
+    void check_for_a_while(std::string_view name, nanoseconds now);
+    /// The lease is free, or may be: it is granted to the next waiter. For the loop's thread.
+    void serve_next(std::string name, nanoseconds now);
+    /// A commit that has returned ended a session.
+    void session_ended(std::int64_t id);
+    /// Does not wake the loop, which most often is the caller.
+    void verify(unverified grant);
+    /// A wake-up came that does not say which entry was served.
+    void read_served() noexcept;
+
+    // --- take
+    /// When the next task is due; 0 if at once, never if there is none.
+    [[nodiscard]] nanoseconds next_due() const noexcept;
+    [[nodiscard]] bool take_read_served() noexcept;
+    [[nodiscard]] due_names take_checks(nanoseconds now);
+    /// The checks were made: plans their repetitions.
+    /// @param found whether a waiter was found
+    void checked(const due_names& done, bool found, nanoseconds now);
+    void retry_checks(const due_names& failed);
+    /// Waiters poll for themselves.
+    void forget_checks() noexcept;
+    [[nodiscard]] due_names take_names_to_serve(nanoseconds now);
+    void retry_serving(const std::string& name, const task& when);
+    /// A session that has ended, until session_done().
+    [[nodiscard]] std::optional<std::int64_t> next_ended_session() const noexcept;
+    void session_done(std::int64_t id) noexcept;
+    /// A grant to be verified now, until verified().
+    [[nodiscard]] std::optional<unverified> next_unverified(nanoseconds now) const;
+    void verified(const unverified& done) noexcept;
+
+    /// Work that is left for another connection, once the loop has ended.
+    struct leftovers {
+        std::vector<std::string> names{};  ///< to be checked for waiters
+        std::vector<std::int64_t> sessions{};
+    };
+    [[nodiscard]] leftovers close() noexcept;
+
+private:
+    using guard = std::lock_guard<std::mutex>;
+
+    const bool release_checks_;
+    const std::function<void()> on_work_;
+    mutable std::mutex mutex_;
+    task_list checks_;
+    nanoseconds vain_check_{0};  ///< when a check found no waiter
+    task_list to_serve_;
+    std::vector<std::int64_t> ended_;
+    std::vector<unverified> unverified_;
+    bool read_served_ = false;
+};
+
+}  // namespace rowlock::detail

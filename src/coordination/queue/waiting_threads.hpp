@@ -1,0 +1,119 @@
+#pragma once
+
+#include "base/clock.hpp"
+#include "coordination/queue/loop_parts.hpp"
+#include "coordination/queue/poll_pacing.hpp"
+#include "coordination/queue/waiter_loop.hpp"
+#include "coordination/queue/waiter_registry.hpp"
+#include "coordination/queue/waiter_tasks.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <stop_token>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace rowlock::detail {
+
+/// The threads of a client that wait for leases, and the loop that works for them: each sleeps on
+/// its own `waiter`, and one thread with one connection receives notifications, polls all queues of
+/// the client in one statement, grants free leases to the next waiter, deletes entries that are
+/// given up, and checks for waiters after releases. Thread-safe.
+class waiting_threads {
+public:
+    using steady = std::chrono::steady_clock;
+
+    /// Parts of the client that outlive it.
+    struct surroundings {
+        client_context& context;
+        session_registry& sessions;
+        client_connections& connections;
+        grant_lifecycle& grants;
+        session_keeper& keeper;
+        contended_names& contended;
+        waiters& owner;
+        base::clock clock{};  ///< of the loop
+    };
+    /// @throws error errc::out_of_resources
+    explicit waiting_threads(const surroundings& with);
+    waiting_threads(const waiting_threads&) = delete;
+    waiting_threads& operator=(const waiting_threads&) = delete;
+    /// Waits for the running step: at most one statement deadline.
+    ~waiting_threads();
+
+    // --- the waiting thread
+    /// Call before the ticket is sent: from then on it may be served.
+    std::shared_ptr<waiter> expect(std::string name, std::int64_t grant_id,
+                                   std::shared_ptr<session> ours, std::string thread,
+                                   bool has_deadline) {
+        return registry_.expect(std::move(name), grant_id, std::move(ours), std::move(thread),
+                                has_deadline);
+    }
+    /// The ticket is in the queue.
+    void enqueued(waiter& which);
+    /// The ticket was not sent, or that is unknown. Returns false if it was served all the same.
+    bool withdraw(waiter& which) noexcept { return registry_.withdraw(which); }
+    /// Sleeps until the wait is over, or until `until` or `stop` ends it: then for no more than
+    /// 40 ms longer, and a grant that comes afterwards is given back. Returns true if it is over.
+    bool wait(const std::shared_ptr<waiter>& which, steady::time_point until,
+              const std::stop_token& stop);
+    /// Gives up without waiting for the answer.
+    void leave(waiter& which) noexcept { registry_.leave(which); }
+
+    // --- reports of other threads
+    /// A grant to our session, read from the reply that confirmed its commit.
+    void handed_over(const strategy::handed_over& next);
+    /// A commit that has returned freed a lease.
+    void lease_freed(std::string_view name) { tasks_.check_for_waiters(name, parts_.now()); }
+    /// A transaction that is still open will free it soon.
+    void lease_freed_soon(std::string_view name) { tasks_.check_for_a_while(name, parts_.now()); }
+    /// A commit that has returned ended a session.
+    void session_ended(std::int64_t id) { tasks_.session_ended(id); }
+    /// Our session is lost: all waits in it fail.
+    void session_lost(std::int64_t id, loss_reason why) noexcept;
+    /// Fails all waiting threads with this error, or those that wait for `name`.
+    void fail(const error& failure, std::optional<std::string_view> name) {
+        loop_.fail(failure, name);
+    }
+    /// Something changed that has no known name: all entries are polled.
+    void poll_soon() noexcept;
+    /// A statement of another thread may have read notifications; or a new session's mailbox is to
+    /// be read.
+    void listen_again() const noexcept { alarm_.poke(); }
+
+    // --- questions
+    /// Whether the loop's connection receives notifications to this session (PostgreSQL).
+    [[nodiscard]] bool listens_for(std::int64_t session) const noexcept {
+        return loop_.rounds().listening_for() == session;
+    }
+    /// Threads that wait, without those that gave up and left.
+    [[nodiscard]] std::size_t waiting() const { return registry_.waiting(); }
+    [[nodiscard]] std::size_t connections() const { return loop_.rounds().connections(); }
+
+    /// Begins no further step. close() fails the threads that still wait.
+    void stop() noexcept { loop_.stop(); }
+    /// Work left after the loop has ended, for another connection.
+    struct leftovers {
+        std::vector<std::int64_t> entries{};  ///< grant ids of entries to be cancelled
+        std::vector<std::string> names{};     ///< to be checked for waiters
+        std::vector<std::int64_t> sessions{};
+    };
+    leftovers close() noexcept;
+
+private:
+    [[nodiscard]] waiter_registry::hooks registry_hooks();
+
+    const base::clock clock_;
+    base::alarm alarm_;
+    waiter_registry registry_;
+    waiter_tasks tasks_;
+    poll_pacing pacing_;
+    const loop_parts parts_;
+    std::shared_ptr<void> subscription_;  ///< to a test's clock
+    waiter_loop loop_;
+};
+
+}  // namespace rowlock::detail

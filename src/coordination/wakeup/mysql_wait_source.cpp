@@ -1,0 +1,78 @@
+#include "coordination/wakeup/mysql_wait_source.hpp"
+
+#include "coordination/wakeup/wake_up.hpp"
+
+#include <system_error>
+#include <utility>
+
+namespace rowlock::wakeup {
+
+mysql_wait_source::mysql_wait_source(source_parts with)
+    : parts_{std::move(with)},
+      // The sleep would block the heartbeat on a shared connection, and the KILL might hit it.
+      may_sleep_{!parts_.shares_connection} {}
+
+mysql_wait_source::~mysql_wait_source() = default;
+
+bool mysql_wait_source::listen(sql::connection& db, const recipient&, std::int64_t waiting,
+                               sql::deadline until) {
+    if (!may_sleep_ || waiting == 0) return false;
+    if (!shut_gate_for(waiting, db, until)) {
+        may_sleep_ = false;
+        return false;
+    }
+    try {
+        start();
+    } catch (const std::system_error&) {
+        may_sleep_ = false;  // no thread: frequent polls replace it
+        return false;
+    }
+    thread_->sleep_for(waiting, gate_);
+    return false;  // the thread reports when the sleep begins
+}
+
+bool mysql_wait_source::shut_gate_for(std::int64_t session, sql::connection& db,
+                                      sql::deadline until) {
+    namespace wake_up = strategy::wake_up;
+    if (gate_ != 0 && gate_session_ == session) return true;
+    if (gate_ != 0) wake_up::open_gate(db, std::exchange(gate_, 0), until);
+    const auto next = parts_.next_id();
+    if (!wake_up::shut_gate(db, next, until)) return false;
+    gate_ = next;
+    gate_session_ = session;
+    return true;
+}
+
+void mysql_wait_source::start() {
+    if (thread_) return;
+    auto& to = parts_.reports_to;
+    auto made = std::make_unique<detail::mysql_wait_thread>(detail::mysql_wait_thread::surroundings{
+        .connect = parts_.connect,
+        .on_sleep = [&to](bool again) { to.on_sleep(again); },
+        .on_woken = [&to] { to.on_woken(); },
+        .on_doubt = [&to] { to.on_doubt(); },
+        .on_broken = [&to] { to.on_broken(); },
+        .statement_timeout = parts_.statement_timeout});
+    const std::lock_guard lock{mutex_};
+    thread_ = std::move(made);
+}
+
+void mysql_wait_source::rest() noexcept {
+    if (thread_) thread_->pause();
+}
+
+void mysql_wait_source::stop() noexcept {
+    if (thread_) thread_->stop();
+}
+
+wakeup_source::kind mysql_wait_source::wakes(std::int64_t session) const noexcept {
+    return session != 0 && thread_ && thread_->asleep_for() == session ? kind::interruption
+                                                                       : kind::none;
+}
+
+std::size_t mysql_wait_source::connections() const noexcept {
+    const std::lock_guard lock{mutex_};
+    return thread_ && thread_->connected() ? 1u : 0u;
+}
+
+}  // namespace rowlock::wakeup

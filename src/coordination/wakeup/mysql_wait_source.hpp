@@ -1,0 +1,42 @@
+#pragma once
+
+#include "coordination/wakeup/mysql_wait_thread.hpp"
+#include "coordination/wakeup/wakeup_source.hpp"
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+
+namespace rowlock::wakeup {
+
+/// MySQL and MariaDB: a second thread sleeps in the server for the session of the waiters, before a
+/// gate that the connection of listen() holds shut. One gate for each session and each connection:
+/// a sleep for another session, or before the gate of a connection that is gone, ends at once.
+class mysql_wait_source final : public wakeup_source {
+public:
+    explicit mysql_wait_source(source_parts with);
+    /// Waits for the sleep that is under way: no time if detach() was called.
+    ~mysql_wait_source() override;
+
+    bool listen(sql::connection& db, const recipient& current, std::int64_t waiting,
+                sql::deadline until) override;
+    void detach() noexcept override { gate_ = 0; }
+    void rest() noexcept override;
+    void stop() noexcept override;
+    [[nodiscard]] kind wakes(std::int64_t session) const noexcept override;
+    [[nodiscard]] std::size_t connections() const noexcept override;
+
+private:
+    [[nodiscard]] bool shut_gate_for(std::int64_t session, sql::connection& db,
+                                     sql::deadline until);
+    void start();
+
+    const source_parts parts_;
+    bool may_sleep_;
+    std::int64_t gate_ = 0;          ///< that the connection holds shut, 0: none …
+    std::int64_t gate_session_ = 0;  ///< … for a sleep of this session
+    mutable std::mutex mutex_;       ///< guards the pointer, while the thread is made
+    std::unique_ptr<detail::mysql_wait_thread> thread_;
+};
+
+}  // namespace rowlock::wakeup

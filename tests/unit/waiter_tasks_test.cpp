@@ -1,0 +1,151 @@
+#include "coordination/queue/waiter_tasks.hpp"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+using namespace rowlock::detail;
+using namespace std::chrono_literals;
+using rowlock::base::alarm;
+
+namespace {
+
+struct fixture {
+    int work = 0;
+    waiter_tasks tasks{false, [this] { ++work; }};
+};
+
+std::vector<std::string> names_of(const waiter_tasks::due_names& due) {
+    std::vector<std::string> names;
+    for (const auto& [name, when] : due) names.push_back(name);
+    std::ranges::sort(names);
+    return names;
+}
+
+}  // namespace
+
+TEST_CASE("released leases are checked together, a millisecond after the first") {
+    fixture at;
+    CHECK(at.tasks.next_due() == alarm::never);
+    at.tasks.check_for_waiters("a", 10ms);
+    at.tasks.check_for_waiters("b", 10ms + 400us);
+    CHECK(at.work == 1);
+    CHECK(at.tasks.next_due() == 11ms);
+    CHECK(names_of(at.tasks.take_checks(12ms)) == std::vector<std::string>{"a", "b"});
+    CHECK(at.tasks.next_due() == alarm::never);
+}
+
+TEST_CASE("a check that found no waiter delays the next ones, for a while") {
+    fixture at;
+    at.tasks.check_for_waiters("a", 10ms);
+    at.tasks.checked(at.tasks.take_checks(11ms), false, 11ms);
+    at.tasks.check_for_waiters("b", 12ms);
+    CHECK(at.tasks.next_due() == 17ms);
+    (void)at.tasks.take_checks(17ms);
+    at.tasks.check_for_waiters("c", 30ms);
+    CHECK(at.tasks.next_due() == 31ms);
+}
+
+TEST_CASE("where a release checks by itself, the check behind it comes later") {
+    int work = 0;
+    waiter_tasks tasks{true, [&] { ++work; }};
+    tasks.check_for_waiters("a", 10ms);
+    CHECK(tasks.next_due() == 20ms);
+    tasks.check_now("a", 10ms);
+    CHECK(tasks.next_due() == 10ms);
+    CHECK(work == 1);
+}
+
+TEST_CASE("a release in an open transaction is checked for about a second") {
+    fixture at;
+    at.tasks.check_for_a_while("a", 0ms);
+    nanoseconds now{0};
+    int checks = 0;
+    while (at.tasks.next_due() != alarm::never) {
+        now = at.tasks.next_due();
+        at.tasks.checked(at.tasks.take_checks(now), true, now);
+        ++checks;
+    }
+    CHECK(checks == 10);
+    CHECK(now > 900ms);
+    CHECK(now < 1200ms);
+}
+
+TEST_CASE("checks that failed are due again") {
+    fixture at;
+    at.tasks.check_for_waiters("a", 10ms);
+    const auto taken = at.tasks.take_checks(11ms);
+    CHECK(at.tasks.take_checks(11ms).empty());
+    at.tasks.retry_checks(taken);
+    CHECK(names_of(at.tasks.take_checks(11ms)) == std::vector<std::string>{"a"});
+    at.tasks.check_for_waiters("a", 20ms);
+    at.tasks.forget_checks();
+    CHECK(at.tasks.next_due() == alarm::never);
+}
+
+TEST_CASE("a lease that is to be granted is taken once, and again where its row was locked") {
+    fixture at;
+    at.tasks.serve_next("a", 5ms);
+    at.tasks.serve_next("a", 6ms);
+    CHECK(at.tasks.next_due() == 5ms);
+    const auto taken = at.tasks.take_names_to_serve(6ms);
+    REQUIRE(taken.size() == 1);
+    CHECK(at.tasks.take_names_to_serve(6ms).empty());
+    at.tasks.retry_serving("a", taken[0].second.postponed(6ms));
+    CHECK(at.tasks.next_due() > 6ms);
+    CHECK(at.tasks.next_due() < 1s);
+    CHECK(at.work == 0);
+}
+
+TEST_CASE("an ended session stays until its queues were found") {
+    fixture at;
+    at.tasks.session_ended(7);
+    CHECK(at.work == 1);
+    CHECK(at.tasks.next_due() == 0ms);
+    CHECK(at.tasks.next_ended_session() == 7);
+    CHECK(at.tasks.next_ended_session() == 7);
+    at.tasks.session_done(7);
+    CHECK_FALSE(at.tasks.next_ended_session());
+    CHECK(at.tasks.next_due() == alarm::never);
+}
+
+TEST_CASE("a grant is verified when it is due, and stays until that was done") {
+    fixture at;
+    const auto which = std::make_shared<waiter>("a", 11, nullptr, "", false);
+    at.tasks.verify({which, nullptr, 5, 10ms});
+    at.tasks.verify({which, nullptr, 5, 12ms});
+    CHECK(at.tasks.next_due() == 10ms);
+    CHECK_FALSE(at.tasks.next_unverified(9ms));
+    const auto one = at.tasks.next_unverified(10ms);
+    REQUIRE(one);
+    CHECK(one->token == 5);
+    CHECK(at.tasks.next_unverified(10ms));
+    at.tasks.verified(*one);  // both hints were of one grant
+    CHECK_FALSE(at.tasks.next_unverified(20ms));
+}
+
+TEST_CASE("a wake-up without a name is read at once, and once for all") {
+    fixture at;
+    CHECK_FALSE(at.tasks.take_read_served());
+    at.tasks.read_served();
+    at.tasks.read_served();
+    CHECK(at.tasks.next_due() == 0ms);
+    CHECK(at.tasks.take_read_served());
+    CHECK_FALSE(at.tasks.take_read_served());
+}
+
+TEST_CASE("what is left at the end is handed to another connection") {
+    fixture at;
+    at.tasks.check_for_waiters("checked", 10ms);
+    at.tasks.serve_next("served", 10ms);
+    at.tasks.session_ended(7);
+    auto rest = at.tasks.close();
+    std::ranges::sort(rest.names);
+    CHECK(rest.names == std::vector<std::string>{"checked", "served"});
+    CHECK(rest.sessions == std::vector<std::int64_t>{7});
+}
