@@ -74,7 +74,7 @@ class client {
 public:
     /// @throws error errc::invalid_options
     explicit client(sql::connection_source source, client_options options = {});
-    /// Releases what is held, within two statement deadlines; leases that still exist become inert
+    /// Releases what is held, within twice statement_timeout; leases that still exist become inert
     /// and count as lost. These leases, and those lost before, have no margin: the next holder may
     /// follow at once.
     ~client();

@@ -192,7 +192,7 @@ private:
 class versioned_table {
 public:
     /// @throws error errc::invalid_options for a description without table, key or version, with
-    /// a column twice, or a deadline outside 1 ms to 1 minute.
+    /// a column twice, or a statement_timeout outside 1 ms to 1 minute.
     explicit versioned_table(table_description description);
 
     [[nodiscard]] const table_description& description() const noexcept;
@@ -333,7 +333,7 @@ public:
 
 private:
     sql::connection& db_;
-    std::chrono::milliseconds statement_deadline_;
+    std::chrono::milliseconds statement_timeout_;
     bool over_ = false;
 };
 

@@ -26,7 +26,7 @@ struct retry_policy {
     /// Each pause is shortened at random by up to this fraction, so that clients that lost their
     /// connections together do not reconnect together.
     double jitter = 0.5;
-    /// No attempt starts later than this after the first, nor after the caller's own deadline.
+    /// No attempt starts later than this after the first, nor after the caller's own time limit.
     std::chrono::milliseconds total{std::chrono::seconds{10}};
     /// Replaces all of the above: given the failure, the number of attempts made and the time since
     /// the first, returns the pause before the next attempt, or nullopt to give up. Thread-safe.
@@ -176,10 +176,10 @@ struct acquire_options {
     /// Shown to people beside the lease. Up to 1 000 bytes of UTF-8.
     std::string note = {};
     /// The lease ends this long after its grant, without renewal: for work that must not run on
-    /// indefinitely. It counts as lost earlier, by the margin or by a sixth of this deadline,
-    /// whichever is less. A grant that arrives too late for the deadline is given back; after
-    /// three, errc::timed_out.
-    std::optional<std::chrono::milliseconds> deadline = {};
+    /// indefinitely. Its deadline is the moment at which it ends. It counts as lost before that, by
+    /// the margin or by a sixth of max_duration, whichever is less. A grant that arrives too late
+    /// for the deadline is given back; after three, errc::timed_out. 10 ms to 366 days.
+    std::optional<std::chrono::milliseconds> max_duration = {};
     rowlock::queueing queueing = queueing::fair;
 };
 

@@ -422,7 +422,7 @@ TEST_CASE("a restarted process with a stable owner takes its predecessor's lease
         client before{crash.wrap(database.source()),
                       database.options({.owner = "billing-1", .on_event = events.callback()})};
         const auto a = before.acquire("a");
-        const auto b = before.acquire("b", {.deadline = 1h});
+        const auto b = before.acquire("b", {.max_duration = 1h});
         client bystander{database.source(), database.options({.owner = "billing-2"})};
         const auto c = bystander.acquire("c");
 
@@ -468,7 +468,7 @@ TEST_CASE("a lease with a deadline ends by itself although its session lives") {
         event_log events;
         client holder{database.source(), database.options({.on_event = events.callback()})};
         client other{database.source(), database.options()};
-        auto lease = holder.acquire("job", {.deadline = 600ms});
+        auto lease = holder.acquire("job", {.max_duration = 600ms});
         const auto endless = holder.acquire("other");
         const auto lost = lease.lost();
         CHECK(lease.remaining() <= 600ms);
@@ -670,7 +670,8 @@ TEST_CASE("a deadline that is over before the grant arrives is told, and the loc
         client locks{slow.wrap(database.source()), database.options()};
         (void)locks.acquire("warm-up");
         slow.after([](std::string_view) { std::this_thread::sleep_for(25ms); });
-        CHECK(kind_of([&] { (void)locks.acquire("job", {.deadline = 10ms}); }) == errc::timed_out);
+        CHECK(kind_of([&] { (void)locks.acquire("job", {.max_duration = 10ms}); }) ==
+              errc::timed_out);
         slow.after([](std::string_view) {});
         CHECK(locks.try_acquire_for("job", 10s).has_value());
     }
@@ -693,7 +694,7 @@ TEST_CASE("a grant that is found again late has the deadline of its own sending"
             std::this_thread::sleep_for(700ms);
             database.write_late_grant("job", other.session_id(), late);
         });
-        const auto lease = locks.acquire("job", {.deadline = 20s});
+        const auto lease = locks.acquire("job", {.max_duration = 20s});
         CHECK(lease.grant_id() == late);
         CHECK(lease.token().value() == 7);
         CHECK(lease.remaining() <= 20s - 700ms);

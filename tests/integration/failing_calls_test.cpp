@@ -279,7 +279,7 @@ TEST_CASE("threads of ours that have no memory neither end the process nor keep 
                     no_memory_is_told([&] {
                         const auto held = locks.try_acquire(name);
                         (void)rival.try_acquire_for(name, 5ms);
-                        (void)locks.try_acquire(name + "/deadline", {.deadline = 20ms});
+                        (void)locks.try_acquire(name + "/deadline", {.max_duration = 20ms});
                         (void)locks.force_release(name);
                     });
                 }

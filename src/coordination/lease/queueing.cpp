@@ -77,7 +77,7 @@ std::shared_ptr<turn> acquirer::expect_turn(acquisition& call, waiting_room& at)
     std::shared_ptr<turn> place;
     try {
         place = at.expect(call.name.str(), call.grant_id, call.ours, call.thread,
-                          call.options.deadline.has_value());
+                          call.options.max_duration.has_value());
     } catch (...) {
         call.ours->grants().forget(call.grant_id);  // nothing was sent
         throw;

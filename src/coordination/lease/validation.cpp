@@ -62,10 +62,10 @@ void validate(const acquire_options& options) {
     require(utf8::is_text(options.note, 1000),
             "a note must be UTF-8 of at most 1000 bytes without NUL");
     require(options.queueing <= queueing::barging, "queueing must be fair or barging");
-    require(!options.deadline || *options.deadline >= 10ms,
-            "a lease's deadline must be at least 10 ms");
-    require(!options.deadline || *options.deadline <= 24h * 366,
-            "a lease's deadline must be at most a year");
+    require(!options.max_duration || *options.max_duration >= 10ms,
+            "a lease's max_duration must be at least 10 ms");
+    require(!options.max_duration || *options.max_duration <= 24h * 366,
+            "a lease's max_duration must be at most a year");
 }
 
 }  // namespace rowlock::detail
