@@ -66,9 +66,9 @@ enum class wakeup_mode : unsigned char {
 };
 
 /// When the destructor of a lease object and unlock() return. release() always waits.
-enum class releasing : unsigned char {
+enum class release_mode : unsigned char {
     /// After the database has freed the lease: every client that asks from then on finds it free.
-    confirmed,
+    synchronous,
     /// PostgreSQL by libpq, where no waiter is known: once the release is sent. The client's next
     /// statement follows it without a pause and finds the lease free. Another client, notified past
     /// the database, may ask too early and find it held. The answer is read with that next
@@ -128,8 +128,8 @@ struct client_options {
     std::chrono::milliseconds poll_interval{std::chrono::seconds{1}};
     /// See wakeup_mode.
     rowlock::wakeup_mode wake_ups = wakeup_mode::automatic;
-    /// See releasing. `pipelined` promises less, so it is not the default.
-    rowlock::releasing releasing = releasing::confirmed;
+    /// See release_mode. `pipelined` promises less, so it is not the default.
+    release_mode releasing = release_mode::synchronous;
     /// A waiter that would close a cycle of waiters fails with errc::deadlock. Costs one read per
     /// wait and poll, only in a client that holds a lease while it waits for another.
     rowlock::deadlock_detection deadlock_detection = deadlock_detection::by_thread;

@@ -123,7 +123,7 @@ TEST_CASE("memory that runs out anywhere in a call leaves nothing held") {
             [&](const std::string& name) { held = locks.try_acquire(name); });
         client behind{database.source(), [&] {
                           auto options = patient(database);
-                          options.releasing = releasing::pipelined;
+                          options.releasing = release_mode::pipelined;
                           return options;
                       }()};
         with_each_allocation_failing(
