@@ -42,6 +42,7 @@ public:
     advisory_key(std::string_view name) : advisory_key{lock_name{name}} {}
     advisory_key(const std::string& name) : advisory_key{lock_name{name}} {}
     advisory_key(const char* name) : advisory_key{lock_name{name}} {}
+    advisory_key(std::nullptr_t) = delete;
 
     /// PostgreSQL: the key of pg_advisory_lock(bigint).
     [[nodiscard]] static advisory_key number(std::int64_t key);

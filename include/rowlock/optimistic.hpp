@@ -10,6 +10,7 @@
 
 #include <chrono>
 #include <concepts>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -77,6 +78,7 @@ class version_column {
 public:
     version_column(const char* counter) : name_{counter} {}
     version_column(std::string counter) : name_{std::move(counter)} {}
+    version_column(std::nullptr_t) = delete;
     version_column(updated_at time) : name_{std::move(time.column)}, is_time_{true} {}
 
     [[nodiscard]] const std::string& name() const noexcept { return name_; }

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <iosfwd>
 #include <memory>
 #include <string>
 
@@ -47,6 +48,8 @@ struct reap_report {
     friend bool operator==(const reap_report&, const reap_report&) = default;
 };
 [[nodiscard]] std::string to_string(const reap_report& report);
+/// Writes to_string().
+std::ostream& operator<<(std::ostream& out, const reap_report& report);
 
 /// One round on a connection of its own, all batches. Housekeeping: correctness never depends on
 /// it, several may run at once, and rows that a holder keeps locked are skipped. It scans the

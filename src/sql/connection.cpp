@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <charconv>
+#include <ostream>
 
 namespace rowlock::sql {
 
@@ -18,6 +19,10 @@ std::string_view to_string(dialect which) noexcept {
             return "sqlite";
     }
     return "unknown";
+}
+
+std::ostream& operator<<(std::ostream& out, dialect which) {
+    return out << to_string(which);
 }
 
 statement::statement(std::string text) : text_{std::move(text)} {

@@ -4,6 +4,7 @@
 #include <concepts>
 #include <cstdint>
 #include <functional>
+#include <iosfwd>
 #include <memory>
 #include <optional>
 #include <span>
@@ -31,6 +32,8 @@ enum class dialect : unsigned char {
 };
 
 [[nodiscard]] std::string_view to_string(dialect which) noexcept;
+/// Writes to_string().
+std::ostream& operator<<(std::ostream& out, dialect which);
 
 /// The time by which a call must have returned. Waiting for a lock, the network and the server all
 /// count.
