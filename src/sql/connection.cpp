@@ -91,6 +91,11 @@ bool connection::post(const statement& /*what*/, std::span<const value> /*parame
 
 void connection::settle(deadline /*until*/) {}
 
+void connection::share_memory_of(connection& other) {
+    static_cast<void>(memory_of(other));
+    memory_ = other.memory_;
+}
+
 connection_memory& memory_of(connection& db) {
     if (!db.memory_) db.memory_ = std::make_shared<connection_memory>();
     return *db.memory_;

@@ -2,11 +2,11 @@
 // shows: promise-5
 
 #include "support/failure.hpp"
-#include "support/forwarding_connection.hpp"
 #include "support/interception.hpp"
 #include "support/lock_database.hpp"
 #include "support/queues.hpp"
 #include <rowlock/rowlock.hpp>
+#include <rowlock/sql/forwarding_connection.hpp>
 
 #include <doctest/doctest.h>
 
@@ -69,7 +69,7 @@ bool passes_within(client& to, const std::string& name, milliseconds limit) {
 }
 
 /// Another server answers on new connections, once that is said.
-class renamed_connection final : public support::forwarding_connection {
+class renamed_connection final : public sql::forwarding_connection {
 public:
     renamed_connection(std::unique_ptr<sql::connection> inner, bool renamed)
         : forwarding_connection{std::move(inner)}, renamed_{renamed} {}
@@ -77,7 +77,7 @@ public:
     sql::result execute(const sql::statement& what, std::span<const sql::value> parameters,
                         sql::deadline until) override {
         const std::string_view text = what.text();
-        auto answer = inner_->execute(what, parameters, until);
+        auto answer = inner().execute(what, parameters, until);
         const bool names = text.starts_with("/* rowlock session_setup */") ||
                            text.starts_with("/* rowlock server_");
         if (!renamed_ || !names) return answer;
@@ -88,7 +88,7 @@ public:
         return told;
     }
     sql::result query(std::string_view text, sql::deadline until) override {
-        auto answer = inner_->query(text, until);
+        auto answer = inner().query(text, until);
         if (!renamed_ || !text.starts_with("show global variables where variable_name in")) {
             return answer;
         }
