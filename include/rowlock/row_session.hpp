@@ -40,8 +40,8 @@ std::ostream& operator<<(std::ostream& out, row_session_ending how);
 /// The argument of row_session_options::on_end.
 struct row_session_report {
     row_session_ending ending{};
-    std::chrono::milliseconds held{};              ///< from BEGIN to the end
-    std::chrono::milliseconds waited_for_place{};  ///< see max_sessions
+    std::chrono::milliseconds held{};           ///< from BEGIN to the end
+    std::chrono::milliseconds checkout_wait{};  ///< see checkout_timeout
     std::size_t rows_locked = 0;
 };
 

@@ -482,7 +482,7 @@ private:
         try {
             options_.on_end({.ending = how,
                              .held = std::chrono::floor<milliseconds>(held_),
-                             .waited_for_place = std::chrono::floor<milliseconds>(waited_),
+                             .checkout_wait = std::chrono::floor<milliseconds>(waited_),
                              .rows_locked = rows_locked_});
         } catch (...) {  // on_end's exceptions are ignored
         }
