@@ -235,7 +235,7 @@ struct call_row {
     std::string database;
     call what = call::pair;
     unsigned without = 0;
-    rowlock::releasing releasing = rowlock::releasing::confirmed;
+    rowlock::release_mode releasing = rowlock::release_mode::synchronous;
     std::vector<int> threads{1};
     bool connection_each = false;  ///< the side without has a connection for each thread
 };
@@ -305,7 +305,7 @@ void measure_calls(bench::findings& found, const bench::round_options& rounds, c
     rows.push_back({.id = "pipelined-releases/postgresql",
                     .database = "postgresql",
                     .what = call::scoped_pair,
-                    .releasing = rowlock::releasing::pipelined,
+                    .releasing = rowlock::release_mode::pipelined,
                     .threads = {1, 16}});
     for (const auto& row : rows) measure(found, row, rounds, how);
 }

@@ -1,5 +1,7 @@
 #include "common/observed_connection.hpp"
 
+#include <rowlock/sql/forwarding_connection.hpp>
+
 #include <memory>
 #include <optional>
 #include <utility>
@@ -9,48 +11,34 @@ namespace {
 
 namespace sql = rowlock::sql;
 
-class observed_connection final : public sql::connection {
+class observed_connection final : public sql::forwarding_connection {
 public:
     observed_connection(std::unique_ptr<sql::connection> inner, observer by)
-        : inner_{std::move(inner)}, by_{std::move(by)} {}
+        : forwarding_connection{std::move(inner)}, by_{std::move(by)} {}
 
-    [[nodiscard]] sql::dialect speaks() const noexcept override { return inner_->speaks(); }
     sql::result execute(const sql::statement& what, std::span<const sql::value> parameters,
                         sql::deadline until) override {
-        return by_([&] { return inner_->execute(what, parameters, until); });
+        return by_([&] { return inner().execute(what, parameters, until); });
     }
     sql::result query(std::string_view text, sql::deadline until) override {
-        return by_([&] { return inner_->query(text, until); });
+        return by_([&] { return inner().query(text, until); });
     }
     std::optional<bool> transact(std::span<const sql::step> steps, std::string_view afterwards,
                                  sql::deadline until) override {
         std::optional<bool> committed;
         (void)by_([&] {
-            committed = inner_->transact(steps, afterwards, until);
+            committed = inner().transact(steps, afterwards, until);
             return sql::result{};
         });
         return committed;
     }
-    [[nodiscard]] bool alive() const noexcept override { return inner_->alive(); }
-    [[nodiscard]] bool keeps_session_state() const noexcept override {
-        return inner_->keeps_session_state();
-    }
-    [[nodiscard]] sql::transaction_state transaction() const noexcept override {
-        return inner_->transaction();
-    }
-    [[nodiscard]] int socket() const noexcept override { return inner_->socket(); }
-    [[nodiscard]] sql::notifications* notifications() noexcept override {
-        return inner_->notifications();
-    }
-    [[nodiscard]] std::int64_t announced_process() const noexcept override {
-        return inner_->announced_process();
-    }
-    [[nodiscard]] std::uint64_t round_trips() const noexcept override {
-        return inner_->round_trips();
+    /// A release is sent by execute() instead, and observed there.
+    bool post(const sql::statement& /*what*/, std::span<const sql::value> /*parameters*/,
+              sql::deadline /*until*/, sql::posted_answer /*told*/) override {
+        return false;
     }
 
 private:
-    std::unique_ptr<sql::connection> inner_;
     observer by_;
 };
 

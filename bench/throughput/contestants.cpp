@@ -47,7 +47,7 @@ contestant ours(const tables& where, int threads, const throughput_options& opti
 contestant ours_pipelined(const tables& where, int threads, const throughput_options& options) {
     auto own = where.options();
     own.max_connections = options.connections;
-    own.releasing = rowlock::releasing::pipelined;
+    own.releasing = rowlock::release_mode::pipelined;
     const auto locks = std::make_shared<rowlock::client>(rowlock::open(where.url()), own);
     return line_up("rowlock, pipelined", threads,
                    // Names of its own: the last release may still be under way when others have

@@ -31,7 +31,7 @@ void add_throughput_options(CLI::App& app, throughput_options& options);
 
 /// One client of ours for all threads.
 [[nodiscard]] contestant ours(const tables& where, int threads, const throughput_options& options);
-/// The same with releasing::pipelined.
+/// The same with release_mode::pipelined.
 [[nodiscard]] contestant ours_pipelined(const tables& where, int threads,
                                         const throughput_options& options);
 [[nodiscard]] contestant floor_of(floor_table& table, int threads);

@@ -42,6 +42,7 @@ public:
     advisory_key(std::string_view name) : advisory_key{lock_name{name}} {}
     advisory_key(const std::string& name) : advisory_key{lock_name{name}} {}
     advisory_key(const char* name) : advisory_key{lock_name{name}} {}
+    advisory_key(std::nullptr_t) = delete;
 
     /// PostgreSQL: the key of pg_advisory_lock(bigint).
     [[nodiscard]] static advisory_key number(std::int64_t key);
@@ -134,7 +135,7 @@ public:
     advisory_lock& operator=(advisory_lock&&) noexcept;
     advisory_lock(const advisory_lock&) = delete;
     advisory_lock& operator=(const advisory_lock&) = delete;
-    /// Unlocks, within twice the statement deadline. A failure is reported as an event
+    /// Unlocks, within twice statement_timeout. A failure is reported as an event
     /// (unlock_failed); the lock is then freed in the background, or with the connection.
     ~advisory_lock();
 
@@ -186,7 +187,7 @@ public:
     /// Connects to nothing.
     /// @throws error errc::invalid_options, errc::unsupported for SQLite
     explicit advisory_client(sql::connection_source source, advisory_options options = {});
-    /// Unlocks what is held, within two statement deadlines; advisory_lock objects that still exist
+    /// Unlocks what is held, within twice statement_timeout; advisory_lock objects that still exist
     /// count as lost. Calls that wait in other threads end with errc::lock_lost within a
     /// wait_slice.
     ~advisory_client();

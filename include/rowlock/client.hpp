@@ -7,11 +7,14 @@
 #include <rowlock/stats.hpp>
 
 #include <chrono>
+#include <concepts>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <stop_token>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace rowlock {
@@ -74,7 +77,7 @@ class client {
 public:
     /// @throws error errc::invalid_options
     explicit client(sql::connection_source source, client_options options = {});
-    /// Releases what is held, within two statement deadlines; leases that still exist become inert
+    /// Releases what is held, within twice statement_timeout; leases that still exist become inert
     /// and count as lost. These leases, and those lost before, have no margin: the next holder may
     /// follow at once.
     ~client();
@@ -97,9 +100,13 @@ public:
     /// this client; errc::deadlock if this waiter closes a cycle of waiters and is the youngest in
     /// it
     [[nodiscard]] lease acquire(const lock_name& name, const acquire_options& options = {});
-    /// The same; empty if and only if `stop` was requested first.
-    [[nodiscard]] std::optional<lease> acquire(const lock_name& name, std::stop_token stop,
-                                               const acquire_options& options = {});
+    /// The same; empty if and only if `stop` was requested first. (A template, like the others that
+    /// take a std::stop_token, so that `{}` always stands for the options.)
+    template <std::same_as<std::stop_token> Stop>
+    [[nodiscard]] std::optional<lease> acquire(const lock_name& name, Stop stop,
+                                               const acquire_options& options = {}) {
+        return acquire_until(name, time_point::max(), std::move(stop), options);
+    }
     /// One attempt; empty if another caller holds the lock or waits for it. A failed attempt writes
     /// nothing.
     [[nodiscard]] std::optional<lease> try_acquire(const lock_name& name,
@@ -114,17 +121,25 @@ public:
         const acquire_options& options = {}) {
         return acquire_until(name, after(timeout), {}, options);
     }
-    template <typename Rep, typename Period>
+    /// The same; empty also if `stop` was requested first.
+    template <typename Rep, typename Period, std::same_as<std::stop_token> Stop>
     [[nodiscard]] std::optional<lease> try_acquire_for(
-        const lock_name& name, const std::chrono::duration<Rep, Period>& timeout,
-        std::stop_token stop, const acquire_options& options = {}) {
+        const lock_name& name, const std::chrono::duration<Rep, Period>& timeout, Stop stop,
+        const acquire_options& options = {}) {
         return acquire_until(name, after(timeout), std::move(stop), options);
     }
+    /// As try_acquire_for(): waits up to `until`.
     template <typename Clock, typename Duration>
     [[nodiscard]] std::optional<lease> try_acquire_until(
         const lock_name& name, const std::chrono::time_point<Clock, Duration>& until,
         const acquire_options& options = {}) {
         return acquire_until(name, after(until - Clock::now()), {}, options);
+    }
+    template <typename Clock, typename Duration, std::same_as<std::stop_token> Stop>
+    [[nodiscard]] std::optional<lease> try_acquire_until(
+        const lock_name& name, const std::chrono::time_point<Clock, Duration>& until, Stop stop,
+        const acquire_options& options = {}) {
+        return acquire_until(name, after(until - Clock::now()), std::move(stop), options);
     }
 
     /// For a supervised singleton that was restarted: ends the sessions of its predecessors, those
@@ -134,6 +149,12 @@ public:
     /// @throws error errc::invalid_options without an owner; errc::lock_lost while the margin of a
     /// lease that this client lost still runs and its holder has not stopped
     [[nodiscard]] std::vector<lease> reclaim();
+
+    /// Whether a live holder has the lock now, by the database's clock; waiters do not count. For
+    /// people and monitoring: the answer may be outdated when it arrives. To work only if the lock
+    /// is free use try_acquire(); for a lease of this client lease::held() costs no round trip.
+    /// Changes nothing and needs no session. One round trip.
+    [[nodiscard]] bool is_locked(const lock_name& name);
 
     /// State of one name; empty if it was never locked, or has been reaped, and has no waiter. One
     /// round trip.

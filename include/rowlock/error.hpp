@@ -1,5 +1,6 @@
 #pragma once
 
+#include <iosfwd>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -34,6 +35,8 @@ enum class errc {
 
 /// The name of the enumerator, such as "timed_out"; "unknown" for a value that has none.
 [[nodiscard]] std::string_view to_string(errc code) noexcept;
+/// Writes to_string().
+std::ostream& operator<<(std::ostream& out, errc code);
 
 [[nodiscard]] const std::error_category& error_category() noexcept;
 [[nodiscard]] std::error_code make_error_code(errc code) noexcept;

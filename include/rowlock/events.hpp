@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <iosfwd>
 #include <string>
 #include <string_view>
 
@@ -29,6 +30,8 @@ enum class loss_reason : unsigned char {
                         ///< stop, then release or destroy the lease
 };
 [[nodiscard]] std::string_view to_string(loss_reason why) noexcept;
+/// Writes to_string().
+std::ostream& operator<<(std::ostream& out, loss_reason why);
 
 enum class event_kind : unsigned char {
     session_opened,
@@ -56,6 +59,8 @@ enum class event_kind : unsigned char {
     events_dropped,  ///< the callback was too slow; `message` says how many were dropped
 };
 [[nodiscard]] std::string_view to_string(event_kind kind) noexcept;
+/// Writes to_string().
+std::ostream& operator<<(std::ostream& out, event_kind kind);
 
 /// A background event.
 struct event {

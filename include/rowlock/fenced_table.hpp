@@ -4,6 +4,7 @@
 #include <rowlock/sql/connection.hpp>
 #include <rowlock/table_row.hpp>
 
+#include <iosfwd>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -19,6 +20,8 @@ enum class fenced_write : unsigned char {
 };
 
 [[nodiscard]] std::string_view to_string(fenced_write what) noexcept;
+/// Writes to_string().
+std::ostream& operator<<(std::ostream& out, fenced_write what);
 
 /// A table of yours, in any database, whose rows keep the greatest fencing token they were written
 /// with and refuse writes with a smaller one. For data that is not stored beside the locks; where

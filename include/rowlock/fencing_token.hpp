@@ -2,6 +2,7 @@
 
 #include <compare>
 #include <cstdint>
+#include <iosfwd>
 #include <string>
 
 namespace rowlock {
@@ -29,5 +30,7 @@ private:
 [[nodiscard]] inline std::string to_string(fencing_token token) {
     return std::to_string(token.value());
 }
+/// Writes to_string(): digits alone, whatever the stream's locale.
+std::ostream& operator<<(std::ostream& out, fencing_token token);
 
 }  // namespace rowlock

@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <iosfwd>
 #include <limits>
 #include <optional>
 #include <string>
@@ -32,6 +33,8 @@ enum class history_kind : unsigned char {
     session_expired,  ///< it was not renewed in time
 };
 [[nodiscard]] const char* to_string(history_kind kind) noexcept;
+/// Writes to_string().
+std::ostream& operator<<(std::ostream& out, history_kind kind);
 
 /// One record. Fields that a kind does not fill are 0 or empty.
 struct history_record {

@@ -40,7 +40,7 @@ public:
     lease(lease&&) noexcept;
     lease& operator=(lease&&) noexcept;
     /// Releases the lock; a failure is reported as an event and retried in the background. Takes at
-    /// most one statement deadline.
+    /// most statement_timeout.
     ~lease();
 
     [[nodiscard]] const std::string& name() const noexcept;
@@ -61,8 +61,8 @@ public:
     /// Frees the lock. One round trip. For a lost lease: reports that its holder has stopped; no
     /// round trip.
     /// @throws error errc::lock_lost if it was lost before: another client may have touched what it
-    /// protected. errc::outcome_unknown or database_unreachable if no answer came within a
-    /// statement deadline: the release is repeated in the background and the lease counts as
+    /// protected. errc::outcome_unknown or database_unreachable if no answer came within
+    /// statement_timeout: the release is repeated in the background and the lease counts as
     /// released. errc::wrong_process in a forked child.
     void release();
 

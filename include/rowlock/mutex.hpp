@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <memory>
+#include <stop_token>
 #include <string>
 
 namespace rowlock {
@@ -24,15 +25,21 @@ public:
     /// @throws error errc::would_deadlock if this thread holds the lock, by this or another mutex
     /// object of this name and client; those of client::acquire.
     void lock();
+    /// The same; false if and only if `stop` was requested first. Then nothing is locked.
+    [[nodiscard]] bool lock(const std::stop_token& stop);
     /// One attempt; false without a round trip if this thread holds the lock.
     [[nodiscard]] bool try_lock();
+    /// Waits up to the time limit; false if the lock was held all that time, or if `stop` was
+    /// requested first. Errors as client::try_acquire_for.
     template <typename Rep, typename Period>
-    [[nodiscard]] bool try_lock_for(const std::chrono::duration<Rep, Period>& timeout) {
-        return lock_until(client::after(timeout));
+    [[nodiscard]] bool try_lock_for(const std::chrono::duration<Rep, Period>& timeout,
+                                    const std::stop_token& stop = {}) {
+        return lock_until(client::after(timeout), stop);
     }
     template <typename Clock, typename Duration>
-    [[nodiscard]] bool try_lock_until(const std::chrono::time_point<Clock, Duration>& until) {
-        return lock_until(client::after(until - Clock::now()));
+    [[nodiscard]] bool try_lock_until(const std::chrono::time_point<Clock, Duration>& until,
+                                      const std::stop_token& stop = {}) {
+        return lock_until(client::after(until - Clock::now()), stop);
     }
     /// Never throws; what went wrong (not_owner, lock_lost, no database) is an event unlock_failed.
     void unlock() noexcept;
@@ -45,12 +52,13 @@ public:
     /// After a loss another thread may hold the lock by now. No round trip.
     [[nodiscard]] fencing_token token() const noexcept;
     [[nodiscard]] bool held() const noexcept;
+    [[nodiscard]] std::chrono::milliseconds remaining() const noexcept;
     [[nodiscard]] std::stop_token lost() const;
 
 private:
     friend struct detail::grant_of;
 
-    bool lock_until(std::chrono::steady_clock::time_point until);
+    bool lock_until(std::chrono::steady_clock::time_point until, const std::stop_token& stop);
 
     std::shared_ptr<detail::hold> hold_;
 };
@@ -70,14 +78,19 @@ public:
     /// as you locked, then start over. errc::would_deadlock if this thread holds the lock by a
     /// `mutex`.
     void lock();
+    /// The same; false if and only if `stop` was requested before the lock was granted. A thread
+    /// that has the lock does not wait, so it locks again even after a stop.
+    [[nodiscard]] bool lock(const std::stop_token& stop);
     [[nodiscard]] bool try_lock();
     template <typename Rep, typename Period>
-    [[nodiscard]] bool try_lock_for(const std::chrono::duration<Rep, Period>& timeout) {
-        return lock_until(client::after(timeout));
+    [[nodiscard]] bool try_lock_for(const std::chrono::duration<Rep, Period>& timeout,
+                                    const std::stop_token& stop = {}) {
+        return lock_until(client::after(timeout), stop);
     }
     template <typename Clock, typename Duration>
-    [[nodiscard]] bool try_lock_until(const std::chrono::time_point<Clock, Duration>& until) {
-        return lock_until(client::after(until - Clock::now()));
+    [[nodiscard]] bool try_lock_until(const std::chrono::time_point<Clock, Duration>& until,
+                                      const std::stop_token& stop = {}) {
+        return lock_until(client::after(until - Clock::now()), stop);
     }
     void unlock() noexcept;
     void release();
@@ -86,6 +99,7 @@ public:
     /// For the calling thread's hold; see mutex.
     [[nodiscard]] fencing_token token() const noexcept;
     [[nodiscard]] bool held() const noexcept;
+    [[nodiscard]] std::chrono::milliseconds remaining() const noexcept;
     [[nodiscard]] std::stop_token lost() const;
     /// How many times the calling thread has locked it.
     [[nodiscard]] int depth() const noexcept;
@@ -93,7 +107,7 @@ public:
 private:
     friend struct detail::grant_of;
 
-    bool lock_until(std::chrono::steady_clock::time_point until);
+    bool lock_until(std::chrono::steady_clock::time_point until, const std::stop_token& stop);
 
     std::shared_ptr<detail::hold> hold_;
 };

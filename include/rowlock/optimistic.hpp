@@ -10,6 +10,7 @@
 
 #include <chrono>
 #include <concepts>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -77,6 +78,7 @@ class version_column {
 public:
     version_column(const char* counter) : name_{counter} {}
     version_column(std::string counter) : name_{std::move(counter)} {}
+    version_column(std::nullptr_t) = delete;
     version_column(updated_at time) : name_{std::move(time.column)}, is_time_{true} {}
 
     [[nodiscard]] const std::string& name() const noexcept { return name_; }
@@ -192,7 +194,7 @@ private:
 class versioned_table {
 public:
     /// @throws error errc::invalid_options for a description without table, key or version, with
-    /// a column twice, or a deadline outside 1 ms to 1 minute.
+    /// a column twice, or a statement_timeout outside 1 ms to 1 minute.
     explicit versioned_table(table_description description);
 
     [[nodiscard]] const table_description& description() const noexcept;
@@ -333,7 +335,7 @@ public:
 
 private:
     sql::connection& db_;
-    std::chrono::milliseconds statement_deadline_;
+    std::chrono::milliseconds statement_timeout_;
     bool over_ = false;
 };
 

@@ -26,7 +26,7 @@ struct retry_policy {
     /// Each pause is shortened at random by up to this fraction, so that clients that lost their
     /// connections together do not reconnect together.
     double jitter = 0.5;
-    /// No attempt starts later than this after the first, nor after the caller's own deadline.
+    /// No attempt starts later than this after the first, nor after the caller's own time limit.
     std::chrono::milliseconds total{std::chrono::seconds{10}};
     /// Replaces all of the above: given the failure, the number of attempts made and the time since
     /// the first, returns the pause before the next attempt, or nullopt to give up. Thread-safe.
@@ -66,9 +66,9 @@ enum class wakeup_mode : unsigned char {
 };
 
 /// When the destructor of a lease object and unlock() return. release() always waits.
-enum class releasing : unsigned char {
+enum class release_mode : unsigned char {
     /// After the database has freed the lease: every client that asks from then on finds it free.
-    confirmed,
+    synchronous,
     /// PostgreSQL by libpq, where no waiter is known: once the release is sent. The client's next
     /// statement follows it without a pause and finds the lease free. Another client, notified past
     /// the database, may ask too early and find it held. The answer is read with that next
@@ -128,8 +128,8 @@ struct client_options {
     std::chrono::milliseconds poll_interval{std::chrono::seconds{1}};
     /// See wakeup_mode.
     rowlock::wakeup_mode wake_ups = wakeup_mode::automatic;
-    /// See releasing. `pipelined` promises less, so it is not the default.
-    rowlock::releasing releasing = releasing::confirmed;
+    /// See release_mode. `pipelined` promises less, so it is not the default.
+    release_mode releasing = release_mode::synchronous;
     /// A waiter that would close a cycle of waiters fails with errc::deadlock. Costs one read per
     /// wait and poll, only in a client that holds a lease while it waits for another.
     rowlock::deadlock_detection deadlock_detection = deadlock_detection::by_thread;
@@ -176,10 +176,10 @@ struct acquire_options {
     /// Shown to people beside the lease. Up to 1 000 bytes of UTF-8.
     std::string note = {};
     /// The lease ends this long after its grant, without renewal: for work that must not run on
-    /// indefinitely. It counts as lost earlier, by the margin or by a sixth of this deadline,
-    /// whichever is less. A grant that arrives too late for the deadline is given back; after
-    /// three, errc::timed_out.
-    std::optional<std::chrono::milliseconds> deadline = {};
+    /// indefinitely. Its deadline is the moment at which it ends. It counts as lost before that, by
+    /// the margin or by a sixth of max_duration, whichever is less. A grant that arrives too late
+    /// for the deadline is given back; after three, errc::timed_out. 10 ms to 366 days.
+    std::optional<std::chrono::milliseconds> max_duration = {};
     rowlock::queueing queueing = queueing::fair;
 };
 

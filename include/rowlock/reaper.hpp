@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <iosfwd>
 #include <memory>
 #include <string>
 
@@ -14,11 +15,11 @@ struct reaper_options {
     /// Between two rounds of a reaper thread. Housekeeping only: no client waits for it.
     std::chrono::milliseconds interval{std::chrono::seconds{60}};
     /// A free lease row that was not touched for this long is deleted. A day keeps the last token
-    /// of a nightly job visible. At least ten statement deadlines, so that no statement that saw
-    /// the row can still be running.
+    /// of a nightly job visible. At least ten times statement_timeout, so that no statement that
+    /// saw the row can still be running.
     std::chrono::milliseconds retention{std::chrono::hours{24}};
     /// Between raising the token floor over the rows to delete and deleting them: longer than any
-    /// client's statement can run. Statement deadlines are capped at one minute.
+    /// client's statement can run. A client's statement_timeout is at most one minute.
     std::chrono::milliseconds grace{std::chrono::minutes{2}};
     /// History records (rowlock/history.hpp) older than this are deleted, if a history exists and
     /// this user has the right. A week: on Monday one can still ask about Saturday night. A record
@@ -47,6 +48,8 @@ struct reap_report {
     friend bool operator==(const reap_report&, const reap_report&) = default;
 };
 [[nodiscard]] std::string to_string(const reap_report& report);
+/// Writes to_string().
+std::ostream& operator<<(std::ostream& out, const reap_report& report);
 
 /// One round on a connection of its own, all batches. Housekeeping: correctness never depends on
 /// it, several may run at once, and rows that a holder keeps locked are skipped. It scans the

@@ -14,7 +14,7 @@ namespace rowlock {
 
 /// What to do while another transaction has the row locked. The time is for one row. (A table that
 /// is being altered is different: MariaDB and MySQL wait for it as for the row, skip_locked up to
-/// the statement deadline; PostgreSQL waits up to the session's own `wait`, or the lock_timeout of
+/// statement_timeout; PostgreSQL waits up to the session's own `wait`, or the lock_timeout of
 /// the caller's transaction, regardless of this row_wait.)
 class row_wait {
 public:

@@ -9,6 +9,7 @@
 #include <chrono>
 #include <exception>
 #include <functional>
+#include <iosfwd>
 #include <memory>
 #include <stop_token>
 #include <type_traits>
@@ -33,12 +34,14 @@ enum class row_session_ending : unsigned char {
     lost,         ///< the connection broke: the server rolls back, unless a commit was under way
 };
 [[nodiscard]] std::string_view to_string(row_session_ending how) noexcept;
+/// Writes to_string().
+std::ostream& operator<<(std::ostream& out, row_session_ending how);
 
 /// The argument of row_session_options::on_end.
 struct row_session_report {
     row_session_ending ending{};
-    std::chrono::milliseconds held{};              ///< from BEGIN to the end
-    std::chrono::milliseconds waited_for_place{};  ///< see max_sessions
+    std::chrono::milliseconds held{};           ///< from BEGIN to the end
+    std::chrono::milliseconds checkout_wait{};  ///< see checkout_timeout
     std::size_t rows_locked = 0;
 };
 

@@ -91,8 +91,8 @@ void fence(sql::connection& db, const recursive_mutex& locked, const fence_optio
 /// commit, not before. held() is false from here on and lost() stays silent. If the transaction is
 /// rolled back the row is still ours: fence() (which makes the lease held again) and
 /// release_on_commit() may be called in the next attempt, and release() or the destructor release
-/// it. Both always send the release, and would wait for a transaction that is still open, up to a
-/// statement deadline: let the lease outlive the transaction.
+/// it. Both always send the release, and would wait for a transaction that is still open, up to
+/// statement_timeout: let the lease outlive the transaction.
 ///
 /// Waiters learn of the commit at their next poll (client_options::poll_interval).
 ///

@@ -1,5 +1,7 @@
 #include <rowlock/error.hpp>
 
+#include <ostream>
+
 namespace rowlock {
 namespace {
 
@@ -99,6 +101,10 @@ std::string_view to_string(errc code) noexcept {
             return "database_error";
     }
     return "unknown";
+}
+
+std::ostream& operator<<(std::ostream& out, errc code) {
+    return out << to_string(code);
 }
 
 const std::error_category& error_category() noexcept {

@@ -1,5 +1,7 @@
 #include <rowlock/events.hpp>
 
+#include <ostream>
+
 namespace rowlock {
 
 std::string_view to_string(loss_reason why) noexcept {
@@ -24,6 +26,10 @@ std::string_view to_string(loss_reason why) noexcept {
             return "connection lost";
     }
     return "unknown";
+}
+
+std::ostream& operator<<(std::ostream& out, loss_reason why) {
+    return out << to_string(why);
 }
 
 std::string_view to_string(event_kind kind) noexcept {
@@ -68,6 +74,10 @@ std::string_view to_string(event_kind kind) noexcept {
             return "events dropped";
     }
     return "unknown";
+}
+
+std::ostream& operator<<(std::ostream& out, event_kind kind) {
+    return out << to_string(kind);
 }
 
 }  // namespace rowlock

@@ -329,7 +329,8 @@ bool release_grant(link& to, const release_options& options) {
 
 int acquire(const acquire_options& options) {
     static_cast<void>(lock_name{options.name});
-    detail::validate(rowlock::acquire_options{.note = options.note, .deadline = options.duration});
+    detail::validate(
+        rowlock::acquire_options{.note = options.note, .max_duration = options.duration});
     const database in = find_database(options.database);
     // No SIGPIPE: a lease that cannot be reported is given back.
     blocked_signals signals{{SIGINT, SIGTERM, SIGHUP, SIGQUIT}, {SIGPIPE}};

@@ -202,8 +202,7 @@ int held(const name_options& options) {
     const lock_name name{options.name};
     const database in = find_database(options.database);
     client locks{in.source, options_for(in)};
-    const auto row = with_tables(in, [&] { return locks.inspect(name); });
-    const bool is_held = row && row->holder && row->holder->remaining > milliseconds{0};
+    const bool is_held = with_tables(in, [&] { return locks.is_locked(name); });
     if (options.json) {
         print_json(
             json{{"database", in.source.description()}, {"name", options.name}, {"held", is_held}});

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <array>
+#include <ostream>
 
 namespace rowlock {
 namespace {
@@ -82,6 +83,10 @@ sql::result read_piece(sql::connection& db, const sql::statement& what, const hi
 
 const char* to_string(history_kind kind) noexcept {
     return names.at(static_cast<std::size_t>(kind));
+}
+
+std::ostream& operator<<(std::ostream& out, history_kind kind) {
+    return out << to_string(kind);
 }
 
 std::vector<history_record> read_history(sql::connection& connection, const history_query& query,

@@ -5,6 +5,7 @@
 #include <rowlock/error.hpp>
 
 #include <algorithm>
+#include <ostream>
 
 namespace rowlock::strategy {
 namespace {
@@ -240,6 +241,10 @@ std::string to_string(const reap_report& report) {
            (report.history_deleted == 0
                 ? std::string{}
                 : ", " + count(report.history_deleted, "records of the history deleted"));
+}
+
+std::ostream& operator<<(std::ostream& out, const reap_report& report) {
+    return out << to_string(report);
 }
 
 reap_report reap(const sql::connection_source& source, const reaper_options& options) {

@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <charconv>
+#include <ostream>
 
 namespace rowlock::sql {
 
@@ -18,6 +19,10 @@ std::string_view to_string(dialect which) noexcept {
             return "sqlite";
     }
     return "unknown";
+}
+
+std::ostream& operator<<(std::ostream& out, dialect which) {
+    return out << to_string(which);
 }
 
 statement::statement(std::string text) : text_{std::move(text)} {
@@ -85,6 +90,11 @@ bool connection::post(const statement& /*what*/, std::span<const value> /*parame
 // NOLINTEND(performance-unnecessary-value-param)
 
 void connection::settle(deadline /*until*/) {}
+
+void connection::share_memory_of(connection& other) {
+    static_cast<void>(memory_of(other));
+    memory_ = other.memory_;
+}
 
 connection_memory& memory_of(connection& db) {
     if (!db.memory_) db.memory_ = std::make_shared<connection_memory>();

@@ -3,9 +3,9 @@
 #include "cli/link.hpp"
 
 #include "cli/tool.hpp"
-#include "support/forwarding_connection.hpp"
 #include <rowlock/error.hpp>
 #include <rowlock/open.hpp>
+#include <rowlock/sql/forwarding_connection.hpp>
 
 #include <doctest/doctest.h>
 
@@ -43,7 +43,7 @@ namespace {
 
 /// The first statement fails, as on a node of a cluster that has not joined yet; the connection
 /// lives.
-class not_ready : public support::forwarding_connection {
+class not_ready : public sql::forwarding_connection {
 public:
     using forwarding_connection::forwarding_connection;
     sql::result query(std::string_view, sql::deadline) override {

@@ -198,7 +198,7 @@ TEST_CASE_TEMPLATE_DEFINE("what is known here is refused without a round trip", 
     const shop<F> it;
     client locks{F::source(), it.options()};
     auto lease = locks.acquire("stock");
-    auto ended = locks.acquire("other", {.deadline = 500ms});
+    auto ended = locks.acquire("other", {.max_duration = 500ms});
     const auto db = it.handle->ref();
     it.handle->run(it.begin());
     const auto before = db->round_trips();

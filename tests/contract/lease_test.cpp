@@ -4,6 +4,7 @@
 #include "support/failure.hpp"
 #include "support/interception.hpp"
 #include "support/lock_database.hpp"
+#include "support/protocol_session.hpp"
 #include <rowlock/rowlock.hpp>
 
 #include <doctest/doctest.h>
@@ -422,7 +423,7 @@ TEST_CASE("a restarted process with a stable owner takes its predecessor's lease
         client before{crash.wrap(database.source()),
                       database.options({.owner = "billing-1", .on_event = events.callback()})};
         const auto a = before.acquire("a");
-        const auto b = before.acquire("b", {.deadline = 1h});
+        const auto b = before.acquire("b", {.max_duration = 1h});
         client bystander{database.source(), database.options({.owner = "billing-2"})};
         const auto c = bystander.acquire("c");
 
@@ -468,7 +469,7 @@ TEST_CASE("a lease with a deadline ends by itself although its session lives") {
         event_log events;
         client holder{database.source(), database.options({.on_event = events.callback()})};
         client other{database.source(), database.options()};
-        auto lease = holder.acquire("job", {.deadline = 600ms});
+        auto lease = holder.acquire("job", {.max_duration = 600ms});
         const auto endless = holder.acquire("other");
         const auto lost = lease.lost();
         CHECK(lease.remaining() <= 600ms);
@@ -554,6 +555,62 @@ TEST_CASE("inspect and list show holders, states and pages") {
         CHECK(names(locks.list("a_")).empty());
         CHECK(kind_of([&] { static_cast<void>(locks.list("", {.limit = 0})); }) ==
               errc::invalid_options);
+    }
+}
+
+TEST_CASE(
+    "is_locked asks in one round trip, without a session, whether a live holder has the lock") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
+        client holder{database.source(), database.options()};
+        interception counted;
+        client asking{counted.wrap(database.source()), database.options()};
+        CHECK_FALSE(asking.is_locked("job"));  // never locked
+        auto held = holder.acquire("job");
+        counted.statements = 0;
+        CHECK(asking.is_locked("job"));
+        CHECK(counted.statements == 1);
+        held.release();
+        CHECK_FALSE(asking.is_locked("job"));
+        CHECK(asking.stats().sessions == 0);
+
+        const support::protocol_session vanished{database, 7};
+        REQUIRE(vanished.try_acquire("left behind", 70));
+        CHECK(asking.is_locked("left behind"));
+        vanished.leases().extend_session(vanished.db(), vanished.id(), 1us, support::soon());
+        CHECK_FALSE(asking.is_locked("left behind"));
+        CHECK(asking.inspect("left behind")->holder);  // control: its row names the holder
+    }
+}
+
+TEST_CASE("empty braces in the place of options stand for the default options") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        client locks{database.source(), database.options()};
+        const lease held = locks.acquire("job", {});
+        CHECK(held.held());
+        CHECK(held.remaining() > 20s);  // no max_duration
+        CHECK_FALSE(locks.try_acquire("job", {}));
+        CHECK_FALSE(locks.try_acquire_for("job", 0s, {}));
+        CHECK_FALSE(locks.try_acquire_until("job", std::chrono::system_clock::now(), {}));
+    }
+}
+
+TEST_CASE("a stop ends a wait with a time limit") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        client holder{database.source(), database.options()};
+        client waiter{database.source(), database.options()};
+        const auto held = holder.acquire("job");
+        const auto far = std::chrono::system_clock::now() + 1h;
+        std::stop_source stop;
+        auto until = std::async(std::launch::async, [&] {
+            return waiter.try_acquire_until("job", far, stop.get_token()).has_value();
+        });
+        auto limited = std::async(std::launch::async, [&] {
+            return waiter.try_acquire_for("job", 1h, stop.get_token()).has_value();
+        });
+        CHECK(eventually([&] { return waiter.stats().waiting == 2; }));
+        stop.request_stop();
+        CHECK_FALSE(until.get());
+        CHECK_FALSE(limited.get());
     }
 }
 
@@ -670,7 +727,8 @@ TEST_CASE("a deadline that is over before the grant arrives is told, and the loc
         client locks{slow.wrap(database.source()), database.options()};
         (void)locks.acquire("warm-up");
         slow.after([](std::string_view) { std::this_thread::sleep_for(25ms); });
-        CHECK(kind_of([&] { (void)locks.acquire("job", {.deadline = 10ms}); }) == errc::timed_out);
+        CHECK(kind_of([&] { (void)locks.acquire("job", {.max_duration = 10ms}); }) ==
+              errc::timed_out);
         slow.after([](std::string_view) {});
         CHECK(locks.try_acquire_for("job", 10s).has_value());
     }
@@ -693,7 +751,7 @@ TEST_CASE("a grant that is found again late has the deadline of its own sending"
             std::this_thread::sleep_for(700ms);
             database.write_late_grant("job", other.session_id(), late);
         });
-        const auto lease = locks.acquire("job", {.deadline = 20s});
+        const auto lease = locks.acquire("job", {.max_duration = 20s});
         CHECK(lease.grant_id() == late);
         CHECK(lease.token().value() == 7);
         CHECK(lease.remaining() <= 20s - 700ms);

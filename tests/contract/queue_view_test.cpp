@@ -1,4 +1,4 @@
-// What people and programs can see of queues: client::queue, inspect and list.
+// What people and programs can see of queues: client::waiters, inspect and list.
 
 #include "coordination/queue/queue_protocol.hpp"
 #include "support/lock_database.hpp"

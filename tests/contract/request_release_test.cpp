@@ -132,8 +132,8 @@ TEST_CASE("a lease whose own deadline comes first keeps it when it is asked for"
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         client holder{database.source(), database.options({.ttl = 60s, .heartbeat = 100ms})};
         client asking{database.source(), database.options()};
-        const auto brief = holder.acquire("brief", {.deadline = 40s});
-        const auto longer = holder.acquire("long", {.deadline = 1h});
+        const auto brief = holder.acquire("brief", {.max_duration = 40s});
+        const auto longer = holder.acquire("long", {.max_duration = 1h});
         const auto left = asking.request_release("brief", brief.token());
         REQUIRE(left);
         CHECK(*left <= 40s);

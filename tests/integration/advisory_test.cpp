@@ -7,7 +7,6 @@
 #include "support/blocked.hpp"
 #include "support/event_log.hpp"
 #include "support/failure.hpp"
-#include "support/forwarding_connection.hpp"
 #include "support/interception.hpp"
 #include "support/lock_database.hpp"
 #include "support/pgbouncer.hpp"
@@ -17,6 +16,7 @@
 #include <rowlock/driver/postgresql.hpp>
 #include <rowlock/open.hpp>
 #include <rowlock/rowlock.hpp>
+#include <rowlock/sql/forwarding_connection.hpp>
 #include <rowlock/transaction.hpp>
 
 #include <doctest/doctest.h>
@@ -33,7 +33,7 @@ using namespace rowlock;
 using namespace std::chrono_literals;
 using support::event_log;
 using support::eventually;
-using forwarding = support::forwarding_connection;
+using forwarding = rowlock::sql::forwarding_connection;
 using support::kind_of;
 using support::pgbouncer;
 using support::soon;
@@ -794,7 +794,7 @@ TEST_CASE("a server process that changes is found out by the statement that lock
         sql::result execute(const sql::statement& what, std::span<const sql::value> parameters,
                             sql::deadline until) override {
             const bool setting_up = what.text().find("advisory_setup") != std::string::npos;
-            return (setting_up ? inner_ : second_)->execute(what, parameters, until);
+            return (setting_up ? inner() : *second_).execute(what, parameters, until);
         }
 
     private:

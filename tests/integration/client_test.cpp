@@ -471,6 +471,6 @@ TEST_CASE("options out of range are refused with a message that names them") {
     CHECK(kind_of([&] {
               static_cast<void>(locks.try_acquire("job", {.note = std::string(1001, 'x')}));
           }) == errc::invalid_options);
-    CHECK(kind_of([&] { static_cast<void>(locks.try_acquire("job", {.deadline = 0ms})); }) ==
+    CHECK(kind_of([&] { static_cast<void>(locks.try_acquire("job", {.max_duration = 0ms})); }) ==
           errc::invalid_options);
 }

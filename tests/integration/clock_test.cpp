@@ -133,7 +133,7 @@ TEST_CASE("sessions in different time zones agree on who is expired") {
         CHECK(info->holder->remaining > 25s);
         CHECK(info->holder->remaining <= 30s);
         CHECK(info->holder->held_for < 5s);
-        const auto limited = west.acquire("limited", {.deadline = 20s});
+        const auto limited = west.acquire("limited", {.max_duration = 20s});
         CHECK(east.inspect("limited")->holder->remaining > 15s);
         CHECK(east.inspect("limited")->holder->remaining <= 20s);
         CHECK_FALSE(east.try_acquire("limited"));

@@ -123,7 +123,7 @@ TEST_CASE("memory that runs out anywhere in a call leaves nothing held") {
             [&](const std::string& name) { held = locks.try_acquire(name); });
         client behind{database.source(), [&] {
                           auto options = patient(database);
-                          options.releasing = releasing::pipelined;
+                          options.releasing = release_mode::pipelined;
                           return options;
                       }()};
         with_each_allocation_failing(
@@ -279,7 +279,7 @@ TEST_CASE("threads of ours that have no memory neither end the process nor keep 
                     no_memory_is_told([&] {
                         const auto held = locks.try_acquire(name);
                         (void)rival.try_acquire_for(name, 5ms);
-                        (void)locks.try_acquire(name + "/deadline", {.deadline = 20ms});
+                        (void)locks.try_acquire(name + "/deadline", {.max_duration = 20ms});
                         (void)locks.force_release(name);
                     });
                 }

@@ -128,7 +128,7 @@ TEST_CASE("grants and releases are recorded, with whose they are") {
             first = held.token().value();
             session = held.session_id();
             held.release();
-            locks.acquire("a", {.deadline = 1h}).release();  // taken back the short way
+            locks.acquire("a", {.max_duration = 1h}).release();  // taken back the short way
         }
         const auto all = past(database, "a");
         REQUIRE(kinds(database, "a") == "granted released granted released");

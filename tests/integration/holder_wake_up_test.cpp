@@ -223,7 +223,7 @@ TEST_CASE("a change that is heard before the grant it may be about is asked afte
             database.run("update rowlock_session set revision = revision + 1");
             std::this_thread::sleep_for(3500ms);
         });
-        const auto held = holder.acquire("job", {.deadline = 30s});
+        const auto held = holder.acquire("job", {.max_duration = 30s});
         // Each of the two heartbeats several times a period; without pauses there are thousands.
         CHECK(heartbeats < 60);
         CHECK(heartbeats > 2);

@@ -4,12 +4,12 @@
 #include "coordination/queue/queue_protocol.hpp"
 #include "coordination/wakeup/mailbox.hpp"
 #include "support/failure.hpp"
-#include "support/forwarding_connection.hpp"
 #include "support/hints.hpp"
 #include "support/interception.hpp"
 #include "support/lock_database.hpp"
 #include "support/queues.hpp"
 #include <rowlock/rowlock.hpp>
+#include <rowlock/sql/forwarding_connection.hpp>
 #include <rowlock/sql/notifications.hpp>
 
 #include <doctest/doctest.h>
@@ -83,7 +83,7 @@ public:
     }
 
 private:
-    class connection final : public support::forwarding_connection {
+    class connection final : public sql::forwarding_connection {
     public:
         connection(std::unique_ptr<sql::connection> inner, std::atomic<int>& statements)
             : forwarding_connection{std::move(inner)}, statements_{statements} {}

@@ -2,11 +2,11 @@
 // shows: promise-5
 
 #include "support/failure.hpp"
-#include "support/forwarding_connection.hpp"
 #include "support/interception.hpp"
 #include "support/lock_database.hpp"
 #include "support/queues.hpp"
 #include <rowlock/rowlock.hpp>
+#include <rowlock/sql/forwarding_connection.hpp>
 
 #include <doctest/doctest.h>
 
@@ -69,7 +69,7 @@ bool passes_within(client& to, const std::string& name, milliseconds limit) {
 }
 
 /// Another server answers on new connections, once that is said.
-class renamed_connection final : public support::forwarding_connection {
+class renamed_connection final : public sql::forwarding_connection {
 public:
     renamed_connection(std::unique_ptr<sql::connection> inner, bool renamed)
         : forwarding_connection{std::move(inner)}, renamed_{renamed} {}
@@ -77,7 +77,7 @@ public:
     sql::result execute(const sql::statement& what, std::span<const sql::value> parameters,
                         sql::deadline until) override {
         const std::string_view text = what.text();
-        auto answer = inner_->execute(what, parameters, until);
+        auto answer = inner().execute(what, parameters, until);
         const bool names = text.starts_with("/* rowlock session_setup */") ||
                            text.starts_with("/* rowlock server_");
         if (!renamed_ || !names) return answer;
@@ -88,7 +88,7 @@ public:
         return told;
     }
     sql::result query(std::string_view text, sql::deadline until) override {
-        auto answer = inner_->query(text, until);
+        auto answer = inner().query(text, until);
         if (!renamed_ || !text.starts_with("show global variables where variable_name in")) {
             return answer;
         }
@@ -298,42 +298,42 @@ TEST_CASE("a client that is destroyed ends what it has lost at once") {
 
 TEST_CASE("a lease with a deadline of its own goes to the next at that deadline, not before") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
-        constexpr auto deadline = 1800ms;
+        constexpr auto max_duration = 1800ms;
         client locks{database.source(), database.options()};
         client other{database.source(), database.options({.poll_interval = 10ms})};
         (void)locks.acquire("warm up");
         const auto began = steady::now();
-        const auto lease = locks.acquire("job", {.deadline = deadline});
+        const auto lease = locks.acquire("job", {.max_duration = max_duration});
         const auto lost = lease.lost();
         const auto acquired = steady::now();
         REQUIRE(eventually([&] { return lost.stop_requested(); }));
         CHECK(locks.stats().held == 0);
         const auto next = support::acquire_soon(other, "job");
-        CHECK(steady::now() - began >= deadline);
-        CHECK(steady::now() - acquired < deadline + 1s);
+        CHECK(steady::now() - began >= max_duration);
+        CHECK(steady::now() - acquired < max_duration + 1s);
         CHECK(next.held());
     }
 }
 
 TEST_CASE("a deadline's lease goes on as soon as its holder has said that it stopped") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
-        constexpr auto deadline = 9s;  // a sixth of it is the margin
+        constexpr auto max_duration = 9s;  // a sixth of it is the margin
         client locks{database.source(), database.options({.ttl = 60s})};
         client other{database.source(), database.options({.poll_interval = 10ms})};
         (void)locks.acquire("warm up");
         const auto began = steady::now();
-        auto released = locks.acquire("released", {.deadline = deadline});
-        std::optional<lease> destroyed{locks.acquire("destroyed", {.deadline = deadline})};
-        const auto kept = locks.acquire("kept", {.deadline = deadline});
+        auto released = locks.acquire("released", {.max_duration = max_duration});
+        std::optional<lease> destroyed{locks.acquire("destroyed", {.max_duration = max_duration})};
+        const auto kept = locks.acquire("kept", {.max_duration = max_duration});
         const auto lost = kept.lost();
         REQUIRE(eventually([&] { return lost.stop_requested(); }));
         CHECK(kind_of([&] { released.release(); }) == errc::lock_lost);
         destroyed.reset();
         CHECK(passes_within(other, "released", 5s));
         CHECK(passes_within(other, "destroyed", 5s));
-        CHECK(steady::now() - began < deadline);
+        CHECK(steady::now() - began < max_duration);
         CHECK(passes_within(other, "kept", 5s));
-        CHECK(steady::now() - began >= deadline);
+        CHECK(steady::now() - began >= max_duration);
         CHECK(eventually([&] {
             return database.number(
                        "select count(*) from rowlock_lease where session is not null and deadline "

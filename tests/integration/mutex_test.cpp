@@ -7,9 +7,11 @@
 
 #include <doctest/doctest.h>
 
+#include <concepts>
 #include <functional>
 #include <future>
 #include <mutex>
+#include <stop_token>
 #include <string>
 
 using namespace rowlock;
@@ -32,6 +34,16 @@ concept timed_lockable = requires(Mutex lock, std::chrono::milliseconds time,
 };
 static_assert(timed_lockable<rowlock::mutex>);
 static_assert(timed_lockable<rowlock::recursive_mutex>);
+
+template <typename Mutex>
+concept stoppable = requires(Mutex lock, const std::stop_token stop, std::chrono::milliseconds time,
+                             std::chrono::system_clock::time_point moment) {
+    { lock.lock(stop) } -> std::same_as<bool>;
+    { lock.try_lock_for(time, stop) } -> std::same_as<bool>;
+    { lock.try_lock_until(moment, stop) } -> std::same_as<bool>;
+};
+static_assert(stoppable<rowlock::mutex>);
+static_assert(stoppable<rowlock::recursive_mutex>);
 static_assert(noexcept(std::declval<rowlock::mutex&>().unlock()));
 
 bool free_for(client& other, const char* name) {
@@ -97,6 +109,88 @@ TEST_CASE("two mutex objects of one name in one client exclude each other") {
     a.unlock();
     CHECK(b.try_lock());
     b.unlock();
+}
+
+namespace {
+
+/// Waits for a lock that another client holds, in each way that can be stopped.
+template <typename Mutex>
+void wait_until_stopped(support::lock_database& database) {
+    client holder{database.source(), database.options()};
+    client locks{database.source(), database.options()};
+    const auto held = holder.acquire("job");
+    const auto far = std::chrono::system_clock::now() + 1h;
+    Mutex lock{locks, "job"};
+    std::stop_source stop;
+    const auto stopped = [&](auto wait) {
+        return std::async(std::launch::async, [&lock, wait] {
+            const bool locked = wait(lock);
+            CHECK_FALSE(lock.held());
+            return !locked;
+        });
+    };
+    const auto token = stop.get_token();
+    auto endless = stopped([=](Mutex& it) { return it.lock(token); });
+    auto limited = stopped([=](Mutex& it) { return it.try_lock_for(1h, token); });
+    auto until = stopped([=](Mutex& it) { return it.try_lock_until(far, token); });
+    CHECK(eventually([&] { return locks.stats().waiting == 3; }));
+    stop.request_stop();
+    CHECK(endless.get());
+    CHECK(limited.get());
+    CHECK(until.get());
+    CHECK_FALSE(lock.lock(token));  // requested before the call
+}
+
+}  // namespace
+
+TEST_CASE("a stop ends every wait of a mutex, and nothing is locked") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        wait_until_stopped<rowlock::mutex>(database);
+        wait_until_stopped<recursive_mutex>(database);
+    }
+}
+
+TEST_CASE("a mutex whose wait may be stopped is locked once it is free") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        client locks{database.source(), database.options()};
+        client other{database.source(), database.options()};
+        std::stop_source stop;
+        rowlock::mutex lock{locks, "job"};
+        REQUIRE(lock.lock(stop.get_token()));
+        CHECK_FALSE(free_for(other, "job"));
+        lock.unlock();
+        recursive_mutex again{locks, "job"};
+        REQUIRE(again.lock(stop.get_token()));
+        stop.request_stop();
+        CHECK(again.lock(stop.get_token()));  // held already: there is no wait to stop
+        CHECK(again.depth() == 2);
+        again.unlock();
+        again.unlock();
+        CHECK(free_for(other, "job"));
+    }
+}
+
+TEST_CASE("a mutex tells the thread that holds it how long the lock remains without a heartbeat") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        client locks{database.source(), database.options()};
+        rowlock::mutex lock{locks, "job", {.max_duration = 15s}};
+        recursive_mutex again{locks, "other job"};
+        CHECK(lock.remaining() == 0ms);
+        CHECK(again.remaining() == 0ms);
+        lock.lock();
+        again.lock();
+        CHECK(lock.remaining() > 0ms);
+        CHECK(lock.remaining() <= 15s);
+        CHECK(again.remaining() > 15s);
+        std::async(std::launch::async, [&] {
+            CHECK(lock.remaining() == 0ms);
+            CHECK(again.remaining() == 0ms);
+        }).get();
+        lock.unlock();
+        again.unlock();
+        CHECK(lock.remaining() == 0ms);
+        CHECK(again.remaining() == 0ms);
+    }
 }
 
 TEST_CASE("a thread that locks a second mutex of the same name is refused, not left waiting") {

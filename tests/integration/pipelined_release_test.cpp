@@ -1,5 +1,5 @@
-// releasing::pipelined: what a client promises of a release that it does not wait for. The release
-// is held up in the server by a transaction that has locked the lease's row.
+// release_mode::pipelined: what a client promises of a release that it does not wait for. The
+// release is held up in the server by a transaction that has locked the lease's row.
 
 #include "support/blocked.hpp"
 #include "support/event_log.hpp"
@@ -29,7 +29,7 @@ using support::lock_database;
 namespace {
 
 client_options pipelined(const lock_database& database, event_log* told = nullptr) {
-    client_options options{.releasing = releasing::pipelined};
+    client_options options{.releasing = release_mode::pipelined};
     if (told != nullptr) options.on_event = told->callback();
     return database.options(std::move(options));
 }

@@ -3,7 +3,6 @@
 #include "contract/server_address.hpp"
 #include "coordination/wakeup/hint.hpp"
 #include "support/failure.hpp"
-#include "support/forwarding_connection.hpp"
 #include "support/hints.hpp"
 #include "support/interception.hpp"
 #include "support/lock_database.hpp"
@@ -11,6 +10,7 @@
 #include "support/tcp_relay.hpp"
 #include <rowlock/open.hpp>
 #include <rowlock/rowlock.hpp>
+#include <rowlock/sql/forwarding_connection.hpp>
 
 #include <doctest/doctest.h>
 
@@ -41,22 +41,28 @@ struct counted {
     std::atomic<int> most{0};
 };
 
-class counted_connection final : public support::forwarding_connection {
+/// Counts one connection as open while it lives.
+class counted_as_open {
 public:
-    counted_connection(std::unique_ptr<sql::connection> inner, std::shared_ptr<counted> count)
-        : forwarding_connection{std::move(inner)}, count_{std::move(count)} {
+    explicit counted_as_open(std::shared_ptr<counted> count) : count_{std::move(count)} {
         const int now = ++count_->open;
         int most = count_->most;
         while (most < now && !count_->most.compare_exchange_weak(most, now)) {
         }
     }
-    ~counted_connection() override {
-        inner_.reset();
-        --count_->open;
-    }
+    counted_as_open(const counted_as_open&) = delete;
+    counted_as_open& operator=(const counted_as_open&) = delete;
+    ~counted_as_open() { --count_->open; }
 
 private:
     const std::shared_ptr<counted> count_;
+};
+
+/// The first base is destroyed last: the connection counts until it is closed.
+class counted_connection final : private counted_as_open, public sql::forwarding_connection {
+public:
+    counted_connection(std::unique_ptr<sql::connection> inner, std::shared_ptr<counted> count)
+        : counted_as_open{std::move(count)}, forwarding_connection{std::move(inner)} {}
 };
 
 sql::connection_source counting(const sql::connection_source& source,

@@ -50,7 +50,7 @@ TEST_CASE("a lease whose row is locked keeps no other from being found lost") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
         client locks{database.source(), database.options({.ttl = 6s})};
         client other{database.source(), database.options()};
-        const auto over = locks.acquire("a", {.deadline = 1s});
+        const auto over = locks.acquire("a", {.max_duration = 1s});
         const auto b = locks.acquire("b");
         {
             const row_lock blocker{database, "a"};
@@ -70,7 +70,7 @@ TEST_CASE("a lease whose row is locked keeps no lost release from being repeated
         client locks{network.wrap(database.source()),
                      database.options({.ttl = 6s, .retry = {.attempts = 1}})};
         client other{database.source(), database.options()};
-        const auto over = locks.acquire("a", {.deadline = 1s});
+        const auto over = locks.acquire("a", {.max_duration = 1s});
         auto b = locks.acquire("b");
         const row_lock blocker{database, "a"};
         REQUIRE(eventually([&] { return locks.stats().unresolved == 1; }));

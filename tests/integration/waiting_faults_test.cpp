@@ -556,14 +556,14 @@ TEST_CASE(
     client waiter{network.wrap(database.source()), database.options({.poll_interval = 10s})};
     client next{database.source(), database.options({.poll_interval = 10s})};
     auto held = holder.acquire("job");
-    std::optional<std::chrono::milliseconds> deadline;
+    std::optional<std::chrono::milliseconds> max_duration;
     SUBCASE("of a lease without an end") {}
     SUBCASE("of one with a deadline, which no notification can tell") {
-        deadline = 20s;
+        max_duration = 20s;
         returned = true;
     }
     auto waiting = std::async(std::launch::async, [&] {
-        return waiter.try_acquire_for("job", 20s, {.deadline = deadline});
+        return waiter.try_acquire_for("job", 20s, {.max_duration = max_duration});
     });
     REQUIRE(places(database, 1));
     REQUIRE(eventually([&] { return waiter.stats().polls > 0; }));
@@ -572,7 +572,7 @@ TEST_CASE(
     REQUIRE(places(database, 2));
 
     shout_proved(database, forged, held.token().value() + 1);
-    if (deadline) {
+    if (max_duration) {
         CHECK(waiting.wait_for(200ms) == std::future_status::timeout);
     } else {
         auto believed = waiting.get();
@@ -589,7 +589,7 @@ TEST_CASE(
     CHECK(held.held());
     CHECK(behind.wait_for(0s) == std::future_status::timeout);
     held.release();
-    if (deadline) {
+    if (max_duration) {
         auto got = waiting.get();
         REQUIRE(got);
         CHECK(got->held());

@@ -167,7 +167,7 @@ TEST_CASE("whatever ends a lease wakes the first waiter at once") {
             CHECK(got - start < at_once);
         }
         SUBCASE("the deadline of the lease") {
-            const auto lease = holder->acquire("job", {.deadline = 700ms});
+            const auto lease = holder->acquire("job", {.max_duration = 700ms});
             const auto start = steady::now();
             auto waiting = wait();
             waiting.get();
@@ -692,8 +692,8 @@ TEST_CASE("a lease with a deadline of its own keeps it through the line") {
         client waiter{database.source(),
                       database.options({.ttl = 60s, .poll_interval = far_poll(database)})};
         auto held = holder.acquire("job");
-        auto waiting = std::async(std::launch::async,
-                                  [&] { return acquire_soon(waiter, "job", {.deadline = 20s}); });
+        auto waiting = std::async(
+            std::launch::async, [&] { return acquire_soon(waiter, "job", {.max_duration = 20s}); });
         REQUIRE(places(database, 1));
         std::this_thread::sleep_for(300ms);  // counts from the grant, not from the asking
         held.release();
@@ -827,7 +827,8 @@ TEST_CASE("whose turn comes too late for the lease's own deadline, again and aga
             }
         });
         taken.wait();
-        CHECK(kind_of([&] { (void)slow.acquire("job", {.deadline = 50ms}); }) == errc::timed_out);
+        CHECK(kind_of([&] { (void)slow.acquire("job", {.max_duration = 50ms}); }) ==
+              errc::timed_out);
         over = true;
         busy.get();
     }

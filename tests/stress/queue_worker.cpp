@@ -330,7 +330,8 @@ private:
             }
             case deadline:
                 how.note = "with a deadline";
-                how.deadline = 10ms + std::chrono::ceil<std::chrono::milliseconds>(one.patience);
+                how.max_duration =
+                    10ms + std::chrono::ceil<std::chrono::milliseconds>(one.patience);
                 return attempt(thread, name, true, 10 * hold,
                                [&] { return acquire_until_deadline(name, how); });
             case look:

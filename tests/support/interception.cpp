@@ -1,6 +1,6 @@
 #include "support/interception.hpp"
 
-#include "support/forwarding_connection.hpp"
+#include <rowlock/sql/forwarding_connection.hpp>
 
 #include <optional>
 #include <span>
@@ -25,7 +25,7 @@ thread_local std::span<const sql::value> carried;
 
 }  // namespace
 
-class intercepted_connection final : public forwarding_connection {
+class intercepted_connection final : public sql::forwarding_connection {
 public:
     intercepted_connection(interception& by, std::unique_ptr<sql::connection> inner)
         : forwarding_connection{std::move(inner)}, by_{by}, generation_{by.generation_} {}
@@ -36,25 +36,31 @@ public:
         struct forget {
             ~forget() { carried = {}; }
         } const afterwards;
-        return run(name_of(what.text()), [&] { return inner_->execute(what, parameters, until); });
+        return run(name_of(what.text()), [&] { return inner().execute(what, parameters, until); });
     }
 
     sql::result query(std::string_view text, sql::deadline until) override {
-        return run(name_of(text), [&] { return inner_->query(text, until); });
+        return run(name_of(text), [&] { return inner().query(text, until); });
     }
 
     std::optional<bool> transact(std::span<const sql::step> steps, std::string_view afterwards,
                                  sql::deadline until) override {
-        if (!by_.transactions || inner_->speaks() != sql::dialect::mysql) return std::nullopt;
+        if (!by_.transactions || inner().speaks() != sql::dialect::mysql) return std::nullopt;
         std::optional<bool> committed;
         run("transaction", [&] {
-            committed = inner_->transact(steps, afterwards, until);
+            committed = inner().transact(steps, afterwards, until);
             return sql::result{};
         });
         return committed;
     }
 
-    [[nodiscard]] bool alive() const noexcept override { return !broken_ && inner_->alive(); }
+    /// Every statement passes through execute(), so that a test can step in.
+    bool post(const sql::statement& /*what*/, std::span<const sql::value> /*parameters*/,
+              sql::deadline /*until*/, sql::posted_answer /*told*/) override {
+        return false;
+    }
+
+    [[nodiscard]] bool alive() const noexcept override { return !broken_ && inner().alive(); }
 
 private:
     template <typename Action>

@@ -1,6 +1,6 @@
 #include "support/unnamed_server.hpp"
 
-#include "support/forwarding_connection.hpp"
+#include <rowlock/sql/forwarding_connection.hpp>
 
 #include <memory>
 #include <string_view>
@@ -11,21 +11,21 @@ namespace {
 
 using namespace rowlock;
 
-class unnamed_connection final : public forwarding_connection {
+class unnamed_connection final : public sql::forwarding_connection {
 public:
     using forwarding_connection::forwarding_connection;
 
     sql::result execute(const sql::statement& what, std::span<const sql::value> parameters,
                         sql::deadline until) override {
         const std::string_view text = what.text();
-        auto answer = inner_->execute(what, parameters, until);
+        auto answer = inner().execute(what, parameters, until);
         // What names the server stands in the first column of one row.
         const bool names = text.starts_with("/* rowlock session_setup */") ||
                            text.starts_with("/* rowlock server_");
         return names ? without_name(answer) : std::move(answer);
     }
     sql::result query(std::string_view text, sql::deadline until) override {
-        auto answer = inner_->query(text, until);
+        auto answer = inner().query(text, until);
         if (!text.starts_with("show global variables where variable_name in")) return answer;
         sql::result rest{2};
         for (std::size_t row = 0; row < answer.rows(); ++row) {

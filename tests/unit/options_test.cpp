@@ -104,7 +104,7 @@ TEST_CASE("an acquisition's options are validated before the database is asked")
                    static_cast<void>(locks.try_acquire_for("job", 1s, {.queueing = never}));
                }),
                "queueing must be fair or barging"));
-    CHECK(says(tried_with({.deadline = 9ms}), "deadline must be at least 10 ms"));
-    CHECK(says(tried_with({.deadline = 24h * 367}), "deadline must be at most a year"));
+    CHECK(says(tried_with({.max_duration = 9ms}), "max_duration must be at least 10 ms"));
+    CHECK(says(tried_with({.max_duration = 24h * 367}), "max_duration must be at most a year"));
     CHECK(says(tried_with({.note = std::string(1001, 'x')}), "1000 bytes"));
 }

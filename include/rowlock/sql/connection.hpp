@@ -4,6 +4,7 @@
 #include <concepts>
 #include <cstdint>
 #include <functional>
+#include <iosfwd>
 #include <memory>
 #include <optional>
 #include <span>
@@ -31,6 +32,8 @@ enum class dialect : unsigned char {
 };
 
 [[nodiscard]] std::string_view to_string(dialect which) noexcept;
+/// Writes to_string().
+std::ostream& operator<<(std::ostream& out, dialect which);
 
 /// The time by which a call must have returned. Waiting for a lock, the network and the server all
 /// count.
@@ -143,8 +146,9 @@ struct step {
     std::span<const value> parameters;
 };
 
-struct connection_memory;  // src/sql/connection_memory.hpp
-class notifications;       // sql/notifications.hpp
+struct connection_memory;     // src/sql/connection_memory.hpp
+class forwarding_connection;  // sql/forwarding_connection.hpp
+class notifications;          // sql/notifications.hpp
 
 /// One connection to a database. One thread at a time. Every failure is a rowlock::error:
 /// - the server refused: its errc by the dialect's table (sql/classify.hpp), the connection stays
@@ -153,6 +157,8 @@ class notifications;       // sql/notifications.hpp
 ///   errc::outcome_unknown, and alive() is false from then on;
 /// - the connection was already known to be dead: errc::database_unreachable, nothing was sent.
 /// A destructor closes without waiting for the server and never throws.
+///
+/// To stand between a client and its connections derive from forwarding_connection, not from this.
 class connection {
 public:
     connection() = default;
@@ -206,8 +212,8 @@ public:
 
     /// Marks this connection as not to be used again, because it was left in an unknown state (a
     /// transaction that could not be rolled back). Its owner closes it.
-    void discard() noexcept { discarded_ = true; }
-    [[nodiscard]] bool discarded() const noexcept { return discarded_; }
+    virtual void discard() noexcept { discarded_ = true; }
+    [[nodiscard]] virtual bool discarded() const noexcept { return discarded_; }
 
     /// False behind a transaction pooler, where settings and prepared statements of one statement
     /// belong to another client by the next.
@@ -240,6 +246,10 @@ protected:
 
 private:
     friend connection_memory& memory_of(connection& db);
+    friend class forwarding_connection;
+
+    /// What is learnt about one of the two is known of both from here on.
+    void share_memory_of(connection& other);
 
     bool discarded_ = false;
     std::shared_ptr<connection_memory> memory_;  ///< what was learnt about this connection

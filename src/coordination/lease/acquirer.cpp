@@ -100,7 +100,7 @@ acquirer::answer acquirer::wait_for_holder(acquisition& call, const strategy::lo
     return go_on(call);
 }
 
-/// Called before the next round of a call; no round begins after the call's deadline.
+/// Called before the next round of a call; no round begins after the call's time limit.
 acquirer::answer acquirer::go_on(acquisition& call) {
     if (!try_again_in_vain(call)) return std::shared_ptr<grant>{};
     if (!call.limited() || call.has_time()) return std::nullopt;
@@ -240,7 +240,8 @@ void acquirer::end_expired(sql::connection& db, std::int64_t session, sql::deadl
 
 /// Counts a grant that came too late to be returned.
 void acquirer::require_timely(acquisition& call) const {
-    if (call.options.deadline && call.ours->trust()->open(context_.now())) call.too_late.count();
+    if (call.options.max_duration && call.ours->trust()->open(context_.now()))
+        call.too_late.count();
 }
 
 /// After an attempt that neither won nor found a holder: pauses, at first not at all, then longer
@@ -253,12 +254,12 @@ bool acquirer::try_again_in_vain(acquisition& call) {
 /// Returns the grant as an object, or null if it came too late: after a pause the session may have
 /// expired, and no caller may receive a lease that is not held.
 std::shared_ptr<grant> acquirer::accept(acquisition& call, const strategy::attempt& granted) {
-    std::optional<microseconds> deadline;
-    if (call.options.deadline) deadline = *call.options.deadline;
+    std::optional<microseconds> max_duration;
+    if (call.options.max_duration) max_duration = *call.options.max_duration;
     std::shared_ptr<grant> made;
     try {
         made = grants_.make(*call.ours, call.name.str(), call.grant_id, granted.token, call.sent,
-                            deadline, call.thread);
+                            max_duration, call.thread);
     } catch (...) {
         // Out of memory: the grant cannot be held.
         grants_.leave_unresolved(*call.ours, call.name.str(),

@@ -53,7 +53,7 @@ struct acquisition {
     late_grant_limit too_late{};
     std::chrono::milliseconds poll{20};  ///< the next pause of a barging caller
 
-    /// Whether the caller set a deadline: neither indefinite nor a single attempt.
+    /// Whether the caller set a time limit: neither indefinite nor a single attempt.
     [[nodiscard]] bool limited() const {
         return until > began && until != steady::time_point::max();
     }
@@ -64,7 +64,9 @@ struct acquisition {
     }
     [[nodiscard]] strategy::grant_request request() const {
         std::optional<std::int64_t> deadline_us;
-        if (options.deadline) deadline_us = std::chrono::microseconds{*options.deadline}.count();
+        if (options.max_duration) {
+            deadline_us = std::chrono::microseconds{*options.max_duration}.count();
+        }
         return {.name = name.str(),
                 .session = ours->id(),
                 .grant_id = grant_id,

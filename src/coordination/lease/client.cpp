@@ -18,11 +18,6 @@ lease client::acquire(const lock_name& name, const acquire_options& options) {
     return *acquire_until(name, time_point::max(), {}, options);
 }
 
-std::optional<lease> client::acquire(const lock_name& name, std::stop_token stop,
-                                     const acquire_options& options) {
-    return acquire_until(name, time_point::max(), std::move(stop), options);
-}
-
 std::optional<lease> client::try_acquire(const lock_name& name, const acquire_options& options) {
     return acquire_until(name, time_point::min(), {}, options);
 }
@@ -33,6 +28,10 @@ std::vector<lease> client::reclaim() {
     leases.reserve(taken.size());
     for (auto& granted : taken) leases.push_back(lease{std::move(granted)});
     return leases;
+}
+
+bool client::is_locked(const lock_name& name) {
+    return engine_->admin().is_locked(name);
 }
 
 std::optional<lease_info> client::inspect(const lock_name& name) {

@@ -2,11 +2,14 @@
 
 #include <rowlock/client.hpp>
 
+#include <chrono>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <stop_token>
 #include <string>
 #include <thread>
+#include <utility>
 
 namespace rowlock::detail {
 
@@ -37,6 +40,7 @@ struct hold {
 
     [[nodiscard]] fencing_token token() const noexcept;
     [[nodiscard]] bool held() const noexcept;
+    [[nodiscard]] std::chrono::milliseconds remaining() const noexcept;
     [[nodiscard]] std::stop_token lost() const;
 };
 

@@ -14,6 +14,12 @@ auto lease_admin::read(Read what) {
         [&](sql::connection& db, sql::deadline until) { return what(db, until); });
 }
 
+bool lease_admin::is_locked(const lock_name& name) {
+    const auto found = inspect(name);
+    // The row of an expired holder names it until the lease is granted again or reaped.
+    return found && found->holder && found->holder->remaining > 0ms;
+}
+
 std::optional<lease_info> lease_admin::inspect(const lock_name& name) {
     return read([&](sql::connection& db, sql::deadline until) {
         return context_.leases.inspect(db, name.str(), until);

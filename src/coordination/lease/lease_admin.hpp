@@ -20,6 +20,7 @@ public:
     lease_admin(client_context& context, retry_loop& retries, client_waiters& waiting)
         : context_{context}, retries_{retries}, waiting_{waiting} {}
 
+    bool is_locked(const lock_name& name);
     std::optional<lease_info> inspect(const lock_name& name);
     std::vector<lease_info> list(std::string_view prefix, const page& page);
     std::vector<waiter_info> waiters(const lock_name& name);

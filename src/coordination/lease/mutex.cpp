@@ -88,6 +88,11 @@ bool hold::held() const noexcept {
     return is_mine() && current->held();
 }
 
+std::chrono::milliseconds hold::remaining() const noexcept {
+    const std::lock_guard lock{guard};
+    return is_mine() ? current->remaining() : std::chrono::milliseconds{0};
+}
+
 std::stop_token hold::lost() const {
     const std::lock_guard lock{guard};
     return is_mine() ? current->lost() : std::stop_token{};
@@ -132,7 +137,11 @@ mutex::mutex(client& locks, const lock_name& name, acquire_options options)
 mutex::~mutex() = default;
 
 void mutex::lock() {
-    static_cast<void>(lock_until(client::time_point::max()));
+    static_cast<void>(lock_until(client::time_point::max(), {}));
+}
+
+bool mutex::lock(const std::stop_token& stop) {
+    return lock_until(client::time_point::max(), stop);
 }
 
 bool mutex::try_lock() {
@@ -141,7 +150,7 @@ bool mutex::try_lock() {
         if (hold_->is_mine()) return false;
     }
     if (detail::holds_elsewhere(*hold_)) return false;
-    return lock_until(client::time_point::min());
+    return lock_until(client::time_point::min(), {});
 }
 
 void mutex::unlock() noexcept {
@@ -164,18 +173,23 @@ bool mutex::held() const noexcept {
     return hold_->held();
 }
 
+std::chrono::milliseconds mutex::remaining() const noexcept {
+    return hold_->remaining();
+}
+
 std::stop_token mutex::lost() const {
     return hold_->lost();
 }
 
-bool mutex::lock_until(client::time_point until) {
+bool mutex::lock_until(client::time_point until, const std::stop_token& stop) {
     {
         const std::lock_guard lock{hold_->guard};
         if (hold_->is_mine()) detail::refuse_own();
     }
     if (detail::holds_elsewhere(*hold_)) detail::refuse_own();
-    return detail::take_into(
-        hold_, [&] { return hold_->locks.acquire_until(hold_->name, until, {}, hold_->options); });
+    return detail::take_into(hold_, [&] {
+        return hold_->locks.acquire_until(hold_->name, until, stop, hold_->options);
+    });
 }
 
 recursive_mutex::recursive_mutex(client& locks, const lock_name& name, acquire_options options)
@@ -185,12 +199,16 @@ recursive_mutex::recursive_mutex(client& locks, const lock_name& name, acquire_o
 recursive_mutex::~recursive_mutex() = default;
 
 void recursive_mutex::lock() {
-    static_cast<void>(lock_until(client::time_point::max()));
+    static_cast<void>(lock_until(client::time_point::max(), {}));
+}
+
+bool recursive_mutex::lock(const std::stop_token& stop) {
+    return lock_until(client::time_point::max(), stop);
 }
 
 bool recursive_mutex::try_lock() {
     if (detail::holds_elsewhere(*hold_)) return false;
-    return lock_until(client::time_point::min());
+    return lock_until(client::time_point::min(), {});
 }
 
 void recursive_mutex::unlock() noexcept {
@@ -213,6 +231,10 @@ bool recursive_mutex::held() const noexcept {
     return hold_->held();
 }
 
+std::chrono::milliseconds recursive_mutex::remaining() const noexcept {
+    return hold_->remaining();
+}
+
 std::stop_token recursive_mutex::lost() const {
     return hold_->lost();
 }
@@ -222,7 +244,7 @@ int recursive_mutex::depth() const noexcept {
     return hold_->is_mine() ? hold_->depth : 0;
 }
 
-bool recursive_mutex::lock_until(client::time_point until) {
+bool recursive_mutex::lock_until(client::time_point until, const std::stop_token& stop) {
     {
         const std::lock_guard lock{hold_->guard};
         if (hold_->is_mine()) {
@@ -235,8 +257,9 @@ bool recursive_mutex::lock_until(client::time_point until) {
         }
     }
     if (detail::holds_elsewhere(*hold_)) detail::refuse_own();
-    return detail::take_into(
-        hold_, [&] { return hold_->locks.acquire_until(hold_->name, until, {}, hold_->options); });
+    return detail::take_into(hold_, [&] {
+        return hold_->locks.acquire_until(hold_->name, until, stop, hold_->options);
+    });
 }
 
 }  // namespace rowlock

@@ -85,9 +85,9 @@ std::shared_ptr<grant> reclaimer::adopt(session& ours, const strategy::session_l
     // Read again, now that the grant is unknown here: another thread may have released it between
     // the read and that check.
     if (!context_.leases.find_grant(db, row.name, ours.id(), row.grant_id, until)) return nullptr;
-    std::optional<microseconds> deadline;
-    if (row.deadline_us) deadline = microseconds{*row.deadline_us};
-    auto granted = grants_.make(ours, row.name, row.grant_id, row.token, sent, deadline, {});
+    std::optional<microseconds> left;
+    if (row.deadline_us) left = microseconds{*row.deadline_us};
+    auto granted = grants_.make(ours, row.name, row.grant_id, row.token, sent, left, {});
     // A thread that declared the session lost meanwhile may not have seen this grant.
     if (!ours.trust()->open(context_.now())) {
         context_.lose(*granted, loss_reason::trust_window_passed);

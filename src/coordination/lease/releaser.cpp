@@ -161,7 +161,7 @@ std::optional<strategy::handed_over> releaser::hand_over_to_next(sql::connection
 /// is a release whose reply was lost: on_pipelined_answer learns so, and the lease is freed in the
 /// background or by the end of the session.
 bool releaser::send_pipelined(const std::shared_ptr<grant>& held) {
-    if (context_.options.releasing != releasing::pipelined) return false;
+    if (context_.options.releasing != release_mode::pipelined) return false;
     if (context_.speaks() != sql::dialect::postgresql || held->queued || held->fenced) return false;
     if (waiting_.contended().has(held->name) || !batches_.alone() || !held->held()) return false;
     const auto db = connections_.take_idle();

@@ -38,7 +38,7 @@ public:
         if (!often()) return;
         throw error{errc::timed_out,
                     "the lease's own deadline was over before the grant arrived, again and again: "
-                    "make it well longer than a round trip to the database"};
+                    "let it last well longer than a round trip to the database"};
     }
     [[nodiscard]] bool often() const noexcept { return came_ >= 3; }
 

@@ -29,7 +29,8 @@ client_options validated(client_options options) {
             "poll_interval must be positive and at most one day");
     require(options.wake_ups <= wakeup_mode::polling,
             "wake_ups must be automatic, database or polling");
-    require(options.releasing <= releasing::pipelined, "releasing must be confirmed or pipelined");
+    require(options.releasing <= release_mode::pipelined,
+            "releasing must be synchronous or pipelined");
     require(options.deadlock_detection <= deadlock_detection::by_client,
             "deadlock_detection must be off, by_thread or by_client");
     require(options.when_cut_off <= when_cut_off::requeue, "when_cut_off must be fail or requeue");
@@ -62,10 +63,10 @@ void validate(const acquire_options& options) {
     require(utf8::is_text(options.note, 1000),
             "a note must be UTF-8 of at most 1000 bytes without NUL");
     require(options.queueing <= queueing::barging, "queueing must be fair or barging");
-    require(!options.deadline || *options.deadline >= 10ms,
-            "a lease's deadline must be at least 10 ms");
-    require(!options.deadline || *options.deadline <= 24h * 366,
-            "a lease's deadline must be at most a year");
+    require(!options.max_duration || *options.max_duration >= 10ms,
+            "a lease's max_duration must be at least 10 ms");
+    require(!options.max_duration || *options.max_duration <= 24h * 366,
+            "a lease's max_duration must be at most a year");
 }
 
 }  // namespace rowlock::detail

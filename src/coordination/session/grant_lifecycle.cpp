@@ -7,7 +7,7 @@ namespace rowlock::detail {
 
 std::shared_ptr<grant> grant_lifecycle::make(session& ours, std::string name, std::int64_t grant_id,
                                              std::int64_t token, nanoseconds sent,
-                                             std::optional<std::chrono::microseconds> deadline,
+                                             std::optional<std::chrono::microseconds> max_duration,
                                              std::string thread) {
     auto made = std::make_shared<grant>();
     made->name = std::move(name);
@@ -18,16 +18,17 @@ std::shared_ptr<grant> grant_lifecycle::make(session& ours, std::string name, st
     made->session_trust = ours.trust();
     made->owner = context_.owner;
     made->clock = context_.clock;
-    if (deadline) {
+    if (max_duration) {
         // The database counts from the grant, which is later than our sending: this deadline is
-        // early. A short deadline cannot afford the whole margin.
-        const nanoseconds margin = std::min<nanoseconds>(context_.options.margin, *deadline / 6);
-        made->deadline = sent + *deadline - margin;
+        // early. A short duration cannot afford the whole margin.
+        const nanoseconds margin =
+            std::min<nanoseconds>(context_.options.margin, *max_duration / 6);
+        made->deadline = sent + *max_duration - margin;
         made->deadline_margin = margin;
-        made->deadline_over = context_.now() + *deadline;
+        made->deadline_over = context_.now() + *max_duration;
     }
     ours.grants().hold(made);
-    if (!deadline) return made;
+    if (!max_duration) return made;
     try {
         deadlines_.add(made);
     } catch (...) {

@@ -30,11 +30,11 @@ public:
     grant_lifecycle(client_context& context, session_registry& sessions, hooks use)
         : context_{context}, sessions_{sessions}, hooks_{std::move(use)} {}
 
-    /// @param sent when the statement was sent that granted it, or that read what is left of its
-    /// own deadline
+    /// @param sent when the statement was sent that granted it, or that read what is left of it
+    /// @param max_duration from then to its own deadline, if it has one
     std::shared_ptr<grant> make(session& ours, std::string name, std::int64_t grant_id,
                                 std::int64_t token, nanoseconds sent,
-                                std::optional<std::chrono::microseconds> deadline,
+                                std::optional<std::chrono::microseconds> max_duration,
                                 std::string thread);
     /// The database confirmed that the grant is over.
     void forget(const grant& ended) noexcept;

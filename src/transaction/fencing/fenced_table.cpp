@@ -12,6 +12,7 @@
 #include <array>
 #include <map>
 #include <mutex>
+#include <ostream>
 #include <span>
 #include <utility>
 
@@ -111,6 +112,10 @@ std::string_view to_string(fenced_write what) noexcept {
             return "missing";
     }
     return "?";
+}
+
+std::ostream& operator<<(std::ostream& out, fenced_write what) {
+    return out << to_string(what);
 }
 
 struct fenced_table::shared {

@@ -32,7 +32,7 @@ void pause_or_give_up(const retry_policy& policy, const error& failure, int atte
 
 attempt_transaction::attempt_transaction(sql::connection& db,
                                          std::chrono::milliseconds statement_timeout)
-    : db_{db}, statement_deadline_{statement_timeout} {
+    : db_{db}, statement_timeout_{statement_timeout} {
     if (statement_timeout <= std::chrono::milliseconds{0} ||
         statement_timeout > std::chrono::minutes{1}) {
         throw error{errc::invalid_options,
@@ -54,7 +54,7 @@ attempt_transaction::~attempt_transaction() {
 }
 
 void attempt_transaction::commit() {
-    const auto state = sql::transaction_of(db_, from_now(statement_deadline_));
+    const auto state = sql::transaction_of(db_, from_now(statement_timeout_));
     if (state == sql::transaction_state::failed) {
         // COMMIT would roll back silently.
         throw error{errc::database_error,
@@ -69,7 +69,7 @@ void attempt_transaction::commit() {
                     "the transaction of this attempt has ended before its commit: leave commit and "
                     "rollback to retry_on_conflict(), and let errors reach it"};
     }
-    db_.query("commit", from_now(statement_deadline_));
+    db_.query("commit", from_now(statement_timeout_));
     over_ = true;
 }
 

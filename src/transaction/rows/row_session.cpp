@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <array>
 #include <optional>
+#include <ostream>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -93,6 +94,10 @@ std::string_view to_string(row_session_ending how) noexcept {
             return "lost";
     }
     return "unknown";
+}
+
+std::ostream& operator<<(std::ostream& out, row_session_ending how) {
+    return out << to_string(how);
 }
 
 class row_session::state {
@@ -477,7 +482,7 @@ private:
         try {
             options_.on_end({.ending = how,
                              .held = std::chrono::floor<milliseconds>(held_),
-                             .waited_for_place = std::chrono::floor<milliseconds>(waited_),
+                             .checkout_wait = std::chrono::floor<milliseconds>(waited_),
                              .rows_locked = rows_locked_});
         } catch (...) {  // on_end's exceptions are ignored
         }
