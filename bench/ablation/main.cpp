@@ -7,7 +7,6 @@
 #include "handoff/contests.hpp"
 #include "handoff/report.hpp"
 #include "support/tcp_relay.hpp"
-#include <rowlock/open.hpp>
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
@@ -242,10 +241,10 @@ struct call_row {
 
 bench::contestant line_up(const bench::tables& where, const call_row& row, int threads,
                           bool as_it_is) {
-    auto own = where.options();
+    rowlock::client_options own;
     if (as_it_is) own.releasing = row.releasing;
     if (!as_it_is && row.connection_each) own.max_connections = threads;
-    const auto locks = std::make_shared<rowlock::client>(rowlock::open(where.url()), own);
+    const auto locks = std::make_shared<rowlock::client>(where.source(), own);
     const unsigned paths = as_it_is ? 0 : row.without;
     return bench::line_up(as_it_is ? "as it is" : "without", threads, [&](int i) {
         const auto name = fmt::format("bench-{}-{}", as_it_is ? "with" : "without", i);
@@ -263,7 +262,7 @@ void measure(bench::findings& found, const call_row& row, const bench::round_opt
     if (!is_wanted(how, row.id)) return;
     const bench::temporary_folder folder;
     const bench::tables where{url_of(row.database, folder)};
-    rowlock::client holder{rowlock::open(where.url()), where.options()};
+    rowlock::client holder{where.source()};
     auto held = holder.acquire("held");
     for (const int threads : row.threads) {
         std::vector<bench::contestant> both;

@@ -47,11 +47,14 @@ private:
 sql::connection_source observed(sql::connection_source inner, observer by) {
     const auto dialect = inner.speaks();
     auto description = inner.description();
-    return {dialect,
-            [inner = std::move(inner), by = std::move(by)](sql::deadline until) {
-                return std::make_unique<observed_connection>(inner.connect(until), by);
-            },
-            std::move(description)};
+    const auto tables = inner.tables();
+    return sql::connection_source{
+        dialect,
+        [inner = std::move(inner), by = std::move(by)](sql::deadline until) {
+            return std::make_unique<observed_connection>(inner.connect(until), by);
+        },
+        std::move(description)}
+        .with_tables(tables);
 }
 
 sql::connection_source counted(sql::connection_source inner,

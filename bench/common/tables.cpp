@@ -16,21 +16,19 @@ namespace bench {
 tables::tables(std::string url) : url_{std::move(url)} {
     static std::atomic<int> made = 0;
     prefix_ = fmt::format("rowlock_bench_{}_{}_", ::getpid(), ++made);
-    rowlock::migrate(rowlock::open(url_), {.prefix = prefix_});
+    rowlock::migrate(source());
 }
 
 tables::~tables() {
     try {
-        rowlock::migrate(rowlock::open(url_), {.prefix = prefix_}, 0);
+        rowlock::migrate(source(), {}, 0);
     } catch (const std::exception& failure) {
         fmt::print(stderr, "cannot remove the tables {}…: {}\n", prefix_, failure.what());
     }
 }
 
-rowlock::client_options tables::options() const {
-    rowlock::client_options result;
-    result.prefix = prefix_;
-    return result;
+rowlock::sql::connection_source tables::source() const {
+    return rowlock::open(url_).with_tables({.prefix = prefix_});
 }
 
 }  // namespace bench

@@ -18,8 +18,7 @@ public:
 
     [[nodiscard]] const std::string& url() const { return url_; }
     [[nodiscard]] const std::string& prefix() const { return prefix_; }
-    /// The default options but for the prefix.
-    [[nodiscard]] rowlock::client_options options() const;
+    [[nodiscard]] rowlock::sql::connection_source source() const;
 
 private:
     std::string url_;

@@ -4,7 +4,6 @@
 #include "common/postgresql.hpp"
 #include "common/program.hpp"
 #include "common/tables.hpp"
-#include <rowlock/open.hpp>
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
@@ -94,10 +93,10 @@ private:
 /// The same clients live through both sides, and none beats while the log is measured.
 struct scene {
     explicit scene(const std::string& url) : where{url}, row{url} {
-        auto options = where.options();
+        rowlock::client_options options;
         options.ttl = 24h;
-        holder = std::make_shared<rowlock::client>(rowlock::open(url), options);
-        others = std::make_shared<rowlock::client>(rowlock::open(url), options);
+        holder = std::make_shared<rowlock::client>(where.source(), options);
+        others = std::make_shared<rowlock::client>(where.source(), options);
         lease = holder->acquire(held);
     }
 

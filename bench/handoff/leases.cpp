@@ -17,15 +17,18 @@ const rowlock::lock_name contended{"contended"};
 
 rowlock::client_options options_of(const lease_options& options) {
     rowlock::client_options result;
-    result.prefix = options.prefix;
     result.wake_ups = options.wake_ups;
     return result;
+}
+
+rowlock::sql::connection_source source_of(const lease_options& options) {
+    return rowlock::open(options.url).with_tables({.prefix = options.prefix});
 }
 
 class lease_contender final : public contender {
 public:
     lease_contender(const lease_options& options, std::atomic<std::uint64_t>& statements)
-        : locks_{bench::counted(rowlock::open(options.url), statements), options_of(options)} {
+        : locks_{bench::counted(source_of(options), statements), options_of(options)} {
         taking_.queueing = options.queueing;
         // Opens the session and prepares statements before the clock starts.
         auto own = locks_.try_acquire("warm-up of " + std::to_string(::getpid()));
@@ -67,16 +70,16 @@ contest leases(const lease_options& options) {
 }
 
 void prepare_leases(const lease_options& options) {
-    rowlock::migrate(rowlock::open(options.url), {.prefix = options.prefix});
+    rowlock::migrate(source_of(options));
 }
 
 void clear_leases(const lease_options& options) {
-    const auto source = rowlock::open(options.url);
+    const auto source = source_of(options);
     const auto db = source.connect(std::chrono::steady_clock::now() + std::chrono::seconds{30});
     const auto held =
         count(*db, "select count(*) from " + options.prefix + "lease where session is not null");
     const auto waiting = count(*db, "select count(*) from " + options.prefix + "waiter");
-    rowlock::migrate(source, {.prefix = options.prefix}, 0);
+    rowlock::migrate(source, {}, 0);
     if (held != 0 || waiting != 0) {
         throw std::runtime_error{"left behind: " + std::to_string(held) + " leases held, " +
                                  std::to_string(waiting) + " waiters"};

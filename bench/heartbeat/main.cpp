@@ -7,7 +7,6 @@
 #include "common/observed_connection.hpp"
 #include "common/program.hpp"
 #include "common/tables.hpp"
-#include <rowlock/open.hpp>
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
@@ -88,12 +87,12 @@ private:
 class patient {
 public:
     patient(const tables& where, int leases) {
-        auto options = where.options();
+        rowlock::client_options options;
         options.ttl = 30s;
         options.heartbeat = 10ms;
-        locks_.emplace(observed(rowlock::open(where.url()),
-                                [this](const auto& send) { return by_.listen(send); }),
-                       options);
+        locks_.emplace(
+            observed(where.source(), [this](const auto& send) { return by_.listen(send); }),
+            options);
         for (int i = 0; i < leases; ++i) {
             held_.push_back(locks_->acquire(fmt::format("lease {} of {}", i, leases)));
         }

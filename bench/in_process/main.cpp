@@ -3,7 +3,6 @@
 #include "common/program.hpp"
 #include "common/tables.hpp"
 #include <rowlock/mutex.hpp>
-#include <rowlock/open.hpp>
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
@@ -33,7 +32,7 @@ void measure(const program_options& options, findings& found) {
     const int times = options.quick ? 100'000 : 1'000'000;
     const temporary_folder folder;
     const tables where{"sqlite:" + (folder.path() / "locks.db").string()};
-    rowlock::client locks{rowlock::open(where.url()), where.options()};
+    rowlock::client locks{where.source()};
 
     rowlock::recursive_mutex again{locks, "again"};
     std::recursive_mutex standard;

@@ -4,7 +4,6 @@
 #include "common/postgresql.hpp"
 #include "common/program.hpp"
 #include "common/tables.hpp"
-#include <rowlock/open.hpp>
 #include <rowlock/reaper.hpp>
 
 #include <CLI/CLI.hpp>
@@ -90,8 +89,7 @@ private:
 /// Takes and gives back one name after the other; only the taking is timed.
 class customer {
 public:
-    explicit customer(archive& of)
-        : names_{of.some_names()}, locks_{rowlock::open(of.where().url()), of.where().options()} {}
+    explicit customer(archive& of) : names_{of.some_names()}, locks_{of.where().source()} {}
 
     double acquire_us() {
         std::optional<rowlock::lease> lease;
@@ -166,9 +164,8 @@ struct reaping {
 /// One round: everything that it does, not the deletions alone.
 reaping reap_once(const archive& of) {
     reaping done;
-    const auto source = rowlock::open(of.where().url());
-    const double us = duration_us(
-        [&] { done.rows = rowlock::reap(source, {.prefix = of.where().prefix()}).leases_deleted; });
+    const auto source = of.where().source();
+    const double us = duration_us([&] { done.rows = rowlock::reap(source).leases_deleted; });
     done.seconds = us / 1e6;
     return done;
 }
@@ -252,7 +249,7 @@ private:
 /// goes on and on, and somebody acquires. Nothing may be lost.
 void measure_together(archive& full, const rows_options& options, std::int64_t from,
                       std::int64_t upto, findings& found) {
-    rowlock::client holder{rowlock::open(full.where().url()), full.where().options()};
+    rowlock::client holder{full.where().source()};
     std::vector<rowlock::lease> held;
     for (int i = 0; i < options.leases; ++i) {
         held.push_back(holder.acquire(fmt::format("held {}", i)));

@@ -5,7 +5,6 @@
 #include "common/postgresql.hpp"
 #include "common/program.hpp"
 #include "common/tables.hpp"
-#include <rowlock/open.hpp>
 #include <rowlock/reaper.hpp>
 
 #include <CLI/CLI.hpp>
@@ -103,8 +102,7 @@ void measure_size(int names, int threads, int pairs, findings& found) {
         done += more;
         {
             // With its connections the server's processes end, and report what they counted.
-            const auto locks =
-                std::make_shared<rowlock::client>(rowlock::open(where.url()), where.options());
+            const auto locks = std::make_shared<rowlock::client>(where.source());
             const auto who = line_up("rowlock", threads, [&](int i) {
                 return std::make_unique<rounds_of_names>(locks, i, threads, names);
             });
@@ -120,7 +118,6 @@ void measure_turnover(const size_options& options, findings& found) {
     const tables where{need(postgresql_url(), "PostgreSQL")};
     postgresql_session session{where.url()};
     const std::string table = where.prefix() + "lease";
-    const rowlock::reaper_options reaping{.prefix = where.prefix()};
     for (int turn = 0; turn < options.turns; ++turn) {
         session.query(
             fmt::format("insert into {} (name, token, changed_at) select md5('{} ' || i), i, "
@@ -129,7 +126,7 @@ void measure_turnover(const size_options& options, findings& found) {
         // As if the floor had been raised some minutes ago.
         session.query(fmt::format("update {}token_floor set floor = {}, settled = {}",
                                   where.prefix(), options.new_names, options.new_names));
-        const auto gone = rowlock::reap(rowlock::open(where.url()), reaping).leases_deleted;
+        const auto gone = rowlock::reap(where.source()).leases_deleted;
         const auto end = std::chrono::steady_clock::now() + std::chrono::minutes{2};
         auto seen = sizes_of(session, table);
         do {  // it comes by once a minute

@@ -1,7 +1,6 @@
 #include "throughput/contestants.hpp"
 
 #include "common/ours.hpp"
-#include <rowlock/open.hpp>
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
@@ -38,17 +37,17 @@ std::string name_of(int worker) {
 }
 
 contestant ours(const tables& where, int threads, const throughput_options& options) {
-    auto own = where.options();
+    rowlock::client_options own;
     own.max_connections = options.connections;
-    const auto locks = std::make_shared<rowlock::client>(rowlock::open(where.url()), own);
+    const auto locks = std::make_shared<rowlock::client>(where.source(), own);
     return line_up("rowlock", threads, [&](int i) { return our_lease(locks, name_of(i)); });
 }
 
 contestant ours_pipelined(const tables& where, int threads, const throughput_options& options) {
-    auto own = where.options();
+    rowlock::client_options own;
     own.max_connections = options.connections;
     own.releasing = rowlock::release_mode::pipelined;
-    const auto locks = std::make_shared<rowlock::client>(rowlock::open(where.url()), own);
+    const auto locks = std::make_shared<rowlock::client>(where.source(), own);
     return line_up("rowlock, pipelined", threads,
                    // Names of its own: the last release may still be under way when others have
                    // their turns.

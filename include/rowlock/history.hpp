@@ -64,14 +64,13 @@ struct history_query {
     int limit = 1'000;  ///< at most this many, the latest; 1 to 1 000 000
     /// Only records before this id: pass the smallest id of a page to get the previous page.
     std::int64_t before = std::numeric_limits<std::int64_t>::max();
-    std::string schema = {};  ///< as in client_options
-    std::string prefix = "rowlock_";
 };
 
 /// The latest records that match, oldest first. Reads from the end in pieces; locks nothing.
 /// @throws error errc::invalid_options, errc::invalid_name, errc::schema_outdated if the history
 /// was never switched on, errc::access_denied, database_unreachable …
 [[nodiscard]] std::vector<history_record> read_history(sql::connection& connection,
+                                                       const sql::table_names& tables,
                                                        const history_query& query,
                                                        sql::deadline until);
 /// The same on a connection of its own, within a minute.

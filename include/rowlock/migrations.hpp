@@ -9,8 +9,6 @@
 namespace rowlock {
 
 struct migration_options {
-    std::string schema = {};          ///< PostgreSQL only; made if missing
-    std::string prefix = "rowlock_";  ///< as in client_options
     /// How long to wait for another process that is migrating, and for each statement.
     std::chrono::milliseconds wait{std::chrono::seconds{60}};
 };
@@ -21,9 +19,9 @@ struct migration_status {
     [[nodiscard]] bool current() const noexcept { return version == latest; }
 };
 
-/// Brings the tables up to `target` (-1 = latest) or down to it (0 = remove everything). Many
-/// processes may call it at once: one works, the others wait. Requires the right to create tables;
-/// the rest of the library does not.
+/// Brings the tables that the source names up to `target` (-1 = latest) or down to it (0 = remove
+/// everything). Makes their schema if it is missing. Many processes may call it at once: one works,
+/// the others wait. Requires the right to create tables; the rest of the library does not.
 /// @return the versions that were applied or reverted, in order; empty if there was nothing to do.
 /// @throws error errc::schema_outdated if the database is newer than this library or a recorded
 /// migration differs from ours; errc::timed_out while another process migrates; errc::access_denied
@@ -37,7 +35,7 @@ std::vector<int> migrate(const sql::connection_source& source,
 
 /// @throws error errc::schema_outdated unless the schema on this connection is exactly ours. One
 /// round trip.
-void require_current_schema(sql::connection& connection, const migration_options& options,
+void require_current_schema(sql::connection& connection, const sql::table_names& tables,
                             sql::deadline until);
 
 /// The history: a table, <prefix>history, in which triggers record every grant, release, hand-over,
@@ -61,12 +59,13 @@ void drop_history(const sql::connection_source& source, const migration_options&
 [[nodiscard]] history_recording history_status(const sql::connection_source& source,
                                                const migration_options& options = {});
 /// The SQL that record_history(source, true) runs, for a DBA.
-[[nodiscard]] std::string history_script(sql::dialect dialect,
-                                         const migration_options& options = {});
+/// @throws error errc::invalid_options for unusable names
+[[nodiscard]] std::string history_script(sql::dialect dialect, const sql::table_names& tables = {});
 
 /// The SQL that migrate() would run on an empty database, for a DBA to read or run: including the
 /// record of each migration, so that the library accepts the result.
+/// @throws error errc::invalid_options for unusable names
 [[nodiscard]] std::string migration_script(sql::dialect dialect,
-                                           const migration_options& options = {});
+                                           const sql::table_names& tables = {});
 
 }  // namespace rowlock

@@ -247,9 +247,6 @@ private:
 
 /// Options of `versions`.
 struct versions_options {
-    /// As client_options::schema and prefix: where rowlock's own tables are.
-    std::string schema = {};
-    std::string prefix = "rowlock_";
     /// For each statement. As client_options::statement_timeout.
     std::chrono::milliseconds statement_timeout{std::chrono::seconds{5}};
 };
@@ -269,8 +266,10 @@ struct versioned_resource {
 /// Isolation, threads and errors as versioned_table; errc::invalid_name.
 class versions {
 public:
+    /// @param tables where rowlock's tables are: source.tables(), if there is a source. They cannot
+    /// be taken from the connections of the calls, which may be the caller's own handles.
     /// @throws error errc::invalid_options
-    explicit versions(versions_options options = {});
+    explicit versions(sql::table_names tables = {}, versions_options options = {});
 
     /// Returns nullopt if the resource was never created, or was erased and `deleted` is hidden.
     /// One round trip, no lock.

@@ -158,14 +158,10 @@ struct client_options {
     std::string owner = {};
     /// Shown to people beside the host name and pid. Empty: the executable's name.
     std::string program = {};
-    /// PostgreSQL schema that holds the tables; empty: found by the search path.
-    std::string schema = {};
-    /// First part of every table's name: lower-case letters, digits, underscores.
-    std::string prefix = "rowlock_";
     event_callback on_event = {};
     retry_policy retry = {};
-    /// Runs a reaper thread in this client, from its first session on, if set. Its schema, prefix
-    /// and deadline are taken from here.
+    /// Runs a reaper thread in this client, from its first session on, if set. Its statement
+    /// timeout is taken from here.
     std::optional<reaper_options> reaper = {};
     /// For tests only.
     std::shared_ptr<time_source> time = {};

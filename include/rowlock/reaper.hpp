@@ -29,9 +29,6 @@ struct reaper_options {
     int batch = 500;
     /// For the reaper's own statements.
     std::chrono::milliseconds statement_timeout{std::chrono::seconds{5}};
-    /// The tables' names, as in client_options.
-    std::string schema = {};
-    std::string prefix = "rowlock_";
 };
 
 /// What one round did.

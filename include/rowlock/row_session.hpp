@@ -77,9 +77,6 @@ struct row_session_options {
     /// without a catalog query for each lock. (On MySQL and MariaDB at once: the statement names
     /// it.)
     std::chrono::milliseconds index_cache_ttl{std::chrono::minutes{1}};
-    /// Our own tables, for lock_resource(); as in client_options.
-    std::string schema = {};
-    std::string prefix = "rowlock_";
     /// On a Galera cluster or a MySQL group, row locks hold on one server alone: two servers grant
     /// the same row to two transactions, and one of them fails at its commit (errc::deadlock on
     /// Galera, errc::conflict in a group). So row sessions are refused there (errc::unsupported),

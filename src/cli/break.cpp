@@ -120,7 +120,7 @@ int take_away(client& locks, const database& in, const break_options& options,
 int break_lock(const break_options& options) {
     const lock_name name{options.name};
     const database in = find_database(options.database);
-    client locks{in.source, options_for(in)};
+    client locks{in.source, tool_options()};
     const auto row = with_tables(in, [&] { return locks.inspect(name); });
     if (!row || !row->holder) {
         report(options, in, "free", "was free");

@@ -30,6 +30,8 @@ constexpr const char* database_help =
     "\nThe database is --url, else ROWLOCK_URL, else the first line of the file that\n"
     "ROWLOCK_URL_FILE names; that file must be readable by its owner alone:\n"
     "  postgresql://user@host:5432/db   mysql://user@host:3306/db   sqlite:/path/to/file\n"
+    "?rowlock_prefix=shop_ behind it is for tables of other names than rowlock_session and so\n"
+    "on, ?rowlock_schema=locks for those in another schema (PostgreSQL).\n"
     "--local, or `local` in place of a URL, is a SQLite file of this user below ~/.local/state.\n"
     "Nothing falls back to it: sudo, cron, systemd and `rowlock run` pass no variables on.\n"
     "A password on the command line shows in ps until rowlock has started and wiped it. Better\n"
@@ -120,9 +122,16 @@ void add_database(CLI::App& app, database_options& database) {
         "--url", [&database](const std::string& text) { database.url = text; }, "The database");
     url->type_name("URL");
     app.add_flag("--local", database.local, "A SQLite file of this user alone")->excludes(url);
-    app.add_option("--schema", database.schema, "PostgreSQL schema of rowlock's tables");
-    app.add_option("--prefix", database.prefix, "First part of the tables' names")
-        ->capture_default_str();
+    const auto add_name_of = [&app](const char* option, std::optional<std::string>& into,
+                                    const char* help) {
+        app.add_option_function<std::string>(
+               option, [&into](const std::string& text) { into = text; }, help)
+            ->type_name("NAME");
+    };
+    add_name_of("--schema", database.schema,
+                "PostgreSQL schema of the tables (rowlock_schema in the URL)");
+    add_name_of("--prefix", database.prefix,
+                "First part of the tables' names (rowlock_prefix in the URL) [rowlock_]");
     app.footer(app.get_footer() + more_help);
 }
 
@@ -329,7 +338,7 @@ void add_upkeep(CLI::App& app, parsed& into) {
         ->type_name("ROLE")
         ->excludes(print);
     tables.add_option("--dialect", moving.dialect,
-                      "To print without a database: postgresql, mysql, sqlite");
+                      "To print without a database and its URL: postgresql, mysql, sqlite");
     auto* status = tables.add_flag("--status", moving.status,
                                    "Print the version; exit 1 if it is not current");
     tables.add_option("--down-to", moving.down_to, "Go back to this version; 0 removes all tables")

@@ -3,14 +3,20 @@
 #include "cli/descriptor.hpp"
 #include "cli/drivers.hpp"
 #include "cli/nesting.hpp"
+#include "sql/table_names.hpp"
+#include <rowlock/migrations.hpp>
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <string_view>
+#include <utility>
 
 namespace rowlock::cli {
 namespace {
@@ -133,6 +139,62 @@ std::string given_url(const database_options& options) {
     refuse_to_guess();
 }
 
+/// Variables that are not read, though their names promise it: the locks would be elsewhere.
+void refuse_unread_variables() {
+    for (const auto& [variable, parameter] : {std::pair{"ROWLOCK_SCHEMA", "rowlock_schema"},
+                                              std::pair{"ROWLOCK_PREFIX", "rowlock_prefix"}}) {
+        if (environment(variable) == nullptr) continue;
+        throw failure{misconfigured, fmt::format("{} is not read: unset it, and write {}=NAME into "
+                                                 "the URL",
+                                                 variable, parameter)};
+    }
+}
+
+/// What a URL or a conninfo gives to a parameter.
+std::optional<std::string_view> said_in(std::string_view url, std::string_view parameter) {
+    constexpr std::string_view blanks = " \t\n";
+    for (auto at = url.find(parameter); at != std::string_view::npos;
+         at = url.find(parameter, at + 1)) {
+        const bool begins =
+            at == 0 || std::string_view{"?& \t\n"}.find(url[at - 1]) != std::string_view::npos;
+        auto rest = url.substr(at + parameter.size());
+        rest.remove_prefix(std::min(rest.find_first_not_of(blanks), rest.size()));
+        if (!begins || !rest.starts_with('=')) continue;
+        rest.remove_prefix(std::min(rest.find_first_not_of(blanks, 1), rest.size()));
+        return rest.substr(0, rest.find_first_of("& \t\n"));
+    }
+    return {};
+}
+
+/// An option that says the same as a parameter of the URL.
+struct naming_option {
+    const char* option;
+    const char* parameter;
+    const std::optional<std::string>& name;
+};
+
+std::string with_name(std::string url, const naming_option& given) {
+    if (!given.name) return url;
+    if (const auto said = said_in(url, given.parameter)) {
+        if (*said == *given.name) return url;
+        throw failure{usage, fmt::format("{} {} contradicts {} in the URL: leave one of them out",
+                                         given.option, *given.name, given.parameter)};
+    }
+    const auto equals = url.find('=');
+    const bool is_conninfo = equals != std::string::npos && url.find_first_of(":/") > equals;
+    const char mark = url.find('?') == std::string::npos ? '?' : '&';
+    return url + fmt::format("{}{}={}", is_conninfo ? ' ' : mark, given.parameter, *given.name);
+}
+
+/// Validated: they become part of a URL.
+sql::table_names names_in(const database_options& options) {
+    sql::table_names names;
+    names.schema = options.schema.value_or(names.schema);
+    names.prefix = options.prefix.value_or(names.prefix);
+    sql::validate_names(sql::dialect::postgresql, names);
+    return names;
+}
+
 /// A read-only command must not leave an empty file behind.
 std::string without_creation(std::string url) {
     if (!url.starts_with("sqlite:") || url.find("create=") != std::string::npos) return url;
@@ -151,42 +213,64 @@ void require_file(const sql::connection_source& source) {
 }  // namespace
 
 database_url find_url(const database_options& options) {
-    const std::string url = options.local ? "local" : given_url(options);
-    if (url == "local") return {embedded_url(), true};
-    return {url, false};
+    refuse_unread_variables();
+    static_cast<void>(names_in(options));
+    std::string url = options.local ? "local" : given_url(options);
+    const bool embedded = url == "local";
+    if (embedded) url = embedded_url();
+    url = with_name(std::move(url), {"--schema", "rowlock_schema", options.schema});
+    return {with_name(std::move(url), {"--prefix", "rowlock_prefix", options.prefix}), embedded};
 }
 
-database open_database(const database_url& at, const database_options& options, missing_file file) {
+sql::table_names names_without_url(const database_options& options) {
+    refuse_unread_variables();
+    auto names = names_in(options);
+    const bool has_url = options.url || environment("ROWLOCK_URL") != nullptr ||
+                         environment("ROWLOCK_URL_FILE") != nullptr;
+    if (options.local || !has_url) return names;
+    const std::string url = given_url(options);
+    for (const auto& [option, parameter, name] :
+         {naming_option{"--schema", "rowlock_schema", options.schema},
+          naming_option{"--prefix", "rowlock_prefix", options.prefix}}) {
+        const auto said = said_in(url, parameter);
+        if (!said || (name && *said == *name)) continue;
+        throw failure{usage,
+                      fmt::format("--dialect prints without the URL, which has {}: give the same "
+                                  "by {}, or leave --dialect out",
+                                  parameter, option)};
+    }
+    return names;
+}
+
+database open_database(const database_url& at, missing_file file) {
     const bool make = at.embedded || file == missing_file::made;
     database found{.url = at.text,
                    .source = open_url(make ? at.text : without_creation(at.text)),
-                   .embedded = at.embedded,
-                   .tables = {.schema = options.schema, .prefix = options.prefix}};
+                   .embedded = at.embedded};
     if (!make) require_file(found.source);
     return found;
 }
 
 void mend_tables(const database& in) {
     if (in.embedded) {
-        rowlock::migrate(in.source, in.tables);
+        rowlock::migrate(in.source);
         return;
     }
     const auto until = std::chrono::steady_clock::now() + std::chrono::seconds{5};
-    require_current_schema(*in.source.connect(until), in.tables, until);
+    require_current_schema(*in.source.connect(until), in.source.tables(), until);
 }
 
 std::string description_of(const database& in) {
     std::string text = in.source.description();
-    if (!in.tables.schema.empty()) text += ", schema " + in.tables.schema;
-    if (in.tables.prefix != database_options{}.prefix) text += ", prefix " + in.tables.prefix;
+    const auto& names = in.source.tables();
+    if (!names.schema.empty()) text += ", schema " + names.schema;
+    if (names.prefix != sql::table_names{}.prefix) text += ", prefix " + names.prefix;
     return text;
 }
 
-client_options options_for(const database& in) {
+client_options tool_options() {
     client_options options;
     options.program = "rowlock";
-    options.schema = in.tables.schema;
-    options.prefix = in.tables.prefix;
     // A command makes one call at a time, so it needs no pool.
     options.max_connections = 1;
     return options;

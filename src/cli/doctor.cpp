@@ -8,6 +8,7 @@
 #include "sql/listening.hpp"
 #include "sql/statements.hpp"
 #include "sql/table_names.hpp"
+#include <rowlock/migrations.hpp>
 
 #include <fmt/format.h>
 #include <poll.h>
@@ -60,10 +61,10 @@ void check_round_trip(examination& patient) {
 /// A client whose connection breaks must open another, and use it, within its trust window: half of
 /// its ttl, with the default heartbeat and margin.
 void check_least_ttl(examination& patient) {
-    const auto& names = patient.where().tables;
+    const auto& names = patient.where().source.tables();
     const auto speaks = patient.connection().speaks();
-    const auto protocol = strategy::make_lease_protocol(sql::statement_set{
-        speaks, sql::statement_options{.schema = names.schema, .prefix = names.prefix}});
+    const auto protocol = strategy::make_lease_protocol(
+        sql::statement_set{speaks, sql::statement_options{.tables = names}});
     const auto start = steady_clock::now();
     const auto another = patient.another_connection();
     protocol->set_up(*another, 5s, soon());
@@ -75,7 +76,7 @@ void check_least_ttl(examination& patient) {
         std::max(2 * (opened - start + 2 * round_trip), 10 * round_trip));
     const std::string seen = fmt::format("{}; opening a connection takes {}", to_text(least),
                                          milliseconds_text(opened - start));
-    const auto table = sql::qualify("rowlock_session", speaks, names.schema, names.prefix);
+    const auto table = sql::qualify("rowlock_session", speaks, names);
     const auto shorter =
         patient.value(fmt::format("select count(*) from {} where {} and ttl_us < {}", table,
                                   speaks == sql::dialect::postgresql ? "not ended" : "ended = 0",
@@ -120,7 +121,7 @@ void check_clock(examination& patient) {
 bool check_schema(examination& patient) {
     const database& in = patient.where();
     try {
-        const auto now = schema_status(in.source, in.tables);
+        const auto now = schema_status(in.source);
         const std::string seen = fmt::format("version {} of {}", now.version, now.latest);
         if (now.current()) {
             patient.ok("schema", seen);
@@ -135,10 +136,10 @@ bool check_schema(examination& patient) {
 
 /// Reports which server this is, and whether the tables were used here before.
 void check_identity(examination& patient) {
-    const auto& names = patient.where().tables;
+    const auto& names = patient.where().source.tables();
     const auto speaks = patient.connection().speaks();
-    const auto protocol = strategy::make_lease_protocol(sql::statement_set{
-        speaks, sql::statement_options{.schema = names.schema, .prefix = names.prefix}});
+    const auto protocol = strategy::make_lease_protocol(
+        sql::statement_set{speaks, sql::statement_options{.tables = names}});
     const auto server = protocol->server_of_again(patient.connection(), soon());
     if (!server) return patient.ok("identity", "a standby");
     if (server->empty()) {
@@ -146,9 +147,8 @@ void check_identity(examination& patient) {
                             "a promotion of a standby is not noticed then: let this user call "
                             "pg_walfile_name() and pg_control_system()");
     }
-    const auto known =
-        patient.value("select server_identity from " +
-                      sql::qualify("rowlock_token_floor", speaks, names.schema, names.prefix));
+    const auto known = patient.value("select server_identity from " +
+                                     sql::qualify("rowlock_token_floor", speaks, names));
     if (!known.empty() && known != *server) {
         return patient.warn("identity", *server + ", the tables were last used on " + known,
                             "nothing is to be done: the next session raises the tokens past all "
@@ -164,9 +164,8 @@ void check_identity(examination& patient) {
 
 /// Without this row nothing is granted: every token is counted from it.
 void check_token_floor(examination& patient) {
-    const auto& names = patient.where().tables;
-    const auto table = sql::qualify("rowlock_token_floor", patient.connection().speaks(),
-                                    names.schema, names.prefix);
+    const auto& names = patient.where().source.tables();
+    const auto table = sql::qualify("rowlock_token_floor", patient.connection().speaks(), names);
     const auto rows = patient.query("select floor from " + table);
     if (!rows.empty()) return patient.ok("token floor", std::string{rows.text(0, 0)});
     patient.fail("token floor", "the row of " + table + " is missing",
@@ -222,12 +221,11 @@ trial try_in_vain(examination& patient, const std::string& begin, const std::str
 /// The missing rights, as a list for people.
 std::string missing_rights(examination& patient) {
     const auto speaks = patient.connection().speaks();
-    const auto& names = patient.where().tables;
+    const auto& names = patient.where().source.tables();
     const std::string begin = opening(patient);
     std::string missing;
     for (const auto& each : rights_of_a_client(speaks)) {
-        const std::string name =
-            sql::qualify(std::string{each.table}, speaks, names.schema, names.prefix);
+        const std::string name = sql::qualify(std::string{each.table}, speaks, names);
         for (const auto right : each.rights) {
             const auto statement = trial_of(right, name, each.column, speaks);
             if (try_in_vain(patient, begin, statement) == trial::passed) continue;
@@ -252,10 +250,9 @@ void check_rights(examination& patient) {
 
 /// Dead queue entries block no waiter, but every read of a queue steps over them.
 void check_queues(examination& patient) {
-    const auto& names = patient.where().tables;
+    const auto& names = patient.where().source.tables();
     auto& db = patient.connection();
-    const auto look = sql::load_statement(db.speaks(), "dead_places",
-                                          {.schema = names.schema, .prefix = names.prefix});
+    const auto look = sql::load_statement(db.speaks(), "dead_places", {.tables = names});
     const auto row = db.execute(look, {}, soon());
     const auto places = row.integer(0, 0);
     const auto dead = row.integer(0, 1);
@@ -267,7 +264,7 @@ void check_queues(examination& patient) {
 
 void check_history(examination& patient) {
     const database& in = patient.where();
-    switch (history_status(in.source, in.tables)) {
+    switch (history_status(in.source)) {
         case history_recording::absent:
             return;
         case history_recording::stopped:
@@ -279,8 +276,8 @@ void check_history(examination& patient) {
             break;
     }
     if (patient.connection().speaks() == sql::dialect::postgresql) {
-        const auto table = sql::qualify("rowlock_history", sql::dialect::postgresql,
-                                        in.tables.schema, in.tables.prefix);
+        const auto table =
+            sql::qualify("rowlock_history", sql::dialect::postgresql, in.source.tables());
         if (patient.value("select pg_catalog.has_table_privilege('" + table +
                           "', 'insert')::int") != "1") {
             return patient.fail("history",
@@ -434,7 +431,7 @@ int doctor(const doctor_options& options) {
     std::vector<finding> findings;
     int code = success;
     try {
-        if (in.embedded) rowlock::migrate(in.source, in.tables);
+        if (in.embedded) rowlock::migrate(in.source);
         db = in.source.connect(soon());
     } catch (const error& failure) {
         findings.push_back({finding::verdict::fail, "connection", message_of(failure),

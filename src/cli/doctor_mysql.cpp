@@ -178,9 +178,8 @@ void check_replication(examination& patient) {
 }
 
 void check_engine(examination& patient) {
-    const auto& names = patient.where().tables;
-    const std::string lease =
-        sql::qualify("rowlock_lease", sql::dialect::mysql, names.schema, names.prefix);
+    const auto& names = patient.where().source.tables();
+    const std::string lease = sql::qualify("rowlock_lease", sql::dialect::mysql, names);
     const std::string engine = patient.value(
         "select engine from information_schema.tables where table_schema = database() and "
         "table_name = '" +

@@ -62,11 +62,8 @@ std::vector<std::string> to_cells(const history_record& one) {
 
 int history(const history_options& options) {
     const database in = find_database(options.database);
-    const auto records = read_history(in.source, {.name = options.name,
-                                                  .since = options.since,
-                                                  .limit = options.limit,
-                                                  .schema = in.tables.schema,
-                                                  .prefix = in.tables.prefix});
+    const auto records = read_history(
+        in.source, {.name = options.name, .since = options.since, .limit = options.limit});
     if (options.json) {
         json array = json::array();
         for (const auto& one : records) array.push_back(to_json(one));

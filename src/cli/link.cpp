@@ -4,6 +4,7 @@
 #include "sql/brief_wait.hpp"
 #include "sql/listening.hpp"
 #include <rowlock/error.hpp>
+#include <rowlock/migrations.hpp>
 
 #include <algorithm>
 
@@ -12,7 +13,7 @@ namespace rowlock::cli {
 link::link(const database& in, blocked_signals& signals)
     : in_{in},
       signals_{signals},
-      statements_{in.source.speaks(), {.schema = in.tables.schema, .prefix = in.tables.prefix}},
+      statements_{in.source.speaks(), {.tables = in.source.tables()}},
       protocol_{strategy::make_lease_protocol(statements_)},
       queue_{strategy::make_queue_protocol(statements_, *protocol_)} {}
 
@@ -63,7 +64,7 @@ sql::connection& link::connected(sql::deadline until) {
         // clock.
         auto made = in_.source.connect(until);
         protocol_->set_up(*made, statement_timeout, until);
-        with_tables(in_, [&] { require_current_schema(*made, in_.tables, until); });
+        with_tables(in_, [&] { require_current_schema(*made, in_.source.tables(), until); });
         db_ = std::move(made);
     }
     return *db_;

@@ -126,7 +126,7 @@ bool is_wanted(const lease_info& row, const list_options& options) {
 
 /// Up to options.limit rows, and whether there are more.
 std::pair<std::vector<lease_info>, bool> collect(const database& in, const list_options& options) {
-    client locks{in.source, options_for(in)};
+    client locks{in.source, tool_options()};
     std::vector<lease_info> found;
     page next{.after = options.after, .limit = page_size};
     for (;;) {
@@ -179,7 +179,7 @@ int list(const list_options& options) {
 int show(const name_options& options) {
     const lock_name name{options.name};
     const database in = find_database(options.database);
-    client locks{in.source, options_for(in)};
+    client locks{in.source, tool_options()};
     const auto row = with_tables(in, [&] { return locks.inspect(name); });
     const auto queue = locks.waiters(name);
     // A name without a row was never locked, or has been reaped since.
@@ -201,7 +201,7 @@ int show(const name_options& options) {
 int held(const name_options& options) {
     const lock_name name{options.name};
     const database in = find_database(options.database);
-    client locks{in.source, options_for(in)};
+    client locks{in.source, tool_options()};
     const bool is_held = with_tables(in, [&] { return locks.is_locked(name); });
     if (options.json) {
         print_json(

@@ -1,7 +1,10 @@
 #include "cli/commands.hpp"
 #include "cli/json.hpp"
+#include <rowlock/migrations.hpp>
 
 #include <fmt/format.h>
+
+#include <utility>
 
 namespace rowlock::cli {
 namespace {
@@ -18,15 +21,20 @@ const char* name_of(history_recording now) {
     return "absent";
 }
 
+std::pair<sql::dialect, sql::table_names> what_to_print(const migrate_options& options) {
+    if (options.dialect) {
+        return {dialect_named(*options.dialect), names_without_url(options.database)};
+    }
+    const database in = find_database(options.database);
+    return {in.source.speaks(), in.source.tables()};
+}
+
 int print_script(const migrate_options& options) {
-    const migration_options tables{.schema = options.database.schema,
-                                   .prefix = options.database.prefix};
-    const auto dialect = options.dialect ? dialect_named(*options.dialect)
-                                         : find_database(options.database).source.speaks();
+    const auto [dialect, names] = what_to_print(options);
     if (options.history.empty()) {
-        print(migration_script(dialect, tables));
+        print(migration_script(dialect, names));
     } else if (options.history == "on") {
-        print(history_script(dialect, tables));
+        print(history_script(dialect, names));
     } else {
         throw failure{usage, "--print goes with --history on"};
     }
@@ -35,9 +43,8 @@ int print_script(const migrate_options& options) {
 
 int print_status(const migrate_options& options) {
     const database in = find_database(options.database);
-    const migration_status now = schema_status(in.source, in.tables);
-    const auto history =
-        now.version == 0 ? history_recording::absent : history_status(in.source, in.tables);
+    const migration_status now = schema_status(in.source);
+    const auto history = now.version == 0 ? history_recording::absent : history_status(in.source);
     if (options.json) {
         print_json(json{{"version", now.version},
                         {"latest", now.latest},
@@ -56,24 +63,24 @@ int print_status(const migrate_options& options) {
 void confirm_loss(const database& in) {
     require_consent(
         fmt::format("This removes tables, with all locks in them, from {}. Go on? [y/N] ",
-                    escaped(in.source.description())),
+                    escaped(description_of(in))),
         "--down-to removes tables with all locks in them: give --yes");
 }
 
 int switch_history(const migrate_options& options) {
     const database in = find_database(options.database);
-    if (in.embedded) rowlock::migrate(in.source, in.tables);
+    if (in.embedded) rowlock::migrate(in.source);
     if (options.history == "drop") {
         if (!options.yes) {
             require_consent(fmt::format("This removes what was recorded in {}. Go on? [y/N] ",
-                                        escaped(in.source.description())),
+                                        escaped(description_of(in))),
                             "--history drop removes what was recorded: give --yes");
         }
-        drop_history(in.source, in.tables);
+        drop_history(in.source);
     } else {
-        record_history(in.source, options.history == "on", in.tables);
+        record_history(in.source, options.history == "on");
     }
-    const auto now = history_status(in.source, in.tables);
+    const auto now = history_status(in.source);
     if (options.json) {
         print_json(json{{"history", name_of(now)}});
     } else {
@@ -100,14 +107,14 @@ int migrate(const migrate_options& options) {
     const database in = find_database(options.database,
                                       options.down_to ? missing_file::refused : missing_file::made);
     if (options.down_to) {
-        const int now = schema_status(in.source, in.tables).version;
+        const int now = schema_status(in.source).version;
         if (now < *options.down_to) {
             throw failure{usage, fmt::format("--down-to {}: the tables are of version {} only",
                                              *options.down_to, now)};
         }
         if (!options.yes) confirm_loss(in);
     }
-    const auto steps = rowlock::migrate(in.source, in.tables, options.down_to.value_or(-1));
+    const auto steps = rowlock::migrate(in.source, {}, options.down_to.value_or(-1));
     if (options.json) {
         print_json(json{{"direction", options.down_to ? "down" : "up"}, {"steps", steps}});
     } else if (steps.empty()) {

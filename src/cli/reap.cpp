@@ -23,12 +23,9 @@ void print_report(const reap_report& done, bool as_json) {
 
 int reap(const reap_options& options) {
     const database in = find_database(options.database);
-    reaper_options how = options.reaper;
-    how.schema = in.tables.schema;
-    how.prefix = in.tables.prefix;
     blocked_signals signals{{SIGINT, SIGTERM, SIGHUP}};
     const auto round = [&] {
-        return with_tables(in, [&] { return rowlock::reap(in.source, how); });
+        return with_tables(in, [&] { return rowlock::reap(in.source, options.reaper); });
     };
     print_report(round(), options.json);
     if (!options.every) return success;

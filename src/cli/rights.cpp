@@ -5,6 +5,7 @@
 #include "cli/commands.hpp"
 #include "cli/text.hpp"
 #include "sql/table_names.hpp"
+#include <rowlock/migrations.hpp>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -49,12 +50,12 @@ void require_printable(const std::string& role) {
 
 place ask(const database& in) {
     const auto until = std::chrono::steady_clock::now() + std::chrono::seconds{5};
-    place found{.folder = in.tables.schema, .file = in.source.description()};
+    place found{.folder = in.source.tables().schema, .file = in.source.description()};
     if (in.source.speaks() == sql::dialect::sqlite) return found;
     const bool postgresql = in.source.speaks() == sql::dialect::postgresql;
     const auto db = in.source.connect(until);
     if (found.folder.empty()) {
-        const auto table = in.tables.prefix + "session";
+        const auto table = in.source.tables().prefix + "session";
         const auto row = db->query(
             postgresql ? "select coalesce((select n.nspname from pg_catalog.pg_class c "
                          "join pg_catalog.pg_namespace n on n.oid = c.relnamespace where c.oid = "
@@ -69,17 +70,17 @@ place ask(const database& in) {
             "show global variables where variable_name = 'group_replication_group_name'", until);
         found.in_group = !group.empty() && !group.text(0, 1).empty();
     }
-    found.records_history = history_status(in.source, in.tables) != history_recording::absent;
+    found.records_history = history_status(in.source) != history_recording::absent;
     return found;
 }
 
-std::string qualified(std::string_view table, const place& at, const migration_options& names,
+std::string qualified(std::string_view table, const place& at, const sql::table_names& names,
                       char mark) {
     const auto own = names.prefix + std::string{table.substr(std::string_view{"rowlock_"}.size())};
     return at.folder.empty() ? own : quoted(at.folder, mark) + "." + own;
 }
 
-std::string grants(sql::dialect speaks, const place& at, const migration_options& names,
+std::string grants(sql::dialect speaks, const place& at, const sql::table_names& names,
                    const std::string& role) {
     const bool postgresql = speaks == sql::dialect::postgresql;
     const char mark = postgresql ? '"' : '`';
@@ -120,17 +121,18 @@ std::vector<table_rights> rights_of_a_client(sql::dialect speaks) {
 
 int print_grants(const migrate_options& options) {
     require_printable(*options.grants_for);
-    const migration_options names{.schema = options.database.schema,
-                                  .prefix = options.database.prefix};
-    place at{.folder = names.schema};
+    place at;
+    sql::table_names names;
     auto speaks = sql::dialect::sqlite;
     if (options.dialect) {
         speaks = dialect_named(*options.dialect);
-        sql::validate_names(speaks, names.schema, names.prefix);
+        names = names_without_url(options.database);
+        sql::validate_names(speaks, names);
+        at.folder = names.schema;
     } else {
         const database in = find_database(options.database);
         speaks = in.source.speaks();
-        sql::validate_names(speaks, names.schema, names.prefix);
+        names = in.source.tables();
         at = ask(in);
     }
     if (speaks != sql::dialect::sqlite) {

@@ -349,7 +349,7 @@ private:
 
 client_options options_for_run(const run_options& options, const database& in,
                                const schedule& times, narrator& told) {
-    client_options all = options_for(in);
+    client_options all = tool_options();
     // Many of us may wait and hold at once: one connection each. Nothing else uses it while the
     // lease is held.
     all.single_connection = true;
@@ -372,9 +372,8 @@ std::string lost_message(const run_options& options, loss_reason reason) {
 
 /// Runs in the supervisor. Ends sessions by id: another process's newer sessions stay. If the
 /// database is unreachable they expire.
-void end_sessions(const database_url& at, const database_options& options,
-                  const std::vector<std::int64_t>& sessions) {
-    const database in = open_database(at, options);
+void end_sessions(const database_url& at, const std::vector<std::int64_t>& sessions) {
+    const database in = open_database(at);
     blocked_signals none{{}};
     link to{in, none};
     for (const auto id : sessions) {
@@ -419,13 +418,11 @@ int run(const run_options& options) {
         .grace = times.grace,
         .allowance = times.grace,
         .signal_mask = signals.before(),
-        .end_sessions = [&](const auto& sessions) {
-            end_sessions(at, options.database, sessions);
-        }};
+        .end_sessions = [&](const auto& sessions) { end_sessions(at, sessions); }};
     // Before any thread, and while small: without the driver's libraries, the supervisor and the
     // command's process start sooner.
     supervisor helper{command};
-    const database in = open_database(at, options.database);
+    const database in = open_database(at);
 
     narrator told{helper, options.ttl, times.margin()};
     client locks{in.source, options_for_run(options, in, times, told)};

@@ -599,6 +599,7 @@ struct target {
     std::shared_ptr<given_up_connects> given_up = std::make_shared<given_up_connects>();
     std::string password;
     std::string description;
+    sql::table_names tables;
 };
 
 bool boolean(const driver::url_parameter& given) {
@@ -690,8 +691,9 @@ bool is_local(std::string_view host) {
 }
 
 target understand(const std::string& text) {
-    const driver::url from = driver::parse_url(text);
+    driver::url from = driver::parse_url(text);
     target made;
+    made.tables = driver::take_table_names(from.parameters, sql::dialect::mysql);
     for (const driver::url_parameter& each : from.parameters) {
         if (each.name == "socket") made.socket = each.value;
         apply(each, made);
@@ -1261,7 +1263,8 @@ sql::connection_source open(const std::string& url, options options) {
     const auto connect = [to, options](sql::deadline until) -> std::unique_ptr<sql::connection> {
         return std::make_unique<own_connection>(to, options, until);
     };
-    return {sql::dialect::mysql, connect, to->description};
+    return sql::connection_source{sql::dialect::mysql, connect, to->description}.with_tables(
+        to->tables);
 }
 
 class connection_ref::session {

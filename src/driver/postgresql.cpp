@@ -808,7 +808,8 @@ sql::connection_source open(const std::string& url, options options) {
     const auto connect = [to, options](sql::deadline until) -> std::unique_ptr<sql::connection> {
         return std::make_unique<own_connection>(postgresql::connect(*to, until), options);
     };
-    return {sql::dialect::postgresql, connect, to->description};
+    return sql::connection_source{sql::dialect::postgresql, connect, to->description}.with_tables(
+        to->tables);
 }
 
 class connection_ref::session final : public wire {

@@ -1,6 +1,7 @@
 #include "driver/postgresql_target.hpp"
 
 #include "driver/refusal.hpp"
+#include "driver/url.hpp"
 #include <rowlock/error.hpp>
 #include <rowlock/sql/classify.hpp>
 
@@ -10,7 +11,6 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
-#include <optional>
 #include <string_view>
 #include <utility>
 
@@ -70,37 +70,56 @@ bool is_url(std::string_view text) {
     return text.starts_with("postgresql://") || text.starts_with("postgres://");
 }
 
-// Takes our own parameter out of a URL and returns its text, if it is there.
-std::optional<std::string> take_pooler_from_url(std::string& url) {
-    constexpr std::string_view name = "rowlock_pooler=";
-    for (std::size_t at = url.find(name); at != std::string::npos; at = url.find(name, at + 1)) {
-        if (at == 0 || (url[at - 1] != '?' && url[at - 1] != '&')) continue;
-        const std::size_t end = std::min(url.find('&', at), url.size());
-        std::string text = url.substr(at + name.size(), end - at - name.size());
-        // Removed with the & after it, or else with the ? or & before it.
-        if (end < url.size()) {
-            url.erase(at, end + 1 - at);
+using own_parameters = std::vector<driver::url_parameter>;
+
+bool is_ours(std::string_view name) {
+    return name.starts_with("rowlock_");
+}
+
+void add(own_parameters& to, std::string name, std::string text) {
+    const bool twice = std::ranges::any_of(to, [&](const auto& each) { return each.name == name; });
+    if (twice) refuse_url("has a parameter twice");
+    to.push_back({std::move(name), std::move(text)});
+}
+
+// Takes our own parameters, which libpq does not know, out of a URL.
+own_parameters take_ours_from_url(std::string& url) {
+    const std::size_t question = url.find('?');
+    if (question == std::string::npos) return {};
+    own_parameters ours;
+    std::string others;
+    for (std::size_t at = question; at < url.size();) {
+        const std::size_t end = std::min(url.find('&', at + 1), url.size());
+        const std::string_view each = std::string_view{url}.substr(at + 1, end - at - 1);
+        at = end;
+        const std::size_t equals = std::min(each.find('='), each.size());
+        std::string name = driver::percent_decoded(each.substr(0, equals));
+        if (!is_ours(name)) {
+            others.append(1, others.empty() ? '?' : '&').append(each);
+        } else if (equals == each.size()) {
+            refuse_url("has a parameter without =");
         } else {
-            url.erase(at - 1);
+            add(ours, std::move(name), driver::percent_decoded(each.substr(equals + 1)));
         }
-        return text;
     }
-    return std::nullopt;
+    url.replace(question, std::string::npos, others);
+    return ours;
 }
 
 // The same for key = 'value' pairs; quoting as in the libpq documentation, section 34.1.1.1.
-std::optional<std::string> take_pooler_from_pairs(std::string& pairs) {
+own_parameters take_ours_from_pairs(std::string& pairs) {
     const auto space = [&](std::size_t at) {
         return at < pairs.size() && std::strchr(" \t\n\r\f\v", pairs[at]) != nullptr;
     };
+    own_parameters ours;
     std::size_t at = 0;
     while (at < pairs.size()) {
         while (space(at)) ++at;
         const std::size_t start = at;
         while (at < pairs.size() && pairs[at] != '=' && !space(at)) ++at;
-        const std::string name = pairs.substr(start, at - start);
+        std::string name = pairs.substr(start, at - start);
         while (space(at)) ++at;
-        if (at >= pairs.size() || pairs[at] != '=') return std::nullopt;  // libpq will complain
+        if (at >= pairs.size() || pairs[at] != '=') return ours;  // libpq will complain
         ++at;
         while (space(at)) ++at;
         const bool quoted = at < pairs.size() && pairs[at] == '\'';
@@ -110,13 +129,31 @@ std::optional<std::string> take_pooler_from_pairs(std::string& pairs) {
             if (pairs[at] == '\\' && at + 1 < pairs.size()) ++at;
             text += pairs[at++];
         }
-        if (quoted && at < pairs.size()) ++at;
-        if (name == "rowlock_pooler") {
-            pairs.erase(start, at - start);
-            return text;
-        }
+        const bool closed = !quoted || at < pairs.size();
+        if (quoted && closed) ++at;
+        if (!is_ours(name)) continue;
+        if (!closed) refuse_url("has a quote without its end");
+        pairs.erase(start, at - start);
+        at = start;
+        add(ours, std::move(name), std::move(text));
     }
-    return std::nullopt;
+    return ours;
+}
+
+void apply(own_parameters ours, target& to) {
+    to.tables = driver::take_table_names(ours, sql::dialect::postgresql);
+    for (const driver::url_parameter& each : ours) {
+        if (each.name != "rowlock_pooler") {
+            throw error{errc::invalid_url,
+                        "the PostgreSQL URL has an unknown parameter: of ours there are "
+                        "rowlock_schema, rowlock_prefix and rowlock_pooler"};
+        }
+        if (each.value != "transaction" && each.value != "none") {
+            throw error{errc::invalid_url,
+                        "rowlock_pooler in the PostgreSQL URL must be transaction or none"};
+        }
+        to.transaction_pooler = each.value == "transaction";
+    }
 }
 
 // Never passes on libpq's message, which quotes what it complains about.
@@ -337,13 +374,9 @@ connection_handle connect_one(const settings& given, const target& to, sql::dead
 
 target understand(std::string url, const options& how) {
     target made;
-    const auto pooler = is_url(url) ? take_pooler_from_url(url) : take_pooler_from_pairs(url);
-    if (pooler && *pooler != "transaction" && *pooler != "none") {
-        throw error{errc::invalid_url,
-                    "rowlock_pooler in the PostgreSQL URL must be transaction or none"};
-    }
-    made.transaction_pooler = pooler ? *pooler == "transaction" : how.transaction_pooler;
+    made.transaction_pooler = how.transaction_pooler;
     if (is_url(url)) check_at_signs(url);
+    apply(is_url(url) ? take_ours_from_url(url) : take_ours_from_pairs(url), made);
     settings given = parse(url);
     check_parts(given);
     made.description = describe(given);

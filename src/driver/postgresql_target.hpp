@@ -24,6 +24,7 @@ struct target {
     std::vector<settings> hosts;  ///< libpq's parameters, one set per host, tried in this order
     std::chrono::seconds connect_timeout{0};  ///< per host; 0 = the deadline only
     bool transaction_pooler = false;
+    sql::table_names tables;
     std::vector<std::string> secrets;  ///< must never appear in a message
     std::string description;
 };

@@ -542,6 +542,19 @@ std::string take_value(std::string_view& rest) {
     return text;
 }
 
+// The database's library would refuse them, at the first connection.
+void refuse_table_names(std::string_view connect_string) {
+    const bool is_url = connect_string.find("://") != std::string_view::npos;
+    for (const std::string name : {"rowlock_schema", "rowlock_prefix"}) {
+        const bool in_url =
+            is_url && (connect_string.find("?" + name + "=") != std::string_view::npos ||
+                       connect_string.find("&" + name + "=") != std::string_view::npos);
+        if (!in_url && !value_of(connect_string, name)) continue;
+        throw error{errc::invalid_url, "SOCI connection string: leave out " + name +
+                                           "; open(…).with_tables(…) takes it"};
+    }
+}
+
 const backend& backend_of(::soci::session& session) {
     if (session.get_backend() == nullptr) {
         throw error{errc::invalid_options, "the SOCI session is not open"};
@@ -584,6 +597,7 @@ std::optional<std::string> value_of(std::string_view connect_string, std::string
 
 sql::connection_source open(const std::string& backend_name, const std::string& connect_string) {
     const backend& by = backend_called(backend_name);
+    refuse_table_names(connect_string);
     by.require_usable(connect_string);
     auto connect_to = [&by, connect_string](sql::deadline until) {
         return connect(by, connect_string, until);

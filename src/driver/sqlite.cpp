@@ -577,6 +577,7 @@ struct target {
     bool create = true;
     bool synchronous_full = true;
     std::function<std::int64_t()> testing_clock;
+    sql::table_names tables;
 };
 
 [[noreturn]] void refuse(const std::string& why) {
@@ -634,7 +635,9 @@ target parse(std::string_view url, options settings) {
     parsed.path = parse_path(url.substr(0, question));
     parsed.where = "the SQLite file " + parsed.path;
     url.remove_prefix(std::min(question + 1, url.size()));
-    for (const auto& one : driver::parse_parameters(url)) apply(parsed, one);
+    auto parameters = driver::parse_parameters(url);
+    parsed.tables = driver::take_table_names(parameters, sql::dialect::sqlite);
+    for (const auto& one : parameters) apply(parsed, one);
     return parsed;
 }
 
@@ -831,8 +834,11 @@ std::string describe(sqlite3* handle) {
 sql::connection_source open(const std::string& url, options options) {
     target to = parse(url, std::move(options));
     std::string description = "sqlite:" + to.path;
+    auto tables = std::move(to.tables);
     auto connect_to = [to = std::move(to)](sql::deadline until) { return connect(to, until); };
-    return {sql::dialect::sqlite, std::move(connect_to), std::move(description)};
+    return sql::connection_source{sql::dialect::sqlite, std::move(connect_to),
+                                  std::move(description)}
+        .with_tables(std::move(tables));
 }
 
 class connection_ref::session final : public runner {

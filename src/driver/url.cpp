@@ -1,10 +1,12 @@
 #include "driver/url.hpp"
 
+#include "sql/table_names.hpp"
 #include <rowlock/error.hpp>
 
 #include <algorithm>
 #include <charconv>
 #include <limits>
+#include <utility>
 
 namespace rowlock::driver {
 namespace {
@@ -137,6 +139,28 @@ url parse_url(std::string_view text) {
     static_cast<url_host&>(made) = parse_host(take_until(authority, ','));
     while (!authority.empty()) made.more_hosts.push_back(parse_host(take_until(authority, ',')));
     return made;
+}
+
+sql::table_names take_table_names(std::vector<url_parameter>& from, sql::dialect which) {
+    sql::table_names names;
+    const auto take = [&from](std::string_view name, std::string& into) {
+        const auto found = std::ranges::find_if(
+            from, [name](const url_parameter& each) { return each.name == name; });
+        if (found == from.end()) return;
+        if (found->value.empty()) {
+            refuse(std::string{"has an empty "}.append(name) + ": give a name, or leave it out");
+        }
+        into = std::move(found->value);
+        from.erase(found);
+    };
+    take("rowlock_schema", names.schema);
+    take("rowlock_prefix", names.prefix);
+    try {
+        sql::validate_names(which, names);
+    } catch (const error& refused) {
+        throw error{errc::invalid_url, std::string{"in the database URL, "} + refused.what()};
+    }
+    return names;
 }
 
 void refuse_parameter(std::string_view scheme, const url_parameter& unknown) {

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <rowlock/sql/connection.hpp>
+
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -38,6 +40,12 @@ struct url : url_host {
 /// `name=value&name=value`, percent-decoded.
 /// @throws error errc::invalid_url for a name that is missing or repeated, or has no =.
 [[nodiscard]] std::vector<url_parameter> parse_parameters(std::string_view text);
+
+/// Takes `rowlock_schema` and `rowlock_prefix` out of a URL's parameters: no database library knows
+/// them.
+/// @throws error errc::invalid_url for an empty or unusable name, or a schema outside PostgreSQL
+[[nodiscard]] sql::table_names take_table_names(std::vector<url_parameter>& from,
+                                                sql::dialect which);
 
 /// @throws error errc::invalid_url that names the parameter: unknown to `scheme`'s driver …
 [[noreturn]] void refuse_parameter(std::string_view scheme, const url_parameter& unknown);

@@ -89,12 +89,12 @@ std::ostream& operator<<(std::ostream& out, history_kind kind) {
     return out << to_string(kind);
 }
 
-std::vector<history_record> read_history(sql::connection& connection, const history_query& query,
+std::vector<history_record> read_history(sql::connection& connection,
+                                         const sql::table_names& tables, const history_query& query,
                                          sql::deadline until) {
     validate(query);
-    const auto what =
-        sql::load_statement(connection.speaks(), query.name.empty() ? "history" : "history_of",
-                            {.schema = query.schema, .prefix = query.prefix});
+    const auto what = sql::load_statement(
+        connection.speaks(), query.name.empty() ? "history" : "history_of", {.tables = tables});
     std::vector<history_record> found;
     std::int64_t before = query.before;
     for (std::int64_t left = query.limit; left > 0;) {
@@ -120,7 +120,7 @@ std::vector<history_record> read_history(const sql::connection_source& source,
                                          const history_query& query) {
     const auto until = std::chrono::steady_clock::now() + whole_reading;
     const auto db = source.connect(until);
-    return read_history(*db, query, until);
+    return read_history(*db, source.tables(), query, until);
 }
 
 }  // namespace rowlock

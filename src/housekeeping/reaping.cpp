@@ -249,8 +249,7 @@ std::ostream& operator<<(std::ostream& out, const reap_report& report) {
 
 reap_report reap(const sql::connection_source& source, const reaper_options& options) {
     strategy::validate(options);
-    const sql::statement_set statements{source.speaks(),
-                                        {.schema = options.schema, .prefix = options.prefix}};
+    const sql::statement_set statements{source.speaks(), {.tables = source.tables()}};
     const auto leases = strategy::make_lease_protocol(statements);
     const auto until = std::chrono::steady_clock::now() + options.statement_timeout;
     const auto db = source.connect(until);

@@ -10,7 +10,7 @@ namespace {
 
 std::unique_ptr<sql::connection> connect(const sql::connection_source& source,
                                          const migration_options& options) {
-    schema::validate(options, source.speaks());
+    schema::validate(options);
     return source.connect(std::chrono::steady_clock::now() + options.wait);
 }
 
@@ -31,10 +31,10 @@ error with_advice(const error& failure) {
 
 /// No rows if the table is missing.
 std::vector<schema::recorded_migration> read_record(sql::connection& connection,
-                                                    const migration_options& options,
+                                                    const sql::table_names& tables,
                                                     sql::deadline until) {
     try {
-        return schema::read_record(connection, options, until);
+        return schema::read_record(connection, tables, until);
     } catch (const error& failure) {
         if (failure.kind() == errc::schema_outdated) return {};
         if (failure.kind() != errc::access_denied) throw;
@@ -47,7 +47,8 @@ void switch_history(const sql::connection_source& source, const migration_option
                     history_recording wanted) {
     const auto connection = connect(source, options);
     try {
-        schema::migrator{*connection, schema::library_catalog(source.speaks()), options}
+        schema::migrator{*connection, schema::library_catalog(source.speaks()), source.tables(),
+                         options}
             .switch_history(wanted);
     } catch (const error& failure) {
         throw with_advice(failure);
@@ -63,9 +64,9 @@ std::string with_delimiters(std::string_view script) {
     return text + "delimiter ;\n";
 }
 
-std::string place(const migration_options& options) {
-    std::string text = "with the prefix " + options.prefix;
-    if (!options.schema.empty()) text += " in the schema " + options.schema;
+std::string place(const sql::table_names& tables) {
+    std::string text = "with the prefix " + tables.prefix;
+    if (!tables.schema.empty()) text += " in the schema " + tables.schema;
     return text;
 }
 
@@ -81,8 +82,8 @@ std::vector<int> migrate(const sql::connection_source& source, const migration_o
     }
     const auto connection = connect(source, options);
     try {
-        return schema::migrator{*connection, known, options}.move_to(target == -1 ? known.latest()
-                                                                                  : target);
+        return schema::migrator{*connection, known, source.tables(), options}.move_to(
+            target == -1 ? known.latest() : target);
     } catch (const error& failure) {
         throw with_advice(failure);
     }
@@ -92,21 +93,20 @@ migration_status schema_status(const sql::connection_source& source,
                                const migration_options& options) {
     const schema::catalog& known = schema::library_catalog(source.speaks());
     const auto connection = connect(source, options);
-    return {.version = schema::migrator{*connection, known, options}.version(),
+    return {.version = schema::migrator{*connection, known, source.tables(), options}.version(),
             .latest = known.latest()};
 }
 
-void require_current_schema(sql::connection& connection, const migration_options& options,
+void require_current_schema(sql::connection& connection, const sql::table_names& tables,
                             sql::deadline until) {
-    schema::validate(options, connection.speaks());
     const schema::catalog& known = schema::library_catalog(connection.speaks());
-    const int version = schema::verified_version(read_record(connection, options, until), known);
+    const int version = schema::verified_version(read_record(connection, tables, until), known);
     if (version == known.latest()) return;
     if (version == 0) {
         throw error{errc::schema_outdated,
-                    "no rowlock tables " + place(options) + ": run `rowlock migrate`"};
+                    "no rowlock tables " + place(tables) + ": run `rowlock migrate`"};
     }
-    throw error{errc::schema_outdated, "the tables " + place(options) + " are at migration " +
+    throw error{errc::schema_outdated, "the tables " + place(tables) + " are at migration " +
                                            std::to_string(version) + ", this rowlock needs " +
                                            std::to_string(known.latest()) +
                                            ": run `rowlock migrate`"};
@@ -124,34 +124,33 @@ void drop_history(const sql::connection_source& source, const migration_options&
 history_recording history_status(const sql::connection_source& source,
                                  const migration_options& options) {
     const auto connection = connect(source, options);
-    return schema::migrator{*connection, schema::library_catalog(source.speaks()), options}
+    return schema::migrator{*connection, schema::library_catalog(source.speaks()), source.tables(),
+                            options}
         .history();
 }
 
-std::string history_script(sql::dialect dialect, const migration_options& options) {
-    schema::validate(options, dialect);
-    const std::string script =
-        sql::qualify(schema::history_file(dialect, "on"), dialect, options.schema, options.prefix);
+std::string history_script(sql::dialect dialect, const sql::table_names& tables) {
+    const std::string script = sql::qualify(schema::history_file(dialect, "on"), dialect, tables);
     if (dialect == sql::dialect::mysql) return with_delimiters(script);
     return std::string{dialect == sql::dialect::postgresql ? "begin;\n" : "begin immediate;\n"} +
            script + "commit;\n";
 }
 
-std::string migration_script(sql::dialect dialect, const migration_options& options) {
-    schema::validate(options, dialect);
+std::string migration_script(sql::dialect dialect, const sql::table_names& tables) {
+    sql::validate_names(dialect, tables);
     const schema::catalog& known = schema::library_catalog(dialect);
     std::string script = "-- The tables of rowlock, up to " + known.at(known.latest()).title() +
                          ", for an empty database.\n\n";
     if (dialect == sql::dialect::postgresql) script += "begin;\n";
     if (dialect == sql::dialect::sqlite) script += "begin immediate;\n";
-    if (!options.schema.empty()) {
+    if (!tables.schema.empty()) {
         script +=
             "-- Needs the right to create schemas, even if this one exists: leave it out then.\n"
             "create schema if not exists \"" +
-            options.schema + "\";\n";
+            tables.schema + "\";\n";
     }
     const auto append = [&](std::string_view text) {
-        script.append("\n").append(sql::qualify(text, dialect, options.schema, options.prefix));
+        script.append("\n").append(sql::qualify(text, dialect, tables));
     };
     append(known.record.up);
     for (const auto& step : known.numbered) {

@@ -8,6 +8,7 @@
 #include <array>
 #include <chrono>
 #include <thread>
+#include <utility>
 
 namespace rowlock::schema {
 namespace {
@@ -73,9 +74,11 @@ private:
 
 }  // namespace
 
-migrator::migrator(sql::connection& db, const catalog& known, const migration_options& options)
-    : db_{db}, known_{known}, options_{options}, speaks_{db.speaks()} {
-    validate(options_, speaks_);
+migrator::migrator(sql::connection& db, const catalog& known, sql::table_names tables,
+                   const migration_options& options)
+    : db_{db}, known_{known}, tables_{std::move(tables)}, options_{options}, speaks_{db.speaks()} {
+    validate_names(speaks_, tables_);
+    validate(options_);
 }
 
 int migrator::version() {
@@ -120,7 +123,7 @@ history_recording migrator::history() {
 
 void migrator::switch_history(history_recording wanted) {
     if (version() == 0) {
-        throw error{errc::schema_outdated, "no rowlock tables with the prefix " + options_.prefix +
+        throw error{errc::schema_outdated, "no rowlock tables with the prefix " + tables_.prefix +
                                                ": run `rowlock migrate` first"};
     }
     if (wanted != history_recording::on && history() == history_recording::absent) return;
@@ -140,7 +143,7 @@ sql::result migrator::query(std::string_view sql) {
 }
 
 std::string migrator::qualified(std::string_view sql) const {
-    return qualify(sql, speaks_, options_.schema, options_.prefix);
+    return qualify(sql, speaks_, tables_);
 }
 
 std::string migrator::table(std::string_view name) const {
@@ -171,7 +174,7 @@ std::vector<recorded_migration> migrator::read_record() {
     // Asked first, not inferred from an error: an error would abort a PostgreSQL transaction.
     if (!has_record()) return {};
     try {
-        return schema::read_record(db_, options_, steady_clock::now() + options_.wait);
+        return schema::read_record(db_, tables_, steady_clock::now() + options_.wait);
     } catch (const error& failure) {
         if (failure.kind() != errc::schema_outdated) throw;
         if (!locked_ && !has_record()) return {};  // another process has just removed it
@@ -357,7 +360,7 @@ void migrator::begin_postgresql(std::int64_t key) {
 }
 
 std::string migrator::postgresql_schema() const {
-    if (!options_.schema.empty()) return quoted(options_.schema);
+    if (!tables_.schema.empty()) return quoted(tables_.schema);
     return "coalesce((select n.nspname from pg_catalog.pg_class c "
            "join pg_catalog.pg_namespace n on n.oid operator(pg_catalog.=) c.relnamespace "
            "where c.oid operator(pg_catalog.=) pg_catalog.to_regclass(" +
@@ -374,13 +377,13 @@ void migrator::begin_sqlite() {
 }
 
 void migrator::make_postgresql_schema() {
-    if (options_.schema.empty()) return;
+    if (tables_.schema.empty()) return;
     // Asked first: IF NOT EXISTS needs the right to create schemas even where one exists.
     const auto found = query(
         "select pg_catalog.count(*) from pg_catalog.pg_namespace where nspname "
         "operator(pg_catalog.=) " +
-        quoted(options_.schema));
-    if (found.integer(0, 0) == 0) query("create schema \"" + options_.schema + "\"");
+        quoted(tables_.schema));
+    if (found.integer(0, 0) == 0) query("create schema \"" + tables_.schema + "\"");
 }
 
 void migrator::take_mysql_lock() {
@@ -391,7 +394,7 @@ void migrator::take_mysql_lock() {
                     "the URL"};
     }
     // Locks belong to the server, not to the database; MySQL allows 64 characters.
-    const std::string place = std::string{database.text(0, 0)} + "." + options_.prefix;
+    const std::string place = std::string{database.text(0, 0)} + "." + tables_.prefix;
     const std::string name = "rowlock_migrations_" + hexadecimal(fingerprint(place));
     const auto give_up = steady_clock::now() + options_.wait;
     for (;;) {
@@ -421,11 +424,11 @@ std::string_view history_file(sql::dialect which, std::string_view name) {
     return std::ranges::find(files, path, &embedded::file::path)->text;
 }
 
-std::vector<recorded_migration> read_record(sql::connection& db, const migration_options& options,
+std::vector<recorded_migration> read_record(sql::connection& db, const sql::table_names& tables,
                                             sql::deadline until) {
     const auto rows = db.query(qualify("select version, checksum from rowlock_migration "
                                        "order by version",
-                                       db.speaks(), options.schema, options.prefix),
+                                       db.speaks(), tables),
                                until);
     std::vector<recorded_migration> record;
     for (std::size_t row = 0; row < rows.rows(); ++row) {
@@ -458,8 +461,7 @@ error explained(const error& failure, std::string_view before, std::string_view 
                  {failure.sqlstate(), failure.native_code(), failure.server_message()}};
 }
 
-void validate(const migration_options& options, sql::dialect which) {
-    validate_names(which, options.schema, options.prefix);
+void validate(const migration_options& options) {
     if (options.wait < milliseconds{1} || options.wait > std::chrono::hours{24}) {
         throw error{errc::invalid_options, "the wait of a migration must be 1 ms to 24 h"};
     }

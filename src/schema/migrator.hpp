@@ -21,9 +21,10 @@ namespace rowlock::schema {
 ///   which is harmless: at worst one of them fails and finds it done when it tries again.
 class migrator {
 public:
-    /// The arguments must outlive the migrator.
+    /// The arguments must outlive the migrator, except for `tables`.
     /// @throws error errc::invalid_options
-    migrator(sql::connection& db, const catalog& known, const migration_options& options);
+    migrator(sql::connection& db, const catalog& known, sql::table_names tables,
+             const migration_options& options);
 
     /// The version of the database, 0 without tables. Changes nothing.
     /// @throws error errc::schema_outdated if it is newer than the catalog, or differs from it
@@ -69,6 +70,7 @@ private:
 
     sql::connection& db_;
     const catalog& known_;
+    const sql::table_names tables_;
     const migration_options& options_;
     sql::dialect speaks_;
     std::vector<int> moved_;  ///< versions, so far
@@ -83,7 +85,7 @@ private:
 /// The rows of the record table. One round trip.
 /// @throws error errc::schema_outdated if there is none
 [[nodiscard]] std::vector<recorded_migration> read_record(sql::connection& db,
-                                                          const migration_options& options,
+                                                          const sql::table_names& tables,
                                                           sql::deadline until);
 
 /// The statement that records a migration as applied, in our spelling of table names.
@@ -94,6 +96,6 @@ private:
                               std::string_view after = {});
 
 /// @throws error errc::invalid_options
-void validate(const migration_options& options, sql::dialect which);
+void validate(const migration_options& options);
 
 }  // namespace rowlock::schema

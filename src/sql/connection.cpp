@@ -1,11 +1,13 @@
 #include "sql/connection_memory.hpp"
 #include "sql/source_shared.hpp"
+#include "sql/table_names.hpp"
 #include <rowlock/error.hpp>
 #include <rowlock/sql/connection.hpp>
 
 #include <atomic>
 #include <charconv>
 #include <ostream>
+#include <utility>
 
 namespace rowlock::sql {
 
@@ -110,6 +112,13 @@ connection_source::connection_source(dialect speaks, connect_function connect,
     if (!connect_) {
         throw error{errc::invalid_options, "a connection source needs a function that connects"};
     }
+}
+
+connection_source connection_source::with_tables(table_names names) const {
+    validate_names(speaks_, names);
+    connection_source named{speaks_, connect_, description_};
+    named.tables_ = std::move(names);
+    return named;
 }
 
 std::unique_ptr<connection> connection_source::connect(deadline until) const {

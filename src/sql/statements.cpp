@@ -115,9 +115,9 @@ struct statement_set::state {
 
     [[nodiscard]] std::string qualified(std::string_view text) const {
         if (options.found_in.empty()) {
-            return qualify(text, speaks, options.schema, options.prefix);
+            return qualify(text, speaks, options.tables);
         }
-        return qualify_found(text, speaks, options.found_in, options.prefix);
+        return qualify_found(text, speaks, options.found_in, options.tables.prefix);
     }
 
     [[nodiscard]] const written_statement& written(std::string_view name) const {
@@ -143,7 +143,7 @@ struct statement_set::state {
 
 statement_set::statement_set(sql::dialect speaks, const statement_options& options)
     : state_{std::make_shared<state>(speaks, options)} {
-    validate_names(speaks, options.schema, options.prefix);
+    validate_names(speaks, options.tables);
 }
 
 statement statement_set::operator()(std::string_view name) const {

@@ -15,9 +15,8 @@
 namespace rowlock::sql {
 
 struct statement_options {
-    std::string schema{};
-    std::string prefix = "rowlock_";
-    /// PostgreSQL: the quoted schema where the tables were found, though `schema` does not name it.
+    table_names tables{};
+    /// PostgreSQL: the quoted schema where the tables were found, though `tables` names none.
     std::string found_in{};
     /// Read the database's clock from the SQL function rowlock_testing_now() (SQLite only).
     bool testing_clock = false;

@@ -55,7 +55,8 @@ void append_qualified(std::string& made, std::string_view sql, sql::dialect whic
 
 }  // namespace
 
-void validate_names(sql::dialect which, std::string_view schema, std::string_view prefix) {
+void validate_names(sql::dialect which, const table_names& names) {
+    const auto& [schema, prefix] = names;
     validate_name(prefix, "table prefix");
     if (which == sql::dialect::sqlite && prefix.starts_with("sqlite_")) {
         throw error{errc::invalid_options,
@@ -74,13 +75,12 @@ void validate_names(sql::dialect which, std::string_view schema, std::string_vie
     }
 }
 
-std::string qualify(std::string_view sql, sql::dialect which, std::string_view schema,
-                    std::string_view prefix) {
-    validate_names(which, schema, prefix);
+std::string qualify(std::string_view sql, sql::dialect which, const table_names& names) {
+    validate_names(which, names);
     std::string quoted;
     // Quoted, since a schema may be called user or order.
-    if (!schema.empty()) quoted.append(1, '"').append(schema).append(1, '"');
-    return qualify_found(sql, which, quoted, prefix);
+    if (!names.schema.empty()) quoted.append(1, '"').append(names.schema).append(1, '"');
+    return qualify_found(sql, which, quoted, names.prefix);
 }
 
 std::string qualify_found(std::string_view sql, sql::dialect which, std::string_view quoted,

@@ -51,6 +51,10 @@ const std::vector<arguments>& commands_on_a_database() {
     return all;
 }
 
+std::string with(const std::string& url, const std::string& parameter) {
+    return url + (url.find('?') == std::string::npos ? "?" : "&") + parameter;
+}
+
 std::string written(const scratch& folder, const std::string& text, mode_t mode) {
     std::string path = folder / ("url" + std::to_string(mode));
     std::ofstream{path} << text;
@@ -127,6 +131,126 @@ TEST_CASE("a command under `rowlock run` finds no database, and is told of --pas
                                 at_home);
     CHECK(passed.code == 0);
     CHECK(std::filesystem::exists(home / "ran"));
+}
+
+TEST_CASE("the URL says where the tables are, to every command and to those under `run`") {
+    for (const auto& in : tool::all_tables()) {
+        CAPTURE(std::string{in->name()});
+        const scratch folder;
+        const std::string prefix = in->prefix() + "u_";
+        const setting by_url{
+            .variables = {{"ROWLOCK_URL", with(in->url(), "rowlock_prefix=" + prefix)}},
+            .folder = folder.path()};
+        REQUIRE(rowlock({"migrate"}, by_url).code == 0);
+        REQUIRE(rowlock({"migrate", "--history", "on"}, by_url).code == 0);
+        REQUIRE(rowlock({"acquire", "--for", "1h", "a"}, by_url).code == 0);
+        CHECK(rowlock({"held", "a"}, by_url).code == 0);
+        CHECK(in->run({"held", "a"}).code == 1);
+        for (const arguments& command : {arguments{"ls"}, {"show", "a"}, {"history"}}) {
+            CAPTURE(command.front());
+            const auto got = rowlock(command, by_url);
+            CHECK(got.code == 0);
+            CHECK(got.out.find(", prefix " + prefix) != std::string::npos);
+        }
+        for (const arguments& command :
+             {arguments{"reap"},
+              {"migrate", "--status"},
+              {"break", "--now", "--yes", "a"},
+              {"run", "--pass-url", "a", "--", ROWLOCK_TOOL_PATH, "run", "b", "--", "touch", "ran"},
+              // As an option it goes to the command with the URL, too.
+              {"run", "--url", in->url(), "--prefix", prefix, "--pass-url", "a", "--",
+               ROWLOCK_TOOL_PATH, "run", "c", "--", "touch", "ran too"}}) {
+            CAPTURE(command.front());
+            const auto got = rowlock(command, by_url);
+            CAPTURE(got.err);
+            CHECK(got.code == 0);
+        }
+        CHECK(std::filesystem::exists(folder / "ran"));
+        CHECK(std::filesystem::exists(folder / "ran too"));
+        for (const char* name : {"b", "c"}) {
+            CHECK(rowlock({"history", name}, by_url).out.find("released") != std::string::npos);
+        }
+        const auto checks =
+            nlohmann::json::parse(rowlock({"doctor", "--json"}, by_url).out)["checks"];
+        CHECK(std::any_of(checks.begin(), checks.end(), [](const auto& each) {
+            return each["check"] == "schema" && each["verdict"] == "ok";
+        }));
+        CHECK(rowlock({"migrate", "--print"}, by_url).out.find(prefix + "lease") !=
+              std::string::npos);
+        CHECK(rowlock({"migrate", "--down-to", "0", "--yes"}, by_url).code == 0);
+        CHECK(in->run({"migrate", "--status"}).code == 0);
+    }
+}
+
+TEST_CASE("--schema and --prefix may not contradict the URL, and nothing runs then") {
+    const auto in = tool::sqlite_tables();
+    const scratch folder;
+    const auto run = [&](const std::string& url, const arguments& options) {
+        arguments command{"run", "--url", url};
+        command.insert(command.end(), options.begin(), options.end());
+        command.insert(command.end(), {"a", "--", "touch", "ran"});
+        return rowlock(command, {.folder = folder.path()});
+    };
+    const std::string named = with(in->url(), "rowlock_prefix=rowlock_");
+    check_refusal(run(named, {"--prefix", "shop_"}), 64,
+                  "--prefix shop_ contradicts rowlock_prefix in the URL");
+    check_refusal(run("postgresql://h/d?rowlock_schema=one", {"--schema", "two"}), 64,
+                  "--schema two contradicts rowlock_schema in the URL");
+    check_refusal(run("host=h dbname=d rowlock_schema = one", {"--schema", "two"}), 64,
+                  "--schema two contradicts rowlock_schema in the URL");
+    check_refusal(run(with(in->url(), "rowlock%5Fprefix=one_"), {"--prefix", "two_"}), 64, "twice");
+    // An option becomes a part of the URL.
+    for (const char* name : {"", "Shop_", "a_&create=true", "a b", "a?b", "a#"}) {
+        CAPTURE(name);
+        check_refusal(run(in->url(), {"--prefix", name}), 64, "table prefix");
+    }
+    for (const char* name : {"a&sslmode=disable", "a b", "pg_a", "A"}) {
+        CAPTURE(name);
+        check_refusal(run("postgresql://h/d", {"--schema", name}), 64, "schema");
+    }
+    check_refusal(run("postgresql://h/d", {"--schema", ""}), 64, "empty rowlock_schema");
+    check_refusal(run(in->url(), {"--schema", "shop"}), 64, "only PostgreSQL has schemas");
+    check_refusal(run(with(in->url(), "rowlock_prefix="), {}), 64, "empty rowlock_prefix");
+    CHECK(std::filesystem::is_empty(folder.path()));
+    CHECK(run(named, {"--prefix", "rowlock_"}).code == 0);
+    CHECK(run(named, {}).code == 0);
+    CHECK(std::filesystem::exists(folder / "ran"));
+}
+
+TEST_CASE("ROWLOCK_SCHEMA and ROWLOCK_PREFIX are refused, since they are not read") {
+    const auto in = tool::sqlite_tables();
+    for (const std::string name : {"SCHEMA", "PREFIX"}) {
+        for (const arguments& command : commands_on_a_database()) {
+            CAPTURE(command.front());
+            const scratch folder;
+            check_refusal(rowlock(command, {.variables = {{"ROWLOCK_URL", in->url()},
+                                                          {"ROWLOCK_" + name, "shop"}},
+                                            .folder = folder.path()}),
+                          78, "ROWLOCK_" + name + " is not read");
+            CHECK(std::filesystem::is_empty(folder.path()));
+        }
+    }
+}
+
+TEST_CASE("SQL that is printed without the URL has the names that the URL says, or none is") {
+    const setting named{.variables = {{"ROWLOCK_URL", "postgresql://h/d?rowlock_prefix=shop_"}}};
+    for (const arguments& printing : {arguments{"migrate", "--print", "--dialect", "mysql"},
+                                      {"migrate", "--print-grants", "app", "--dialect", "mysql"}}) {
+        CAPTURE(printing[1]);
+        check_refusal(rowlock(printing, named), 64, "--dialect prints without the URL");
+        auto complete = printing;
+        complete.insert(complete.end(), {"--prefix", "shop_"});
+        for (const setting& environment : {named, setting{}}) {
+            const auto got = rowlock(complete, environment);
+            CHECK(got.code == 0);
+            CHECK(got.out.find(" shop_lease") != std::string::npos);
+        }
+        CHECK(rowlock(printing).out.find(" rowlock_lease") != std::string::npos);
+    }
+    CHECK(rowlock({"migrate", "--print", "--dialect", "postgresql", "--schema", "locks"})
+              .out.find("\"locks\".rowlock_lease") != std::string::npos);
+    check_refusal(rowlock({"migrate", "--print", "--dialect", "mysql", "--schema", "locks"}), 64,
+                  "only PostgreSQL has schemas");
 }
 
 TEST_CASE("a command is refused the lock that it runs under, instead of a wait for itself") {

@@ -64,16 +64,17 @@ TEST_CASE("a connection whose settings could not be made is not used") {
         CAPTURE(std::string{tables->name()});
         const auto source = open(tables->url());
         int connections = 0;
-        const cli::database in{tables->url(),
-                               {source.speaks(),
-                                [&](sql::deadline until) -> std::unique_ptr<sql::connection> {
-                                    auto made = source.connect(until);
-                                    if (++connections > 1) return made;
-                                    return std::make_unique<not_ready>(std::move(made));
-                                },
-                                "a server"},
-                               false,
-                               {.prefix = tables->prefix()}};
+        const cli::database in{
+            tables->url(),
+            sql::connection_source{source.speaks(),
+                                   [&](sql::deadline until) -> std::unique_ptr<sql::connection> {
+                                       auto made = source.connect(until);
+                                       if (++connections > 1) return made;
+                                       return std::make_unique<not_ready>(std::move(made));
+                                   },
+                                   "a server"}
+                .with_tables({.prefix = tables->prefix()}),
+            false};
         cli::blocked_signals signals{SIGTERM};
         cli::link to{in, signals};
         const bool mysql = source.speaks() == sql::dialect::mysql;

@@ -116,7 +116,9 @@ TEST_CASE("the command knows its token, which grows, and not the database's URL"
     CHECK(in->run(show, both).out == "a 2\n");
     auto asked = show;
     asked.insert(asked.begin() + 1, "--pass-url");
-    CHECK(in->run(asked, both).out == "a 3\nROWLOCK_URL=" + in->url() + "\n");
+    // With the names of --prefix.
+    CHECK(in->run(asked, both).out ==
+          "a 3\nROWLOCK_URL=" + in->url() + "?rowlock_prefix=" + in->prefix() + "\n");
 }
 
 TEST_CASE("the command gets neither our descriptors nor our signal mask") {

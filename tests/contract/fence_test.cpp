@@ -39,7 +39,7 @@ class shop {
 public:
     shop() : prefix{fresh_prefix()}, handle{F::borrow()} {
         if (F::speaks == sql::dialect::sqlite) handle->run("pragma busy_timeout = 5000");
-        migrate(F::source(), {.prefix = prefix});
+        migrate(source());
         handle->run("create table " + stock() + " (sku integer primary key, pieces integer)" +
                     (F::speaks == sql::dialect::mysql ? " engine = InnoDB" : ""));
         handle->run("insert into " + stock() + " values (1, 10)");
@@ -50,15 +50,14 @@ public:
         try {
             admin->query("drop table " + stock(), soon());
             admin.reset();
-            migrate(F::source(), {.prefix = prefix}, 0);
+            migrate(source(), {}, 0);
         } catch (const std::exception& failure) {
             MESSAGE("tables of a test were left behind: ", failure.what());
         }
     }
 
-    [[nodiscard]] client_options options(client_options given = {}) const {
-        given.prefix = prefix;
-        return given;
+    [[nodiscard]] sql::connection_source source() const {
+        return F::source().with_tables({.prefix = prefix});
     }
     [[nodiscard]] std::string stock() const { return prefix + "stock"; }
     [[nodiscard]] std::int64_t pieces() const {
@@ -67,7 +66,7 @@ public:
     }
     void sell() const { handle->run("update " + stock() + " set pieces = pieces - 1"); }
     sql::result run(const std::string& text) const {
-        return admin->query(sql::qualify(text, F::speaks, "", prefix), soon());
+        return admin->query(sql::qualify(text, F::speaks, {.prefix = prefix}), soon());
     }
     /// In the dialects' own words.
     [[nodiscard]] static const char* begin() {
@@ -105,7 +104,7 @@ TEST_CASE_TEMPLATE_DEFINE("a fenced transaction commits, and the lease is held o
     if (!F::available()) return;
     CAPTURE(F::name);
     const shop<F> it;
-    client locks{F::source(), it.options()};
+    client locks{it.source()};
     const auto lease = locks.acquire("stock");
     const auto db = it.handle->ref();
     it.handle->run(it.begin());
@@ -133,7 +132,7 @@ TEST_CASE_TEMPLATE_DEFINE("outside of a transaction a fence is refused and locks
     if (!F::available()) return;
     CAPTURE(F::name);
     const shop<F> it;
-    client locks{F::source(), it.options()};
+    client locks{it.source()};
     const auto lease = locks.acquire("stock");
     const auto db = it.handle->ref();
     CHECK(kind_of([&] { fence(*db, lease); }) == errc::invalid_options);
@@ -150,8 +149,8 @@ TEST_CASE_TEMPLATE_DEFINE(
     if (!F::available()) return;
     CAPTURE(F::name);
     const shop<F> it;
-    client locks{F::source(), it.options()};
-    client others{F::source(), it.options()};
+    client locks{it.source()};
+    client others{it.source()};
     const auto lease = locks.acquire("stock");
     REQUIRE(others.force_release("stock"));
     const auto theirs = others.acquire("stock");
@@ -181,7 +180,7 @@ TEST_CASE_TEMPLATE_DEFINE("control: without the fence the stale holder's transac
     if (!F::available()) return;
     CAPTURE(F::name);
     const shop<F> it;
-    client locks{F::source(), it.options()};
+    client locks{it.source()};
     const auto lease = locks.acquire("stock");
     REQUIRE(locks.force_release("stock"));
     const auto theirs = locks.acquire("stock");
@@ -196,7 +195,7 @@ TEST_CASE_TEMPLATE_DEFINE("what is known here is refused without a round trip", 
     if (!F::available()) return;
     CAPTURE(F::name);
     const shop<F> it;
-    client locks{F::source(), it.options()};
+    client locks{it.source()};
     auto lease = locks.acquire("stock");
     auto ended = locks.acquire("other", {.max_duration = 500ms});
     const auto db = it.handle->ref();
@@ -217,7 +216,7 @@ TEST_CASE_TEMPLATE_DEFINE("what is known here is refused without a round trip", 
     CHECK(kind_of([&] { release_on_commit(*db, lease); }) == errc::not_owner);
     rowlock::lease inert;
     {
-        client gone{F::source(), it.options()};
+        client gone{it.source()};
         inert = gone.acquire("stock");
     }
     CHECK(kind_of([&] { fence(*db, inert); }) == errc::lock_lost);
@@ -229,7 +228,7 @@ TEST_CASE_TEMPLATE_DEFINE("one transaction is fenced with several leases", F, fe
     if (!F::available()) return;
     CAPTURE(F::name);
     const shop<F> it;
-    client locks{F::source(), it.options()};
+    client locks{it.source()};
     std::vector<lease> leases;
     for (int i = 0; i < 5; ++i) leases.push_back(locks.acquire("stock/" + std::to_string(i)));
     const auto db = it.handle->ref();
@@ -247,7 +246,7 @@ TEST_CASE_TEMPLATE_DEFINE("a fence works on a connection of rowlock's own, too",
     if (!F::available()) return;
     CAPTURE(F::name);
     const shop<F> it;
-    client locks{F::source(), it.options()};
+    client locks{it.source()};
     const auto lease = locks.acquire("stock");
     const auto db = F::source().connect(soon());
     CHECK(kind_of([&] { fence(*db, lease); }) == errc::invalid_options);
@@ -264,7 +263,7 @@ TEST_CASE_TEMPLATE_DEFINE("a fence takes the mutex that the calling thread has l
     if (!F::available()) return;
     CAPTURE(F::name);
     const shop<F> it;
-    client locks{F::source(), it.options()};
+    client locks{it.source()};
     const auto db = it.handle->ref();
     mutex plain{locks, "plain"};
     recursive_mutex nested{locks, "nested"};
@@ -289,8 +288,8 @@ TEST_CASE_TEMPLATE_DEFINE(
     if (!F::available()) return;
     CAPTURE(F::name);
     const shop<F> it;
-    client locks{F::source(), it.options()};
-    client others{F::source(), it.options()};
+    client locks{it.source()};
+    client others{it.source()};
     const auto db = it.handle->ref();
     auto lease = locks.acquire("stock");
     const auto token = lease.token();
@@ -333,7 +332,7 @@ TEST_CASE_TEMPLATE_DEFINE(
     if (!F::available()) return;
     CAPTURE(F::name);
     const shop<F> it;
-    client locks{F::source(), it.options()};
+    client locks{it.source()};
     const auto db = it.handle->ref();
     {
         auto lease = locks.acquire("stock");
@@ -364,7 +363,7 @@ TEST_CASE_TEMPLATE_DEFINE("a connection that does not find the tables is told wh
     CAPTURE(F::name);
     if constexpr (F::speaks == sql::dialect::mysql) {
         const shop<F> it;
-        client locks{F::source(), it.options()};
+        client locks{it.source()};
         const auto lease = locks.acquire("stock");
         const auto elsewhere = F::borrow();
         elsewhere->run("use information_schema");
@@ -396,7 +395,7 @@ TEST_CASE_TEMPLATE_DEFINE("a fence finds the tables of its client, whatever the 
     // Found first by this handle's path, and not those that the lease is in.
     if constexpr (F::speaks == sql::dialect::postgresql) {
         const shop<F> it;
-        client locks{F::source(), it.options()};
+        client locks{it.source()};
         const auto lease = locks.acquire("stock");
         const auto schema = it.prefix + "twin";
         const auto twin = F::borrow();
@@ -428,7 +427,7 @@ TEST_CASE_TEMPLATE_DEFINE("an aborted transaction is told at once, and a failed 
         // Neither a notification nor a heartbeat tells the holder that its lease was taken: it
         // would refuse the fence without a statement, and nothing would abort the transaction.
         const client_options quiet{.ttl = 60s, .wake_ups = wakeup_mode::polling};
-        client locks{F::source(), it.options(quiet)};
+        client locks{it.source(), quiet};
         auto lease = locks.acquire("stock");
         const auto db = it.handle->ref();
         it.handle->run("begin");
@@ -451,7 +450,7 @@ TEST_CASE_TEMPLATE_DEFINE("an aborted transaction is told at once, and a failed 
         it.handle->run("commit");
         CHECK(it.pieces() == 9);
         // Without one, the commit is a rollback.
-        client unaware{F::source(), it.options(quiet)};
+        client unaware{it.source(), quiet};
         const auto again = unaware.acquire("stock");
         REQUIRE(locks.force_release("stock"));
         it.handle->run("begin");
@@ -468,7 +467,7 @@ TEST_CASE_TEMPLATE_DEFINE("the caller's settings are as they were", F, fence_set
     if (!F::available()) return;
     CAPTURE(F::name);
     const shop<F> it;
-    client locks{F::source(), it.options({.ttl = 3s})};
+    client locks{it.source(), {.ttl = 3s}};
     const auto lease = locks.acquire("stock");
     const auto run = [&](const std::string& text) { return it.handle->run(text); };
     if constexpr (F::speaks == sql::dialect::postgresql) {
@@ -565,7 +564,7 @@ TEST_CASE_TEMPLATE_DEFINE("a snapshot that is older than the grant is a conflict
     CAPTURE(F::name);
     if constexpr (F::speaks != sql::dialect::sqlite) {
         const shop<F> it;
-        client locks{F::source(), it.options()};
+        client locks{it.source()};
         const auto db = it.handle->ref();
         for (const char* isolation : {"repeatable read", "serializable"}) {
             CAPTURE(isolation);
@@ -619,7 +618,7 @@ TEST_CASE_TEMPLATE_DEFINE("SQLite: a transaction that has read before the grant 
     CAPTURE(F::name);
     if constexpr (F::speaks == sql::dialect::sqlite) {
         const shop<F> it;
-        client locks{F::source(), it.options()};
+        client locks{it.source()};
         const auto db = it.handle->ref();
         it.handle->run("begin");
         it.handle->run("select pieces from " + it.stock());
@@ -651,7 +650,7 @@ TEST_CASE_TEMPLATE_DEFINE(
     CAPTURE(F::name);
     if constexpr (F::speaks == sql::dialect::sqlite) {
         const shop<F> it;
-        client locks{F::source(), it.options({.ttl = 600ms})};
+        client locks{it.source(), {.ttl = 600ms}};
         const auto lease = locks.acquire("stock");
         const auto db = it.handle->ref();
         it.handle->run("begin immediate");
@@ -672,7 +671,7 @@ TEST_CASE_TEMPLATE_DEFINE(
     CAPTURE(F::name);
     if constexpr (F::speaks == sql::dialect::mysql) {
         const shop<F> it;
-        client locks{F::source(), it.options()};
+        client locks{it.source()};
         auto lease = locks.acquire("stock");
         it.run("insert into " + it.stock() + " values (2, 10), (3, 10), (4, 10), (5, 10), (6, 10)");
         const auto change = [&](const char* where) {

@@ -230,7 +230,8 @@ public:
     }
 
     void run(const std::string& name, const way& how) {
-        const auto what = sql::load_statement(in_.speaks(), name, {.prefix = in_.prefix()});
+        const auto what =
+            sql::load_statement(in_.speaks(), name, {.tables = in_.source().tables()});
         db_->execute(what, how.with(ticket_), soon());
     }
 

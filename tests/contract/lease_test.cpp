@@ -5,6 +5,7 @@
 #include "support/interception.hpp"
 #include "support/lock_database.hpp"
 #include "support/protocol_session.hpp"
+#include <rowlock/open.hpp>
 #include <rowlock/rowlock.hpp>
 
 #include <doctest/doctest.h>
@@ -31,6 +32,75 @@ namespace {
 /// The statement that grants a lease of a new name to a client that calls alone.
 std::string_view insertion(const support::lock_database& in) {
     return in.speaks() == sql::dialect::mysql ? "insert_lease" : "acquire";
+}
+
+/// Tables that a URL with these parameters names, for as long as this lives.
+class named_tables {
+public:
+    named_tables(const support::lock_database& in, const std::string& parameters)
+        : source{
+              open(in.url() + (in.url().find('?') == std::string::npos ? "?" : "&") + parameters)} {
+        CHECK_FALSE(migrate(source).empty());
+        record_history(source, true);
+    }
+    named_tables(const named_tables&) = delete;
+    named_tables& operator=(const named_tables&) = delete;
+    ~named_tables() {
+        try {
+            migrate(source, {}, 0);
+        } catch (const std::exception& failure) {
+            MESSAGE("tables of a test were left behind: ", failure.what());
+        }
+    }
+
+    const sql::connection_source source;
+};
+
+void check_separate(const support::lock_database& database, const std::string& one,
+                    const std::string& other) {
+    CAPTURE(one);
+    const named_tables a{database, one};
+    const named_tables b{database, other};
+    client here{a.source, database.options({.reaper = reaper_options{}})};
+    client there{b.source, database.options()};
+    const auto lease = here.acquire("job");
+    CHECK(there.list().empty());
+    const auto twin = there.try_acquire("job");
+    REQUIRE(twin);
+    CHECK(here.list().size() == 1);
+
+    const auto db = a.source.connect(support::soon());
+    db->query(a.source.speaks() == sql::dialect::sqlite ? "begin immediate" : "begin",
+              support::soon());
+    CHECK_NOTHROW(fence(*db, lease));
+    db->query("rollback", support::soon());
+
+    const versions counted{a.source.tables()};
+    const versions not_counted{b.source.tables()};
+    CHECK(counted.create(*db, "report"));
+    CHECK_FALSE(not_counted.read(*db, "report"));
+
+    {
+        row_session session{a.source};
+        session.lock_resource("tenant");
+        session.commit();
+    }
+    CHECK(counted.read(*db, "tenant"));
+    CHECK_FALSE(not_counted.read(*db, "tenant"));
+    if (a.source.speaks() != sql::dialect::sqlite) {  // which has one writer
+        row_session session{a.source};
+        session.lock_resource("tenant");
+        row_session beside{b.source};
+        CHECK_NOTHROW(beside.lock_resource("tenant", row_wait::nowait()));
+    }
+
+    CHECK(there.force_release("job"));
+    CHECK(lease.held());
+    CHECK(here.inspect("job")->holder);
+    CHECK(read_history(a.source, {.name = "job"}).size() == 1);
+    CHECK(read_history(b.source, {.name = "job"}).size() == 2);
+    CHECK_NOTHROW((void)reap(a.source));
+    CHECK(schema_status(a.source).current());
 }
 
 }  // namespace
@@ -628,9 +698,8 @@ TEST_CASE("a client can be built while the database is away, and says what is wr
 
 TEST_CASE("tables that are missing are named, with what to do") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
-        auto options = database.options();
-        options.prefix = "nothing_here_";
-        client locks{database.source(), options};
+        client locks{database.source().with_tables({.prefix = "nothing_here_"}),
+                     database.options()};
         try {
             static_cast<void>(locks.try_acquire("job"));
             FAIL("granted without tables");
@@ -638,6 +707,17 @@ TEST_CASE("tables that are missing are named, with what to do") {
             CHECK(failure.kind() == errc::schema_outdated);
             CHECK(std::string{failure.what()}.find("rowlock migrate") != std::string::npos);
         }
+    }
+}
+
+TEST_CASE("tables that the URL alone names are separate, for everything that uses tables") {
+    ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
+        check_separate(database, "rowlock_prefix=" + database.prefix() + "a_",
+                       "rowlock_prefix=" + database.prefix() + "b_");
+        if (database.speaks() != sql::dialect::postgresql) continue;
+        const auto schema = database.prefix() + "s";
+        check_separate(database, "rowlock_schema=" + schema, "rowlock_prefix=" + schema);
+        database.run("drop schema " + schema);
     }
 }
 

@@ -538,6 +538,18 @@ TEST_CASE("behind a transaction pooler nothing is prepared") {
     CHECK(connect(url + "?rowlock_pooler=none", pooled)->keeps_session_state());
 }
 
+TEST_CASE("libpq is not told of the names of rowlock's tables") {
+    if (!available()) return;
+    const std::string url = server().url();
+    const std::string mark = url.find('?') == std::string::npos ? "?" : "&";
+    for (const char* names :
+         {"rowlock_schema=locks&rowlock_prefix=app_", "rowlock_prefix=app_&application_name=x",
+          "application_name=x&rowlock%5Fschema=locks"}) {
+        CAPTURE(names);
+        CHECK(cell(*connect(url + mark + names), "select 1") == "1");
+    }
+}
+
 TEST_CASE("a password is also found in a password file, and asked for where there is none") {
     if (!available()) return;
     server_address at = server();

@@ -36,10 +36,10 @@ using contract::watched;
 using rowlock::errc;
 using rowlock::error;
 using rowlock::migrate;
-using rowlock::migration_options;
 using rowlock::schema_status;
 using rowlock::sql::connection_source;
 using rowlock::sql::dialect;
+using rowlock::sql::table_names;
 
 namespace {
 
@@ -91,9 +91,9 @@ bool contains(std::string_view text, std::string_view part) {
     return text.find(part) != std::string_view::npos;
 }
 
-void require_current(const connection_source& source, const migration_options& options = {}) {
+void require_current(const connection_source& source) {
     const auto connection = source.connect(soon());
-    rowlock::require_current_schema(*connection, options, soon());
+    rowlock::require_current_schema(*connection, source.tables(), soon());
 }
 
 /// Whether the statement takes the lock that keeps other migrators away.
@@ -120,8 +120,9 @@ public:
 
     versions migrate(const connection_source& source, int target) const {
         const auto connection = source.connect(soon());
-        const migration_options options;
-        return rowlock::schema::migrator{*connection, known_, options}.move_to(target);
+        const rowlock::migration_options options;
+        return rowlock::schema::migrator{*connection, known_, source.tables(), options}.move_to(
+            target);
     }
     [[nodiscard]] int latest() const { return known_.latest(); }
 
@@ -174,7 +175,7 @@ private:
 };
 
 /// Everything the library does to its tables, by kind of access.
-std::vector<std::string> accesses(dialect speaks, const migration_options& options) {
+std::vector<std::string> accesses(dialect speaks, const table_names& names) {
     const bool postgresql = speaks == dialect::postgresql;
     const std::string now = postgresql ? "clock_timestamp()" : "1";
     const std::string ended = postgresql ? "true" : "1";
@@ -202,7 +203,7 @@ std::vector<std::string> accesses(dialect speaks, const migration_options& optio
         "select floor from rowlock_token_floor for update",
         "update rowlock_token_floor set floor = floor + 1, settled = floor"};
     for (auto& sql : made) {
-        sql = rowlock::sql::qualify(sql, speaks, options.schema, options.prefix);
+        sql = rowlock::sql::qualify(sql, speaks, names);
     }
     return made;
 }
@@ -215,14 +216,14 @@ void need(bool holds, int line = __builtin_LINE()) {
 /// What clients and the reaper do, by the statements with which they do it, from the first session
 /// to the last row that goes.
 /// @throws error what the database denied
-void use_everything(const connection_source& source, const migration_options& options) {
+void use_everything(const connection_source& source) {
     namespace strategy = rowlock::strategy;
-    const support::protocols protocols{rowlock::sql::statement_set{
-        source.speaks(), {.schema = options.schema, .prefix = options.prefix}}};
+    const support::protocols protocols{
+        rowlock::sql::statement_set{source.speaks(), {.tables = source.tables()}}};
     const auto& leases = protocols.leases();
     const auto& queue = protocols.queue();
     const auto db = source.connect(soon());
-    rowlock::require_current_schema(*db, options, soon());
+    rowlock::require_current_schema(*db, source.tables(), soon());
     leases.set_up(*db, 5s, soon());
     for (const std::int64_t session : {11, 12, 13}) {
         leases.open_session(*db, {session, "o", "h", "p", 1, 1min}, soon());
@@ -247,16 +248,13 @@ void use_everything(const connection_source& source, const migration_options& op
     leases.end_session(*db, 12, soon());
     for (const std::int64_t session : {11, 12, 13}) leases.delete_session(*db, session, soon());
 
-    const rowlock::versions resources{{.schema = options.schema, .prefix = options.prefix}};
+    const rowlock::versions resources{source.tables()};
     const auto made = resources.create(*db, rowlock::lock_name{"r"});
     need(made && resources.erase(*db, rowlock::lock_name{"r"}, *made));
     (void)resources.list(*db);
 
-    const rowlock::reaper_options often{.retention = 200ms,
-                                        .grace = 40ms,
-                                        .statement_timeout = 20ms,
-                                        .schema = options.schema,
-                                        .prefix = options.prefix};
+    const rowlock::reaper_options often{
+        .retention = 200ms, .grace = 40ms, .statement_timeout = 20ms};
     need(support::eventually([&] {
         return strategy::reap_round(*db, protocols.statements(), often).leases_deleted > 0;
     }));
@@ -465,7 +463,7 @@ TEST_CASE_TEMPLATE("a database without tables says what to run", Database, EVERY
     CHECK(contains(missing.what(),
                    "no rowlock tables with the prefix rowlock_: run `rowlock migrate`"));
     migrate(db->source());
-    CHECK(kind_of([&] { require_current(db->source(), {.prefix = "other_"}); }) ==
+    CHECK(kind_of([&] { require_current(db->source().with_tables({.prefix = "other_"})); }) ==
           errc::schema_outdated);
     db->run("delete from rowlock_migration");
     CHECK(kind_of([&] { require_current(db->source()); }) == errc::schema_outdated);
@@ -487,10 +485,11 @@ TEST_CASE_TEMPLATE("two prefixes share a database and do not see each other", Da
                    EVERY_DATABASE) {
     const auto db = scratch_database::make(Database::speaks);
     if (!db) return;
-    const migration_options shop{.prefix = "shop_"};
-    const migration_options billing{.prefix = "_b1"};
-    auto other = std::async(std::launch::async, [&] { return migrate(db->source(), billing); });
-    CHECK(migrate(db->source(), shop) == all_up);
+    const table_names shop{.prefix = "shop_"};
+    const table_names billing{.prefix = "_b1"};
+    auto other =
+        std::async(std::launch::async, [&] { return migrate(db->source().with_tables(billing)); });
+    CHECK(migrate(db->source().with_tables(shop)) == all_up);
     CHECK(other.get() == all_up);
     CHECK(db->tables("shop_") == all_tables("shop_"));
     CHECK(db->tables("_b1") == all_tables("_b1"));
@@ -498,24 +497,24 @@ TEST_CASE_TEMPLATE("two prefixes share a database and do not see each other", Da
 
     db->run("update shop_token_floor set floor = 5");
     CHECK(db->run("select floor from _b1token_floor").integer(0, 0) == 0);
-    CHECK(migrate(db->source(), shop, 0) == all_down);
+    CHECK(migrate(db->source().with_tables(shop), {}, 0) == all_down);
     CHECK(db->tables("shop_").empty());
-    CHECK_NOTHROW(require_current(db->source(), billing));
+    CHECK_NOTHROW(require_current(db->source().with_tables(billing)));
 }
 
 TEST_CASE_TEMPLATE("the printed script makes what the library accepts", Database, EVERY_DATABASE) {
     const auto db = scratch_database::make(Database::speaks);
     if (!db) return;
-    std::vector<migration_options> places{{}, {.prefix = "shop_"}};
+    std::vector<table_names> places{{}, {.prefix = "shop_"}};
     if (Database::speaks == dialect::postgresql) places.push_back({.schema = "order"});
-    for (const auto& options : places) {
-        const auto script = rowlock::migration_script(Database::speaks, options);
+    for (const auto& names : places) {
+        const auto script = rowlock::migration_script(Database::speaks, names);
         for (const auto& sql : rowlock::schema::split_statements(script, Database::speaks)) {
             db->run(sql);
         }
-        CHECK_NOTHROW(require_current(db->source(), options));
-        CHECK(migrate(db->source(), options) == nothing);
-        CHECK(migrate(db->source(), options, 0) == all_down);
+        CHECK_NOTHROW(require_current(db->source().with_tables(names)));
+        CHECK(migrate(db->source().with_tables(names)) == nothing);
+        CHECK(migrate(db->source().with_tables(names), {}, 0) == all_down);
     }
     CHECK(db->tables("").size() == (Database::speaks == dialect::sqlite ? 1 : 0));
 }
@@ -620,19 +619,19 @@ TEST_CASE_TEMPLATE("the documented rights are enough for the library and for no 
     const auto db = scratch_database::make(Database::speaks);
     if (!db) return;
     const bool is_postgresql = Database::speaks == dialect::postgresql;
-    const migration_options options{.schema = is_postgresql ? "place" : ""};
-    migrate(db->source(), options);
+    const table_names names{.schema = is_postgresql ? "place" : ""};
+    migrate(db->source().with_tables(names));
     const scratch_role app{*db};
     for (const auto& sql :
          documented_grants(Database::speaks, is_postgresql ? "place" : db->name(), app.name())) {
         db->run(sql);
     }
 
-    CHECK(migrate(app.source(), options) == nothing);
-    CHECK(schema_status(app.source(), options).current());
-    CHECK_NOTHROW(require_current(app.source(), options));
+    CHECK(migrate(app.source().with_tables(names)) == nothing);
+    CHECK(schema_status(app.source().with_tables(names)).current());
+    CHECK_NOTHROW(require_current(app.source().with_tables(names)));
     const auto connection = app.source().connect(soon());
-    for (const auto& sql : accesses(Database::speaks, options)) {
+    for (const auto& sql : accesses(Database::speaks, names)) {
         CAPTURE(sql);
         CHECK_NOTHROW(connection->query(sql, soon()));
     }
@@ -643,19 +642,18 @@ TEST_CASE_TEMPLATE("the documented rights are enough for the library and for no 
                             "insert into rowlock_token_floor select * from rowlock_token_floor",
                             "create table rowlock_more (a integer)"}) {
         CAPTURE(sql);
-        const auto refused =
-            rowlock::sql::qualify(sql, Database::speaks, options.schema, options.prefix);
+        const auto refused = rowlock::sql::qualify(sql, Database::speaks, names);
         CHECK(kind_of([&] { connection->query(refused, soon()); }) == errc::access_denied);
     }
-    const auto advised = failure_of([&] { migrate(app.source(), options, 0); });
+    const auto advised = failure_of([&] { migrate(app.source().with_tables(names), {}, 0); });
     CHECK(advised.kind() == errc::access_denied);
     CHECK(contains(advised.what(), "run it as their owner, or give a DBA the output of"));
-    CHECK_NOTHROW(require_current(app.source(), options));
+    CHECK_NOTHROW(require_current(app.source().with_tables(names)));
 
     // A role without any of these rights is told where they are listed.
     db->run(is_postgresql ? "revoke select on place.rowlock_migration from " + app.name()
                           : "revoke select on rowlock_migration from '" + app.name() + "'@'%'");
-    const auto poor = failure_of([&] { require_current(app.source(), options); });
+    const auto poor = failure_of([&] { require_current(app.source().with_tables(names)); });
     CHECK(poor.kind() == errc::access_denied);
     CHECK(contains(poor.what(), "docs/migrations.md"));
 }
@@ -666,8 +664,8 @@ TEST_CASE_TEMPLATE("everything but migrating works with the documented rights, a
     const auto db = scratch_database::make(Database::speaks);
     if (!db) return;
     const bool is_postgresql = Database::speaks == dialect::postgresql;
-    const migration_options options{.schema = is_postgresql ? "place" : ""};
-    migrate(db->source(), options);
+    const table_names names{.schema = is_postgresql ? "place" : ""};
+    migrate(db->source().with_tables(names));
     const scratch_role app{*db};
     const auto place = is_postgresql ? "place"s : db->name();
     const auto grants = documented_grants(Database::speaks, place, app.name());
@@ -677,7 +675,7 @@ TEST_CASE_TEMPLATE("everything but migrating works with the documented rights, a
             db->run("delete from " + place + ".rowlock_" + each);
         }
     };
-    use_everything(app.source(), options);
+    use_everything(app.source().with_tables(names));
     clear();
 
     // One by one: "grant a, b on t, u to r" is four rights.
@@ -696,7 +694,7 @@ TEST_CASE_TEMPLATE("everything but migrating works with the documented rights, a
                 const auto right = what->str() + " on " + found[2].str() + on->str();
                 CAPTURE(right);
                 db->run("revoke " + right + " from " + found[4].str());
-                CHECK(kind_of([&] { use_everything(app.source(), options); }) ==
+                CHECK(kind_of([&] { use_everything(app.source().with_tables(names)); }) ==
                       errc::access_denied);
                 db->run("grant " + right + " to " + found[4].str());
                 clear();
@@ -705,26 +703,26 @@ TEST_CASE_TEMPLATE("everything but migrating works with the documented rights, a
         }
     }
     CHECK(rights >= 17);
-    use_everything(app.source(), options);
+    use_everything(app.source().with_tables(names));
 }
 
 TEST_CASE_TEMPLATE("rights that were given outlast the migrations", Database, postgresql, mariadb) {
     const auto db = scratch_database::make(Database::speaks);
     if (!db) return;
     const bool is_postgresql = Database::speaks == dialect::postgresql;
-    const migration_options options{.schema = is_postgresql ? "place" : ""};
-    migrate(db->source(), options, 1);
+    const table_names names{.schema = is_postgresql ? "place" : ""};
+    migrate(db->source().with_tables(names), {}, 1);
     const scratch_role app{*db};
     for (const auto& sql :
          documented_grants(Database::speaks, is_postgresql ? "place" : db->name(), app.name())) {
         db->run(sql);
     }
     for (const int version : {latest, 1, latest}) {
-        migrate(db->source(), options, version);
+        migrate(db->source().with_tables(names), {}, version);
         db->run("delete from " + (is_postgresql ? "place"s : db->name()) + ".rowlock_version");
         CAPTURE(version);
         const auto connection = app.source().connect(soon());
-        for (const auto& sql : accesses(Database::speaks, options)) {
+        for (const auto& sql : accesses(Database::speaks, names)) {
             CAPTURE(sql);
             CHECK_NOTHROW(connection->query(sql, soon()));
         }
@@ -768,19 +766,20 @@ TEST_CASE("MariaDB: a name is compared byte by byte, up to 255 of them") {
 TEST_CASE("PostgreSQL: schemas share a database, one is made where it is missing") {
     const auto db = scratch_database::make(dialect::postgresql);
     if (!db) return;
-    const migration_options shop{.schema = "shop"};
-    const migration_options order{.schema = "order", .prefix = "x_"};
-    CHECK(kind_of([&] { require_current(db->source(), shop); }) == errc::schema_outdated);
-    CHECK(schema_status(db->source(), shop).version == 0);
-    CHECK(migrate(db->source(), shop, 0) == nothing);
+    const table_names shop{.schema = "shop"};
+    const table_names order{.schema = "order", .prefix = "x_"};
+    CHECK(kind_of([&] { require_current(db->source().with_tables(shop)); }) ==
+          errc::schema_outdated);
+    CHECK(schema_status(db->source().with_tables(shop)).version == 0);
+    CHECK(migrate(db->source().with_tables(shop), {}, 0) == nothing);
     CHECK(db->run("select 1 from pg_namespace where nspname = 'shop'").empty());
-    CHECK(migrate(db->source(), shop) == all_up);
-    CHECK(migrate(db->source(), order) == all_up);
+    CHECK(migrate(db->source().with_tables(shop)) == all_up);
+    CHECK(migrate(db->source().with_tables(order)) == all_up);
     CHECK(db->run("select floor from shop.rowlock_token_floor").rows() == 1);
     CHECK(db->run("select floor from \"order\".x_token_floor").rows() == 1);
     CHECK(schema_status(db->source()).version == 0);
-    CHECK(migrate(db->source(), order, 0) == all_down);
-    CHECK_NOTHROW(require_current(db->source(), shop));
+    CHECK(migrate(db->source().with_tables(order), {}, 0) == all_down);
+    CHECK_NOTHROW(require_current(db->source().with_tables(shop)));
     CHECK(db->run("select 1 from pg_namespace where nspname = 'order'").rows() == 1);
 }
 
@@ -795,8 +794,8 @@ TEST_CASE("PostgreSQL: eight migrators with different prefixes make one new sche
         threads.emplace_back([&, i] {
             start.arrive_and_wait();
             try {
-                migrate(db->source(),
-                        {.schema = "shared", .prefix = std::string(1, static_cast<char>('a' + i))});
+                migrate(db->source().with_tables(
+                    {.schema = "shared", .prefix = std::string(1, static_cast<char>('a' + i))}));
                 ++applied;
             } catch (const std::exception& failure) {
                 MESSAGE(failure.what());
@@ -807,9 +806,9 @@ TEST_CASE("PostgreSQL: eight migrators with different prefixes make one new sche
     CHECK(applied == 8);
     for (char prefix = 'a'; prefix < 'i'; ++prefix) {
         CAPTURE(prefix);
-        const migration_options tables{.schema = "shared", .prefix = std::string(1, prefix)};
+        const table_names tables{.schema = "shared", .prefix = std::string(1, prefix)};
         CHECK(db->tables(tables.prefix) == all_tables(tables.prefix));
-        CHECK_NOTHROW(require_current(db->source(), tables));
+        CHECK_NOTHROW(require_current(db->source().with_tables(tables)));
         CHECK(db->run("select version from shared." + tables.prefix + "migration").rows() ==
               all_up.size());
         CHECK(db->run("select floor from shared." + tables.prefix + "token_floor").rows() == 1);

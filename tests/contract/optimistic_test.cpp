@@ -617,7 +617,7 @@ TEST_CASE("a trigger that holds the version back is noticed") {
 TEST_CASE("versions count resources that have no table") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
         const auto db = database.connect();
-        const versions files{{.prefix = database.prefix()}};
+        const versions files{database.source().tables()};
         CHECK_FALSE(files.read(*db, "report"));
         CHECK(files.update(*db, "report", row_version{1}).what() == outcome::gone);
         CHECK(files.create(*db, "report") == row_version{1});

@@ -16,10 +16,6 @@ using support::soon;
 
 namespace {
 
-row_session_options options_of(const support::lock_database& database) {
-    return {.prefix = database.prefix()};
-}
-
 bool is_sqlite(const support::lock_database& database) {
     return database.speaks() == sql::dialect::sqlite;
 }
@@ -211,25 +207,25 @@ TEST_CASE("several rows are answered in the caller's order") {
 TEST_CASE("a resource without a table of its own is locked by name") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
         for (int round = 0; round < 2; ++round) {
-            row_session holder{database.source(), options_of(database)};
+            row_session holder{database.source()};
             holder.lock_resource("tenant/42");
-            row_session other{database.source(), options_of(database)};
+            row_session other{database.source()};
             CHECK(kind_of([&] { other.lock_resource("tenant/42", row_wait::nowait()); }) ==
                   errc::timed_out);
             holder.commit();
-            row_session third{database.source(), options_of(database)};
+            row_session third{database.source()};
             third.lock_resource("tenant/42", row_wait::bounded(2s));
         }
         CHECK(database.number("select count(*) from rowlock_version") == 1);
         CHECK(database.number("select version from rowlock_version") == 0);
-        row_session session{database.source(), options_of(database)};
+        row_session session{database.source()};
         CHECK(kind_of([&] { session.lock_resource("a", row_wait::skip_locked()); }) != errc{});
-        row_session elsewhere{database.source(), {.prefix = "nobody_made_"}};
+        row_session elsewhere{database.source().with_tables({.prefix = "nobody_made_"})};
         CHECK(kind_of([&] { elsewhere.lock_resource("a"); }) == errc::schema_outdated);
     }
 }
 
-TEST_CASE("a prefix or schema that is no name is refused before anybody connects") {
+TEST_CASE("a prefix or schema that is no name is refused before a connection is made") {
     for (const auto speaks :
          {sql::dialect::postgresql, sql::dialect::mysql, sql::dialect::sqlite}) {
         int connected = 0;
@@ -239,8 +235,8 @@ TEST_CASE("a prefix or schema that is no name is refused before anybody connects
                                                 throw error{errc::database_unreachable, "nobody"};
                                             },
                                             "nowhere"};
-        const auto kind = [&](const row_session_options& options) {
-            return kind_of([&] { const row_session session{source, options}; });
+        const auto kind = [&](const sql::table_names& names) {
+            return kind_of([&] { const row_session session{source.with_tables(names)}; });
         };
         CHECK(kind({.prefix = "x; drop table y --"}) == errc::invalid_options);
         CHECK(kind({.schema = "Mine"}) == errc::invalid_options);

@@ -170,11 +170,13 @@ std::vector<std::string> scratch_database::tables(std::string_view prefix) {
 
 rowlock::sql::connection_source watched(const rowlock::sql::connection_source& source,
                                         std::function<void(std::string_view)> before) {
-    return {source.speaks(),
-            [source, before = std::move(before)](rowlock::sql::deadline until) {
-                return std::make_unique<watched_connection>(source.connect(until), before);
-            },
-            source.description()};
+    return rowlock::sql::connection_source{
+        source.speaks(),
+        [source, before = std::move(before)](rowlock::sql::deadline until) {
+            return std::make_unique<watched_connection>(source.connect(until), before);
+        },
+        source.description()}
+        .with_tables(source.tables());
 }
 
 rowlock::sql::connection_source lending(std::shared_ptr<rowlock::sql::connection> connection) {

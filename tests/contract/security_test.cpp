@@ -220,13 +220,12 @@ TEST_CASE("a forced release leaves traces: the token, the holder's revision and 
 
 TEST_CASE("a forced release is in the history, with whom it hit and who did it") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
-        record_history(database.source(), true, {.prefix = database.prefix()});
+        record_history(database.source(), true);
         client holder{database.source(), database.options({.owner = "victim"})};
         client stranger{database.source(), database.options()};
         const auto lease = holder.acquire("job");
         REQUIRE(stranger.force_release("job"));
-        const auto all =
-            read_history(database.source(), {.name = "job", .prefix = database.prefix()});
+        const auto all = read_history(database.source(), {.name = "job"});
         REQUIRE(all.size() == 2);
         CHECK(all[0].owner == "victim");
         CHECK(all[1].kind == history_kind::forced);
@@ -287,7 +286,7 @@ TEST_CASE("no event says the password, whatever becomes of the way to the server
         std::atomic<int> failures{0};
         {
             client locks{
-                open(user.url()),
+                database.at(user.url()),
                 database.options(
                     {.ttl = 900ms, .statement_timeout = 200ms, .on_event = [&](const event& what) {
                          const std::lock_guard lock{mutex};

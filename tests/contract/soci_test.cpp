@@ -68,6 +68,29 @@ TEST_CASE("SOCI connection strings that would break a promise are refused") {
     CHECK_NOTHROW((void)rowlock::soci::open("mysql", "password='x reconnect=1' host=h"));
 }
 
+TEST_CASE("names of tables are no part of a SOCI connection string: the source takes them") {
+    const auto is_refused = [](const std::string& backend, const std::string& text) {
+        try {
+            (void)rowlock::soci::open(backend, text);
+        } catch (const rowlock::error& refused) {
+            CHECK(std::string{refused.what()}.find("with_tables") != std::string::npos);
+            return refused.kind() == errc::invalid_url;
+        }
+        return false;
+    };
+    CHECK(is_refused("mysql", "host=h rowlock_prefix=shop_"));
+    CHECK(is_refused("postgresql", "rowlock_schema = shop dbname=d"));
+    CHECK(is_refused("postgresql", "postgresql://h/d?rowlock_prefix=shop_"));
+    CHECK(is_refused("postgresql", "postgresql://h/d?sslmode=require&rowlock_schema=shop"));
+    CHECK(is_refused("sqlite3", "dbname=/tmp/x.db rowlock_prefix=shop_"));
+    CHECK_FALSE(is_refused("mysql", "password='x rowlock_prefix=shop_' host=h"));
+    CHECK_FALSE(is_refused("sqlite3", "dbname=/tmp/rowlock_prefix.db"));
+    const auto source = rowlock::soci::open("postgresql", "dbname=d")
+                            .with_tables({.schema = "locks", .prefix = "shop_"});
+    CHECK(source.tables() == rowlock::sql::table_names{.schema = "locks", .prefix = "shop_"});
+    CHECK(rowlock::soci::open("postgresql", "dbname=d").tables() == rowlock::sql::table_names{});
+}
+
 TEST_CASE("a SOCI source tells where it leads and nothing of the password") {
     const auto description = [](const std::string& backend, const std::string& text) {
         return rowlock::soci::open(backend, text).description();

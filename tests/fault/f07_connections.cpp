@@ -10,7 +10,6 @@
 #include "support/this_process.hpp"
 #include <rowlock/advisory_lock.hpp>
 #include <rowlock/client.hpp>
-#include <rowlock/open.hpp>
 #include <rowlock/row_session.hpp>
 
 #include <algorithm>
@@ -178,7 +177,7 @@ rowlock::sql::connection_source through(const support::tcp_relay& relay,
                                                                 : support::server::mariadb);
     address.host = "127.0.0.1";
     address.port = relay.port();
-    return rowlock::open(address.url());
+    return database.at(address.url());
 }
 
 /// A client behind a relay that will swallow one or both directions.

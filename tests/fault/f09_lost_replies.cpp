@@ -47,12 +47,13 @@ public:
         : address_{contract::address_of(database.speaks() == dialect::postgresql
                                             ? support::server::postgresql
                                             : support::server::mariadb)},
-          relay_{address_.port} {
+          relay_{address_.port},
+          tables_{database.source().tables()} {
         address_.host = "127.0.0.1";
         address_.port = relay_.port();
     }
     [[nodiscard]] rowlock::sql::connection_source source() override {
-        return rowlock::open(address_.url());
+        return rowlock::open(address_.url()).with_tables(tables_);
     }
     void lose_answer(int n) override { relay_.hold_answer(n); }
     bool run(const std::function<void()>& action, const std::function<void()>& meanwhile) override {
@@ -84,6 +85,7 @@ public:
 private:
     contract::server_address address_;
     support::tcp_relay relay_;
+    rowlock::sql::table_names tables_;
 };
 
 /// A file has no network: the answer is lost between the driver and the client.

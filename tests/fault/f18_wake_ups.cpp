@@ -8,7 +8,6 @@
 #include "support/pgbouncer.hpp"
 #include "support/queues.hpp"
 #include <rowlock/client.hpp>
-#include <rowlock/open.hpp>
 
 #include <algorithm>
 #include <future>
@@ -134,7 +133,7 @@ void wait_behind_a_pooler(trial& in) {
     if (!database.there()) return in.skip("no PostgreSQL");
     const auto pooler = support::pgbouncer::start(support::pgbouncer::pool_mode::transaction);
     if (!pooler) return in.skip("no PgBouncer");
-    const auto source = rowlock::open(pooler->url());
+    const auto source = database.at(pooler->url());
     rowlock::client first{source, database.options({.poll_interval = poll})};
     rowlock::client second{source, database.options({.poll_interval = poll,
                                                      .wake_ups = rowlock::wakeup_mode::polling})};

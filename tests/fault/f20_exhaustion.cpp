@@ -46,15 +46,17 @@ public:
     explicit small_pool(int places) : left_{places} {}
 
     rowlock::sql::connection_source over(const rowlock::sql::connection_source& inner) {
-        return {inner.speaks(),
-                [this, inner](rowlock::sql::deadline until) {
-                    if (--left_ < 0) {
-                        ++left_;
-                        throw rowlock::error{errc::out_of_resources, "the pool is empty"};
-                    }
-                    return inner.connect(until);
-                },
-                inner.description()};
+        return rowlock::sql::connection_source{
+            inner.speaks(),
+            [this, inner](rowlock::sql::deadline until) {
+                if (--left_ < 0) {
+                    ++left_;
+                    throw rowlock::error{errc::out_of_resources, "the pool is empty"};
+                }
+                return inner.connect(until);
+            },
+            inner.description()}
+            .with_tables(inner.tables());
     }
     /// Takes what is there.
     void drain() { left_ = 0; }

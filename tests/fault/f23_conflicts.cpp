@@ -29,17 +29,19 @@ constexpr int names = 8;
 /// Every transaction there is serializable, also those of single statements.
 rowlock::sql::connection_source serializable(const support::lock_database& database) {
     const auto& inner = database.source();
-    return {inner.speaks(),
-            [inner](rowlock::sql::deadline until) {
-                auto made = inner.connect(until);
-                if (inner.speaks() == dialect::postgresql) {
-                    made->query("set default_transaction_isolation = 'serializable'", until);
-                } else if (inner.speaks() == dialect::mysql) {
-                    made->query("set session transaction isolation level serializable", until);
-                }
-                return made;
-            },
-            inner.description()};
+    return rowlock::sql::connection_source{
+        inner.speaks(),
+        [inner](rowlock::sql::deadline until) {
+            auto made = inner.connect(until);
+            if (inner.speaks() == dialect::postgresql) {
+                made->query("set default_transaction_isolation = 'serializable'", until);
+            } else if (inner.speaks() == dialect::mysql) {
+                made->query("set session transaction isolation level serializable", until);
+            }
+            return made;
+        },
+        inner.description()}
+        .with_tables(inner.tables());
 }
 
 /// What others do in the same tables' database: a table of the application's, written by all.

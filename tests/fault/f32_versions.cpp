@@ -36,10 +36,6 @@ bool works_or_says_so(trial& in, const std::function<void()>& action, const std:
     return kind == errc{};
 }
 
-rowlock::migration_options options_of(const support::lock_database& database) {
-    return {.prefix = database.prefix()};
-}
-
 /// As a newer library leaves it behind: one version more, with a table that we do not know.
 void pretend_newer(support::lock_database& database, int version) {
     database.run("create table " + database.prefix() + "of_tomorrow (x int)");
@@ -54,14 +50,13 @@ void forget_newer(support::lock_database& database, int version) {
 }
 
 void change_versions(trial& in, support::lock_database& database) {
-    const auto options = options_of(database);
-    const int latest = schema_status(database.source(), options).latest;
+    const int latest = schema_status(database.source()).latest;
     for (int round = 0; round < in.rounds(); ++round) {
         rowlock::client steady_one{database.source(), database.options({.ttl = 2s})};
         use(steady_one);
         for (int version = latest - 1; version >= 0; --version) {
             const auto when = "tables of version " + std::to_string(version);
-            rowlock::migrate(database.source(), options, version);
+            rowlock::migrate(database.source(), {}, version);
             {
                 rowlock::client fresh{database.source(), database.options()};
                 const bool works = works_or_says_so(
@@ -70,10 +65,10 @@ void change_versions(trial& in, support::lock_database& database) {
             }
             works_or_says_so(
                 in, [&] { use(steady_one); }, when + ", under a client that runs");
-            in.must(schema_status(database.source(), options).version == version,
+            in.must(schema_status(database.source()).version == version,
                     when + " were changed by a client");
         }
-        rowlock::migrate(database.source(), options);
+        rowlock::migrate(database.source());
         const bool back =
             support::eventually([&] { return kind_of([&] { use(steady_one); }) == errc{}; }, 10s);
         in.must(back, "no recovery without a restart once the tables are right");
@@ -87,9 +82,8 @@ void change_versions(trial& in, support::lock_database& database) {
         const bool works = works_or_says_so(
             in, [&] { use(steady_one); }, "a newer version, under a client that runs");
         in.note(works ? "a client that runs goes on with tables that only grew" : "refused");
-        in.must(
-            kind_of([&] { rowlock::migrate(database.source(), options); }) == errc::schema_outdated,
-            "an older library migrated newer tables");
+        in.must(kind_of([&] { rowlock::migrate(database.source()); }) == errc::schema_outdated,
+                "an older library migrated newer tables");
         forget_newer(database, latest + 1);
         in.made();
     }

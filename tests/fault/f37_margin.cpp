@@ -171,9 +171,8 @@ class hasty_client {
 public:
     explicit hasty_client(const tool::tables& in)
         : prefix_{in.prefix()},
-          source_{rowlock::open(in.url())},
-          protocols_{rowlock::sql::statement_set{
-              source_.speaks(), {.schema = {}, .prefix = prefix_, .testing_clock = false}}},
+          source_{rowlock::open(in.url()).with_tables({.prefix = prefix_})},
+          protocols_{rowlock::sql::statement_set{source_.speaks(), {.tables = source_.tables()}}},
           db_{source_.connect(support::soon())} {
         protocols_.leases().set_up(*db_, 5s, support::soon());
     }

@@ -30,7 +30,7 @@ contract::server_address server_of(const support::lock_database& database) {
 class far_away {
 public:
     far_away(const support::lock_database& database, double loss, unsigned seed)
-        : relay_{server_of(database).port} {
+        : relay_{server_of(database).port}, tables_{database.source().tables()} {
         relay_.become(
             {.round_trip = round_trip, .loss = loss, .resend = round_trip + 200ms, .seed = seed});
         auto address = server_of(database);
@@ -38,10 +38,13 @@ public:
         address.port = relay_.port();
         url_ = address.url();
     }
-    [[nodiscard]] rowlock::sql::connection_source source() const { return rowlock::open(url_); }
+    [[nodiscard]] rowlock::sql::connection_source source() const {
+        return rowlock::open(url_).with_tables(tables_);
+    }
 
 private:
     support::tcp_relay relay_;
+    rowlock::sql::table_names tables_;
     std::string url_;
 };
 

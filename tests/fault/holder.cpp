@@ -73,7 +73,7 @@ public:
           gap_{1000 * std::stoll(with.at("gap_ms"))},
           tick_{std::chrono::milliseconds{std::stoi(with.at("tick_ms"))}},
           log_{open(with.at("log").c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644)},
-          source_{rowlock::open(with.at("url"))},
+          source_{rowlock::open(with.at("url")).with_tables({.prefix = with.at("prefix")})},
           db_{source_.connect(soon())},
           client_{source_, options(with)} {
         if (log_ < 0) throw std::runtime_error{"cannot write the log"};
@@ -110,7 +110,6 @@ private:
         rowlock::client_options options;
         options.ttl = std::chrono::milliseconds{std::stoi(with.at("ttl_ms"))};
         options.poll_interval = std::chrono::milliseconds{std::stoi(with.at("poll_ms"))};
-        options.prefix = with.at("prefix");
         options.wake_ups = rowlock::wakeup_mode::database;
         return options;
     }

@@ -89,10 +89,8 @@ void start_program(const settings& with) {
 }
 
 int run(const settings& with) {
-    const auto source = rowlock::open(with.at("url"));
-    rowlock::client locks{source,
-                          {.ttl = std::chrono::milliseconds{std::stoi(with.at("ttl_ms"))},
-                           .prefix = with.at("prefix")}};
+    const auto source = rowlock::open(with.at("url")).with_tables({.prefix = with.at("prefix")});
+    rowlock::client locks{source, {.ttl = std::chrono::milliseconds{std::stoi(with.at("ttl_ms"))}}};
     std::optional<rowlock::advisory_client> advisory;
     if (source.speaks() != rowlock::sql::dialect::sqlite) advisory.emplace(source);
     say("ready");

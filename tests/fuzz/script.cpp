@@ -70,15 +70,15 @@ void any_script(const std::string& script, dialect which) {
 }
 
 void rename(const std::string& text, dialect which) {
-    require(qualify(text, which, "", "rowlock_") == text, "the same prefix changes nothing", text);
-    const std::string there = qualify(text, which, "", "mine_");
+    require(qualify(text, which, {}) == text, "the same prefix changes nothing", text);
+    const std::string there = qualify(text, which, {.prefix = "mine_"});
     require(there.size() <= text.size(), "tables alone are renamed", text);
     if (text.find("rowlock_") == std::string::npos) {
         require(there == text, "what names no table of ours stays", text);
     } else if (text.find("mine_") == std::string::npos && there != text) {
         // What is left of ours stands where it is not to be touched.
-        require(qualify(there, which, "", "mine_") == there, "renaming twice changes nothing",
-                text);
+        require(qualify(there, which, {.prefix = "mine_"}) == there,
+                "renaming twice changes nothing", text);
     }
 }
 

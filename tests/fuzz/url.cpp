@@ -89,8 +89,12 @@ void keep_the_secret(fuzz::input& from) {
     const std::string scheme{schemes[from.below(std::size(schemes))]};
     const std::string before = from.line();
     const std::string behind = from.line();
-    static constexpr std::string_view rests[] = {"", "sslmode=require", "ssl-mode=REQUIRED",
-                                                 "connect_timeout=3", "rowlock_pooler=none"};
+    static constexpr std::string_view rests[] = {"",
+                                                 "sslmode=require",
+                                                 "ssl-mode=REQUIRED",
+                                                 "connect_timeout=3",
+                                                 "rowlock_pooler=none",
+                                                 "rowlock_prefix=shop_"};
     const std::string rest{rests[from.below(std::size(rests))]};
     const std::string url = scheme + "://ann:" + before + std::string{secret} + behind +
                             "@db.example/shop" + (rest.empty() ? "" : "?" + rest);

@@ -929,7 +929,7 @@ TEST_CASE("a lease is fenced in a transaction through a transaction pooler") {
     if (!pooler) return;
     support::lock_database database{support::backend::postgresql};
     if (!database.there()) return;
-    const auto source = rowlock::open(pooler->url() + "?rowlock_pooler=transaction");
+    const auto source = database.at(pooler->url() + "?rowlock_pooler=transaction");
     warm(source, 3);
     client a{source, database.options({.ttl = 3s})};
     client b{source, database.options({.ttl = 3s})};
@@ -1006,7 +1006,7 @@ TEST_CASE("a lease is acquired, contended and released through a transaction poo
     if (!pooler) return;
     support::lock_database database{support::backend::postgresql};
     if (!database.there()) return;
-    const auto source = rowlock::open(pooler->url() + "?rowlock_pooler=transaction");
+    const auto source = database.at(pooler->url() + "?rowlock_pooler=transaction");
     client a{source, database.options({.ttl = 2s})};
     client b{source, database.options({.ttl = 2s})};
     auto first = a.try_acquire("job");

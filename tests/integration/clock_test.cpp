@@ -112,7 +112,7 @@ TEST_CASE("sessions in different time zones agree on who is expired") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
         const bool postgresql = database.speaks() == sql::dialect::postgresql;
         const auto in_zone = [&](const std::string& zone) {
-            return sql::connection_source{
+            const sql::connection_source elsewhere{
                 database.speaks(),
                 [&database, zone, postgresql](sql::deadline until) {
                     auto db = database.source().connect(until);
@@ -121,6 +121,7 @@ TEST_CASE("sessions in different time zones agree on who is expired") {
                     return db;
                 },
                 "in " + zone};
+            return elsewhere.with_tables(database.source().tables());
         };
         // PostgreSQL keeps the zone; on MySQL the client sets UTC on connections that are its own.
         client east{in_zone("+09:00"), database.options({.ttl = 30s})};

@@ -83,7 +83,7 @@ TEST_CASE("no descriptor of ours, or of a database's library, is inherited by a 
             advisory.emplace(database.source());
             bound = advisory->lock(database.prefix() + "b");
         }
-        row_session rows{database.source(), {.prefix = database.prefix()}};
+        row_session rows{database.source()};
         rows.lock_resource("r");
         const auto mine = database.source().connect(soon());
         // The heartbeat's connection comes a moment later. A library's socket is marked once its

@@ -775,9 +775,10 @@ TEST_CASE("a connection that does not tell its transaction is asked for it") {
 TEST_CASE("a fence finds the tables in the client's schema") {
     if (support::lock_database database{support::backend::postgresql}; database.there()) {
         const std::string schema = database.prefix() + "schema";
-        migrate(database.source(), {.schema = schema});
+        const auto apart = database.source().with_tables({.schema = schema});
+        migrate(apart);
         {
-            client locks{database.source(), {.schema = schema}};
+            client locks{apart};
             const auto lease = locks.acquire("job");
             const auto app = application(database);
             app->query("set search_path = pg_catalog", soon());

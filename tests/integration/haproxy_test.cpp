@@ -26,7 +26,7 @@ TEST_CASE("connections that a proxy cuts while they idle cost neither a lease no
     ROWLOCK_FOR_EACH_BACKEND(database, support::backend::postgresql, support::backend::mariadb) {
         const auto proxy = support::haproxy::start(database.url(), 700ms);
         if (!proxy) return;
-        const auto source = open(proxy->url());
+        const auto source = database.at(proxy->url());
         const auto options = database.options({.ttl = 9s});  // heartbeats every three seconds
         client holder{source, options};
         client second{source, options};

@@ -5,7 +5,6 @@
 #include "support/blocked.hpp"
 #include "support/failure.hpp"
 #include "support/lock_database.hpp"
-#include <rowlock/open.hpp>
 #include <rowlock/rowlock.hpp>
 
 #include <doctest/doctest.h>
@@ -28,16 +27,12 @@ using support::soon;
 
 namespace {
 
-migration_options tables_of(const support::lock_database& database) {
-    return {.prefix = database.prefix()};
-}
-
 void record(const support::lock_database& database) {
-    record_history(database.source(), true, tables_of(database));
+    record_history(database.source(), true);
 }
 
 std::vector<history_record> past(const support::lock_database& database, std::string name = {}) {
-    return read_history(database.source(), {.name = std::move(name), .prefix = database.prefix()});
+    return read_history(database.source(), {.name = std::move(name)});
 }
 
 /// Of one name, in a word each.
@@ -90,28 +85,28 @@ struct strangers {
 
 TEST_CASE("nothing is recorded until somebody asks for it") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
-        CHECK(history_status(database.source(), tables_of(database)) == history_recording::absent);
+        CHECK(history_status(database.source()) == history_recording::absent);
         CHECK(kind_of([&] { (void)past(database); }) == errc::schema_outdated);
         // The reaper asks nothing of a table that is not there.
         CHECK(reap(database.source(), database.reaping(1h, 10min)).history_deleted == 0);
         record(database);
         CHECK(past(database).empty());
         record(database);  // again
-        CHECK(history_status(database.source(), tables_of(database)) == history_recording::on);
-        CHECK(schema_status(database.source(), tables_of(database)).current());
+        CHECK(history_status(database.source()) == history_recording::on);
+        CHECK(schema_status(database.source()).current());
         const strangers some{database};
         some.open(1);
         CHECK(kinds(database) == "session_opened");
-        record_history(database.source(), false, tables_of(database));
-        CHECK(history_status(database.source(), tables_of(database)) == history_recording::stopped);
+        record_history(database.source(), false);
+        CHECK(history_status(database.source()) == history_recording::stopped);
         some.open(2);
         CHECK(kinds(database) == "session_opened");
         record(database);
         some.open(3);
         CHECK(kinds(database) == "session_opened session_opened");
-        drop_history(database.source(), tables_of(database));
-        drop_history(database.source(), tables_of(database));
-        CHECK(history_status(database.source(), tables_of(database)) == history_recording::absent);
+        drop_history(database.source());
+        drop_history(database.source());
+        CHECK(history_status(database.source()) == history_recording::absent);
         some.open(4);
     }
 }
@@ -348,7 +343,7 @@ TEST_CASE("times are UTC, whatever the time zone of who writes or reads") {
                              database.prefix() + "token_floor",
                          soon());
         const auto all =
-            read_history(*elsewhere, {.since = 60s, .prefix = database.prefix()}, soon());
+            read_history(*elsewhere, database.source().tables(), {.since = 60s}, soon());
         REQUIRE(all.size() == 1);
         CHECK(std::chrono::abs(all[0].age) < 60s);
         CHECK(std::chrono::abs(std::chrono::system_clock::now() - all[0].at) < 60s);
@@ -424,7 +419,7 @@ TEST_CASE("a history is read by name, by age, by number and page by page") {
         }
         CHECK(past(database, "name 2").size() == 1);
         CHECK(past(database, "other").empty());
-        history_query query{.since = 60s, .prefix = database.prefix()};
+        history_query query{.since = 60s};
         CHECK(read_history(database.source(), query).size() == 5);
         query.limit = 2;
         auto page = read_history(database.source(), query);
@@ -437,7 +432,7 @@ TEST_CASE("a history is read by name, by age, by number and page by page") {
         query.limit = 0;
         CHECK(kind_of([&] { (void)read_history(database.source(), query); }) ==
               errc::invalid_options);
-        query = {.name = std::string(256, 'x'), .prefix = database.prefix()};
+        query = {.name = std::string(256, 'x')};
         CHECK(kind_of([&] { (void)read_history(database.source(), query); }) == errc::invalid_name);
     }
 }
@@ -445,19 +440,19 @@ TEST_CASE("a history is read by name, by age, by number and page by page") {
 TEST_CASE("the triggers outlive migrations up and down, and go with the last") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         record(database);
-        migrate(database.source(), tables_of(database), 1);
-        CHECK(history_status(database.source(), tables_of(database)) == history_recording::on);
-        migrate(database.source(), tables_of(database));
-        CHECK(history_status(database.source(), tables_of(database)) == history_recording::on);
+        migrate(database.source(), {}, 1);
+        CHECK(history_status(database.source()) == history_recording::on);
+        migrate(database.source());
+        CHECK(history_status(database.source()) == history_recording::on);
         const strangers some{database};
         some.open(1);
         some.queue.enqueue(*some.db, {"a", 1, 22, "", "", std::nullopt}, soon());
         CHECK(kinds(database, "a") == "queued");
-        migrate(database.source(), tables_of(database), 0);
-        CHECK(history_status(database.source(), tables_of(database)) == history_recording::absent);
+        migrate(database.source(), {}, 0);
+        CHECK(history_status(database.source()) == history_recording::absent);
         CHECK(kind_of([&] { record(database); }) == errc::schema_outdated);
-        migrate(database.source(), tables_of(database));
-        CHECK(history_status(database.source(), tables_of(database)) == history_recording::absent);
+        migrate(database.source());
+        CHECK(history_status(database.source()) == history_recording::absent);
     }
 }
 
@@ -465,17 +460,17 @@ TEST_CASE("the history finds its own tables, whatever the search path of the wri
     support::lock_database database{backend::postgresql};
     if (!database.there()) return;
     const std::string schema = database.prefix() + "apart";
-    const migration_options apart{.schema = schema};
-    migrate(database.source(), apart);
-    record_history(database.source(), true, apart);
+    const auto apart = database.source().with_tables({.schema = schema});
+    migrate(apart);
+    record_history(apart, true);
     const auto db = database.source().connect(soon());
     db->query("set search_path = pg_catalog", soon());
     db->query("insert into " + schema +
                   ".rowlock_lease (name, token, session, changed_at) "
                   "values ('a', 1, 1, now())",
               soon());
-    CHECK(read_history(database.source(), {.schema = schema}).size() == 1);
-    migrate(database.source(), apart, 0);
+    CHECK(read_history(apart).size() == 1);
+    migrate(apart, {}, 0);
     db->query("drop schema " + schema, soon());  // nothing is left in it
 }
 
@@ -500,7 +495,7 @@ TEST_CASE("switching the history on does not stop locks for long while a fence i
         CHECK(longest < 4s);
         db->query("commit", soon());
         switched.get();
-        CHECK(history_status(database.source(), tables_of(database)) == history_recording::on);
+        CHECK(history_status(database.source()) == history_recording::on);
     }
 }
 
@@ -521,16 +516,15 @@ TEST_CASE("a role that may insert there, and on MySQL one with no right to it, m
         const auto user = url.find("://") + 3;
         url.replace(user, url.find('@') - user, role + ":of-the-test");
         {
-            client locks{open(url), database.options()};
+            client locks{database.at(url), database.options()};
             if (postgresql) {
                 CHECK(kind_of([&] { (void)locks.acquire("a"); }) == errc::access_denied);
                 database.run("grant insert on rowlock_history to " + who);
             }
             locks.acquire("a").release();
             // It may neither read nor shorten the history: its reaper leaves that to another.
-            CHECK(reap(open(url), database.reaping(1h, 10min)).history_deleted == 0);
-            CHECK(kind_of([&] { (void)read_history(open(url), {.prefix = database.prefix()}); }) !=
-                  errc{});
+            CHECK(reap(database.at(url), database.reaping(1h, 10min)).history_deleted == 0);
+            CHECK(kind_of([&] { (void)read_history(database.at(url)); }) != errc{});
         }
         CHECK(kinds(database, "a") == "granted released");
         CHECK(past(database, "a").front().db_user.starts_with(role));

@@ -75,11 +75,13 @@ public:
     std::atomic<int> statements{0};
 
     [[nodiscard]] sql::connection_source wrap(const sql::connection_source& inner) {
-        return {inner.speaks(),
-                [inner, this](sql::deadline until) -> std::unique_ptr<sql::connection> {
-                    return std::make_unique<connection>(inner.connect(until), statements);
-                },
-                inner.description()};
+        return sql::connection_source{
+            inner.speaks(),
+            [inner, this](sql::deadline until) -> std::unique_ptr<sql::connection> {
+                return std::make_unique<connection>(inner.connect(until), statements);
+            },
+            inner.description()}
+            .with_tables(inner.tables());
     }
 
 private:

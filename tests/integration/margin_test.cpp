@@ -107,11 +107,13 @@ private:
 
 sql::connection_source renaming(const sql::connection_source& inner,
                                 const std::atomic<bool>& renamed) {
-    return {inner.speaks(),
-            [inner, &renamed](sql::deadline until) -> std::unique_ptr<sql::connection> {
-                return std::make_unique<renamed_connection>(inner.connect(until), renamed);
-            },
-            inner.description()};
+    return sql::connection_source{
+        inner.speaks(),
+        [inner, &renamed](sql::deadline until) -> std::unique_ptr<sql::connection> {
+            return std::make_unique<renamed_connection>(inner.connect(until), renamed);
+        },
+        inner.description()}
+        .with_tables(inner.tables());
 }
 
 }  // namespace

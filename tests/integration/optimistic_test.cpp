@@ -368,7 +368,7 @@ TEST_CASE(
 TEST_CASE("versions: an update that waited is a conflict, and of two creators one wins") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
         const shop at{database};
-        const versions files{{.prefix = database.prefix()}};
+        const versions files{database.source().tables()};
         REQUIRE(files.create(at.a(), "report"));
         const auto late =
             at.interleave([&] { CHECK(files.update(at.a(), "report", row_version{1})); }, "commit",
@@ -462,7 +462,7 @@ TEST_CASE("with a transaction per attempt they count exactly, too") {
 
 TEST_CASE("many who create and move the same resources in transactions do not get stuck") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
-        const versions files{{.prefix = database.prefix()}};
+        const versions files{database.source().tables()};
         std::atomic<int> created{0};
         std::atomic<int> attempts{0};
         std::vector<std::future<void>> threads;

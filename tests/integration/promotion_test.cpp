@@ -100,17 +100,15 @@ TEST_CASE("after the promotion of a standby that lagged all leases are lost and 
         if (!pair) return;
         const auto source = open(pair->url());
         // The control does the same without being told which server it is.
-        const auto blind_source = support::unnamed(source);
-        auto blind_options = quick;
-        blind_options.prefix = "blind_";
+        const auto blind_source = support::unnamed(source).with_tables({.prefix = "blind_"});
         migrate(source);
-        migrate(source, {.prefix = "blind_"});
+        migrate(blind_source);
         event_log events;
         auto options = quick;
         options.on_event = events.callback();
         client locks{source, options};
         client others{source, quick};
-        client blind{blind_source, blind_options};
+        client blind{blind_source, quick};
         use(locks, "job", 3);
         use(blind, "job", 3);
         const auto kept = locks.acquire("known to the standby");
@@ -140,7 +138,7 @@ TEST_CASE("after the promotion of a standby that lagged all leases are lost and 
         CHECK(locks.try_acquire_for("known to the standby", 10s));
         CHECK(floor_of(pair->standby_url()) == raise);  // once, by two clients
         CHECK(server_of(pair->standby_url()) != before);
-        client blind_too{blind_source, blind_options};
+        client blind_too{blind_source, quick};
         CHECK(use(blind_too, "job", 1) <= greatest_blind);
     }
 }

@@ -618,8 +618,7 @@ TEST_CASE("a client runs a reaper of its own and reports each round") {
 TEST_CASE("reaper options out of range are refused") {
     support::lock_database database{support::backend::sqlite};
     if (!database.there()) return;
-    const auto refused = [&](reaper_options options) {
-        options.prefix = database.prefix();
+    const auto refused = [&](const reaper_options& options) {
         try {
             reap(database.source(), options);
         } catch (const error& failure) {

@@ -115,8 +115,7 @@ TEST_CASE("the wait for one lock is not the wait of the caller's own statements"
             CAPTURE(resource);
             row_session holder{database.source()};
             REQUIRE(holder.lock(store.table(), {"sku"}, {"B2"}));
-            row_session session{database.source(),
-                                {.wait = row_wait::bounded(10s), .prefix = database.prefix()}};
+            row_session session{database.source(), {.wait = row_wait::bounded(10s)}};
             if (resource) {
                 session.lock_resource("new", row_wait::nowait());
             } else {

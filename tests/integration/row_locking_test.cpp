@@ -58,7 +58,7 @@ bool is_gone(support::lock_database& database, std::int64_t process) {
 }
 
 row_session_options patient(const support::lock_database& database) {
-    return {.wait = row_wait::bounded(10s), .prefix = database.prefix()};
+    return {.wait = row_wait::bounded(10s)};
 }
 
 }  // namespace

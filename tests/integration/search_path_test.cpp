@@ -49,9 +49,9 @@ std::vector<std::pair<std::string, std::string>> all_statements(const std::strin
     std::vector<std::pair<std::string, std::string>> found;
     for (const auto& each : sql::written_statements(sql::dialect::postgresql)) {
         if (each.name == not_planned) continue;
-        found.emplace_back(
-            each.name,
-            sql::load_statement(sql::dialect::postgresql, each.name, {.prefix = prefix}).text());
+        found.emplace_back(each.name, sql::load_statement(sql::dialect::postgresql, each.name,
+                                                          {.tables = {.prefix = prefix}})
+                                          .text());
     }
     return found;
 }
@@ -283,7 +283,7 @@ void migrate_app() {
     static bool done = false;
     if (done) return;
     const auto source = postgresql::open(planted().url());
-    migrate(source, {.schema = "app"});
+    migrate(source.with_tables({.schema = "app"}));
     record_history(source, true);
     done = true;
 }

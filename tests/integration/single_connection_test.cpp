@@ -8,7 +8,6 @@
 #include "support/lock_database.hpp"
 #include "support/queues.hpp"
 #include "support/tcp_relay.hpp"
-#include <rowlock/open.hpp>
 #include <rowlock/rowlock.hpp>
 #include <rowlock/sql/forwarding_connection.hpp>
 
@@ -67,11 +66,13 @@ public:
 
 sql::connection_source counting(const sql::connection_source& source,
                                 const std::shared_ptr<counted>& count) {
-    return {source.speaks(),
-            [source, count](sql::deadline until) -> std::unique_ptr<sql::connection> {
-                return std::make_unique<counted_connection>(source.connect(until), count);
-            },
-            "counted"};
+    return sql::connection_source{
+        source.speaks(),
+        [source, count](sql::deadline until) -> std::unique_ptr<sql::connection> {
+            return std::make_unique<counted_connection>(source.connect(until), count);
+        },
+        "counted"}
+        .with_tables(source.tables());
 }
 
 /// Waits behind a holder, is granted, holds for some heartbeats and releases; on how many
@@ -174,7 +175,7 @@ TEST_CASE("a single connection that stalls costs no lease: the heartbeat opens a
         address.host = "127.0.0.1";
         address.port = link.port();
         client locks{
-            open(address.url()),
+            database.at(address.url()),
             database.options(
                 {.ttl = 4s, .heartbeat = 1s, .statement_timeout = 20s, .single_connection = true})};
         const auto held = locks.acquire("job");
@@ -210,12 +211,12 @@ public:
     explicit distant_waiter(support::lock_database& database)
         : address_{contract::address_of(support::server::postgresql)},
           link{address_.port},
-          locks{open(through_link()), database.options({.ttl = 60s,
-                                                        .heartbeat = 1s,
-                                                        .poll_interval = 60s,
-                                                        .wake_ups = wakeup_mode::database,
-                                                        .statement_timeout = 30s,
-                                                        .single_connection = true})},
+          locks{database.at(through_link()), database.options({.ttl = 60s,
+                                                               .heartbeat = 1s,
+                                                               .poll_interval = 60s,
+                                                               .wake_ups = wakeup_mode::database,
+                                                               .statement_timeout = 30s,
+                                                               .single_connection = true})},
           arrival_{std::async(std::launch::async, [this] {
               const auto got = acquire_soon(locks, "job");
               return steady::now();
@@ -337,10 +338,11 @@ TEST_CASE("a holder that has waited hears of a request after its single connecti
         support::tcp_relay link{address.port};
         address.host = "127.0.0.1";
         address.port = link.port();
-        client locks{open(address.url()), database.options({.ttl = 60s,
-                                                            .poll_interval = 60s,
-                                                            .wake_ups = wakeup_mode::database,
-                                                            .single_connection = true})};
+        client locks{database.at(address.url()),
+                     database.options({.ttl = 60s,
+                                       .poll_interval = 60s,
+                                       .wake_ups = wakeup_mode::database,
+                                       .single_connection = true})};
         auto waiting = std::async(std::launch::async, [&] { return acquire_soon(locks, "job"); });
         REQUIRE(places(database, 1));
         REQUIRE(eventually([&] { return locks.stats().polls >= 1; }));

@@ -45,7 +45,7 @@ contract::server_address server_of(const support::lock_database& database) {
 class far_away {
 public:
     explicit far_away(const support::lock_database& database, double loss = 0, unsigned seed = 1)
-        : relay_{server_of(database).port} {
+        : relay_{server_of(database).port}, tables_{database.source().tables()} {
         auto address = server_of(database);
         address.host = "127.0.0.1";
         address.port = relay_.port();
@@ -56,12 +56,13 @@ public:
         relay_.become({.round_trip = time, .loss = loss, .resend = time + 200ms, .seed = seed});
     }
 
-    [[nodiscard]] sql::connection_source source() const { return open(url_); }
+    [[nodiscard]] sql::connection_source source() const { return open(url_).with_tables(tables_); }
     [[nodiscard]] const std::string& url() const { return url_; }
     [[nodiscard]] tcp_relay& relay() { return relay_; }
 
 private:
     tcp_relay relay_;
+    sql::table_names tables_;
     std::string url_;
 };
 

@@ -55,11 +55,13 @@ private:
 };
 
 sql::connection_source silent(const sql::connection_source& inner) {
-    return {sql::dialect::sqlite,
-            [inner](sql::deadline until) {
-                return std::make_unique<silent_connection>(inner.connect(until));
-            },
-            inner.description()};
+    return sql::connection_source{
+        sql::dialect::sqlite,
+        [inner](sql::deadline until) {
+            return std::make_unique<silent_connection>(inner.connect(until));
+        },
+        inner.description()}
+        .with_tables(inner.tables());
 }
 
 /// Session 7, whom no client looks after: it holds "job" and stands in line for it.

@@ -338,7 +338,7 @@ TEST_CASE("behind a transaction pooler that nobody declared, who waits in line i
     const auto pooler = support::pgbouncer::start(support::pgbouncer::pool_mode::transaction);
     if (!pooler) return;
     client holder{database.source(), database.options()};
-    client waiter{open(pooler->url()), database.options({.poll_interval = 100ms})};
+    client waiter{database.at(pooler->url()), database.options({.poll_interval = 100ms})};
     const auto with_patience = [](const auto& action) {
         for (int attempt = 1;; ++attempt) {
             try {

@@ -944,8 +944,8 @@ TEST_CASE("detection that is off leaves a cycle to the time limits") {
 // Run by the case below in a process of its own: waits, and reports what came of it.
 TEST_CASE("helper: a waiter that will be stopped" * doctest::skip()) {
     client locks{
-        open(getenv("ROWLOCK_TEST_URL")),
-        {.ttl = 1s, .when_cut_off = when_cut_off::fail, .prefix = getenv("ROWLOCK_TEST_PREFIX")}};
+        open(getenv("ROWLOCK_TEST_URL")).with_tables({.prefix = getenv("ROWLOCK_TEST_PREFIX")}),
+        {.ttl = 1s, .when_cut_off = when_cut_off::fail}};
     char said = '?';
     try {
         const auto lease = acquire_soon(locks, "job");

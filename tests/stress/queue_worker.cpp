@@ -176,7 +176,8 @@ public:
           barging_{with.number("barging") != 0},
           log_{with.text("log")},
           prefix_{with.text("prefix")},
-          source_{rowlock::open(std::getenv("ROWLOCK_STRESS_URL"))},
+          source_{
+              rowlock::open(std::getenv("ROWLOCK_STRESS_URL")).with_tables({.prefix = prefix_})},
           clock_{source_, mode_ == "soak"},
           client_{source_, options(with)} {
         if (mode_ != "soak") return;
@@ -223,7 +224,6 @@ private:
         rowlock::client_options options;
         options.ttl = std::chrono::milliseconds{with.number("ttl_ms")};
         options.poll_interval = std::chrono::milliseconds{with.number("poll_ms")};
-        options.prefix = with.text("prefix");
         // All workers are on one machine. Where the listeners are killed they must be needed.
         options.wake_ups = with.number("polling") != 0       ? rowlock::wakeup_mode::polling
                            : with.number("by_database") != 0 ? rowlock::wakeup_mode::database

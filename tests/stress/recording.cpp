@@ -11,7 +11,7 @@ namespace stress {
 using rowlock::sql::dialect;
 
 recording::recording(support::lock_database& database) : database_{database} {
-    rowlock::record_history(database.source(), true, {.prefix = database.prefix()});
+    rowlock::record_history(database.source(), true);
     if (database.speaks() != dialect::postgresql) return;
     database.run(
         "alter table rowlock_history add column if not exists snapshot text "

@@ -114,12 +114,15 @@ std::int64_t interception::parameter(std::size_t number) {
 sql::connection_source interception::wrap(sql::connection_source inner) {
     const auto dialect = inner.speaks();
     const auto description = inner.description();
-    return {dialect,
-            [this, inner = std::move(inner)](sql::deadline until) {
-                run_before("connect");
-                return std::make_unique<intercepted_connection>(*this, inner.connect(until));
-            },
-            description};
+    const auto tables = inner.tables();
+    return sql::connection_source{dialect,
+                                  [this, inner = std::move(inner)](sql::deadline until) {
+                                      run_before("connect");
+                                      return std::make_unique<intercepted_connection>(
+                                          *this, inner.connect(until));
+                                  },
+                                  description}
+        .with_tables(tables);
 }
 
 void interception::run_before(std::string_view name) const {

@@ -95,9 +95,9 @@ lock_database::lock_database(backend which)
       folder_{fresh_folder()},
       url_{url_of_backend(which, folder_)} {
     if (url_.empty()) return;
-    source_ = source_of(which, url_);
-    migrate(*source_, {.prefix = prefix_});
-    protocols_.emplace(sql::statement_set{speaks(), {.prefix = prefix_}});
+    source_ = source_of(which, url_).with_tables({.prefix = prefix_});
+    migrate(*source_);
+    protocols_.emplace(sql::statement_set{speaks(), {.tables = source_->tables()}});
     admin_ = source_->connect(soon());
 }
 
@@ -105,7 +105,7 @@ lock_database::~lock_database() {
     admin_.reset();
     if (source_) {
         try {
-            migrate(*source_, {.prefix = prefix_}, 0);
+            migrate(*source_, {}, 0);
         } catch (const std::exception& failure) {
             MESSAGE("tables of a test were left behind: ", failure.what());
         }
@@ -114,8 +114,11 @@ lock_database::~lock_database() {
     std::filesystem::remove_all(folder_, ignored);
 }
 
+sql::connection_source lock_database::at(const std::string& url) const {
+    return open(url).with_tables(source_->tables());
+}
+
 client_options lock_database::options(client_options options) const {
-    options.prefix = prefix_;
     // All clients of a test are on one machine, and what is tested is most often what the database
     // does. Who wants the other way asks for it.
     if (speaks() != sql::dialect::sqlite && options.wake_ups == wakeup_mode::automatic) {
@@ -127,8 +130,7 @@ client_options lock_database::options(client_options options) const {
 reaper_options lock_database::reaping(milliseconds retention, milliseconds grace) const {
     return {.retention = retention,
             .grace = grace,
-            .statement_timeout = std::min({retention / 10, grace / 2, milliseconds{5s}}),
-            .prefix = prefix_};
+            .statement_timeout = std::min({retention / 10, grace / 2, milliseconds{5s}})};
 }
 
 std::unique_ptr<sql::connection> lock_database::connect() const {
@@ -138,7 +140,7 @@ std::unique_ptr<sql::connection> lock_database::connect() const {
 }
 
 sql::result lock_database::run(const std::string& sql) {
-    return admin_->query(sql::qualify(sql, speaks(), "", prefix_), soon());
+    return admin_->query(sql::qualify(sql, speaks(), source_->tables()), soon());
 }
 
 std::int64_t lock_database::number(const std::string& sql) {

@@ -45,7 +45,10 @@ public:
     [[nodiscard]] backend which() const noexcept { return which_; }
     [[nodiscard]] rowlock::sql::dialect speaks() const { return source_->speaks(); }
 
-    /// `options` for a client on these tables.
+    /// The same tables by another URL: as another user, or through a relay.
+    [[nodiscard]] rowlock::sql::connection_source at(const std::string& url) const;
+
+    /// `options` for a client of a test.
     [[nodiscard]] rowlock::client_options options(rowlock::client_options options = {}) const;
     [[nodiscard]] const rowlock::strategy::lease_protocol& protocol() const {
         return protocols_->leases();

@@ -29,11 +29,11 @@ Values sorted(Values values) {
 }  // namespace
 
 protocol_connection::protocol_connection(const lock_database& database)
-    : protocol_connection{database.source(), {.prefix = database.prefix()}} {}
+    : protocol_connection{database.source()} {}
 
-protocol_connection::protocol_connection(const sql::connection_source& source,
-                                         const sql::statement_options& tables)
-    : protocols_{sql::statement_set{source.speaks(), tables}}, db_{source.connect(soon())} {
+protocol_connection::protocol_connection(const sql::connection_source& source)
+    : protocols_{sql::statement_set{source.speaks(), {.tables = source.tables()}}},
+      db_{source.connect(soon())} {
     leases_.set_up(*db_, statement_timeout, soon());
 }
 
@@ -184,7 +184,7 @@ std::int64_t protocol_connection::number(const std::string& text) const {
 protocol_session::protocol_session(const lock_database& database,
                                    const sql::connection_source& source, std::int64_t id,
                                    const session_options& options)
-    : on_{source, {.prefix = database.prefix()}}, id_{id} {
+    : on_{source.with_tables(database.source().tables())}, id_{id} {
     on_.open(id_, options);
 }
 

@@ -41,9 +41,8 @@ public:
     using tokens = std::vector<std::optional<std::int64_t>>;
 
     explicit protocol_connection(const lock_database& database);
-    /// On a connection of `source`, to the tables that `tables` names.
-    explicit protocol_connection(const rowlock::sql::connection_source& source,
-                                 const rowlock::sql::statement_options& tables = {});
+    /// On a connection of `source`, to its tables.
+    explicit protocol_connection(const rowlock::sql::connection_source& source);
     protocol_connection(const protocol_connection&) = delete;
     protocol_connection& operator=(const protocol_connection&) = delete;
 

@@ -49,11 +49,13 @@ private:
 }  // namespace
 
 sql::connection_source unnamed(const sql::connection_source& inner) {
-    return {inner.speaks(),
-            [inner](sql::deadline until) -> std::unique_ptr<sql::connection> {
-                return std::make_unique<unnamed_connection>(inner.connect(until));
-            },
-            inner.description()};
+    return sql::connection_source{
+        inner.speaks(),
+        [inner](sql::deadline until) -> std::unique_ptr<sql::connection> {
+            return std::make_unique<unnamed_connection>(inner.connect(until));
+        },
+        inner.description()}
+        .with_tables(inner.tables());
 }
 
 }  // namespace support

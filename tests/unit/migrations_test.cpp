@@ -49,7 +49,8 @@ errc kind_of(Call call) {
 
 std::string pg(std::string_view sql, std::string_view schema = {},
                std::string_view prefix = "rowlock_") {
-    return qualify(sql, dialect::postgresql, schema, prefix);
+    return qualify(sql, dialect::postgresql,
+                   {.schema = std::string{schema}, .prefix = std::string{prefix}});
 }
 
 /// A database made of a function.
@@ -141,15 +142,15 @@ TEST_CASE("literals, quoted identifiers and comments keep their words") {
     CHECK(pg("-- it's\nrowlock_lease", {}, "x_") == "-- it's\nx_lease");
     CHECK(pg("/* it's */rowlock_lease", {}, "x_") == "/* it's */x_lease");
     CHECK(pg("'\\' rowlock_lease", {}, "x_") == "'\\' x_lease");
-    CHECK(qualify("'\\' rowlock_lease', rowlock_lease", dialect::mysql, {}, "x_") ==
+    CHECK(qualify("'\\' rowlock_lease', rowlock_lease", dialect::mysql, {.prefix = "x_"}) ==
           "'\\' rowlock_lease', x_lease");
-    CHECK(qualify("# it's\nrowlock_lease", dialect::mysql, {}, "x_") == "# it's\nx_lease");
+    CHECK(qualify("# it's\nrowlock_lease", dialect::mysql, {.prefix = "x_"}) == "# it's\nx_lease");
     CHECK(pg("a # rowlock_lease", {}, "x_") == "a # x_lease");
     CHECK(pg("E'\\'rowlock_lease'", {}, "x_") == "E'\\'rowlock_lease'");
     CHECK(pg("/* /* */ rowlock_lease */", {}, "x_") == "/* /* */ rowlock_lease */");
-    CHECK(qualify("[rowlock_lease] rowlock_lease", dialect::sqlite, {}, "x_") ==
+    CHECK(qualify("[rowlock_lease] rowlock_lease", dialect::sqlite, {.prefix = "x_"}) ==
           "[rowlock_lease] x_lease");
-    CHECK(qualify("1--rowlock_lease", dialect::mysql, {}, "x_") == "1--x_lease");
+    CHECK(qualify("1--rowlock_lease", dialect::mysql, {.prefix = "x_"}) == "1--x_lease");
 }
 
 TEST_CASE("what the database runs within dollar quotes or comments has its tables renamed") {
@@ -157,7 +158,7 @@ TEST_CASE("what the database runs within dollar quotes or comments has its table
           "$$ a \"s\".x_lease 'rowlock_lease' $$ \"s\".x_lease");
     CHECK(pg("$a$rowlock_lease$a$rowlock_lease", {}, "x_") == "$a$x_lease$a$x_lease");
     CHECK(pg("$a$ $$rowlock_lease$$ rowlock_", {}, "x_") == "$a$ $$x_lease$$ x_");
-    CHECK(qualify("/*! rowlock_lease */ /* rowlock_lease */", dialect::mysql, {}, "x_") ==
+    CHECK(qualify("/*! rowlock_lease */ /* rowlock_lease */", dialect::mysql, {.prefix = "x_"}) ==
           "/*! x_lease */ /* rowlock_lease */");
 }
 
@@ -167,19 +168,24 @@ TEST_CASE("names that would need escaping are refused") {
                              "abcdefghijklmnopqrstuvwxyz_12345"}) {
         CAPTURE(name);
         for (const auto which : dialects) {
-            CHECK(kind_of([&] { validate_names(which, {}, name); }) == errc::invalid_options);
+            CHECK(kind_of([&] { validate_names(which, {.prefix = name}); }) ==
+                  errc::invalid_options);
         }
         if (*name == '\0') continue;
-        CHECK(kind_of([&] { validate_names(dialect::postgresql, name, "rowlock_"); }) ==
+        CHECK(kind_of([&] { validate_names(dialect::postgresql, {.schema = name}); }) ==
               errc::invalid_options);
     }
-    CHECK_NOTHROW(validate_names(dialect::postgresql, "order", "abcdefghijklmnopqrstuvwxyz_1234"));
-    CHECK(kind_of([] { validate_names(dialect::mysql, "s", "x_"); }) == errc::invalid_options);
-    CHECK(kind_of([] { validate_names(dialect::sqlite, "s", "x_"); }) == errc::invalid_options);
-    CHECK(kind_of([] { validate_names(dialect::sqlite, {}, "sqlite_x"); }) ==
+    CHECK_NOTHROW(validate_names(dialect::postgresql,
+                                 {.schema = "order", .prefix = "abcdefghijklmnopqrstuvwxyz_1234"}));
+    CHECK(kind_of([] { validate_names(dialect::mysql, {.schema = "s", .prefix = "x_"}); }) ==
           errc::invalid_options);
-    CHECK(kind_of([] { validate_names(dialect::postgresql, "pg_x", "x_"); }) ==
+    CHECK(kind_of([] { validate_names(dialect::sqlite, {.schema = "s", .prefix = "x_"}); }) ==
           errc::invalid_options);
+    CHECK(kind_of([] { validate_names(dialect::sqlite, {.prefix = "sqlite_x"}); }) ==
+          errc::invalid_options);
+    CHECK(kind_of([] {
+              validate_names(dialect::postgresql, {.schema = "pg_x", .prefix = "x_"});
+          }) == errc::invalid_options);
 }
 
 TEST_CASE("a script is split at semicolons that end a line, and sent without comments") {
@@ -302,12 +308,15 @@ TEST_CASE("options and targets out of range are refused before anything is conne
     CHECK(kind_of([&] { rowlock::migrate(nowhere, {.wait = 0ms}); }) == errc::invalid_options);
     CHECK(kind_of([&] { rowlock::migrate(nowhere, {.wait = std::chrono::hours{25}}); }) ==
           errc::invalid_options);
-    CHECK(kind_of([&] { rowlock::migrate(nowhere, {.schema = "s"}); }) == errc::invalid_options);
-    CHECK(kind_of([&] { rowlock::migrate(nowhere, {.prefix = "S"}); }) == errc::invalid_options);
     CHECK(kind_of([&] { rowlock::migrate(nowhere, {}, -2); }) == errc::invalid_options);
     CHECK(kind_of([&] { rowlock::migrate(nowhere, {}, 99); }) == errc::invalid_options);
-    CHECK(kind_of([&] { (void)rowlock::schema_status(nowhere, {.prefix = ""}); }) ==
-          errc::invalid_options);
+    for (const rowlock::sql::table_names& names :
+         {rowlock::sql::table_names{.schema = "s"}, rowlock::sql::table_names{.prefix = "S"},
+          rowlock::sql::table_names{.prefix = ""}}) {
+        CHECK(kind_of([&] { (void)nowhere.with_tables(names); }) == errc::invalid_options);
+    }
+    CHECK(nowhere.with_tables({.prefix = "s_"}).tables().prefix == "s_");
+    CHECK(nowhere.tables() == rowlock::sql::table_names{});
     CHECK(kind_of([&] { (void)rowlock::migration_script(dialect::mysql, {.schema = "s"}); }) ==
           errc::invalid_options);
 }
@@ -362,7 +371,7 @@ TEST_CASE("on MySQL nothing is recorded once the lock was lost, as behind a sile
                                return rowlock::sql::result{};
                            }};
     const migration_options options;
-    rowlock::schema::migrator work{db, known, options};
+    rowlock::schema::migrator work{db, known, {}, options};
     CHECK(kind_of([&] { work.move_to(2); }) == errc::conflict);
     CHECK(count(log, "two") == 1);
     CHECK(count(log, "insert into rowlock_migration") == 1);
@@ -394,7 +403,7 @@ TEST_CASE("on MySQL a deadlock is no failure, since every statement can be repea
             return cells({"1"});
         }};
     const migration_options options;
-    rowlock::schema::migrator work{db, known, options};
+    rowlock::schema::migrator work{db, known, {}, options};
     CHECK(work.move_to(2) == std::vector<int>{1, 2});
     CHECK(count(log, "one") == 1);
     CHECK(count(log, "two") == 3);
@@ -414,7 +423,7 @@ TEST_CASE("on MySQL going down removes what a migration cut off before its recor
                                return cells({"1"});
                            }};
     const migration_options options;
-    rowlock::schema::migrator work{db, known, options};
+    rowlock::schema::migrator work{db, known, {}, options};
     CHECK(work.move_to(0).empty());
     CHECK(count(log, "undo one") == 1);
     CHECK(count(log, "undo two") == 0);
@@ -436,7 +445,7 @@ TEST_CASE("a record that vanishes between two looks means that there are no tabl
                 return cells({there ? "1" : "0"});
             }};
         const migration_options options;
-        return rowlock::schema::migrator{db, known, options}.version();
+        return rowlock::schema::migrator{db, known, {}, options}.version();
     };
     CHECK(look(true) == 0);
     const auto foreign = failure_of([&] { (void)look(false); });
@@ -453,7 +462,7 @@ TEST_CASE("on MySQL a lock that others hold is waited for in slices and then giv
                                return cells({"0"});
                            }};
     const migration_options options{.wait = 250ms};
-    rowlock::schema::migrator work{db, known, options};
+    rowlock::schema::migrator work{db, known, {}, options};
     CHECK(kind_of([&] { work.move_to(2); }) == errc::timed_out);
     CHECK(count(log, "get_lock('rowlock_migrations_") >= 2);
     CHECK(count(log, "release_lock(") == 0);
@@ -475,8 +484,8 @@ TEST_CASE(
                                    }
                                    return cells({"0"});
                                }};
-        const migration_options options{.prefix = prefix, .wait = 1ms};
-        rowlock::schema::migrator work{db, known, options};
+        const migration_options options{.wait = 1ms};
+        rowlock::schema::migrator work{db, known, {.prefix = prefix}, options};
         CHECK(kind_of([&] { work.move_to(1); }) == errc::timed_out);
         return name;
     };
@@ -501,7 +510,7 @@ TEST_CASE("a failure in PostgreSQL or SQLite rolls back and names the migration"
                 return cells({"0"});
             }};
         const migration_options options;
-        rowlock::schema::migrator work{db, known, options};
+        rowlock::schema::migrator work{db, known, {}, options};
         const auto failure = failure_of([&] { work.move_to(2); });
         CHECK(failure.kind() == errc::out_of_resources);
         CHECK(failure.native_code() == 13);

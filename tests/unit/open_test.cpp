@@ -10,6 +10,7 @@
 using rowlock::errc;
 using rowlock::open;
 using rowlock::sql::dialect;
+using rowlock::sql::table_names;
 
 namespace {
 
@@ -67,6 +68,9 @@ TEST_CASE("no refusal repeats what may be a password") {
         "host=h hunter2=x",
         "host=h password='hunter2",
         "host=h rowlock_pooler=hunter2",
+        "host=h password=my rowlock_hunter2=x",
+        "postgresql://ann:1?rowlock_prefix=hunter2@h/x",
+        "postgresql://h/x?rowlock_hunter2=x",
         "host=h dbname=postgresql://ann:hunter2@h/x",
         "mysql://ann:x/hunter2@h/x",
         "mysql://ann:1/hunter2@h",
@@ -86,6 +90,80 @@ TEST_CASE("no refusal repeats what may be a password") {
         const auto refused = refusal_of(url);
         REQUIRE(refused.has_value());
         CHECK(refused->text.find("hunter2") == std::string::npos);
+    }
+}
+
+TEST_CASE("a URL says where the tables are, which is no part of the description") {
+    const auto tables = [](const std::string& url) { return open(url).tables(); };
+    const table_names app{.prefix = "app_"};
+#ifdef ROWLOCK_HAS_POSTGRESQL
+    const table_names in_schema{.schema = "locks", .prefix = "app_"};
+    CHECK(tables("postgresql://h/shop") == table_names{});
+    CHECK(tables("postgresql://h/shop?rowlock_prefix=app_") == app);
+    CHECK(tables("postgres://h/shop?rowlock_schema=locks").schema == "locks");
+    CHECK(tables("postgresql://h?connect_timeout=3&rowlock_schema=locks&rowlock_prefix=app_") ==
+          in_schema);
+    CHECK(tables("postgresql://h/shop?rowlock_schema=locks&sslmode=require&rowlock_prefix=app_"
+                 "&rowlock_pooler=transaction") == in_schema);
+    CHECK(tables("postgresql://h/shop?rowlock%5Fprefix=%61pp%5f") == app);
+    CHECK(tables("host=h rowlock_schema=locks dbname=shop rowlock_prefix = 'app_'") == in_schema);
+    CHECK(tables("rowlock_prefix=app_ rowlock_pooler=none host=h") == app);
+    CHECK(open("postgresql://h/shop?rowlock_schema=locks&rowlock_prefix=app_").description() ==
+          "postgresql://h/shop");
+    CHECK(tables("host=h password='rowlock_prefix=hunter2'") == table_names{});
+#endif
+#ifdef ROWLOCK_HAS_MYSQL
+    CHECK(tables("mysql://h/shop") == table_names{});
+    CHECK(tables("mysql://h/shop?ssl-mode=disabled&rowlock_prefix=app_") == app);
+    CHECK(open("mariadb://h/shop?rowlock_prefix=app_").description() == "mariadb://h/shop");
+#endif
+#ifdef ROWLOCK_HAS_SQLITE
+    CHECK(tables("sqlite:/x.db") == table_names{});
+    CHECK(tables("sqlite:/x.db?create=false&rowlock_prefix=app_") == app);
+    CHECK(open("sqlite:/x.db?rowlock_prefix=app_").description() == "sqlite:/x.db");
+#endif
+}
+
+TEST_CASE("a URL whose names of tables cannot be used is refused, in every database") {
+    std::vector<std::string> begins;
+#ifdef ROWLOCK_HAS_POSTGRESQL
+    begins.insert(begins.end(), {"postgresql://h/shop?", "postgresql://h/shop?sslmode=require&",
+                                 "host=h dbname=shop "});
+    for (const std::string url :
+         {"postgresql://h/shop?rowlock_schema=locks;x", "postgresql://h/shop?rowlock_schema=pg_x",
+          "host=h rowlock_schema='a b'", "host=h rowlock_prefix='app_",
+          "host=h rowlock_prefix='app_\\' sslmode='x"}) {
+        CAPTURE(url);
+        CHECK(kind_of(url) == errc::invalid_url);
+    }
+    CHECK(refusal_of("postgresql://h/shop?rowlock_prefx=app_")->text.find("rowlock_prefix") !=
+          std::string::npos);
+#endif
+#ifdef ROWLOCK_HAS_MYSQL
+    begins.insert(begins.end(), {"mysql://h/shop?", "mariadb://h/shop?ssl-mode=disabled&"});
+    CHECK(refusal_of("mysql://h/shop?rowlock_schema=x")->text.find("only PostgreSQL") !=
+          std::string::npos);
+#endif
+#ifdef ROWLOCK_HAS_SQLITE
+    begins.insert(begins.end(), {"sqlite:/x.db?", "sqlite:/x.db?create=false&"});
+    CHECK(kind_of("sqlite:/x.db?rowlock_prefix=sqlite_") == errc::invalid_url);
+    CHECK(kind_of("sqlite:/x.db?rowlock_schema=main") == errc::invalid_url);
+#endif
+    for (const std::string& begin : begins) {
+        const std::string between = begin.ends_with(' ') ? " " : "&";
+        for (const std::string& name :
+             {std::string{"rowlock_prefix="}, std::string{"rowlock_prefix=Hunter2"},
+              std::string{"rowlock_prefix=hunter2\"--"},
+              "rowlock_prefix=a_" + between + "rowlock_prefix=hunter2",
+              std::string{"rowlock_schema="}, std::string{"rowlock_shema=hunter2"},
+              std::string{"ROWLOCK_PREFIX=hunter2"}}) {
+            const std::string url = begin + name;
+            CAPTURE(url);
+            const auto refused = refusal_of(url);
+            REQUIRE(refused.has_value());
+            CHECK(refused->kind == errc::invalid_url);
+            CHECK(refused->text.find("unter2") == std::string::npos);
+        }
     }
 }
 

@@ -15,7 +15,7 @@ using rowlock::sql::statement_set;
 
 TEST_CASE("every statement of a dialect loads, with nothing left to be replaced") {
     for (const dialect which : {dialect::postgresql, dialect::mysql, dialect::sqlite}) {
-        const statement_set all{which, {.prefix = "app_"}};
+        const statement_set all{which, {.tables = {.prefix = "app_"}}};
         for (const auto& each : rowlock::sql::written_statements(which)) {
             CAPTURE(each.name);
             const std::string text = all(each.name).text();
@@ -60,10 +60,12 @@ TEST_CASE("a caller's piece stands in the place of a fragment, and may hold othe
 }
 
 TEST_CASE("a schema qualifies every table on PostgreSQL and is refused elsewhere") {
-    const statement_set all{dialect::postgresql, {.schema = "locks"}};
+    const statement_set all{dialect::postgresql, {.tables = {.schema = "locks"}}};
     CHECK(all("release").text().find("\"locks\".rowlock_lease") != std::string::npos);
-    CHECK_THROWS_AS((statement_set{dialect::mysql, {.schema = "locks"}}), const rowlock::error&);
-    CHECK_THROWS_AS((statement_set{dialect::sqlite, {.schema = "locks"}}), const rowlock::error&);
+    CHECK_THROWS_AS((statement_set{dialect::mysql, {.tables = {.schema = "locks"}}}),
+                    const rowlock::error&);
+    CHECK_THROWS_AS((statement_set{dialect::sqlite, {.tables = {.schema = "locks"}}}),
+                    const rowlock::error&);
 }
 
 TEST_CASE("the testing clock stands in for SQLite's") {

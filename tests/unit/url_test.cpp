@@ -153,3 +153,47 @@ TEST_CASE("a URL may name several hosts") {
     CHECK(several.database == "shop");
     CHECK(parse_url("mysql://db1/shop").more_hosts.empty());
 }
+
+TEST_CASE("names of tables are taken out of the parameters, and the others are left") {
+    using rowlock::driver::take_table_names;
+    using rowlock::sql::dialect;
+    auto all = parse_parameters("a=1&rowlock_prefix=shop%5F&b=2&rowlock%5Fschema=locks");
+    const auto names = take_table_names(all, dialect::postgresql);
+    CHECK(names.schema == "locks");
+    CHECK(names.prefix == "shop_");
+    REQUIRE(all.size() == 2);
+    CHECK(all[0].name == "a");
+    CHECK(all[1].name == "b");
+    CHECK(take_table_names(all, dialect::mysql) == rowlock::sql::table_names{});
+    CHECK(all.size() == 2);
+}
+
+TEST_CASE("a name of tables that would need quoting is refused, and not repeated") {
+    using rowlock::driver::take_table_names;
+    using rowlock::sql::dialect;
+    const auto told = [](const std::string& text, dialect which = dialect::postgresql) {
+        auto all = parse_parameters(text);
+        return refusal_of([&] { (void)take_table_names(all, which); });
+    };
+    for (const std::string name :
+         {"Hunter2", "2hunter", "hunter2%20", "hunter2-", "hunter2%22", "hunter2%27%3B--",
+          "x%3Bdrop%20table%20hunter2", "hunter2.lease", "hunter2%60", "hunter2%0A",
+          "hunter2%C3%A4", "hunter2_hunter2_hunter2_hunter2_"}) {
+        CAPTURE(name);
+        for (const auto which : {dialect::postgresql, dialect::mysql, dialect::sqlite}) {
+            const auto refused = told("rowlock_prefix=" + name, which);
+            CHECK(refused.find("table prefix") != std::string::npos);
+            CHECK(refused.find("unter2") == std::string::npos);
+        }
+        const auto refused = told("rowlock_schema=" + name);
+        CHECK(refused.find("schema") != std::string::npos);
+        CHECK(refused.find("unter2") == std::string::npos);
+    }
+    CHECK(told("rowlock_prefix=").find("empty rowlock_prefix") != std::string::npos);
+    CHECK(told("rowlock_schema=").find("empty rowlock_schema") != std::string::npos);
+    CHECK(told("rowlock_schema=pg_x").find("pg_") != std::string::npos);
+    CHECK(told("rowlock_prefix=sqlite_x", dialect::sqlite).find("sqlite_") != std::string::npos);
+    for (const auto which : {dialect::mysql, dialect::sqlite}) {
+        CHECK(told("rowlock_schema=shop", which).find("only PostgreSQL") != std::string::npos);
+    }
+}

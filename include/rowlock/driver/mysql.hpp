@@ -34,7 +34,8 @@ struct options {
 ///   those), no connection without TLS; the last two check both chain and host name;
 /// - `ssl-verify=true|false`, `ssl-ca`, `ssl-capath`, `ssl-cert`, `ssl-key`, `ssl-cipher`,
 ///   `ssl-crl`, `ssl-crlpath`: each requires TLS, except for `ssl-verify=false`;
-/// - `read-default-file=/path`, an option file to read.
+/// - `read-default-file=/path`, an option file to read;
+/// - `rowlock_prefix`: see table_names.
 ///
 /// Before requesting TLS without verification, the driver reads the server's greeting over a
 /// separate connection, which the server counts as interrupted. docs/operations.md says why, and

@@ -31,7 +31,8 @@ struct options {
 /// @param url everything libpq accepts: `postgresql://` URLs with several hosts, TLS parameters and
 /// so on, or a `key=value` conninfo. With several hosts and no `target_session_attrs`, the writer
 /// is chosen (`read-write`), since a lock must be written. Passwords are also found in PGPASSWORD
-/// and ~/.pgpass.
+/// and ~/.pgpass. libpq does not see `rowlock_schema`, `rowlock_prefix` (see table_names) and
+/// `rowlock_pooler`.
 /// @throws error errc::invalid_url. Connects to nothing.
 [[nodiscard]] sql::connection_source open(const std::string& url, options options = {});
 

@@ -21,8 +21,9 @@ namespace rowlock::soci {
 /// from the deadline (whole seconds, on PostgreSQL two at least); PostgreSQL: keepalives and
 /// tcp_user_timeout as in postgresql::options; MySQL: charset=utf8mb4, read_timeout and
 /// write_timeout of 65 s; SQLite: WAL mode and synchronous=FULL.
-/// @throws error errc::invalid_url for an unknown backend, a database in memory, `reconnect` and
-/// `singlerow`. Connects to nothing.
+/// Where rowlock's tables are is said by connection_source::with_tables(), not in this string.
+/// @throws error errc::invalid_url for an unknown backend, a database in memory, `reconnect`,
+/// `singlerow`, `rowlock_schema` and `rowlock_prefix`. Connects to nothing.
 [[nodiscard]] sql::connection_source open(const std::string& backend,
                                           const std::string& connect_string);
 

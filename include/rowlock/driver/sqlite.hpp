@@ -34,8 +34,9 @@ struct options {
 /// (errc::database_unreachable).
 /// @param url `sqlite:relative/path` (to the current working folder), `sqlite:/absolute/path` or
 /// `sqlite:///absolute/path`, percent-decoded, with `?synchronous=normal` for faster grants that a
-/// power cut (not a crash) may undo, and `?create=false`. `sqlite::memory:` is refused: no other
-/// process could see such a lock. Connecting refuses network file systems (errc::unsupported).
+/// power cut (not a crash) may undo, `?create=false`, and `?rowlock_prefix=…` (see table_names).
+/// `sqlite::memory:` is refused: no other process could see such a lock. Connecting refuses network
+/// file systems (errc::unsupported).
 /// @throws error errc::invalid_url. Opens nothing.
 [[nodiscard]] sql::connection_source open(const std::string& url, options options = {});
 

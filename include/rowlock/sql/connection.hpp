@@ -255,11 +255,26 @@ private:
     std::shared_ptr<connection_memory> memory_;  ///< what was learnt about this connection
 };
 
+/// Where rowlock's own tables are, so that several applications can share a database. Names need no
+/// quoting: 1 to 31 lower-case letters, digits and underscores, no digit first.
+struct table_names {
+    /// PostgreSQL only: the schema that holds the tables; empty: found by the search path.
+    std::string schema = {};
+    /// First part of every table's name.
+    std::string prefix = "rowlock_";
+
+    friend bool operator==(const table_names&, const table_names&) = default;
+};
+
 /// A source of connections: one of our drivers' open(), or any function of yours that yields them,
 /// such as an adapter over an existing pool. Copyable; connect() is called from several threads at
 /// once. A client owns each connection it took until it destroys it, and changes its session
 /// settings (isolation, timeouts, time zone). Copies share the pool of their row sessions, which is
 /// closed with the last of them and of these sessions.
+///
+/// The source also says where rowlock's tables are: everything that takes a source (clients, row
+/// sessions, the reaper, migrations, the history) uses those. Our drivers' open() takes the names
+/// from the URL (`rowlock_schema`, `rowlock_prefix`); for any other source see with_tables().
 class connection_source {
 public:
     using connect_function = std::function<std::unique_ptr<connection>(deadline)>;
@@ -267,10 +282,17 @@ public:
     /// @param description names the database for people, without credentials.
     connection_source(dialect speaks, connect_function connect, std::string description);
 
+    /// This source with other tables: `source.with_tables({.prefix = "shop_"})`. A source of yours
+    /// around another passes that one's on: `.with_tables(inner.tables())`. Row sessions of the
+    /// result have a pool of their own. Connects to nothing.
+    /// @throws error errc::invalid_options for an unusable name, or a schema outside PostgreSQL
+    [[nodiscard]] connection_source with_tables(table_names names) const;
+
     /// @throws error errc::database_unreachable, access_denied, invalid_url …
     [[nodiscard]] std::unique_ptr<connection> connect(deadline until) const;
     [[nodiscard]] dialect speaks() const noexcept { return speaks_; }
     [[nodiscard]] const std::string& description() const noexcept { return description_; }
+    [[nodiscard]] const table_names& tables() const noexcept { return tables_; }
 
 private:
     friend class ::rowlock::detail::row_sessions;
@@ -279,6 +301,7 @@ private:
     dialect speaks_;
     connect_function connect_;
     std::string description_;
+    table_names tables_;
     std::shared_ptr<shared> shared_;  ///< by the copies
 };
 

@@ -130,7 +130,7 @@ caller_transactions::standing caller_transactions::look_up(const grant& held,
 /// Whether a MySQL transaction whose view does not show the grant reads tables of the same names in
 /// another database; PostgreSQL and SQLite report that themselves.
 bool caller_transactions::is_elsewhere(sql::connection& db, sql::deadline until) noexcept {
-    if (db.speaks() != sql::dialect::mysql || !context_.options.schema.empty()) return false;
+    if (db.speaks() != sql::dialect::mysql) return false;
     try {
         constexpr auto question = "select coalesce(lower(database()), '')";
         const std::string theirs{db.query(question, until).text(0, 0)};

@@ -44,7 +44,7 @@ class mysql_lease_protocol final : public common_lease_protocol {
 public:
     explicit mysql_lease_protocol(const sql::statement_set& statements)
         : common_lease_protocol{statements},
-          prefix_{statements.options().prefix},
+          prefix_{statements.options().tables.prefix},
           meet_server_{statements("meet_server")},
           take_{statements("take")},
           insert_lease_{statements("insert_lease")},

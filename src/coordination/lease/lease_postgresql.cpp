@@ -81,7 +81,7 @@ private:
                                       milliseconds statement_timeout, sql::deadline until) const {
         const auto timeout = std::to_string(statement_timeout.count());
         const auto row = run(db, what, until, timeout, timeout, lease_table_);
-        if (lease_table_ == statements_.options().prefix + "lease" && !row.is_null(0, 1)) {
+        if (lease_table_ == statements_.options().tables.prefix + "lease" && !row.is_null(0, 1)) {
             statements_.found_in().set(row.text(0, 1));
         }
         return told(row);

@@ -3,7 +3,6 @@
 #include "base/require.hpp"
 #include "base/utf8.hpp"
 #include "housekeeping/reaping.hpp"
-#include "sql/table_names.hpp"
 #include <rowlock/error.hpp>
 
 #include <errno.h>
@@ -51,8 +50,6 @@ client_options validated(client_options options) {
     options.retry.max_backoff = std::min<std::chrono::milliseconds>(options.retry.max_backoff, 24h);
     if (options.program.empty()) options.program = program_invocation_short_name;
     if (options.reaper) {
-        options.reaper->schema = options.schema;
-        options.reaper->prefix = options.prefix;
         options.reaper->statement_timeout = options.statement_timeout;
         strategy::validate(*options.reaper);
     }

@@ -13,8 +13,7 @@ client_context::client_context(sql::connection_source database, client_options w
       clock{options.time},
       statements{
           source.speaks(),
-          {.schema = options.schema,
-           .prefix = options.prefix,
+          {.tables = source.tables(),
            .testing_clock = options.time != nullptr && source.speaks() == sql::dialect::sqlite}},
       lease_protocol_{strategy::make_lease_protocol(statements)},
       queue_protocol_{strategy::make_queue_protocol(statements, *lease_protocol_,

@@ -56,7 +56,7 @@ std::shared_ptr<session> session_registry::ensure(sql::connection& db, sql::dead
 std::shared_ptr<session> session_registry::open(sql::connection& db, sql::deadline until) {
     const auto& options = context_.options;
     if (!schema_checked_) {
-        require_current_schema(db, {.schema = options.schema, .prefix = options.prefix}, until);
+        require_current_schema(db, context_.source.tables(), until);
         schema_checked_ = true;
     }
     auto ears = make_ears();

@@ -68,7 +68,8 @@ private:
         const std::lock_guard lock{mutex_};
         const auto found = in_schema_.try_emplace(
             schema, sql::dialect::postgresql,
-            sql::statement_options{.prefix = statements_.options().prefix, .found_in = schema});
+            sql::statement_options{.tables = {.prefix = statements_.options().tables.prefix},
+                                   .found_in = schema});
         return found.first->second(name);
     }
 

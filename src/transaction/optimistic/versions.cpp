@@ -27,14 +27,15 @@ struct version_statements {
 
 class versions::state {
 public:
-    explicit state(versions_options options) : options_{std::move(options)} {
+    state(sql::table_names tables, versions_options options)
+        : tables_{std::move(tables)}, options_{options} {
         if (options_.statement_timeout <= std::chrono::milliseconds{0} ||
             options_.statement_timeout > std::chrono::minutes{1}) {
             throw error{errc::invalid_options,
                         "statement_timeout must be positive and at most one minute"};
         }
         // The database is known only at the first call; only PostgreSQL has schemas.
-        sql::validate_names(sql::dialect::postgresql, options_.schema, options_.prefix);
+        sql::validate_names(sql::dialect::postgresql, tables_);
     }
 
     const version_statements& on(const sql::connection& db) {
@@ -42,8 +43,7 @@ public:
         auto& place = statements_.at(static_cast<std::size_t>(db.speaks()));
         if (!place) {
             place = std::make_unique<const version_statements>(
-                db.speaks(),
-                sql::statement_options{.schema = options_.schema, .prefix = options_.prefix});
+                db.speaks(), sql::statement_options{.tables = tables_});
         }
         return *place;
     }
@@ -73,13 +73,14 @@ public:
     }
 
 private:
-    versions_options options_;
+    const sql::table_names tables_;
+    const versions_options options_;
     std::mutex mutex_;
     std::array<std::unique_ptr<const version_statements>, 3> statements_;
 };
 
-versions::versions(versions_options options)
-    : state_{std::make_shared<state>(std::move(options))} {}
+versions::versions(sql::table_names tables, versions_options options)
+    : state_{std::make_shared<state>(std::move(tables), options)} {}
 
 std::optional<row_version> versions::read(sql::connection& db, const lock_name& resource,
                                           deleted_rows deleted) const {

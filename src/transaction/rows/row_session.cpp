@@ -2,7 +2,6 @@
 #include "sql/in_transaction.hpp"
 #include "sql/server_facts.hpp"
 #include "sql/statements.hpp"
-#include "sql/table_names.hpp"
 #include "transaction/rows/row_locking.hpp"
 #include "transaction/rows/row_sessions.hpp"
 #include "transaction/rows/statement_effect.hpp"
@@ -38,7 +37,6 @@ row_session_options validated(row_session_options options, sql::dialect speaks) 
             "checkout_timeout must be from 0 to 1 day");
     require(options.index_cache_ttl >= 0ms, "index_cache_ttl must not be negative");
     strategy::require_usable(options.wait, speaks);
-    sql::validate_names(speaks, options.schema, options.prefix);
     return options;
 }
 
@@ -104,6 +102,7 @@ class row_session::state {
 public:
     state(const sql::connection_source& source, row_session_options options)
         : speaks_{source.speaks()},
+          tables_{source.tables()},
           options_{validated(std::move(options), source.speaks())},
           home_{detail::row_sessions::of(source)},
           guarded_{*this} {
@@ -150,8 +149,8 @@ public:
             require(wait.how() != row_wait::kind::skip_locked,
                     "a resource cannot be skipped if it is locked: use nowait");
             begin_late(wait);
-            const std::string table = (options_.schema.empty() ? "" : options_.schema + ".") +
-                                      options_.prefix + "version";
+            const std::string table =
+                (tables_.schema.empty() ? "" : tables_.schema + ".") + tables_.prefix + "version";
             const key_columns column{"resource"};
             const row_key value{name.str()};
             const std::vector<std::string> key_alone;
@@ -351,8 +350,7 @@ private:
     /// Loaded when a resource is missing for the first time: few sessions ever need it.
     const sql::statement& insert_resource() {
         if (!insert_resource_) {
-            insert_resource_ = sql::load_statement(
-                speaks_, "insert_resource", {.schema = options_.schema, .prefix = options_.prefix});
+            insert_resource_ = sql::load_statement(speaks_, "insert_resource", {.tables = tables_});
         }
         return *insert_resource_;
     }
@@ -524,6 +522,7 @@ private:
     }
 
     const sql::dialect speaks_;
+    const sql::table_names tables_;
     const row_session_options options_;
     const std::shared_ptr<detail::row_sessions> home_;  ///< outlives place_
     std::optional<sql::connection_pool::borrowed> place_;
