@@ -209,12 +209,14 @@ strategy::server_key advisory_engine::resolve(const advisory_key& key) {
         source_.speaks() == sql::dialect::mysql && key.type() == advisory_key::kind::name;
     guard lock{mutex_};
     require_open();
+    const auto first = steady::now();
     for (int attempt = 1; wants_schema && !schema_known_; ++attempt) {
         try {
             const use now{*this, options_.own_connection ? own_station(lock, soon())
                                                          : shared_station(lock, soon())};
         } catch (const error& failure) {
-            const auto pause_time = options_.retry.next(failure, attempt, 0ms);
+            const auto elapsed = std::chrono::duration_cast<milliseconds>(steady::now() - first);
+            const auto pause_time = options_.retry.next(failure, attempt, elapsed);
             if (!is_about_the_connection(failure) || !pause_time) throw;
             changed_.wait_for(lock, *pause_time, [this] { return closing_; });
             require_open();
