@@ -1,8 +1,10 @@
 #include "transaction/advisory/advisory_engine.hpp"
 
 #include "base/require.hpp"
+#include "base/retry_policy.hpp"
 #include "transaction/advisory/advisory_key.hpp"
 #include <rowlock/error.hpp>
+#include <rowlock/retry.hpp>
 
 #include <algorithm>
 #include <random>
@@ -30,10 +32,7 @@ advisory_options validated(advisory_options options) {
                      (options.check_period + options.statement_timeout) * 3 / 2),
             "keepalive_timeout must be 0, or at most one day and at least one and a half times "
             "check_period + statement_timeout");
-    require(options.retry.attempts >= 1 && options.retry.backoff >= 0ms &&
-                options.retry.max_backoff >= 0ms && options.retry.total >= 0ms &&
-                options.retry.jitter >= 0 && options.retry.jitter <= 1,
-            "retry: attempts must be at least 1, times not negative, jitter from 0 to 1");
+    base::validate(options.retry);
     return options;
 }
 
@@ -129,6 +128,36 @@ private:
     advisory_key_state& at_;
 };
 
+/// Repeats what a new connection may avoid, within the time and until the stop of a call.
+class advisory_engine::retrying : public on_steady_clock {
+public:
+    retrying(advisory_engine& engine, guard& lock, steady::time_point until,
+             const std::stop_token& stop)
+        : engine_{engine}, lock_{lock}, until_{until}, stop_{stop} {}
+
+    [[nodiscard]] after_failure judge(const error& failure) const {
+        if (!is_about_the_connection(failure)) return after_failure::give_up;
+        return stop_.stop_requested() ? after_failure::stop : after_failure::repeat;
+    }
+
+    [[nodiscard]] after_failure wait(milliseconds pause) const {
+        const bool tries = until_ == steady::time_point::min();
+        const auto end = steady::now() + pause;
+        if (!tries && end >= until_) return after_failure::give_up;
+        engine_.changed_.wait_until(lock_, stop_, end, [this] { return engine_.closing_; });
+        engine_.require_open();
+        return after_failure::repeat;
+    }
+
+    [[nodiscard]] attempted stopped() const { return {outcome::not_ours}; }
+
+private:
+    advisory_engine& engine_;
+    guard& lock_;
+    const steady::time_point until_;
+    const std::stop_token& stop_;
+};
+
 advisory_engine::advisory_engine(sql::connection_source source, advisory_options options)
     : source_{std::move(source)},
       options_{validated(std::move(options))},
@@ -209,18 +238,15 @@ strategy::server_key advisory_engine::resolve(const advisory_key& key) {
         source_.speaks() == sql::dialect::mysql && key.type() == advisory_key::kind::name;
     guard lock{mutex_};
     require_open();
-    const auto first = steady::now();
-    for (int attempt = 1; wants_schema && !schema_known_; ++attempt) {
-        try {
-            const use now{*this, options_.own_connection ? own_station(lock, soon())
-                                                         : shared_station(lock, soon())};
-        } catch (const error& failure) {
-            const auto elapsed = std::chrono::duration_cast<milliseconds>(steady::now() - first);
-            const auto pause_time = options_.retry.next(failure, attempt, elapsed);
-            if (!is_about_the_connection(failure) || !pause_time) throw;
-            changed_.wait_for(lock, *pause_time, [this] { return closing_; });
-            require_open();
-        }
+    if (wants_schema) {
+        const std::stop_token never{};
+        repeat_attempts(attempt_counter{options_.retry},
+                        retrying{*this, lock, steady::time_point::max(), never}, [&](int) {
+                            if (schema_known_) return;
+                            const use now{*this, options_.own_connection
+                                                     ? own_station(lock, soon())
+                                                     : shared_station(lock, soon())};
+                        });
     }
     return strategy::server_key_of(key, source_.speaks(), options_.domain, schema_);
 }
@@ -265,26 +291,14 @@ void advisory_engine::wake(const advisory_key_state& at) {
 
 advisory_engine::attempted advisory_engine::with_retries(guard& lock, const place& at,
                                                          const request& wanted) {
-    auto first = steady::now();
-    for (int count = 1;; ++count) {
-        const auto started = steady::now();
-        try {
-            if (!at->lock) return attempt(lock, at, wanted);
-            if (!at->admits(wanted.mode)) return {outcome::again};  // owed, see settle()
-            return join(lock, at, wanted);
-        } catch (const error& failure) {
-            if (!is_about_the_connection(failure)) throw;
-            if (wanted.stop.stop_requested()) return {outcome::not_ours};
-            // A wait that lasted long before it broke restarts the count.
-            if (steady::now() - started > options_.retry.total) {
-                first = steady::now();
-                count = 1;
-            }
-            const auto elapsed = std::chrono::duration_cast<milliseconds>(steady::now() - first);
-            const auto rest = options_.retry.next(failure, count, elapsed);
-            if (!rest || !pause(lock, wanted, *rest)) throw;
-        }
-    }
+    // A wait that lasted long before it broke restarts the count.
+    return repeat_attempts(attempt_counter{options_.retry, options_.retry.total},
+                           retrying{*this, lock, wanted.until, wanted.stop}, [&](int) -> attempted {
+                               if (!at->lock) return attempt(lock, at, wanted);
+                               if (!at->admits(wanted.mode))
+                                   return {outcome::again};  // owed, see settle()
+                               return join(lock, at, wanted);
+                           });
 }
 
 /// Tries once; then waits if there is time.
@@ -478,16 +492,6 @@ std::shared_ptr<advisory_hold> advisory_engine::new_hold(const tenure& of, const
 
 bool advisory_engine::is_over(const request& wanted) {
     return wanted.stop.stop_requested() || steady::now() >= wanted.until;
-}
-
-/// Returns false if there is no time for it.
-bool advisory_engine::pause(guard& lock, const request& wanted, steady::duration time) {
-    const bool tries = wanted.until == steady::time_point::min();
-    const auto end = steady::now() + time;
-    if (!tries && end >= wanted.until) return false;
-    changed_.wait_until(lock, wanted.stop, end, [this] { return closing_; });
-    require_open();
-    return true;
 }
 
 // --- giving back --------------------------------------------------------------------------------

@@ -159,8 +159,9 @@ private:
         [[nodiscard]] bool patient() const { return until > steady::now(); }
     };
 
-    class queued;   // a ticket, while it is queued
-    class in_turn;  // the turn, while a thread has it
+    class queued;    // a ticket, while it is queued
+    class in_turn;   // the turn, while a thread has it
+    class retrying;  // what repeat_attempts() asks of a call
     /// A station in use. Made and destroyed with the mutex held.
     class use {
     public:
@@ -203,7 +204,6 @@ private:
                                            const station& on);
     std::shared_ptr<advisory_hold> new_hold(const tenure& of, const request& wanted);
     static bool is_over(const request& wanted);
-    bool pause(guard& lock, const request& wanted, steady::duration time);
 
     // Giving back
     void leave(guard& lock, const tenure& what);
