@@ -1,5 +1,6 @@
 #include "transaction/advisory/advisory_engine.hpp"
 
+#include "base/jitter.hpp"
 #include "base/require.hpp"
 #include "base/retry_policy.hpp"
 #include "transaction/advisory/advisory_key.hpp"
@@ -7,7 +8,6 @@
 #include <rowlock/retry.hpp>
 
 #include <algorithm>
-#include <random>
 
 namespace rowlock::detail {
 namespace {
@@ -69,10 +69,9 @@ bool is_a_refusal(const error& failure) {
     }
 }
 
-/// A random pause, so that pollers that began together drift apart.
+/// So that pollers that began together drift apart.
 milliseconds polling_pause() {
-    thread_local std::minstd_rand generator{std::random_device{}()};
-    return milliseconds{std::uniform_int_distribution<int>{25, 75}(generator)};
+    return base::random_between(25ms, 75ms);
 }
 
 }  // namespace
