@@ -5,6 +5,7 @@
 #include <rowlock/options.hpp>
 #include <rowlock/sql/connection.hpp>
 #include <rowlock/stats.hpp>
+#include <rowlock/timeout.hpp>
 
 #include <chrono>
 #include <memory>
@@ -112,19 +113,19 @@ public:
     [[nodiscard]] std::optional<lease> try_acquire_for(
         const lock_name& name, const std::chrono::duration<Rep, Period>& timeout,
         const acquire_options& options = {}) {
-        return acquire_until(name, after(timeout), {}, options);
+        return acquire_until(name, detail::after(timeout), {}, options);
     }
     template <typename Rep, typename Period>
     [[nodiscard]] std::optional<lease> try_acquire_for(
         const lock_name& name, const std::chrono::duration<Rep, Period>& timeout,
         std::stop_token stop, const acquire_options& options = {}) {
-        return acquire_until(name, after(timeout), std::move(stop), options);
+        return acquire_until(name, detail::after(timeout), std::move(stop), options);
     }
     template <typename Clock, typename Duration>
     [[nodiscard]] std::optional<lease> try_acquire_until(
         const lock_name& name, const std::chrono::time_point<Clock, Duration>& until,
         const acquire_options& options = {}) {
-        return acquire_until(name, after(until - Clock::now()), {}, options);
+        return acquire_until(name, detail::after(until - Clock::now()), {}, options);
     }
 
     /// For a supervised singleton that was restarted: ends the sessions of its predecessors, those
@@ -173,14 +174,6 @@ private:
 
     using time_point = std::chrono::steady_clock::time_point;
 
-    template <typename Rep, typename Period>
-    static time_point after(const std::chrono::duration<Rep, Period>& timeout) {
-        using namespace std::chrono;
-        constexpr auto forever = hours{24 * 365 * 10};
-        if (duration<double>{timeout} > duration<double>{forever})
-            return steady_clock::now() + forever;
-        return steady_clock::now() + ceil<steady_clock::duration>(timeout);
-    }
     std::optional<lease> acquire_until(const lock_name& name, time_point until,
                                        std::stop_token stop, const acquire_options& options);
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <rowlock/client.hpp>
+#include <rowlock/timeout.hpp>
 
 #include <chrono>
 #include <memory>
@@ -28,11 +29,11 @@ public:
     [[nodiscard]] bool try_lock();
     template <typename Rep, typename Period>
     [[nodiscard]] bool try_lock_for(const std::chrono::duration<Rep, Period>& timeout) {
-        return lock_until(client::after(timeout));
+        return lock_until(detail::after(timeout));
     }
     template <typename Clock, typename Duration>
     [[nodiscard]] bool try_lock_until(const std::chrono::time_point<Clock, Duration>& until) {
-        return lock_until(client::after(until - Clock::now()));
+        return lock_until(detail::after(until - Clock::now()));
     }
     /// Never throws; what went wrong (not_owner, lock_lost, no database) is an event unlock_failed.
     void unlock() noexcept;
@@ -73,11 +74,11 @@ public:
     [[nodiscard]] bool try_lock();
     template <typename Rep, typename Period>
     [[nodiscard]] bool try_lock_for(const std::chrono::duration<Rep, Period>& timeout) {
-        return lock_until(client::after(timeout));
+        return lock_until(detail::after(timeout));
     }
     template <typename Clock, typename Duration>
     [[nodiscard]] bool try_lock_until(const std::chrono::time_point<Clock, Duration>& until) {
-        return lock_until(client::after(until - Clock::now()));
+        return lock_until(detail::after(until - Clock::now()));
     }
     void unlock() noexcept;
     void release();
