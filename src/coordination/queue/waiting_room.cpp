@@ -4,6 +4,7 @@
 
 #include "base/signal_blocked_thread.hpp"
 #include <rowlock/sql/notifications.hpp>
+#include <rowlock/timeout.hpp>
 
 #include <algorithm>
 
@@ -93,13 +94,12 @@ bool waiting_room::withdraw(const std::shared_ptr<turn>& which) {
 bool waiting_room::wait(const std::shared_ptr<turn>& which, steady::time_point until,
                         const std::stop_token& stop) {
     constexpr auto patience = 40ms;
-    constexpr auto very_long = std::chrono::hours{24 * 365 * 10};
     const auto over = [&] { return which->over(); };
     // A notified waiter polls only for what is never notified: a dead holder, a cycle.
     const bool later = which->contended && hears_ && !which->holds_others;
     if (later) report_place(*which, 0);
     guard lock{mutex_};
-    const auto end = std::min(until, steady::now() + very_long);
+    const auto end = std::min(until, steady::now() + longest_wait);
     if (which->contended) {
         const auto over_soon =
             std::min<steady::time_point>(end, steady::now() + (later ? first_look : rush));
