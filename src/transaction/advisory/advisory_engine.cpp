@@ -36,12 +36,6 @@ advisory_options validated(advisory_options options) {
     return options;
 }
 
-sql::dialect supported(sql::dialect speaks) {
-    if (speaks != sql::dialect::sqlite) return speaks;
-    throw error{errc::unsupported,
-                "SQLite has no advisory locks: use a lease (rowlock::client) instead"};
-}
-
 /// True for failures that a new connection may avoid. The old one locked nothing that its end does
 /// not free.
 bool is_about_the_connection(const error& failure) {
@@ -160,16 +154,14 @@ private:
 advisory_engine::advisory_engine(sql::connection_source source, advisory_options options)
     : source_{std::move(source)},
       options_{validated(std::move(options))},
-      protocol_{supported(source_.speaks())},
+      protocol_{strategy::make_advisory_protocol(source_.speaks())},
       events_{options_.on_event} {}
 
 std::shared_ptr<advisory_hold> advisory_engine::acquire(const advisory_key& key, advisory_mode mode,
                                                         steady::time_point until,
                                                         const std::stop_token& stop) {
     fork_.require_same_process();
-    if (mode == advisory_mode::shared && source_.speaks() == sql::dialect::mysql) {
-        throw error{errc::unsupported, "GET_LOCK knows no shared locks: use lock() or try_lock()"};
-    }
+    protocol_->require_mode(mode);
     const request wanted{key, resolve(key), mode, until, stop};
     guard lock{mutex_};
     const place at = place_of(wanted.server.identity());
@@ -233,11 +225,9 @@ void advisory_engine::abandon(std::shared_ptr<advisory_engine> inherited) noexce
 
 /// On MySQL a name's key depends on the connections' schema, so the first call connects.
 strategy::server_key advisory_engine::resolve(const advisory_key& key) {
-    const bool wants_schema =
-        source_.speaks() == sql::dialect::mysql && key.type() == advisory_key::kind::name;
     guard lock{mutex_};
     require_open();
-    if (wants_schema) {
+    if (protocol_->depends_on_schema(key)) {
         const std::stop_token never{};
         repeat_attempts(attempt_counter{options_.retry},
                         retrying{*this, lock, steady::time_point::max(), never}, [&](int) {
@@ -247,7 +237,7 @@ strategy::server_key advisory_engine::resolve(const advisory_key& key) {
                                                      : shared_station(lock, soon())};
                         });
     }
-    return strategy::server_key_of(key, source_.speaks(), options_.domain, schema_);
+    return protocol_->key_of(key, options_.domain, schema_);
 }
 
 advisory_engine::place advisory_engine::place_of(const std::string& identity) {
@@ -353,7 +343,7 @@ advisory_engine::attempted advisory_engine::join(guard& lock, const place& at,
             const nanoseconds sent = clock_.now();
             {
                 const unlocked running{lock};
-                company = protocol_.holder_status(*of->on->db, of->on->session, of->key, soon());
+                company = protocol_->holder_status(*of->on->db, of->on->session, of->key, soon());
             }
             extend_trust(*of->on, sent);
         }
@@ -389,7 +379,7 @@ advisory_engine::attempted advisory_engine::give_way(guard& lock, const place& a
 bool advisory_engine::try_on(guard& lock, const place& at, const request& wanted,
                              const station& on) {
     return ask(lock, at, wanted, on, [&] {
-        return protocol_.try_lock(*on->db, on->session, wanted.server, wanted.mode, soon());
+        return protocol_->try_lock(*on->db, on->session, wanted.server, wanted.mode, soon());
     });
 }
 
@@ -398,8 +388,8 @@ bool advisory_engine::wait_on(guard& lock, const place& at, const request& wante
     const auto left = std::chrono::ceil<milliseconds>(wanted.until - steady::now());
     const auto slice = std::clamp(left, 1ms, options_.wait_slice);
     return ask(lock, at, wanted, on, [&] {
-        return protocol_.wait(*on->db, on->session, wanted.server, wanted.mode, slice,
-                              soon() + slice);
+        return protocol_->wait(*on->db, on->session, wanted.server, wanted.mode, slice,
+                               soon() + slice);
     });
 }
 
@@ -417,7 +407,7 @@ bool advisory_engine::ask(guard& lock, const place& at, const request& wanted, c
             ours = action();
             if (ours && clock_.now() - sent > belief() / 4) {
                 sent = clock_.now();
-                ours = protocol_.held(*on->db, on->session, {&one, 1}, soon()).front();
+                ours = protocol_->held(*on->db, on->session, {&one, 1}, soon()).front();
             }
         }
         extend_trust(*on, sent);
@@ -440,7 +430,7 @@ bool advisory_engine::settle(guard& lock, const place& at, const request& wanted
         bool ours = false;
         {
             const unlocked running{lock};
-            ours = protocol_.held(*on->db, on->session, {&one, 1}, soon()).front();
+            ours = protocol_->held(*on->db, on->session, {&one, 1}, soon()).front();
         }
         extend_trust(*on, sent);
         return ours;
@@ -558,14 +548,14 @@ bool advisory_engine::unlock_on(guard& lock, const advisory_holding& what, sql::
     const unlocked running{lock};
     sql::connection& db = *what.on->db;
     try {
-        return protocol_.unlock(db, what.on->session, what.key, what.mode, until);
+        return protocol_->unlock(db, what.on->session, what.key, what.mode, until);
     } catch (const error&) {
         if (!what.on->usable()) throw;
     }
     const auto last = soon();
     const strategy::advisory_protocol::wanted one{what.key, what.mode};
-    if (!protocol_.held(db, what.on->session, {&one, 1}, last).front()) return true;
-    return protocol_.unlock(db, what.on->session, what.key, what.mode, last);
+    if (!protocol_->held(db, what.on->session, {&one, 1}, last).front()) return true;
+    return protocol_->unlock(db, what.on->session, what.key, what.mode, last);
 }
 
 void advisory_engine::finish(const tenure& what) {

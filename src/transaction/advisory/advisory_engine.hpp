@@ -252,7 +252,7 @@ private:
 
     const sql::connection_source source_;
     const advisory_options options_;
-    const strategy::advisory_protocol protocol_;
+    const std::unique_ptr<const strategy::advisory_protocol> protocol_;
     const base::fork_guard fork_;
     const base::clock clock_;
     base::event_queue events_;

@@ -60,7 +60,7 @@ strategy::server_key key_in(sql::connection& db, const advisory_key& key,
         throw error{errc::unsupported,
                     "SQLite has no advisory locks: BEGIN IMMEDIATE locks the database"};
     }
-    return strategy::server_key_of(key, db.speaks(), options.domain, {});
+    return strategy::postgresql_key(key, options.domain);
 }
 
 bool attempt(sql::connection& db, const strategy::server_key& key, advisory_mode mode,
