@@ -48,6 +48,11 @@ struct advisory_hold {
 
 /// One of our connections. The engine's mutex guards everything except `db`, which belongs to the
 /// thread that has taken the connection.
+///
+/// These are not in a sql::connection_pool, which knows only idle connections, all alike, and those
+/// that one borrower has: a connection here holds locks while no thread uses it, and the watch must
+/// find it, check it and end it then. The engine also decides by the locks on a connection which
+/// one a call may take, so a pool would keep only those without locks, and every rule twice.
 struct advisory_connection {
     std::unique_ptr<sql::connection> db;
     strategy::server_session session;
