@@ -202,11 +202,7 @@ void advisory_engine::release_quietly(advisory_hold& hold) noexcept {
     try {
         release(hold);
     } catch (const std::exception& failure) {
-        try {
-            report(event_kind::unlock_failed, hold.key, loss_reason::none, failure.what());
-        } catch (...) {
-            // Out of memory: no message.
-        }
+        report(event_kind::unlock_failed, hold.key, loss_reason::none, failure.what());
     }
 }
 
@@ -584,14 +580,11 @@ void advisory_engine::lose(advisory_hold& hold, loss_reason why) noexcept {
 }
 
 void advisory_engine::report(event_kind kind, const advisory_key& about, loss_reason why,
-                             std::string message) noexcept {
-    if (!options_.on_event) return;
-    try {
-        events_.post(
-            {.kind = kind, .name = about.str(), .reason = why, .message = std::move(message)});
-    } catch (...) {
-        // Out of memory: an event is lost, never a lock.
-    }
+                             std::string_view message) noexcept {
+    events_.post([&] {
+        return event{
+            .kind = kind, .name = about.str(), .reason = why, .message = std::string{message}};
+    });
 }
 
 }  // namespace rowlock::detail

@@ -17,6 +17,7 @@
 #include <mutex>
 #include <stop_token>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -253,7 +254,7 @@ private:
     void listen(guard& lock, nanoseconds next);
 
     void report(event_kind kind, const advisory_key& about, loss_reason why = loss_reason::none,
-                std::string message = {}) noexcept;
+                std::string_view message = {}) noexcept;
 
     const sql::connection_source source_;
     const advisory_options options_;
