@@ -41,7 +41,7 @@ TEST_CASE("an event for whose text there is no memory is dropped, and later ones
     CHECK(messages == std::vector<std::string>{"later"});
 
     bool asked = false;
-    event_queue without_callback{{}};
+    event_queue without_callback{rowlock::event_callback{}};
     without_callback.post([&] {
         asked = true;
         return event{};
