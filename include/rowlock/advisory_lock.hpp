@@ -4,6 +4,7 @@
 #include <rowlock/lock_name.hpp>
 #include <rowlock/options.hpp>
 #include <rowlock/sql/connection.hpp>
+#include <rowlock/timeout.hpp>
 
 #include <chrono>
 #include <cstddef>
@@ -206,7 +207,7 @@ public:
     /// One attempt; empty if the lock is held. One round trip, none if a thread of this process is
     /// in the way.
     [[nodiscard]] std::optional<advisory_lock> try_lock(const advisory_key& key) {
-        return acquire(key, advisory_mode::exclusive, time_point::min(), {});
+        return acquire(key, advisory_mode::exclusive, one_attempt, {});
     }
     /// Waits up to `timeout`; empty if the lock was held all that time. A timeout ≤ 0 is one
     /// attempt.
@@ -214,7 +215,7 @@ public:
     [[nodiscard]] std::optional<advisory_lock> try_lock_for(
         const advisory_key& key, const std::chrono::duration<Rep, Period>& timeout,
         std::stop_token stop = {}) {
-        return acquire(key, advisory_mode::exclusive, after(timeout), std::move(stop));
+        return acquire(key, advisory_mode::exclusive, end_of(timeout), std::move(stop));
     }
 
     /// PostgreSQL: together with other shared holders. Joins a shared lock that this process
@@ -227,13 +228,13 @@ public:
         return acquire(key, advisory_mode::shared, time_point::max(), std::move(stop));
     }
     [[nodiscard]] std::optional<advisory_lock> try_lock_shared(const advisory_key& key) {
-        return acquire(key, advisory_mode::shared, time_point::min(), {});
+        return acquire(key, advisory_mode::shared, one_attempt, {});
     }
     template <typename Rep, typename Period>
     [[nodiscard]] std::optional<advisory_lock> try_lock_shared_for(
         const advisory_key& key, const std::chrono::duration<Rep, Period>& timeout,
         std::stop_token stop = {}) {
-        return acquire(key, advisory_mode::shared, after(timeout), std::move(stop));
+        return acquire(key, advisory_mode::shared, end_of(timeout), std::move(stop));
     }
 
     /// Connections that are open now.
@@ -241,14 +242,11 @@ public:
 
 private:
     using time_point = std::chrono::steady_clock::time_point;
+    static constexpr time_point one_attempt = time_point::min();
 
     template <typename Rep, typename Period>
-    static time_point after(const std::chrono::duration<Rep, Period>& timeout) {
-        using namespace std::chrono;
-        if (timeout <= timeout.zero()) return time_point::min();
-        constexpr auto forever = hours{24 * 365 * 10};
-        if (duration<double>{timeout} > duration<double>{forever}) return time_point::max();
-        return steady_clock::now() + ceil<steady_clock::duration>(timeout);
+    static time_point end_of(const std::chrono::duration<Rep, Period>& timeout) {
+        return timeout <= timeout.zero() ? one_attempt : detail::after(timeout);
     }
     [[nodiscard]] std::optional<advisory_lock> acquire(const advisory_key& key, advisory_mode mode,
                                                        time_point until, std::stop_token stop);

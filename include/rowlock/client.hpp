@@ -5,6 +5,7 @@
 #include <rowlock/options.hpp>
 #include <rowlock/sql/connection.hpp>
 #include <rowlock/stats.hpp>
+#include <rowlock/timeout.hpp>
 
 #include <chrono>
 #include <concepts>
@@ -119,27 +120,27 @@ public:
     [[nodiscard]] std::optional<lease> try_acquire_for(
         const lock_name& name, const std::chrono::duration<Rep, Period>& timeout,
         const acquire_options& options = {}) {
-        return acquire_until(name, after(timeout), {}, options);
+        return acquire_until(name, detail::after(timeout), {}, options);
     }
     /// The same; empty also if `stop` was requested first.
     template <typename Rep, typename Period, std::same_as<std::stop_token> Stop>
     [[nodiscard]] std::optional<lease> try_acquire_for(
         const lock_name& name, const std::chrono::duration<Rep, Period>& timeout, Stop stop,
         const acquire_options& options = {}) {
-        return acquire_until(name, after(timeout), std::move(stop), options);
+        return acquire_until(name, detail::after(timeout), std::move(stop), options);
     }
     /// As try_acquire_for(): waits up to `until`.
     template <typename Clock, typename Duration>
     [[nodiscard]] std::optional<lease> try_acquire_until(
         const lock_name& name, const std::chrono::time_point<Clock, Duration>& until,
         const acquire_options& options = {}) {
-        return acquire_until(name, after(until - Clock::now()), {}, options);
+        return acquire_until(name, detail::after(until - Clock::now()), {}, options);
     }
     template <typename Clock, typename Duration, std::same_as<std::stop_token> Stop>
     [[nodiscard]] std::optional<lease> try_acquire_until(
         const lock_name& name, const std::chrono::time_point<Clock, Duration>& until, Stop stop,
         const acquire_options& options = {}) {
-        return acquire_until(name, after(until - Clock::now()), std::move(stop), options);
+        return acquire_until(name, detail::after(until - Clock::now()), std::move(stop), options);
     }
 
     /// For a supervised singleton that was restarted: ends the sessions of its predecessors, those
@@ -194,14 +195,6 @@ private:
 
     using time_point = std::chrono::steady_clock::time_point;
 
-    template <typename Rep, typename Period>
-    static time_point after(const std::chrono::duration<Rep, Period>& timeout) {
-        using namespace std::chrono;
-        constexpr auto forever = hours{24 * 365 * 10};
-        if (duration<double>{timeout} > duration<double>{forever})
-            return steady_clock::now() + forever;
-        return steady_clock::now() + ceil<steady_clock::duration>(timeout);
-    }
     std::optional<lease> acquire_until(const lock_name& name, time_point until,
                                        std::stop_token stop, const acquire_options& options);
 

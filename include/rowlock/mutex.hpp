@@ -1,6 +1,7 @@
 #pragma once
 
 #include <rowlock/client.hpp>
+#include <rowlock/timeout.hpp>
 
 #include <chrono>
 #include <memory>
@@ -34,12 +35,12 @@ public:
     template <typename Rep, typename Period>
     [[nodiscard]] bool try_lock_for(const std::chrono::duration<Rep, Period>& timeout,
                                     const std::stop_token& stop = {}) {
-        return lock_until(client::after(timeout), stop);
+        return lock_until(detail::after(timeout), stop);
     }
     template <typename Clock, typename Duration>
     [[nodiscard]] bool try_lock_until(const std::chrono::time_point<Clock, Duration>& until,
                                       const std::stop_token& stop = {}) {
-        return lock_until(client::after(until - Clock::now()), stop);
+        return lock_until(detail::after(until - Clock::now()), stop);
     }
     /// Never throws; what went wrong (not_owner, lock_lost, no database) is an event unlock_failed.
     void unlock() noexcept;
@@ -85,12 +86,12 @@ public:
     template <typename Rep, typename Period>
     [[nodiscard]] bool try_lock_for(const std::chrono::duration<Rep, Period>& timeout,
                                     const std::stop_token& stop = {}) {
-        return lock_until(client::after(timeout), stop);
+        return lock_until(detail::after(timeout), stop);
     }
     template <typename Clock, typename Duration>
     [[nodiscard]] bool try_lock_until(const std::chrono::time_point<Clock, Duration>& until,
                                       const std::stop_token& stop = {}) {
-        return lock_until(client::after(until - Clock::now()), stop);
+        return lock_until(detail::after(until - Clock::now()), stop);
     }
     void unlock() noexcept;
     void release();

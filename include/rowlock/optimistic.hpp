@@ -312,11 +312,23 @@ namespace detail {
 /// The error equivalent of an update_result that is `conflict`.
 [[nodiscard]] error conflict_error();
 
-/// As pause_or_rethrow(), to be called while `failure` is handled. A conflict that is not repeated
-/// any more reports the number of attempts; on a dead connection nothing is repeated.
-void pause_or_give_up(const retry_policy& policy, const error& failure, int attempts_made,
-                      std::chrono::steady_clock::time_point first, const std::stop_token& stop,
-                      const sql::connection* db);
+/// A caller of repeat_attempts(): as retry_until_stopped, but on a dead connection nothing is
+/// repeated.
+class retry_until_no_conflict : public retry_until_stopped {
+public:
+    /// Both must outlive it. `db` may be null.
+    retry_until_no_conflict(const std::stop_token& stop, const sql::connection* db) noexcept
+        : retry_until_stopped{stop}, db_{db} {}
+
+    [[nodiscard]] after_failure judge(const error& failure) const noexcept;
+    /// Throws on `last`, which is being handled. A conflict reports how many attempts were made.
+    [[noreturn]] void give_up(const error& last, int attempts_made) const;
+
+private:
+    [[nodiscard]] bool cut_off() const noexcept;
+
+    const sql::connection* db_;
+};
 
 /// One attempt's transaction on the caller's connection; rolled back unless committed.
 class attempt_transaction {
@@ -348,22 +360,25 @@ auto until_no_conflict(const retry_policy& policy, const std::stop_token& stop,
     -> retried<std::remove_cv_t<std::invoke_result_t<Once&, int>>> {
     using result = std::invoke_result_t<Once&, int>;
     static_assert(!std::is_reference_v<result>, "the action returns a value, not a reference");
-    const auto first = std::chrono::steady_clock::now();
-    for (int attempt = 1;; ++attempt) {
-        try {
+    using answer = retried<std::remove_cv_t<result>>;
+    const retry_until_no_conflict caller{stop, db};
+    int made = 0;
+    try {
+        return repeat_attempts(attempt_counter{policy}, caller, [&](int attempt) -> answer {
+            made = attempt;
             if constexpr (std::is_void_v<result>) {
                 once(attempt);
                 return {attempt};
             } else {
-                std::remove_cv_t<result> answer = once(attempt);
+                std::remove_cv_t<result> value = once(attempt);
                 if constexpr (tells_conflict<result>) {
-                    if (answer.what() == update_result::outcome::conflict) throw conflict_error();
+                    if (value.what() == update_result::outcome::conflict) throw conflict_error();
                 }
-                return {std::move(answer), attempt};
+                return {std::move(value), attempt};
             }
-        } catch (const error& failure) {
-            pause_or_give_up(policy, failure, attempt, first, stop, db);
-        }
+        });
+    } catch (const error& last) {
+        caller.give_up(last, made);
     }
 }
 

@@ -4,6 +4,7 @@
 #include <rowlock/options.hpp>
 
 #include <chrono>
+#include <optional>
 #include <stop_token>
 #include <type_traits>
 #include <utility>
@@ -23,28 +24,104 @@ struct retried<void> {
 
 namespace detail {
 
-/// The pause after a failed attempt. @throws `failure` itself if it must not be repeated, the
-/// policy gives up, or a stop was requested.
-void pause_or_rethrow(const retry_policy& policy, const error& failure, int attempts_made,
-                      std::chrono::steady_clock::time_point first, const std::stop_token& stop);
+/// Counts the attempts of one call and decides, after each that failed, whether its policy allows
+/// another. Has no clock: the caller says what time it is. `policy` must outlive it.
+class attempt_counter {
+public:
+    using time_point = std::chrono::steady_clock::time_point;
+
+    /// @param long_attempt an attempt that fails after more than this counts as the first
+    explicit attempt_counter(
+        const retry_policy& policy,
+        std::chrono::milliseconds long_attempt = std::chrono::milliseconds::max()) noexcept
+        : policy_{policy}, long_attempt_{long_attempt} {}
+
+    /// Begins the next attempt. Returns its number, from 1.
+    int begin(time_point now) noexcept;
+    /// The attempt failed. Returns the pause before the next one, or nullopt to give up.
+    [[nodiscard]] std::optional<std::chrono::milliseconds> fail(const error& failure,
+                                                                time_point now);
+
+private:
+    const retry_policy& policy_;
+    std::chrono::milliseconds long_attempt_;
+    time_point first_{}, begun_{};
+    int number_ = 0;
+};
+
+/// What follows a failed attempt.
+enum class after_failure : unsigned char {
+    repeat,
+    give_up,  ///< the failure is thrown
+    stop,     ///< the result is what the caller's stopped() returns
+};
+
+/// Calls `action(attempt)`, counted from 1, until it returns, and returns its result. What only the
+/// caller knows are the members of `caller`:
+/// - `now()`: the time;
+/// - `judge(failure)`: whether an attempt that failed so may be repeated; called once for each
+///   failed attempt;
+/// - `wait(pause)`: lets the pause pass, and says whether another attempt follows;
+/// - `stopped()`: the result after after_failure::stop; needed only by a caller that answers so.
+///
+/// Only `error`s are repeated; other exceptions pass through.
+template <typename Caller, typename Action>
+auto repeat_attempts(attempt_counter attempts, Caller&& caller, Action&& action)
+    -> std::invoke_result_t<Action&, int> {
+    using result = std::invoke_result_t<Action&, int>;
+    for (;;) {
+        const int attempt = attempts.begin(caller.now());
+        try {
+            return action(attempt);
+        } catch (const error& failure) {
+            after_failure next = caller.judge(failure);
+            if (next == after_failure::repeat) {
+                const auto pause = attempts.fail(failure, caller.now());
+                next = pause ? caller.wait(*pause) : after_failure::give_up;
+            }
+            if (next == after_failure::give_up) throw;
+            if constexpr (requires { caller.stopped(); }) {
+                if (next == after_failure::stop) return static_cast<result>(caller.stopped());
+            }
+        }
+    }
+}
+
+/// Callers of repeat_attempts() with the real clock derive from this.
+struct on_steady_clock {
+    [[nodiscard]] std::chrono::steady_clock::time_point now() const noexcept {
+        return std::chrono::steady_clock::now();
+    }
+};
+
+/// A caller of repeat_attempts() that repeats what is retryable(). A stop ends its pauses; the last
+/// failure is then thrown.
+class retry_until_stopped : public on_steady_clock {
+public:
+    /// `stop` must outlive it.
+    explicit retry_until_stopped(const std::stop_token& stop) noexcept : stop_{stop} {}
+
+    [[nodiscard]] after_failure judge(const error& failure) const noexcept;
+    [[nodiscard]] after_failure wait(std::chrono::milliseconds pause) const;
+
+private:
+    const std::stop_token& stop_;
+};
 
 /// Calls `action(attempt)`, counted from 1, until it returns. Repeats what is retryable().
 template <typename Action>
 auto repeat(const retry_policy& policy, const std::stop_token& stop, Action&& action)
     -> retried<std::invoke_result_t<Action&, int>> {
-    const auto first = std::chrono::steady_clock::now();
-    for (int attempt = 1;; ++attempt) {
-        try {
-            if constexpr (std::is_void_v<std::invoke_result_t<Action&, int>>) {
-                action(attempt);
-                return {attempt};
-            } else {
-                return {action(attempt), attempt};
-            }
-        } catch (const error& failure) {
-            pause_or_rethrow(policy, failure, attempt, first, stop);
-        }
-    }
+    using answer = std::invoke_result_t<Action&, int>;
+    return repeat_attempts(attempt_counter{policy}, retry_until_stopped{stop},
+                           [&](int attempt) -> retried<answer> {
+                               if constexpr (std::is_void_v<answer>) {
+                                   action(attempt);
+                                   return {attempt};
+                               } else {
+                                   return {action(attempt), attempt};
+                               }
+                           });
 }
 
 }  // namespace detail

@@ -20,5 +20,6 @@
 #include <rowlock/row_session.hpp>
 #include <rowlock/stats.hpp>
 #include <rowlock/table_row.hpp>
+#include <rowlock/timeout.hpp>
 #include <rowlock/transaction.hpp>
 #include <rowlock/version.hpp>

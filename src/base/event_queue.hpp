@@ -2,6 +2,7 @@
 
 #include <rowlock/events.hpp>
 
+#include <concepts>
 #include <memory>
 
 namespace rowlock::base {
@@ -16,6 +17,17 @@ public:
     event_queue& operator=(const event_queue&) = delete;
 
     void post(event what) noexcept;
+    /// Posts what `make()` returns, for texts that need memory. If it throws, an event is lost,
+    /// never a lock.
+    template <std::invocable Make>
+    void post(const Make& make) noexcept {
+        if (!state_) return;
+        try {
+            post(make());
+        } catch (...) {
+            // See above.
+        }
+    }
 
     static constexpr std::size_t capacity = 1024;
 

@@ -5,18 +5,33 @@
 
 namespace rowlock::detail {
 
-void pause_or_rethrow(const retry_policy& policy, const error& failure, int attempts_made,
-                      std::chrono::steady_clock::time_point first, const std::stop_token& stop) {
-    using namespace std::chrono;
-    if (!failure.retryable() || stop.stop_requested()) throw;
-    const auto elapsed = duration_cast<milliseconds>(steady_clock::now() - first);
-    const auto pause = policy.next(failure, attempts_made, elapsed);
-    if (!pause) throw;
+using std::chrono::milliseconds;
+
+int attempt_counter::begin(time_point now) noexcept {
+    begun_ = now;
+    if (++number_ == 1) first_ = now;
+    return number_;
+}
+
+std::optional<milliseconds> attempt_counter::fail(const error& failure, time_point now) {
+    if (std::chrono::duration_cast<milliseconds>(now - begun_) > long_attempt_) {
+        first_ = now;
+        number_ = 1;
+    }
+    return policy_.next(failure, number_, std::chrono::duration_cast<milliseconds>(now - first_));
+}
+
+after_failure retry_until_stopped::judge(const error& failure) const noexcept {
+    const bool again = failure.retryable() && !stop_.stop_requested();
+    return again ? after_failure::repeat : after_failure::give_up;
+}
+
+after_failure retry_until_stopped::wait(milliseconds pause) const {
     std::mutex mutex;
     std::condition_variable_any wake;
     std::unique_lock lock{mutex};
-    wake.wait_for(lock, stop, *pause, [] { return false; });
-    if (stop.stop_requested()) throw;
+    wake.wait_for(lock, stop_, pause, [] { return false; });
+    return stop_.stop_requested() ? after_failure::give_up : after_failure::repeat;
 }
 
 }  // namespace rowlock::detail

@@ -4,6 +4,7 @@
 #include "cli/signals.hpp"
 #include "coordination/lease/lease_protocol.hpp"
 #include "coordination/queue/queue_protocol.hpp"
+#include <rowlock/retry.hpp>
 #include <rowlock/sql/connection.hpp>
 #include <rowlock/sql/notifications.hpp>
 
@@ -27,24 +28,11 @@ public:
     /// ends the retries, not the attempt.
     template <typename Action>
     auto run(Action action) {
-        using std::chrono::steady_clock;
-        const auto start = steady_clock::now();
-        for (int made = 1;; ++made) {
-            try {
-                const auto until = steady_clock::now() + statement_timeout;
+        return detail::repeat_attempts(
+            detail::attempt_counter{retry_}, retry_until_signal{signals_}, [&](int) {
+                const auto until = std::chrono::steady_clock::now() + statement_timeout;
                 return action(connected(until), until);
-            } catch (const error& failure) {
-                if (!failure.retryable() && failure.kind() != errc::outcome_unknown) throw;
-                const auto elapsed = std::chrono::duration_cast<std::chrono::milliseconds>(
-                    steady_clock::now() - start);
-                const auto pause = retry_.next(failure, made, elapsed);
-                if (!pause) throw;
-                if (const int number = signals_.wait(*pause); number != 0) {
-                    signals_.put_back(number);
-                    throw;
-                }
-            }
-        }
+            });
     }
 
     /// From now on notifications on `channel` wake descriptor(), if the database can notify. Call
@@ -66,6 +54,17 @@ public:
     [[nodiscard]] const strategy::queue_protocol& queue() const noexcept { return *queue_; }
 
 private:
+    /// A caller of detail::repeat_attempts(): a signal ends its pauses.
+    class retry_until_signal : public detail::on_steady_clock {
+    public:
+        explicit retry_until_signal(blocked_signals& signals) noexcept : signals_{signals} {}
+        [[nodiscard]] detail::after_failure judge(const error& failure) const noexcept;
+        [[nodiscard]] detail::after_failure wait(std::chrono::milliseconds pause) const;
+
+    private:
+        blocked_signals& signals_;
+    };
+
     sql::connection& connected(sql::deadline until);
 
     const database& in_;

@@ -426,7 +426,7 @@ private:
                 return call();
             } catch (const ::soci::soci_error& thrown) {
                 failure told = backend_.read(thrown, *session_);
-                if (told.worth_waiting && pause_(count, until)) continue;
+                if (told.worth_waiting && driver::pause_for_lock(count, until)) continue;
                 // A finalized statement holds no read transaction open.
                 if (statement && speaks() == sql::dialect::sqlite) drop(*statement);
                 if (!told.connection_lost) throw driver::refusal(told.kind, std::move(told.report));
@@ -455,7 +455,6 @@ private:
     const backend& backend_;
     const ::soci::details::session_backend* handle_;
     pid_t process_ = ::getpid();
-    driver::lock_pause pause_;
     bool alive_ = true;
     std::uint64_t round_trips_ = 0;
     std::unordered_map<std::uint64_t, pieces> cut_;

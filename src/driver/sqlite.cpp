@@ -309,7 +309,7 @@ public:
 private:
     static int wait_for_lock(void* self, int attempt) {
         auto& mine = *static_cast<runner*>(self);
-        return mine.pause_(attempt, mine.until_) ? 1 : 0;
+        return driver::pause_for_lock(attempt, mine.until_) ? 1 : 0;
     }
 
     // Interrupts by flag and not by its return value: SQLite asks once more after a statement has
@@ -433,7 +433,7 @@ private:
             const int code = sqlite3_prepare_v3(handle_, text.data(), static_cast<int>(text.size()),
                                                 flags, &made, &rest);
             if (code == SQLITE_OK) return statement_handle{made};
-            if (!may_wait(code) || !pause_(attempt, until_)) give_up(code);
+            if (!may_wait(code) || !driver::pause_for_lock(attempt, until_)) give_up(code);
         }
     }
 
@@ -478,7 +478,7 @@ private:
             if ((extended & 0xff) == (code & 0xff)) code = extended;
             if (!may_wait(code)) give_up(code);
             sqlite3_reset(prepared);
-            if (!pause_(attempt, until_)) give_up(code);
+            if (!driver::pause_for_lock(attempt, until_)) give_up(code);
         }
     }
 
@@ -532,7 +532,6 @@ private:
     std::string path_;
     open_files::identity file_;
     sql::deadline until_{};
-    driver::lock_pause pause_;
     bool alive_ = true;
     std::uint64_t round_trips_ = 0;
     std::unique_ptr<file_watch> watch_;
@@ -776,7 +775,6 @@ void register_testing_clock(sqlite3* handle, const target& of) {
 // set.
 void require_wal(runner& statements, const target& of, sql::deadline until) {
     if (statements.query("PRAGMA journal_mode", until).text(0, 0) == "wal") return;
-    driver::lock_pause pause;
     for (int attempt = 0;; ++attempt) {
         try {
             if (statements.query("PRAGMA journal_mode=WAL", until).text(0, 0) == "wal") return;
@@ -787,7 +785,7 @@ void require_wal(runner& statements, const target& of, sql::deadline until) {
             // handler.
             const int primary = failure.native_code() & 0xff;
             if (primary != SQLITE_BUSY && primary != SQLITE_LOCKED) throw;
-            if (!pause(attempt, until)) throw;
+            if (!driver::pause_for_lock(attempt, until)) throw;
         }
     }
 }

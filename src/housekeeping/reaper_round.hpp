@@ -3,12 +3,12 @@
 #include "coordination/lease/lease_protocol.hpp"
 #include "coordination/queue/queue_protocol.hpp"
 #include "housekeeping/table_scan.hpp"
+#include "sql/run_statement.hpp"
 #include "sql/statements.hpp"
 #include <rowlock/error.hpp>
 #include <rowlock/reaper.hpp>
 #include <rowlock/sql/connection.hpp>
 
-#include <array>
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -61,8 +61,7 @@ protected:
     sql::result execute(const sql::statement& what, std::span<const sql::value> parameters);
     template <typename... Values>
     sql::result run_with(const sql::statement& what, const Values&... values) {
-        const std::array<sql::value, sizeof...(Values)> parameters{sql::value{values}...};
-        return execute(what, parameters);
+        return strategy::run(db_, what, until(), values...);
     }
     /// Repeats a statement that changes at most a batch until it finds less.
     std::int64_t run_batches(const sql::statement& what);

@@ -1,11 +1,13 @@
 #include "housekeeping/reaping.hpp"
 
+#include "base/require.hpp"
 #include "housekeeping/reaper_round.hpp"
 #include "sql/transaction_scope.hpp"
 #include <rowlock/error.hpp>
 
 #include <algorithm>
 #include <ostream>
+#include <array>
 
 namespace rowlock::strategy {
 namespace {
@@ -207,9 +209,6 @@ reap_report reap_round(sql::connection& db, const sql::statement_set& statements
 }
 
 void validate(const reaper_options& options) {
-    const auto require = [](bool holds, const char* message) {
-        if (!holds) throw error{errc::invalid_options, message};
-    };
     using namespace std::chrono_literals;
     require(options.interval > 0ms, "the reaper's interval must be positive");
     require(options.batch >= 1 && options.batch <= 100'000,

@@ -11,7 +11,6 @@
 
 using namespace rowlock;
 using strategy::call_of;
-using strategy::server_key_of;
 using support::kind_of;
 
 namespace {
@@ -23,6 +22,10 @@ std::string hex(std::string_view text) {
         digits += "0123456789abcdef"[each & 15];
     }
     return digits;
+}
+
+strategy::server_key server_key_of(const advisory_key& key, sql::dialect speaks) {
+    return strategy::make_advisory_protocol(speaks)->key_of(key, "rowlock", "shop");
 }
 
 }  // namespace
@@ -81,7 +84,7 @@ TEST_CASE("a key of the other database's kind is refused") {
     constexpr auto postgresql = sql::dialect::postgresql;
     constexpr auto mysql = sql::dialect::mysql;
     const auto kind = [](const advisory_key& key, sql::dialect speaks) {
-        return kind_of([&] { static_cast<void>(server_key_of(key, speaks, "rowlock", "shop")); });
+        return kind_of([&] { static_cast<void>(server_key_of(key, speaks)); });
     };
     CHECK(kind(advisory_key::number(1), mysql) == errc::unsupported);
     CHECK(kind(advisory_key::pair(1, 2), mysql) == errc::unsupported);
@@ -92,7 +95,7 @@ TEST_CASE("a key of the other database's kind is refused") {
 
 TEST_CASE("keys that are one lock to the server are one key in the process") {
     const auto identity = [](const advisory_key& key, sql::dialect speaks) {
-        return server_key_of(key, speaks, "rowlock", "shop").identity();
+        return server_key_of(key, speaks).identity();
     };
     constexpr auto postgresql = sql::dialect::postgresql;
     constexpr auto mysql = sql::dialect::mysql;
@@ -108,8 +111,7 @@ TEST_CASE("keys that are one lock to the server are one key in the process") {
 
 TEST_CASE("the extremes of keys can be written in a statement") {
     const auto call = [](const advisory_key& key) {
-        return call_of("pg_advisory_lock",
-                       server_key_of(key, sql::dialect::postgresql, "rowlock", ""),
+        return call_of("pg_advisory_lock", strategy::postgresql_key(key, "rowlock"),
                        advisory_mode::exclusive);
     };
     CHECK(call(advisory_key::number(std::numeric_limits<std::int64_t>::min())) ==

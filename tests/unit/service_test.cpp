@@ -6,7 +6,9 @@
 #include <atomic>
 #include <future>
 #include <memory>
+#include <new>
 #include <stdexcept>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -27,6 +29,24 @@ TEST_CASE("events arrive in order, also after a callback that threw") {
         }
     }  // delivers what is queued
     CHECK(sessions == std::vector<std::int64_t>{1, 2, 3, 4, 5});
+}
+
+TEST_CASE("an event for whose text there is no memory is dropped, and later ones arrive") {
+    std::vector<std::string> messages;
+    {
+        event_queue queue{[&](const event& what) { messages.push_back(what.message); }};
+        queue.post([]() -> event { throw std::bad_alloc{}; });
+        queue.post([] { return event{.message = "later"}; });
+    }  // delivers what is queued
+    CHECK(messages == std::vector<std::string>{"later"});
+
+    bool asked = false;
+    event_queue without_callback{rowlock::event_callback{}};
+    without_callback.post([&] {
+        asked = true;
+        return event{};
+    });
+    CHECK_FALSE(asked);
 }
 
 TEST_CASE("a full queue drops the oldest events and counts them") {

@@ -3,6 +3,7 @@
 #include "sql/run_statement.hpp"
 #include "sql/server_facts.hpp"
 #include "sql/transaction_scope.hpp"
+#include "sql/value_list.hpp"
 #include <rowlock/error.hpp>
 
 #include <algorithm>
@@ -31,25 +32,6 @@ struct batch_statements {
     const sql::statement insert_all, lock_all, names_with_waiters, probe_all, release_all,
         release_locked, served_of, take_all, take_locked;
 };
-
-/// Names per statement.
-constexpr std::size_t list_size = 16;
-
-/// Writes each item's part to the parameters from `at` on; a short list repeats its first.
-template <typename Item, typename Part>
-void put_list(std::span<value> parameters, std::size_t at, std::span<const Item> items, Part part) {
-    for (std::size_t i = 0; i < list_size; ++i) {
-        parameters[at + i] = value{part(items[i < items.size() ? i : 0])};
-    }
-}
-
-/// Calls use(part, index of its first) for every 16 of `items`.
-template <typename Item, typename Use>
-void for_each_part(std::span<Item> items, Use use) {
-    for (std::size_t from = 0; from < items.size(); from += list_size) {
-        use(items.subspan(from, std::min(list_size, items.size() - from)), from);
-    }
-}
 
 /// Whether another client had locked a row: the statement did not wait and was undone.
 bool found_a_lock(const error& failure) {

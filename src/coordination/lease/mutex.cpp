@@ -109,20 +109,15 @@ void release(hold& held) {
 
 void unlock(hold& held, engine& engine) noexcept {
     const fencing_token token = held.token();
-    const auto report = [&](const char* what) {
-        engine.context().report({.kind = event_kind::unlock_failed,
-                                 .name = held.name.str(),
-                                 .token = token,
-                                 .message = what});
-    };
     try {
         release(held);
     } catch (const std::exception& failure) {
-        try {
-            report(failure.what());
-        } catch (...) {
-            // Out of memory for the event.
-        }
+        engine.context().report([&] {
+            return event{.kind = event_kind::unlock_failed,
+                         .name = held.name.str(),
+                         .token = token,
+                         .message = failure.what()};
+        });
     }
 }
 

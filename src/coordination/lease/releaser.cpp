@@ -69,11 +69,7 @@ void releaser::deny(grant& held) {
 void releaser::leave_to_heartbeat(grant& held, const char* why) noexcept {
     held.now = grant::state::released;
     if (!grants_.leave_unanswered(held)) return;  // an ended session holds nothing
-    try {
-        context_.report(event_kind::outcome_unknown, held, why);
-    } catch (...) {
-        // Out of memory for the message.
-    }
+    context_.report(event_kind::outcome_unknown, held, why);
 }
 
 /// Returns true if this call freed the lease. A waiter then has it, or will be looked for.

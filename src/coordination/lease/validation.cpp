@@ -1,6 +1,7 @@
 #include "coordination/lease/validation.hpp"
 
 #include "base/require.hpp"
+#include "base/retry_policy.hpp"
 #include "base/utf8.hpp"
 #include "housekeeping/reaping.hpp"
 #include <rowlock/error.hpp>
@@ -42,10 +43,7 @@ client_options validated(client_options options) {
     require(utf8::is_text(options.program, 255),
             "program must be UTF-8 of at most 255 bytes without NUL");
     require(!options.owner.starts_with(random_owner), "an owner may not begin with `random:`");
-    require(options.retry.attempts >= 1 && options.retry.backoff >= 0ms &&
-                options.retry.max_backoff >= 0ms && options.retry.total >= 0ms &&
-                options.retry.jitter >= 0 && options.retry.jitter <= 1,
-            "retry: attempts must be at least 1, times not negative, jitter from 0 to 1");
+    base::validate(options.retry);
     // A clock cannot be advanced indefinitely.
     options.retry.max_backoff = std::min<std::chrono::milliseconds>(options.retry.max_backoff, 24h);
     if (options.program.empty()) options.program = program_invocation_short_name;

@@ -2,6 +2,7 @@
 
 #include "coordination/queue/queue_protocol.hpp"
 #include "sql/statements.hpp"
+#include "sql/value_list.hpp"
 
 #include <algorithm>
 #include <array>
@@ -141,26 +142,8 @@ private:
     const sql::statement next_waiter_, take_;
 };
 
-/// How many values a statement with a fixed list takes; a shorter list repeats its first value.
-inline constexpr std::size_t list_size = 16;
 /// No parameters before the list.
 inline constexpr std::array<sql::value, 0> alone{};
-
-/// Runs `what` for every 16 of `items`, with `first` before them.
-template <std::size_t Count, typename Item, typename Use>
-void for_each_list(sql::connection& db, const sql::statement& what,
-                   const std::array<sql::value, Count>& first, std::span<const Item> items,
-                   sql::deadline until, Use use) {
-    for (std::size_t from = 0; from < items.size(); from += list_size) {
-        const auto part = items.subspan(from, std::min(list_size, items.size() - from));
-        std::array<sql::value, Count + list_size> parameters{};
-        std::ranges::copy(first, parameters.begin());
-        for (std::size_t i = 0; i < list_size; ++i) {
-            parameters[Count + i] = sql::value{part[i < part.size() ? i : 0]};
-        }
-        use(db.execute(what, parameters, until));
-    }
-}
 
 /// The first column of `what` for all `names`, each once.
 template <std::size_t Count>

@@ -1,5 +1,7 @@
 #include "coordination/queue/waiting_threads.hpp"
 
+#include <rowlock/timeout.hpp>
+
 #include <algorithm>
 
 namespace rowlock::detail {
@@ -52,11 +54,10 @@ void waiting_threads::enqueued(waiter& which) {
 bool waiting_threads::wait(const std::shared_ptr<waiter>& which, steady::time_point until,
                            const std::stop_token& stop) {
     constexpr auto patience = 40ms;
-    constexpr auto very_long = std::chrono::hours{24 * 365 * 10};
     // A notified waiter polls only for what is never notified: a dead holder, a cycle.
     const bool later = which->contended && loop_.rounds().names_grants() && !which->holds_others;
     if (later) report_position(parts_.context, *which, 0);
-    const auto end = std::min(until, steady::now() + very_long);
+    const auto end = std::min(until, steady::now() + longest_wait);
     if (which->contended) {
         const auto over_soon =
             std::min<steady::time_point>(end, steady::now() + (later ? first_poll : rush));

@@ -1,6 +1,7 @@
 #include "coordination/session/client_context.hpp"
 
 #include <algorithm>
+#include <string>
 #include <utility>
 
 namespace rowlock::detail {
@@ -27,20 +28,18 @@ nanoseconds client_context::statement_bound() const {
     return std::max<nanoseconds>(2 * options.statement_timeout, 30s) + 1s;
 }
 
-void client_context::report(event_kind kind, const grant& about, std::string message,
+void client_context::report(event_kind kind, const grant& about, std::string_view message,
                             std::chrono::microseconds waited) noexcept {
-    if (!options.on_event) return;
-    try {
-        report({.kind = kind,
-                .name = about.name,
-                .token = about.token,
-                .reason = kind == event_kind::lease_lost ? about.reason.load() : loss_reason::none,
-                .session = about.session_id,
-                .waited = waited,
-                .message = std::move(message)});
-    } catch (...) {
-        // No memory for the name: an event is lost, never a lock.
-    }
+    report([&] {
+        const bool lost = kind == event_kind::lease_lost;
+        return event{.kind = kind,
+                     .name = about.name,
+                     .token = about.token,
+                     .reason = lost ? about.reason.load() : loss_reason::none,
+                     .session = about.session_id,
+                     .waited = waited,
+                     .message = std::string{message}};
+    });
 }
 
 bool client_context::lose(grant& lost, loss_reason why, grant::state from) noexcept {

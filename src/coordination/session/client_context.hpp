@@ -17,9 +17,11 @@
 #include <rowlock/sql/connection.hpp>
 
 #include <chrono>
+#include <concepts>
 #include <cstdint>
 #include <memory>
-#include <string>
+#include <string_view>
+#include <utility>
 
 namespace rowlock::detail {
 
@@ -72,7 +74,12 @@ public:
         return counters_.read(which);
     }
     void report(event what) noexcept { events_.post(std::move(what)); }
-    void report(event_kind kind, const grant& about, std::string message = {},
+    /// Reports what `make()` returns; drops the event if there is no memory for it.
+    template <std::invocable Make>
+    void report(const Make& make) noexcept {
+        events_.post(make);
+    }
+    void report(event_kind kind, const grant& about, std::string_view message = {},
                 std::chrono::microseconds waited = {}) noexcept;
 
     /// Declares a grant lost, counts and reports that, and sends its loss signal. Returns whether

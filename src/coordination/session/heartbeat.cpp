@@ -212,13 +212,10 @@ nanoseconds heartbeat::after_failure(session& ours, const std::exception& failur
 
 void heartbeat::report_failure(const session& ours, const std::exception& failure) noexcept {
     context_.count(counter::heartbeat_failures);
-    try {
-        context_.report({.kind = event_kind::heartbeat_failed,
-                         .session = ours.id(),
-                         .message = failure.what()});
-    } catch (...) {
-        // No memory for the message.
-    }
+    context_.report([&] {
+        return event{
+            .kind = event_kind::heartbeat_failed, .session = ours.id(), .message = failure.what()};
+    });
 }
 
 nanoseconds heartbeat::pause_after_failure() noexcept {
@@ -232,16 +229,14 @@ void heartbeat::warn_of_short_ttl(nanoseconds opening) noexcept {
     const auto wanted = context_.link.wanted_ttl(opening);
     if (!wanted) return;
     warned_of_ttl_ = true;
-    try {
-        context_.report({.kind = event_kind::ttl_short,
-                         .session = 0,
-                         .message = "opening a connection took " + in_milliseconds(opening) +
-                                    ", a round trip takes " +
-                                    in_milliseconds(context_.link.round_trip()) +
-                                    ": raise the ttl to " + in_milliseconds(*wanted) + " or more"});
-    } catch (...) {
-        // No memory for the message.
-    }
+    context_.report([&] {
+        return event{.kind = event_kind::ttl_short,
+                     .session = 0,
+                     .message = "opening a connection took " + in_milliseconds(opening) +
+                                ", a round trip takes " +
+                                in_milliseconds(context_.link.round_trip()) +
+                                ": raise the ttl to " + in_milliseconds(*wanted) + " or more"};
+    });
 }
 
 }  // namespace rowlock::detail

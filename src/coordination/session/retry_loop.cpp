@@ -2,6 +2,18 @@
 
 namespace rowlock::detail {
 
+after_failure retry_loop::caller::judge(const error& failure) const noexcept {
+    const bool unknown = failure.kind() == errc::outcome_unknown;
+    if (unknown) loop_.context_.count(counter::unknown_outcomes);
+    return failure.retryable() || unknown ? after_failure::repeat : after_failure::give_up;
+}
+
+after_failure retry_loop::caller::wait(std::chrono::milliseconds time) const {
+    if (now() + time >= within_.last_start) return after_failure::give_up;
+    loop_.context_.count(counter::retries);
+    return loop_.pause(time, stop_) ? after_failure::repeat : after_failure::stop;
+}
+
 bool retry_loop::pause(nanoseconds time, const std::stop_token& stop) {
     std::unique_lock lock{pause_mutex_};
     pause_.wait_for(lock, stop, time, [this] { return closed_.load(); });

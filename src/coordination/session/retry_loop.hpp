@@ -54,6 +54,21 @@ public:
     void close() noexcept;
 
 private:
+    /// A caller of repeat_attempts(), which counts what it sees.
+    class caller : public on_steady_clock {
+    public:
+        caller(retry_loop& loop, const limits& within, const std::stop_token& stop) noexcept
+            : loop_{loop}, within_{within}, stop_{stop} {}
+        [[nodiscard]] after_failure judge(const error& failure) const noexcept;
+        [[nodiscard]] after_failure wait(std::chrono::milliseconds time) const;
+        [[nodiscard]] std::nullopt_t stopped() const noexcept { return std::nullopt; }
+
+    private:
+        retry_loop& loop_;
+        const limits& within_;
+        const std::stop_token& stop_;
+    };
+
     client_context& context_;
     client_connections& connections_;
     std::atomic<bool> closed_{false};
@@ -63,24 +78,11 @@ private:
 
 template <typename Action>
 auto retry_loop::repeat(const limits& within, const std::stop_token& stop, Action action) {
-    using answer = decltype(action(sql::deadline{}));
-    const auto start = steady::now();
-    for (int made = 1;; ++made) {
-        try {
-            return std::optional<answer>{
-                action(std::min(within.give_up, context_.statement_deadline()))};
-        } catch (const error& failure) {
-            const bool unknown = failure.kind() == errc::outcome_unknown;
-            if (unknown) context_.count(counter::unknown_outcomes);
-            if (!failure.retryable() && !unknown) throw;
-            const auto elapsed =
-                std::chrono::duration_cast<std::chrono::milliseconds>(steady::now() - start);
-            const auto wait = context_.options.retry.next(failure, made, elapsed);
-            if (!wait || steady::now() + *wait >= within.last_start) throw;
-            context_.count(counter::retries);
-            if (!pause(*wait, stop)) return std::optional<answer>{};
-        }
-    }
+    using answer = std::optional<decltype(action(sql::deadline{}))>;
+    return repeat_attempts(
+        attempt_counter{context_.options.retry}, caller{*this, within, stop}, [&](int) -> answer {
+            return answer{action(std::min(within.give_up, context_.statement_deadline()))};
+        });
 }
 
 template <typename Action>

@@ -117,9 +117,9 @@ advisory_engine::connected advisory_engine::connect(bool check_pooler, sql::dead
             "that serves others next, and two clients get it at once: connect to "
             "PostgreSQL directly, use session pooling, or try_transaction_lock() in a transaction"};
     }
-    made.session = protocol_.set_up(*made.db,  // A slice ends at half of this at the latest.
-                                    options_.statement_timeout + 2 * options_.wait_slice,
-                                    options_.keepalive_timeout, until);
+    made.session = protocol_->set_up(*made.db,  // A slice ends at half of this at the latest.
+                                     options_.statement_timeout + 2 * options_.wait_slice,
+                                     options_.keepalive_timeout, until);
     return made;
 }
 

@@ -1,11 +1,13 @@
 #include "transaction/advisory/advisory_engine.hpp"
 
+#include "base/jitter.hpp"
 #include "base/require.hpp"
+#include "base/retry_policy.hpp"
 #include "transaction/advisory/advisory_key.hpp"
 #include <rowlock/error.hpp>
+#include <rowlock/retry.hpp>
 
 #include <algorithm>
-#include <random>
 
 namespace rowlock::detail {
 namespace {
@@ -30,17 +32,8 @@ advisory_options validated(advisory_options options) {
                      (options.check_period + options.statement_timeout) * 3 / 2),
             "keepalive_timeout must be 0, or at most one day and at least one and a half times "
             "check_period + statement_timeout");
-    require(options.retry.attempts >= 1 && options.retry.backoff >= 0ms &&
-                options.retry.max_backoff >= 0ms && options.retry.total >= 0ms &&
-                options.retry.jitter >= 0 && options.retry.jitter <= 1,
-            "retry: attempts must be at least 1, times not negative, jitter from 0 to 1");
+    base::validate(options.retry);
     return options;
-}
-
-sql::dialect supported(sql::dialect speaks) {
-    if (speaks != sql::dialect::sqlite) return speaks;
-    throw error{errc::unsupported,
-                "SQLite has no advisory locks: use a lease (rowlock::client) instead"};
 }
 
 /// True for failures that a new connection may avoid. The old one locked nothing that its end does
@@ -70,10 +63,9 @@ bool is_a_refusal(const error& failure) {
     }
 }
 
-/// A random pause, so that pollers that began together drift apart.
+/// So that pollers that began together drift apart.
 milliseconds polling_pause() {
-    thread_local std::minstd_rand generator{std::random_device{}()};
-    return milliseconds{std::uniform_int_distribution<int>{25, 75}(generator)};
+    return base::random_between(25ms, 75ms);
 }
 
 }  // namespace
@@ -129,19 +121,47 @@ private:
     advisory_key_state& at_;
 };
 
+/// Repeats what a new connection may avoid, within the time and until the stop of a call.
+class advisory_engine::retrying : public on_steady_clock {
+public:
+    retrying(advisory_engine& engine, guard& lock, steady::time_point until,
+             const std::stop_token& stop)
+        : engine_{engine}, lock_{lock}, until_{until}, stop_{stop} {}
+
+    [[nodiscard]] after_failure judge(const error& failure) const {
+        if (!is_about_the_connection(failure)) return after_failure::give_up;
+        return stop_.stop_requested() ? after_failure::stop : after_failure::repeat;
+    }
+
+    [[nodiscard]] after_failure wait(milliseconds pause) const {
+        const bool tries = until_ == steady::time_point::min();
+        const auto end = steady::now() + pause;
+        if (!tries && end >= until_) return after_failure::give_up;
+        engine_.changed_.wait_until(lock_, stop_, end, [this] { return engine_.closing_; });
+        engine_.require_open();
+        return after_failure::repeat;
+    }
+
+    [[nodiscard]] attempted stopped() const { return {outcome::not_ours}; }
+
+private:
+    advisory_engine& engine_;
+    guard& lock_;
+    const steady::time_point until_;
+    const std::stop_token& stop_;
+};
+
 advisory_engine::advisory_engine(sql::connection_source source, advisory_options options)
     : source_{std::move(source)},
       options_{validated(std::move(options))},
-      protocol_{supported(source_.speaks())},
+      protocol_{strategy::make_advisory_protocol(source_.speaks())},
       events_{options_.on_event} {}
 
 std::shared_ptr<advisory_hold> advisory_engine::acquire(const advisory_key& key, advisory_mode mode,
                                                         steady::time_point until,
                                                         const std::stop_token& stop) {
     fork_.require_same_process();
-    if (mode == advisory_mode::shared && source_.speaks() == sql::dialect::mysql) {
-        throw error{errc::unsupported, "GET_LOCK knows no shared locks: use lock() or try_lock()"};
-    }
+    protocol_->require_mode(mode);
     const request wanted{key, resolve(key), mode, until, stop};
     guard lock{mutex_};
     const place at = place_of(wanted.server.identity());
@@ -182,11 +202,7 @@ void advisory_engine::release_quietly(advisory_hold& hold) noexcept {
     try {
         release(hold);
     } catch (const std::exception& failure) {
-        try {
-            report(event_kind::unlock_failed, hold.key, loss_reason::none, failure.what());
-        } catch (...) {
-            // Out of memory: no message.
-        }
+        report(event_kind::unlock_failed, hold.key, loss_reason::none, failure.what());
     }
 }
 
@@ -205,22 +221,19 @@ void advisory_engine::abandon(std::shared_ptr<advisory_engine> inherited) noexce
 
 /// On MySQL a name's key depends on the connections' schema, so the first call connects.
 strategy::server_key advisory_engine::resolve(const advisory_key& key) {
-    const bool wants_schema =
-        source_.speaks() == sql::dialect::mysql && key.type() == advisory_key::kind::name;
     guard lock{mutex_};
     require_open();
-    for (int attempt = 1; wants_schema && !schema_known_; ++attempt) {
-        try {
-            const use now{*this, options_.own_connection ? own_station(lock, soon())
-                                                         : shared_station(lock, soon())};
-        } catch (const error& failure) {
-            const auto pause_time = options_.retry.next(failure, attempt, 0ms);
-            if (!is_about_the_connection(failure) || !pause_time) throw;
-            changed_.wait_for(lock, *pause_time, [this] { return closing_; });
-            require_open();
-        }
+    if (protocol_->depends_on_schema(key)) {
+        const std::stop_token never{};
+        repeat_attempts(attempt_counter{options_.retry},
+                        retrying{*this, lock, steady::time_point::max(), never}, [&](int) {
+                            if (schema_known_) return;
+                            const use now{*this, options_.own_connection
+                                                     ? own_station(lock, soon())
+                                                     : shared_station(lock, soon())};
+                        });
     }
-    return strategy::server_key_of(key, source_.speaks(), options_.domain, schema_);
+    return protocol_->key_of(key, options_.domain, schema_);
 }
 
 advisory_engine::place advisory_engine::place_of(const std::string& identity) {
@@ -263,26 +276,14 @@ void advisory_engine::wake(const advisory_key_state& at) {
 
 advisory_engine::attempted advisory_engine::with_retries(guard& lock, const place& at,
                                                          const request& wanted) {
-    auto first = steady::now();
-    for (int count = 1;; ++count) {
-        const auto started = steady::now();
-        try {
-            if (!at->lock) return attempt(lock, at, wanted);
-            if (!at->admits(wanted.mode)) return {outcome::again};  // owed, see settle()
-            return join(lock, at, wanted);
-        } catch (const error& failure) {
-            if (!is_about_the_connection(failure)) throw;
-            if (wanted.stop.stop_requested()) return {outcome::not_ours};
-            // A wait that lasted long before it broke restarts the count.
-            if (steady::now() - started > options_.retry.total) {
-                first = steady::now();
-                count = 1;
-            }
-            const auto elapsed = std::chrono::duration_cast<milliseconds>(steady::now() - first);
-            const auto rest = options_.retry.next(failure, count, elapsed);
-            if (!rest || !pause(lock, wanted, *rest)) throw;
-        }
-    }
+    // A wait that lasted long before it broke restarts the count.
+    return repeat_attempts(attempt_counter{options_.retry, options_.retry.total},
+                           retrying{*this, lock, wanted.until, wanted.stop}, [&](int) -> attempted {
+                               if (!at->lock) return attempt(lock, at, wanted);
+                               if (!at->admits(wanted.mode))
+                                   return {outcome::again};  // owed, see settle()
+                               return join(lock, at, wanted);
+                           });
 }
 
 /// Tries once; then waits if there is time.
@@ -338,7 +339,7 @@ advisory_engine::attempted advisory_engine::join(guard& lock, const place& at,
             const nanoseconds sent = clock_.now();
             {
                 const unlocked running{lock};
-                company = protocol_.holder_status(*of->on->db, of->on->session, of->key, soon());
+                company = protocol_->holder_status(*of->on->db, of->on->session, of->key, soon());
             }
             extend_trust(*of->on, sent);
         }
@@ -374,7 +375,7 @@ advisory_engine::attempted advisory_engine::give_way(guard& lock, const place& a
 bool advisory_engine::try_on(guard& lock, const place& at, const request& wanted,
                              const station& on) {
     return ask(lock, at, wanted, on, [&] {
-        return protocol_.try_lock(*on->db, on->session, wanted.server, wanted.mode, soon());
+        return protocol_->try_lock(*on->db, on->session, wanted.server, wanted.mode, soon());
     });
 }
 
@@ -383,8 +384,8 @@ bool advisory_engine::wait_on(guard& lock, const place& at, const request& wante
     const auto left = std::chrono::ceil<milliseconds>(wanted.until - steady::now());
     const auto slice = std::clamp(left, 1ms, options_.wait_slice);
     return ask(lock, at, wanted, on, [&] {
-        return protocol_.wait(*on->db, on->session, wanted.server, wanted.mode, slice,
-                              soon() + slice);
+        return protocol_->wait(*on->db, on->session, wanted.server, wanted.mode, slice,
+                               soon() + slice);
     });
 }
 
@@ -402,7 +403,7 @@ bool advisory_engine::ask(guard& lock, const place& at, const request& wanted, c
             ours = action();
             if (ours && clock_.now() - sent > belief() / 4) {
                 sent = clock_.now();
-                ours = protocol_.held(*on->db, on->session, {&one, 1}, soon()).front();
+                ours = protocol_->held(*on->db, on->session, {&one, 1}, soon()).front();
             }
         }
         extend_trust(*on, sent);
@@ -425,7 +426,7 @@ bool advisory_engine::settle(guard& lock, const place& at, const request& wanted
         bool ours = false;
         {
             const unlocked running{lock};
-            ours = protocol_.held(*on->db, on->session, {&one, 1}, soon()).front();
+            ours = protocol_->held(*on->db, on->session, {&one, 1}, soon()).front();
         }
         extend_trust(*on, sent);
         return ours;
@@ -476,16 +477,6 @@ std::shared_ptr<advisory_hold> advisory_engine::new_hold(const tenure& of, const
 
 bool advisory_engine::is_over(const request& wanted) {
     return wanted.stop.stop_requested() || steady::now() >= wanted.until;
-}
-
-/// Returns false if there is no time for it.
-bool advisory_engine::pause(guard& lock, const request& wanted, steady::duration time) {
-    const bool tries = wanted.until == steady::time_point::min();
-    const auto end = steady::now() + time;
-    if (!tries && end >= wanted.until) return false;
-    changed_.wait_until(lock, wanted.stop, end, [this] { return closing_; });
-    require_open();
-    return true;
 }
 
 // --- giving back --------------------------------------------------------------------------------
@@ -553,14 +544,14 @@ bool advisory_engine::unlock_on(guard& lock, const advisory_holding& what, sql::
     const unlocked running{lock};
     sql::connection& db = *what.on->db;
     try {
-        return protocol_.unlock(db, what.on->session, what.key, what.mode, until);
+        return protocol_->unlock(db, what.on->session, what.key, what.mode, until);
     } catch (const error&) {
         if (!what.on->usable()) throw;
     }
     const auto last = soon();
     const strategy::advisory_protocol::wanted one{what.key, what.mode};
-    if (!protocol_.held(db, what.on->session, {&one, 1}, last).front()) return true;
-    return protocol_.unlock(db, what.on->session, what.key, what.mode, last);
+    if (!protocol_->held(db, what.on->session, {&one, 1}, last).front()) return true;
+    return protocol_->unlock(db, what.on->session, what.key, what.mode, last);
 }
 
 void advisory_engine::finish(const tenure& what) {
@@ -589,14 +580,11 @@ void advisory_engine::lose(advisory_hold& hold, loss_reason why) noexcept {
 }
 
 void advisory_engine::report(event_kind kind, const advisory_key& about, loss_reason why,
-                             std::string message) noexcept {
-    if (!options_.on_event) return;
-    try {
-        events_.post(
-            {.kind = kind, .name = about.str(), .reason = why, .message = std::move(message)});
-    } catch (...) {
-        // Out of memory: an event is lost, never a lock.
-    }
+                             std::string_view message) noexcept {
+    events_.post([&] {
+        return event{
+            .kind = kind, .name = about.str(), .reason = why, .message = std::string{message}};
+    });
 }
 
 }  // namespace rowlock::detail

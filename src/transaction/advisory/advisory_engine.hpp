@@ -17,6 +17,7 @@
 #include <mutex>
 #include <stop_token>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -48,6 +49,11 @@ struct advisory_hold {
 
 /// One of our connections. The engine's mutex guards everything except `db`, which belongs to the
 /// thread that has taken the connection.
+///
+/// These are not in a sql::connection_pool, which knows only idle connections, all alike, and those
+/// that one borrower has: a connection here holds locks while no thread uses it, and the watch must
+/// find it, check it and end it then. The engine also decides by the locks on a connection which
+/// one a call may take, so a pool would keep only those without locks, and every rule twice.
 struct advisory_connection {
     std::unique_ptr<sql::connection> db;
     strategy::server_session session;
@@ -159,8 +165,9 @@ private:
         [[nodiscard]] bool patient() const { return until > steady::now(); }
     };
 
-    class queued;   // a ticket, while it is queued
-    class in_turn;  // the turn, while a thread has it
+    class queued;    // a ticket, while it is queued
+    class in_turn;   // the turn, while a thread has it
+    class retrying;  // what repeat_attempts() asks of a call
     /// A station in use. Made and destroyed with the mutex held.
     class use {
     public:
@@ -203,7 +210,6 @@ private:
                                            const station& on);
     std::shared_ptr<advisory_hold> new_hold(const tenure& of, const request& wanted);
     static bool is_over(const request& wanted);
-    bool pause(guard& lock, const request& wanted, steady::duration time);
 
     // Giving back
     void leave(guard& lock, const tenure& what);
@@ -248,11 +254,11 @@ private:
     void listen(guard& lock, nanoseconds next);
 
     void report(event_kind kind, const advisory_key& about, loss_reason why = loss_reason::none,
-                std::string message = {}) noexcept;
+                std::string_view message = {}) noexcept;
 
     const sql::connection_source source_;
     const advisory_options options_;
-    const strategy::advisory_protocol protocol_;
+    const std::unique_ptr<const strategy::advisory_protocol> protocol_;
     const base::fork_guard fork_;
     const base::clock clock_;
     base::event_queue events_;

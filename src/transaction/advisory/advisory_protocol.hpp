@@ -5,7 +5,7 @@
 
 #include <chrono>
 #include <cstdint>
-#include <optional>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -23,9 +23,8 @@ struct server_key {
     [[nodiscard]] std::string identity() const;
 };
 
-/// @throws error errc::unsupported if this database has no such key
-[[nodiscard]] server_key server_key_of(const advisory_key& key, sql::dialect speaks,
-                                       std::string_view domain, std::string_view schema);
+/// @throws error errc::unsupported if PostgreSQL has no such key
+[[nodiscard]] server_key postgresql_key(const advisory_key& key, std::string_view domain);
 /// The text of a call of `function`, such as pg_advisory_lock, for a PostgreSQL key.
 [[nodiscard]] std::string call_of(std::string_view function, const server_key& key,
                                   advisory_mode mode);
@@ -43,29 +42,43 @@ struct server_session {
 
 /// The statements of session-level advisory locks. No state, no retries; one round trip per call,
 /// except set_up() and, on PostgreSQL, wait(). Each makes sure that it still talks to `session`; if
-/// not, it discards the connection and throws errc::unsupported.
+/// not, it discards the connection and throws errc::unsupported. One implementation a dialect; see
+/// make_advisory_protocol().
 class advisory_protocol {
 public:
-    explicit advisory_protocol(sql::dialect speaks);
+    advisory_protocol() = default;
+    advisory_protocol(const advisory_protocol&) = delete;
+    advisory_protocol& operator=(const advisory_protocol&) = delete;
+    virtual ~advisory_protocol() = default;
+
+    /// Whether key_of() this key needs the schema of the connections, so that one must be open.
+    [[nodiscard]] virtual bool depends_on_schema(const advisory_key& key) const noexcept = 0;
+    /// @throws error errc::unsupported if this database has no such key
+    [[nodiscard]] virtual server_key key_of(const advisory_key& key, std::string_view domain,
+                                            std::string_view schema) const = 0;
+    /// @throws error errc::unsupported if this database has no such locks
+    virtual void require_mode(advisory_mode mode) const = 0;
 
     /// Sets up a connection of our own. @throws error errc::unsupported on a Galera node, and if
     /// the server process holds advisory locks already
-    [[nodiscard]] server_session set_up(sql::connection& db, std::chrono::milliseconds statement,
-                                        std::chrono::milliseconds keepalive_timeout,
-                                        sql::deadline until) const;
+    [[nodiscard]] virtual server_session set_up(sql::connection& db,
+                                                std::chrono::milliseconds statement,
+                                                std::chrono::milliseconds keepalive_timeout,
+                                                sql::deadline until) const = 0;
 
     /// @throws error errc::read_only on a standby
-    [[nodiscard]] bool try_lock(sql::connection& db, const server_session& session,
-                                const server_key& key, advisory_mode mode,
-                                sql::deadline until) const;
+    [[nodiscard]] virtual bool try_lock(sql::connection& db, const server_session& session,
+                                        const server_key& key, advisory_mode mode,
+                                        sql::deadline until) const = 0;
     /// Waits in the server for at most `slice`; returns whether the lock is ours afterwards.
-    [[nodiscard]] bool wait(sql::connection& db, const server_session& session,
-                            const server_key& key, advisory_mode mode,
-                            std::chrono::milliseconds slice, sql::deadline until) const;
+    [[nodiscard]] virtual bool wait(sql::connection& db, const server_session& session,
+                                    const server_key& key, advisory_mode mode,
+                                    std::chrono::milliseconds slice, sql::deadline until) const = 0;
     /// Returns false if the lock was not ours.
-    [[nodiscard]] bool unlock(sql::connection& db, const server_session& session,
-                              const server_key& key, advisory_mode mode, sql::deadline until) const;
-    void unlock_all(sql::connection& db, sql::deadline until) const;
+    [[nodiscard]] virtual bool unlock(sql::connection& db, const server_session& session,
+                                      const server_key& key, advisory_mode mode,
+                                      sql::deadline until) const = 0;
+    virtual void unlock_all(sql::connection& db, sql::deadline until) const = 0;
 
     struct wanted {
         server_key key;
@@ -73,25 +86,19 @@ public:
     };
     /// Whether this session holds each lock. On PostgreSQL one round trip for all, otherwise one
     /// for every eight.
-    [[nodiscard]] std::vector<bool> held(sql::connection& db, const server_session& session,
-                                         std::span<const wanted> locks, sql::deadline until) const;
+    [[nodiscard]] virtual std::vector<bool> held(sql::connection& db, const server_session& session,
+                                                 std::span<const wanted> locks,
+                                                 sql::deadline until) const = 0;
 
     enum class company { alone, names_with_waiters, not_ours };
-    /// PostgreSQL: whether other sessions wait for a lock of ours.
-    [[nodiscard]] company holder_status(sql::connection& db, const server_session& session,
-                                        const server_key& key, sql::deadline until) const;
-
-private:
-    [[nodiscard]] bool is_mysql() const noexcept { return speaks_ == sql::dialect::mysql; }
-    std::vector<bool> held_postgresql(sql::connection& db, const server_session& session,
-                                      std::span<const wanted> locks, sql::deadline until) const;
-    std::vector<bool> held_mysql(sql::connection& db, const server_session& session,
-                                 std::span<const wanted> locks, sql::deadline until) const;
-
-    sql::dialect speaks_;
-    sql::statement setup_, try_, unlock_, unlock_all_, held_;
-    std::optional<sql::statement> company_;  ///< PostgreSQL
-    std::optional<sql::statement> wait_;     ///< MySQL
+    /// Whether other sessions wait for a shared lock of ours.
+    /// @throws error errc::unsupported where no lock is shared
+    [[nodiscard]] virtual company holder_status(sql::connection& db, const server_session& session,
+                                                const server_key& key,
+                                                sql::deadline until) const = 0;
 };
+
+/// @throws error errc::unsupported for SQLite
+[[nodiscard]] std::unique_ptr<const advisory_protocol> make_advisory_protocol(sql::dialect speaks);
 
 }  // namespace rowlock::strategy

@@ -1,10 +1,10 @@
+#include "sql/run_statement.hpp"
 #include "sql/statements.hpp"
 #include "transaction/advisory/advisory_protocol.hpp"
 #include <rowlock/error.hpp>
 #include <rowlock/transaction.hpp>
 
 #include <algorithm>
-#include <array>
 
 namespace rowlock {
 namespace {
@@ -60,17 +60,16 @@ strategy::server_key key_in(sql::connection& db, const advisory_key& key,
         throw error{errc::unsupported,
                     "SQLite has no advisory locks: BEGIN IMMEDIATE locks the database"};
     }
-    return strategy::server_key_of(key, db.speaks(), options.domain, {});
+    return strategy::postgresql_key(key, options.domain);
 }
 
 bool attempt(sql::connection& db, const strategy::server_key& key, advisory_mode mode,
              const transaction_lock_options& options) {
     static const sql::statement statement{
         sql::load_statement(sql::dialect::postgresql, "advisory_try_in")};
-    const std::array<sql::value, 4> parameters{sql::value{key.bits}, sql::value{key.pair ? 1 : 0},
-                                               sql::value{mode == advisory_mode::shared ? 1 : 0},
-                                               sql::value{options.any_isolation ? 1 : 0}};
-    const auto row = db.execute(statement, parameters, soon(options));
+    const auto row =
+        strategy::run(db, statement, soon(options), key.bits, key.pair ? 1 : 0,
+                      mode == advisory_mode::shared ? 1 : 0, options.any_isolation ? 1 : 0);
     const auto answer = row.text(0, 0);
     if (answer == "standby") {
         throw error{errc::read_only,

@@ -33,7 +33,7 @@ void advisory_engine::close() noexcept {
         each->taken = true;
         try {
             const unlocked running{lock};
-            if (each->locks > 0 && each->db->alive()) protocol_.unlock_all(*each->db, until);
+            if (each->locks > 0 && each->db->alive()) protocol_->unlock_all(*each->db, until);
         } catch (const std::exception&) {
             // The server unlocks when it sees the connection closed.
         }
@@ -132,7 +132,7 @@ void advisory_engine::check(guard& lock, const station& which) {
         std::vector<bool> answers;
         {
             const unlocked running{lock};
-            answers = protocol_.held(*which->db, which->session, wanted, until);
+            answers = protocol_->held(*which->db, which->session, wanted, until);
         }
         extend_trust(*which, sent);
         which->next_check = sent + options_.check_period;
@@ -161,9 +161,9 @@ void advisory_engine::give_back_owed(guard& lock) {
             const nanoseconds sent = clock_.now();
             {
                 const unlocked running{lock};
-                if (protocol_.held(*on->db, on->session, {&one, 1}, until).front()) {
+                if (protocol_->held(*on->db, on->session, {&one, 1}, until).front()) {
                     static_cast<void>(
-                        protocol_.unlock(*on->db, on->session, each->key, each->mode, until));
+                        protocol_->unlock(*on->db, on->session, each->key, each->mode, until));
                 }
             }
             extend_trust(*on, sent);

@@ -15,19 +15,20 @@ error conflict_error() {
             "the row was changed or deleted since it was read: read it again, and start over"};
 }
 
-void pause_or_give_up(const retry_policy& policy, const error& failure, int attempts_made,
-                      std::chrono::steady_clock::time_point first, const std::stop_token& stop,
-                      const sql::connection* db) {
-    if (db != nullptr && (!db->alive() || db->discarded())) throw;
-    try {
-        pause_or_rethrow(policy, failure, attempts_made, first, stop);
-    } catch (const error& last) {
-        if (last.kind() != errc::conflict) throw;
-        throw error{
-            errc::conflict,
-            std::string{last.what()} + " (attempts made: " + std::to_string(attempts_made) + ")",
-            {last.sqlstate(), last.native_code(), last.server_message()}};
-    }
+bool retry_until_no_conflict::cut_off() const noexcept {
+    return db_ != nullptr && (!db_->alive() || db_->discarded());
+}
+
+after_failure retry_until_no_conflict::judge(const error& failure) const noexcept {
+    return cut_off() ? after_failure::give_up : retry_until_stopped::judge(failure);
+}
+
+void retry_until_no_conflict::give_up(const error& last, int attempts_made) const {
+    if (cut_off() || last.kind() != errc::conflict) throw;
+    throw error{
+        errc::conflict,
+        std::string{last.what()} + " (attempts made: " + std::to_string(attempts_made) + ")",
+        {last.sqlstate(), last.native_code(), last.server_message()}};
 }
 
 attempt_transaction::attempt_transaction(sql::connection& db,

@@ -1,4 +1,5 @@
 #include "base/page.hpp"
+#include "sql/run_statement.hpp"
 #include "sql/statements.hpp"
 #include "sql/table_names.hpp"
 #include <rowlock/error.hpp>
@@ -50,9 +51,8 @@ public:
 
     template <typename... Values>
     sql::result run(sql::connection& db, const sql::statement& what, const Values&... values) {
-        const std::array<sql::value, sizeof...(values)> bound{sql::value{values}...};
-        return db.execute(what, bound,
-                          std::chrono::steady_clock::now() + options_.statement_timeout);
+        const auto until = std::chrono::steady_clock::now() + options_.statement_timeout;
+        return strategy::run(db, what, until, values...);
     }
 
     /// Runs one of the three compare-and-sets, and finds out why if no row matched.

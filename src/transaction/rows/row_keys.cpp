@@ -3,6 +3,7 @@
 #include "base/ascii.hpp"
 #include "sql/connection_memory.hpp"
 #include "sql/identifier.hpp"
+#include "sql/run_statement.hpp"
 #include "sql/statements.hpp"
 #include <rowlock/error.hpp>
 
@@ -66,16 +67,13 @@ const sql::statement& look_up_of(sql::dialect speaks) {
 description look_up(sql::connection& db, std::string_view table, sql::deadline until) {
     const auto& statement = look_up_of(db.speaks());
     if (db.speaks() == sql::dialect::postgresql) {
-        const std::string quoted = sql::quoted_table(db.speaks(), table);
-        const std::array<sql::value, 1> parameters{sql::value{quoted}};
-        return description{db.execute(statement, parameters, until)};
+        return description{run(db, statement, until, sql::quoted_table(db.speaks(), table))};
     }
     const auto dot = table.find('.');
     const bool qualified = dot != std::string_view::npos;
     const sql::value schema = qualified ? sql::value{table.substr(0, dot)} : sql::value{};
     const auto name = qualified ? table.substr(dot + 1) : table;
-    const std::array<sql::value, 2> parameters{schema, sql::value{name}};
-    return description{db.execute(statement, parameters, until)};
+    return description{run(db, statement, until, schema, name)};
 }
 
 [[noreturn]] void refuse_table(std::string_view table, std::string_view why) {

@@ -2,6 +2,7 @@
 
 #include "base/ascii.hpp"
 #include "sql/identifier.hpp"
+#include "sql/run_statement.hpp"
 #include "sql/server_facts.hpp"
 #include <rowlock/error.hpp>
 
@@ -178,15 +179,10 @@ std::string postgresql_text(const known_key& key, const row_request& wanted) {
 class borrowed_timeout {
 public:
     borrowed_timeout(sql::connection& db, milliseconds wait, sql::deadline until) : db_{db} {
-        const auto text = std::to_string(wait.count());
-        const std::array<sql::value, 1> parameters{sql::value{text}};
-        before_ = db.execute(exchange(), parameters, until).text(0, 0);
+        before_ = run(db, exchange(), until, std::to_string(wait.count())).text(0, 0);
     }
 
-    void restore(sql::deadline until) {
-        const std::array<sql::value, 1> parameters{sql::value{before_}};
-        db_.execute(exchange(), parameters, until);
-    }
+    void restore(sql::deadline until) { run(db_, exchange(), until, before_); }
 
 private:
     // Columns are evaluated from left to right.

@@ -1,5 +1,6 @@
 #include "base/require.hpp"
 #include "sql/in_transaction.hpp"
+#include "sql/run_statement.hpp"
 #include "sql/server_facts.hpp"
 #include "sql/statements.hpp"
 #include "transaction/rows/row_locking.hpp"
@@ -9,7 +10,6 @@
 #include <rowlock/row_session.hpp>
 
 #include <algorithm>
-#include <array>
 #include <optional>
 #include <ostream>
 #include <string>
@@ -275,10 +275,8 @@ private:
             sql::load_statement(sql::dialect::postgresql, "row_session_setup");
         db.query("begin isolation level " + name_of(options_.isolation_level), until);
         begun_ = true;
-        const auto lock_timeout = std::to_string(lock_timeout_of(options_).count());
-        const std::array<sql::value, 2> parameters{sql::value{options_.max_hold.count()},
-                                                   sql::value{lock_timeout}};
-        db.execute(setup, parameters, until);
+        strategy::run(db, setup, until, options_.max_hold.count(),
+                      std::to_string(lock_timeout_of(options_).count()));
     }
 
     /// The settings belong to the connection, which is ours: they are sent again only if its last
@@ -364,9 +362,7 @@ private:
         if (!foreign_timeout_) return;
         static const sql::statement reset{
             "select pg_catalog.set_config('lock_timeout', $1::pg_catalog.text, true)"};
-        const auto time = std::to_string(lock_timeout_of(options_).count());
-        const std::array<sql::value, 1> parameters{sql::value{time}};
-        db.execute(reset, parameters, ends_at_);
+        strategy::run(db, reset, ends_at_, std::to_string(lock_timeout_of(options_).count()));
         foreign_timeout_ = false;
     }
 
