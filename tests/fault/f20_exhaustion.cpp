@@ -358,7 +358,7 @@ void fill_the_disk(trial& in, milliseconds time_to_live) {
 }
 
 constexpr milliseconds told_within = ttl - margin + tolerance;
-constexpr milliseconds too_long = 4 * ttl;  ///< for the row's control
+constexpr milliseconds too_long = 4 * ttl;  ///< the ttl of the control
 
 const std::string what = "no writes, no connections or no room for 2L";
 
