@@ -1,5 +1,5 @@
-// Database URLs: taken apart into what they were put together from, or refused; and whatever stands
-// where a password stands is in no message and no description.
+// Database URLs are split into the parts of which they were composed, or refused, and no message or
+// description contains text from the place of a password.
 //
 // First byte: which of the four.
 
@@ -63,7 +63,7 @@ void round_trip(fuzz::input& from) {
     require(same, "a URL is taken apart into its parts", text);
 }
 
-/// What the user is shown of `url`, taken or not.
+/// The text that the user sees of `url`, accepted or refused.
 std::string shown_of(const std::string& url) {
     try {
         return rowlock::open(url).description();

@@ -10,7 +10,7 @@
 
 namespace support {
 
-/// Passes everything on, but for posted statements: a base for connections that step in, or lie.
+/// Forwards all calls except posted statements: a base for connections that intercept or falsify.
 class forwarding_connection : public rowlock::sql::connection {
 public:
     explicit forwarding_connection(std::unique_ptr<rowlock::sql::connection> inner)
