@@ -1,6 +1,6 @@
 // Each allocation and each system call fails, one after the other. The process survives, errors
-// have their kinds, and no lease or queue entry of an unfinished call remains. shows:
-// fault-failing-calls
+// have their kinds, and no lease or queue entry of an unfinished call remains.
+// shows: fault-failing-calls
 
 #include "support/failing_calls.hpp"
 

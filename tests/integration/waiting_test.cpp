@@ -646,7 +646,8 @@ TEST_CASE("a lost reply to an enqueue or a release loses no queue entry") {
 }
 
 // The waiter's ticket was drawn long before it committed. An update of `served` stands for the
-// later tickets that were served meanwhile. shows: promise-9
+// later tickets that were served meanwhile.
+// shows: promise-9
 TEST_CASE("a queue entry behind the watermark is still served by the next release") {
     if (support::lock_database database{support::backend::postgresql}; database.there()) {
         client holder{database.source(), database.options()};
