@@ -475,7 +475,7 @@ TEST_CASE("the time that is written is the database's time in UTC") {
     }
 }
 
-TEST_CASE("a version column that cannot tell two updates apart is refused") {
+TEST_CASE("a version column that cannot distinguish two updates is refused") {
     FOR_EACH_SUBJECT(one) {
         const auto verdict = [&](const std::string& type, const version_column& version) {
             const place at{one, "sku varchar(9) primary key, v " + type};

@@ -218,7 +218,8 @@ TEST_CASE("a forced release leaves traces: the token, the holder's revision and 
     }
 }
 
-TEST_CASE("a forced release is in the history, with the holder and the database user who did it") {
+TEST_CASE(
+    "a forced release is in the history, with the holder and the database user that made it") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         record_history(database.source(), true, {.prefix = database.prefix()});
         client holder{database.source(), database.options({.owner = "victim"})};

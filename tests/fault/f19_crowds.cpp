@@ -80,8 +80,8 @@ struct cost {
 cost all_at_one(trial& in, support::lock_database& database, int waiters,
                 rowlock::queueing queueing) {
     counted network{database};
-    // Who looks for himself finds the lock taken only while somebody works. (So do the first of a
-    // line on SQLite: with work of 5 ms a grant costs them 4.4 to 4.7 statements.)
+    // A polling waiter finds the lock held only while its holder works. (So do the first waiters of
+    // a queue on SQLite: with work of 5 ms a grant costs them 4.4 to 4.7 statements.)
     const auto work = queueing == rowlock::queueing::fair ? 0ms : 5ms;
     const auto options = database.options({.poll_interval = 1s});
     rowlock::client first{*network.source, options};

@@ -97,7 +97,7 @@ void talk_with_the_secret(trial& in, support::lock_database& database) {
 }
 
 const fault::on_databases f39{{.id = "F39",
-                               .what = "strangers who know all ids say that a lease was granted",
+                               .what = "strangers that know all ids forge grants",
                                .databases = fault::all_servers,
                                .quick_rounds = 10,
                                .full_rounds = 300,
@@ -107,8 +107,7 @@ const fault::on_databases f39{{.id = "F39",
 
 // Waiters on an SQLite file trust no wake-up without a check, so that no control exists.
 const fault::on_databases f39_file{{.id = "F39",
-                                    .what = "strangers who know all ids say that a lease was "
-                                            "granted",
+                                    .what = "strangers that know all ids forge grants",
                                     .databases = {support::backend::sqlite},
                                     .quick_rounds = 10,
                                     .full_rounds = 300,

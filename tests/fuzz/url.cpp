@@ -94,8 +94,8 @@ void keep_the_secret(fuzz::input& from) {
     const std::string rest{rests[from.below(std::size(rests))]};
     const std::string url = scheme + "://ann:" + before + std::string{secret} + behind +
                             "@db.example/shop" + (rest.empty() ? "" : "?" + rest);
-    // What follows "?user=" is a user, and "?password=" a password, whoever meant it for part of
-    // one.
+    // The text after "?user=" is a user, and after "?password=" a password, even if it was meant as
+    // a part of one.
     const std::size_t question = url.find('?');
     const bool meant =
         question < url.rfind('@') && (url.find("user=", question) != std::string::npos ||

@@ -108,7 +108,7 @@ TEST_CASE("a heartbeat that waited for its row extends the session from a time a
 }
 
 // shows: promise-4
-TEST_CASE("sessions in different time zones agree on who is expired") {
+TEST_CASE("sessions in different time zones agree on which sessions have expired") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
         const bool postgresql = database.speaks() == sql::dialect::postgresql;
         const auto in_zone = [&](const std::string& zone) {

@@ -1,5 +1,5 @@
-// Standing in line while something goes wrong: servers that restart, processes that fork or stop,
-// poolers that nobody declared, owners that come back, strangers who shout.
+// Waiting in a queue amid faults: servers that restart, processes that fork or stop, undeclared
+// poolers, owners that return, forged notifications.
 
 #include "coordination/queue/queue_protocol.hpp"
 #include "support/failure.hpp"

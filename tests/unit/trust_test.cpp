@@ -30,7 +30,7 @@ TEST_CASE("a trust window is open until its end and can be extended before it") 
     CHECK_FALSE(window.open(200ms));
 }
 
-TEST_CASE("a trust window that was seen closed stays closed, whatever arrives late") {
+TEST_CASE("a trust window that was seen closed stays closed after a late reply") {
     trust_window window{100ms};
     CHECK_FALSE(window.open(100ms));
     CHECK_FALSE(window.extend(500ms, 99ms));
