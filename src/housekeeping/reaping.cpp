@@ -6,8 +6,8 @@
 #include <rowlock/error.hpp>
 
 #include <algorithm>
-#include <ostream>
 #include <array>
+#include <ostream>
 
 namespace rowlock::strategy {
 namespace {

@@ -15,7 +15,7 @@ constexpr const char* url_variables[] = {
     "ROWLOCK_TEST_POSTGRESQL_SOCKET_URL", "ROWLOCK_TEST_POSTGRESQL_URL",
     "ROWLOCK_TEST_MARIADB_SOCKET_URL", "ROWLOCK_TEST_MARIADB_URL"};
 
-/// What the benchmark wrote; its folder for SQLite is a scratch folder.
+/// The output of the benchmark, with a scratch folder for SQLite.
 json measured(const std::string& database, const tool::arguments& more = {}) {
     const tool::scratch folder;
     const std::string file = folder / "result.json";
@@ -65,12 +65,12 @@ TEST_CASE("the hand-off benchmark runs beside the floors of each server") {
     }
 }
 
-TEST_CASE("the hand-off benchmark runs for clients that barge and that poll") {
+TEST_CASE("the hand-off benchmark runs for barging and for polling clients") {
     check_row(measured("sqlite", {"--queueing", "barging", "--wake-ups", "polling"}), "sqlite",
               false);
 }
 
-TEST_CASE("the hand-off benchmark says so when there is nothing to measure") {
+TEST_CASE("the hand-off benchmark reports when there is nothing to measure") {
     tool::setting without;
     for (const char* const name : url_variables) without.variables[name] = "";
     tool::process program{{ROWLOCK_HANDOFF_PATH, "--database", "postgresql"}, without};

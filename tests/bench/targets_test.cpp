@@ -29,7 +29,7 @@ tool::setting setting_in(const tool::scratch& folder) {
     return with;
 }
 
-/// Runs a program of the build's bench/ and reads what it found.
+/// Runs a program of the build's bench/ and reads its results.
 json found_by(const std::string& program, const tool::arguments& options) {
     const tool::scratch folder;
     const std::string file = folder / "found.json";
@@ -43,7 +43,7 @@ json found_by(const std::string& program, const tool::arguments& options) {
     return json::parse(tool::contents(file));
 }
 
-/// The ids of the rows, each of which must be a whole one that agrees with itself.
+/// The ids of the rows, each of which must be complete and consistent.
 std::set<std::string> ids_of(const json& rows) {
     std::set<std::string> ids;
     for (const json& row : rows) {
@@ -105,18 +105,18 @@ TEST_CASE("free locks are measured by the floor of each database") {
     if (support::url_of(support::server::mariadb)) CHECK(of("mariadb") == ids{"T1/mariadb"});
 }
 
-TEST_CASE("failed tries are measured, and the log they make") {
+TEST_CASE("failed tries and the log that they write are measured") {
     if (!has_postgresql()) return;
     const auto found =
         found_by("failed_try", {"--rounds", "1", "--milliseconds", "50", "--tries", "1000"});
     CHECK(ids_of(found["rows"]) == ids{"T5/1-thread", "T5/16-threads", "T5/wal"});
 }
 
-TEST_CASE("heartbeats are one statement, however many leases there are") {
+TEST_CASE("heartbeats are one statement for any number of leases") {
     if (!has_postgresql()) return;
     const auto found = found_by("heartbeat", {"--leases", "1,50", "--seconds", "0.5"});
     CHECK(ids_of(found["rows"]) == ids{"T6/time", "T6/statements"});
-    // One, and with every third a read of what is held.
+    // One, and with every third a read of the held leases.
     CHECK(found["rows"][1]["ours"] >= 1);
     CHECK(found["rows"][1]["ours"] < 1.5);
     CHECK(found["lines"][0]["points"].size() == 2);
@@ -131,7 +131,7 @@ TEST_CASE("acquiring among many rows and reaping them is measured") {
     CHECK(found["rows"][2]["ours"].get<double>() > 0);
 }
 
-TEST_CASE("what needs no database is measured") {
+TEST_CASE("operations without a database are measured") {
     CHECK(ids_of(found_by("in_process", {"--quick"})["rows"]) == ids{"T9/re-entry", "T9/held"});
 }
 
@@ -144,16 +144,16 @@ TEST_CASE("whole commands are measured") {
 TEST_CASE("the files of many acquires and releases are measured") {
     if (!has_postgresql()) return;
     const auto found = found_by("size", {"--pairs", "80", "--names", "16", "--turns", "0"});
-    CHECK(found["notes"].size() == 8);  // four on the way, for one name and for many
+    CHECK(found["notes"].size() == 8);  // four in between, for one name and for many
 }
 
 #ifdef ROWLOCK_BENCH_PEERS
-TEST_CASE("free locks and hand-offs are measured beside the peers that there are") {
+TEST_CASE("free locks and hand-offs are measured beside the available peers") {
     if (!has_postgresql()) return;
     const bool redis = std::getenv("ROWLOCK_BENCH_REDIS_SOCKET") != nullptr;
     const bool zookeeper = std::getenv("ROWLOCK_BENCH_ZOOKEEPER") != nullptr;
     if (std::getenv("ROWLOCK_REQUIRE_PEERS") != nullptr) {
-        // The test of the label peers; scripts/test -L peers starts what it wants.
+        // The test with the label peers. scripts/test -L peers starts the servers.
         if (!redis) support::miss_program("redis-server", "redis-server");
         if (!zookeeper) support::miss_program("zookeeper", "zookeeper");
     } else {
@@ -176,7 +176,7 @@ TEST_CASE("free locks and hand-offs are measured beside the peers that there are
 }
 #endif
 
-TEST_CASE("the summary has every row, also those that were not measured, and draws the plots") {
+TEST_CASE("the summary has every row, also those without measurements, and draws the plots") {
     const tool::scratch folder;
     const std::string one = folder / "one.json";
     std::ofstream{one} << R"({"rows": [{"id": "T3", "ours": 1.0, "theirs": 2.0, "unit": "turns/s",
@@ -197,7 +197,7 @@ TEST_CASE("the summary has every row, also those that were not measured, and dra
     CHECK(plot.find("nan") == std::string::npos);
 }
 
-TEST_CASE("a program without its server says which one it needs") {
+TEST_CASE("a program without its server names the server that it needs") {
     const tool::scratch folder;
     tool::setting without;
     for (const char* const name : variables) without.variables[name] = "";

@@ -24,7 +24,7 @@ using support::own_server;
 using support::server;
 using support::soon;
 
-/// The user of an application, whose connections are limited.
+/// An application's database user with a limited number of connections.
 class application {
 public:
     explicit application(own_server& at) : admin_{rowlock::open(at.url()).connect(soon())} {
@@ -56,7 +56,7 @@ public:
     [[nodiscard]] std::int64_t number(const std::string& query) {
         return admin_->query(query, soon()).integer(0, 0);
     }
-    /// Whether another connection of this user gets in.
+    /// Whether the user can open another connection.
     [[nodiscard]] bool gets_in() const {
         try {
             return rowlock::open(url_).connect(soon())->alive();
@@ -78,7 +78,7 @@ private:
 
 using processes = std::vector<std::unique_ptr<tool::process>>;
 
-/// `each` runs of each of `locks` locks, whose commands go on when the file "go" is there.
+/// Starts `each` runs of each of `locks` locks. Their commands go on once the file "go" exists.
 processes start_runs(const application& app, const std::string& folder, int locks, int each) {
     const char* const script =
         "mkdir cs-$ROWLOCK_NAME || echo OVERLAP; until [ -e go ]; do sleep 0.05; done; "
@@ -95,7 +95,7 @@ processes start_runs(const application& app, const std::string& folder, int lock
     return all;
 }
 
-/// All of them to the end. Every one had its turn, alone.
+/// Waits until all have ended, and checks that each ran alone.
 void finish(processes& all, const tool::scratch& folder, int locks, std::size_t each) {
     std::ofstream{folder / "go"} << "now";
     for (auto& one : all) {
@@ -125,10 +125,10 @@ void on_servers(const support::own_server_settings& postgresql, Action action) {
 }  // namespace
 
 TEST_CASE(
-    "holders and waiters of `rowlock run` take one connection each, and leave room for others") {
+    "holders and waiters of `rowlock run` use one connection each, and leave room for others") {
     constexpr int locks = 4;
     constexpr int each = 4;
-    // Three of them are reserved for superusers.
+    // Three of the connections are reserved for superusers.
     on_servers({.arguments = {"-c", "max_connections=22"}},
                [&](own_server&, application& app, server) {
                    app.limit_connections(locks * each + 2);
@@ -138,7 +138,7 @@ TEST_CASE(
                        return app.number("select count(*) from rowlock_waiter") ==
                               std::int64_t{locks} * (each - 1);
                    }));
-                   // With time for what comes later than the place: heartbeats, ears, sleepers.
+                   // Allows time for what follows the enqueue: heartbeats, listeners, wait threads.
                    std::int64_t most = 0;
                    const auto until = std::chrono::steady_clock::now() + 1s;
                    while (std::chrono::steady_clock::now() < until) {
@@ -164,7 +164,7 @@ TEST_CASE("`rowlock run` waits for a connection where the server has none left, 
                 return one->err().find("no connection left") != std::string::npos;
             });
         }));
-        // One that does not want to wait so long says why, and that it is not the lock.
+        // A run with a shorter time limit reports the reason, which is not the lock.
         const auto hasty = tool::rowlock({"run", "--wait", "5s", "lock-0", "--", "true"},
                                          app.environment(folder.path()));
         CHECK(hasty.code == 69);
@@ -173,7 +173,8 @@ TEST_CASE("`rowlock run` waits for a connection where the server has none left, 
     });
 }
 
-TEST_CASE("in an outage waiters of the tool wait on, holders stop, and the exit codes are true") {
+TEST_CASE(
+    "in an outage the tool's waiters go on waiting, holders stop, and the exit codes are right") {
     on_servers({}, [&](own_server& at, application& app, server) {
         const tool::scratch folder;
         const auto with = app.environment(folder.path());
@@ -189,8 +190,8 @@ TEST_CASE("in an outage waiters of the tool wait on, holders stop, and the exit 
             return tool::eventually(
                 [&] { return app.number("select count(*) from rowlock_waiter") == count; });
         };
-        // The others take their time to start: it has the answer to its ticket by then. One that
-        // has not knows of no place that it could lose.
+        // The others take time to start, in which it gets the answer to its enqueue. Without the
+        // answer it would not know of an entry that it could lose.
         const auto waiter = run({}, "echo ran");
         REQUIRE(stand(1));
         const auto hasty = run({"--wait", "5s"}, "echo ran");
@@ -198,11 +199,11 @@ TEST_CASE("in an outage waiters of the tool wait on, holders stop, and the exit 
                                with};
         REQUIRE(stand(3));
         at.stop();
-        // Lost: with the command, and nobody else's exit code says so.
+        // Only the holder's exit code reports the loss.
         CHECK(holder->wait() == 70);
         CHECK(hasty->wait() == 69);
         CHECK(hasty->out() == "");
-        // The waiters have lost their places by now, and the retries are over.
+        // The waiters have lost their queue entries by now, and their retries are over.
         std::this_thread::sleep_for(10s);
         CHECK_FALSE(waiter->is_over());
         CHECK_FALSE(scripted.is_over());

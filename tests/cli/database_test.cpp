@@ -1,4 +1,4 @@
-// Which database the tool works on: it is given, or nothing runs.
+// The choice of the database: without one no command runs.
 
 #include "cli/tool.hpp"
 
@@ -88,7 +88,7 @@ TEST_CASE("an empty --url, ROWLOCK_URL or ROWLOCK_URL_FILE is wrong usage, and n
     check_refusal(rowlock(run, at_home({{"ROWLOCK_URL", ""}})), 64, "ROWLOCK_URL is set and empty");
     check_refusal(rowlock(run, at_home({{"ROWLOCK_URL_FILE", ""}})), 64,
                   "ROWLOCK_URL_FILE is set and empty");
-    // The shell's own mistake, by the shell.
+    // The same mistake made by a shell.
     tool::process script{
         {"sh", "-c",
          std::string{ROWLOCK_TOOL_PATH} + " run --url \"$NO_SUCH_VARIABLE\" a -- touch ran"},
@@ -97,7 +97,7 @@ TEST_CASE("an empty --url, ROWLOCK_URL or ROWLOCK_URL_FILE is wrong usage, and n
     CHECK(std::filesystem::is_empty(home.path()));
 }
 
-TEST_CASE("--local and the URL `local` ask for a private database, which makes itself") {
+TEST_CASE("--local and the URL `local` use a private database, which is created on demand") {
     const scratch home;
     const setting at_home{.variables = {{"HOME", home.path()}}};
     CHECK(rowlock({"run", "--local", "a", "--", "sh", "-c", "echo $ROWLOCK_TOKEN"}, at_home).out ==
@@ -116,7 +116,7 @@ TEST_CASE("--local and the URL `local` ask for a private database, which makes i
     CHECK(rowlock({"ls", "--local", "--url", "local"}, at_home).code == 64);
 }
 
-TEST_CASE("a command under `rowlock run` finds no database, and is told of --pass-url") {
+TEST_CASE("a command under `rowlock run` finds no database, and the error names --pass-url") {
     const auto in = tool::sqlite_tables();
     const scratch home;
     const setting at_home{.variables = {{"HOME", home.path()}}, .folder = home.path()};
@@ -253,7 +253,7 @@ TEST_CASE("SQL that is printed without the URL has the names that the URL says, 
                   "only PostgreSQL has schemas");
 }
 
-TEST_CASE("a command is refused the lock that it runs under, instead of a wait for itself") {
+TEST_CASE("a command is refused the lock under which it runs, and does not wait for itself") {
     for (const auto& in : tool::all_tables()) {
         CAPTURE(std::string{in->name()});
         const scratch folder;
@@ -273,7 +273,7 @@ TEST_CASE("a command is refused the lock that it runs under, instead of a wait f
             CHECK(got.out == "");
             CHECK(got.err.find("wait for itself") != std::string::npos);
         }
-        // Without a wait it is busy, as ever.
+        // Without a wait the lock is busy, as usual.
         CHECK(nested("run -n" + prefix + " a -- touch ran").code == 75);
         CHECK(std::filesystem::is_empty(folder.path()));
         CHECK(nested("run" + prefix + " b -- touch ran").code == 0);
@@ -284,7 +284,7 @@ TEST_CASE("a command is refused the lock that it runs under, instead of a wait f
 TEST_CASE("the same name under another holder is waited for, also under `rowlock run`") {
     const auto in = tool::sqlite_tables();
     const auto grant = in->run({"acquire", "--for", "1h", "a"}).out;
-    // A hold of the same token in another process.
+    // ROWLOCK_HOLDS of another hold with the same token.
     tool::process waiting{
         tool::command_line((*in)({"run", "a", "--", "true"})),
         in->in_environment({.variables = {{"ROWLOCK_HOLDS", std::to_string(getpid()) + ":1"}}})};
@@ -296,7 +296,7 @@ TEST_CASE("the same name under another holder is waited for, also under `rowlock
     CHECK(waiting.wait() == 0);
 }
 
-TEST_CASE("ls, show, break, history and held name the database that they asked") {
+TEST_CASE("ls, show, break, history and held name their database") {
     for (const auto& in : tool::all_tables()) {
         CAPTURE(std::string{in->name()});
         const std::string url = in->url();
@@ -323,7 +323,7 @@ TEST_CASE("ls, show, break, history and held name the database that they asked")
     }
 }
 
-TEST_CASE("the first line of ROWLOCK_URL_FILE is a URL; ROWLOCK_URL and --url go before it") {
+TEST_CASE("the first line of ROWLOCK_URL_FILE is a URL; ROWLOCK_URL and --url precede it") {
     const auto in = tool::sqlite_tables();
     const scratch folder;
     const std::string file = written(folder, in->url() + "  \nmore", 0600);
@@ -339,7 +339,7 @@ TEST_CASE("the first line of ROWLOCK_URL_FILE is a URL; ROWLOCK_URL and --url go
 }
 
 TEST_CASE(
-    "a URL file that other users may read or write is refused, with the chmod that it needs") {
+    "a URL file that other users may read or write is refused, and the error names the chmod") {
     const auto in = tool::sqlite_tables();
     const scratch folder;
     for (const mode_t mode : {0644U, 0640U, 0604U, 0620U, 0602U, 0666U}) {
@@ -359,7 +359,7 @@ TEST_CASE(
                   "another user");
 }
 
-TEST_CASE("`held` answers by its exit code: 0 held, 1 free, anything else not known") {
+TEST_CASE("`held` answers by its exit code: 0 held, 1 free, others unknown") {
     for (const auto& in : tool::all_tables()) {
         CAPTURE(std::string{in->name()});
         CHECK(in->run({"held", "a"}).code == 1);

@@ -28,7 +28,7 @@ json examine(const tool::tables& in, int expected_code) {
 std::string verdict(const json& report, const std::string& check) {
     for (const auto& each : report["checks"]) {
         if (each["check"] != check) continue;
-        // Whatever is not ok comes with advice.
+        // Every verdict but ok comes with advice.
         CHECK((each["verdict"] == "ok") == each["advice"].get<std::string>().empty());
         return each["verdict"];
     }
@@ -77,7 +77,8 @@ TEST_CASE("the doctor finds a healthy database healthy") {
 TEST_CASE("the doctor says what to do about missing tables") {
     for (const auto& in : tool::all_tables(tool::tables_wanted::none)) {
         CAPTURE(std::string{in->name()});
-        if (in->url().starts_with("sqlite:")) continue;  // no file, no patient
+        if (in->url().starts_with("sqlite:"))
+            continue;  // without a file there is nothing to examine
         const auto report = examine(*in, 1);
         CHECK(verdict(report, "schema") == "fail");
         CHECK(report["ok"] == false);
@@ -127,7 +128,7 @@ TEST_CASE("the doctor finds missing rights by trying them, and changes nothing")
         execute(in->url(), "grant delete on " + in->prefix() + "lease to " + account);
         report = look();
         CHECK(verdict(report, "rights") == "ok");
-        if (postgresql) {  // triggers of MySQL run as whoever made them
+        if (postgresql) {  // MySQL's triggers run with the rights of their creator
             REQUIRE(in->run({"migrate", "--history", "on"}).code == 0);
             CHECK(verdict(look(), "history") == "fail");
             execute(in->url(), "grant insert on " + in->prefix() + "history to " + account);
@@ -240,9 +241,7 @@ TEST_CASE("the doctor finds all rights where transactions are read-only by defau
     CHECK(report["ok"] == true);
 }
 
-TEST_CASE(
-    "the doctor says of a server that accepts no writes that it does not, and of no right that it "
-    "is missing") {
+TEST_CASE("the doctor reports that a server accepts no writes, and no missing right") {
     const auto server = support::own_server::start(support::server::mariadb);
     if (!server) return;
     rowlock::migrate(rowlock::open(server->url()));
@@ -281,7 +280,7 @@ TEST_CASE("the doctor warns of a SQLite file that others may write or that a pow
     CHECK(verdict(json::parse(got.out), "durability") == "warn");
 }
 
-TEST_CASE("the doctor warns of queues full of the dead") {
+TEST_CASE("the doctor warns of queues full of dead waiters") {
     for (const auto& in : tool::all_tables()) {
         CAPTURE(std::string{in->name()});
         const bool postgresql = std::string{in->name()} == "PostgreSQL";
@@ -330,7 +329,7 @@ TEST_CASE("the doctor warns of schemas on the search path in which other roles m
                            "; drop role " + role);
 }
 
-TEST_CASE("the doctor tells a pooler of transactions from one of sessions") {
+TEST_CASE("the doctor distinguishes a transaction pooler from a session pooler") {
     using support::pgbouncer;
     const auto in = tool::server_tables(support::server::postgresql);
     if (!in) return;
@@ -359,7 +358,8 @@ TEST_CASE("the doctor tells a pooler of transactions from one of sessions") {
     CHECK(verdict(look(in->url()), "pooler") == "ok");
 }
 
-TEST_CASE("the doctor tells which server it is, and that the tables were used on another") {
+TEST_CASE(
+    "the doctor reports the server's identity, and tables that were last used on another server") {
     for (const auto which : {support::server::postgresql, support::server::mariadb}) {
         const auto in = tool::server_tables(which);
         if (!in) continue;
@@ -372,7 +372,7 @@ TEST_CASE("the doctor tells which server it is, and that the tables were used on
     }
 }
 
-TEST_CASE("the doctor says which ttl the link allows, and warns of sessions that have less") {
+TEST_CASE("the doctor reports the least ttl for the link, and warns of sessions that have less") {
     for (const auto which : {support::server::postgresql, support::server::mariadb}) {
         const auto in = tool::server_tables(which);
         if (!in) continue;

@@ -1,5 +1,5 @@
-// The example programs while another holds their lock, and while the database is down. That they
-// work while it is free is asked of each by a test of its own.
+// The example programs while another client holds their lock, and while the database is down. A
+// test for each program checks that it works while its lock is free.
 
 #include "cli/tool.hpp"
 #include <rowlock/client.hpp>
@@ -19,7 +19,7 @@ enum class on : unsigned char { sqlite, postgresql, mariadb };
 
 struct program {
     const char* name;
-    const char* lock;  ///< that it waits for; null: none
+    const char* lock;  ///< the lock that it waits for, or null
     on where = on::sqlite;
 };
 
@@ -58,7 +58,7 @@ const char* out_of_reach(const program& one) {
 
 }  // namespace
 
-TEST_CASE("an example program waits while another holds its lock, and then does its work") {
+TEST_CASE("an example program waits while another client holds its lock, and then does its work") {
     for (const auto& each : programs) {
         if (each.lock == nullptr) continue;
         CAPTURE(std::string{each.name});

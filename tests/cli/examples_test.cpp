@@ -1,5 +1,5 @@
-// Every shell example that --help and the documentation show is run: with its lock free, with the
-// lock held by another, and with the database down. What it protects never runs without the lock.
+// Runs every shell example of --help and the documentation: with its lock free, with the lock held
+// by another client, and with the database down. The protected command never runs without the lock.
 
 #include "cli/tool.hpp"
 
@@ -48,7 +48,7 @@ bool takes_a_lock(const std::string& text) {
     return std::regex_search(text, call);
 }
 
-/// Lines that each stand for themselves are examples of their own; anything else is one script.
+/// Adds independent lines as one example each, and any other text as one script.
 void add_examples(std::vector<example>& all, const std::string& from,
                   const std::vector<std::string>& lines) {
     const bool separate = std::ranges::all_of(lines, [](const std::string& line) {
@@ -62,7 +62,7 @@ void add_examples(std::vector<example>& all, const std::string& from,
     if (!separate && calls_the_tool(script)) all.push_back({from, script});
 }
 
-/// The indented lines under "Example:" or "Examples:".
+/// Adds the indented lines under "Example:" or "Examples:".
 void add_from_help(std::vector<example>& all, const std::string& command) {
     tool::arguments words{"--help"};
     if (!command.empty()) words.insert(words.begin(), command);
@@ -88,7 +88,7 @@ std::string quoted_words(const std::string& array) {
     return line;
 }
 
-/// What a line of a unit file, a crontab or a container's manifest has the system run.
+/// The command that a line of a unit file, a crontab or a container's manifest runs.
 std::string command_in(const std::string& language, const std::string& line) {
     std::smatch found;
     static const std::regex unit{"^Exec[A-Za-z]*=(.*)"};
@@ -151,8 +151,8 @@ void write_program(const std::string& path, const std::string& text) {
     REQUIRE(chmod(path.c_str(), 0755) == 0);
 }
 
-/// A folder in which examples run: `rowlock` works on the database that we say, and each command
-/// that an example protects leaves a line in `ran`.
+/// A folder in which examples run: `rowlock` uses the test's database, and each command that an
+/// example protects leaves a line in `ran`.
 class stage {
 public:
     stage() {
@@ -187,7 +187,7 @@ public:
                                        .folder = folder_.path(),
                                        .before_exec = [] { setpgid(0, 0); }});
     }
-    /// The exit code, or nothing if it still ran after `limit` and was killed.
+    /// The exit code, or nullopt if the example still ran after `limit` and was killed.
     std::optional<int> end(std::chrono::seconds limit) {
         const bool ended = tool::eventually([&] { return process_->is_over(); }, limit);
         kill(-process_->id(), SIGKILL);
@@ -212,7 +212,7 @@ std::unique_ptr<tool::tables> fresh_tables() {
     return in;
 }
 
-/// Every lock that the example took is held by another from now on.
+/// Has another client hold every lock that the example took.
 void hold_what_was_taken(const tool::tables& in) {
     const auto all = nlohmann::json::parse(in.run({"ls", "--all", "--json"}).out)["locks"];
     REQUIRE(!all.empty());
@@ -225,7 +225,7 @@ void hold_what_was_taken(const tool::tables& in) {
 
 constexpr const char* database_that_is_down = "postgresql://me@127.0.0.1:1/shop";
 
-/// What ran without its lock, while another held it and while the database was down.
+/// The commands that ran without their lock, while another client held it or the database was down.
 std::string ran_without_the_lock(const std::vector<std::string>& shells,
                                  const std::string& script) {
     const auto in = fresh_tables();
@@ -233,7 +233,7 @@ std::string ran_without_the_lock(const std::vector<std::string>& shells,
     free.start(shells.front(), script, in->url());
     free.end(tool::patience);
     hold_what_was_taken(*in);
-    // All at once: most of them wait until they are killed.
+    // All run at once: most of them wait until they are killed.
     std::deque<stage> all;
     for (const auto& shell : shells) {
         all.emplace_back().start(shell, script, in->url());
@@ -262,7 +262,7 @@ TEST_CASE("every example works while its lock is free") {
             on.start(shell, each.script, in->url());
             const auto code = on.end(tool::patience);
             CAPTURE(on.said());
-            // The answer of `held` is no.
+            // `held` answers that the lock is free.
             const bool asks = each.script.find("rowlock held") != std::string::npos;
             CHECK(code == (asks ? 1 : 0));
             CHECK(on.ran().empty() == !takes_a_lock(each.script));
@@ -271,7 +271,8 @@ TEST_CASE("every example works while its lock is free") {
 }
 
 TEST_CASE(
-    "no example runs what it protects while another holds the lock, or the database is down") {
+    "no example runs its protected command while another client holds the lock or the database is "
+    "down") {
     int count = 0;
     for (const auto& each : all_examples()) {
         if (!takes_a_lock(each.script)) continue;
@@ -280,11 +281,11 @@ TEST_CASE(
         CHECK(ran_without_the_lock({"dash", "bash"}, each.script) == "");
         ++count;
     }
-    // Of --help, README.md and operations.md.
+    // The examples of --help, README.md and operations.md.
     CHECK(count >= 10);
 }
 
-TEST_CASE("a recipe that fails open is noticed (control)") {
+TEST_CASE("a recipe that fails open is detected (control)") {
     const std::string open =
         "read -r token grant <<<\"$(rowlock acquire --for 10m -n deploy)\" || exit\n./deploy.sh\n";
     CHECK(ran_without_the_lock({"bash"}, open) != "");

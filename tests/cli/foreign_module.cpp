@@ -1,4 +1,5 @@
-// The driver of another rowlock: it must not be called, nor even be loaded where a stranger put it.
+// The driver of another rowlock. It must not be called, nor loaded from a place that other users
+// may write.
 #include "cli/driver_module.hpp"
 
 #include <fcntl.h>

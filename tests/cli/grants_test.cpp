@@ -1,4 +1,4 @@
-// acquire and release: a lease for a shell script.
+// `rowlock acquire` and `rowlock release`: a lease for a shell script.
 
 #include "cli/tool.hpp"
 #include "support/tcp_relay.hpp"
@@ -53,7 +53,7 @@ TEST_CASE(
         CHECK(in->run({"release", "a", first.id}).code == 1);
         CHECK(in->run({"acquire", "--for", "1h", "--wait", "0", "a"}).code == 75);
         CHECK(in->run({"release", "a", second.id}).code == 0);
-        // Nothing is left for the reaper.
+        // No row is left for the reaper.
         const auto reaped = nlohmann::json::parse(in->run({"reap", "--json"}).out);
         CHECK(reaped["sessions_deleted"] == 0);
     }
@@ -80,7 +80,7 @@ TEST_CASE("acquire waits until the lock is released, or a signal comes") {
                             in->in_environment()};
     tool::process patient{tool::command_line((*in)({"acquire", "--for", "1h", "a"})),
                           in->in_environment()};
-    // It has blocked its signals by the time it has the database open.
+    // It has blocked its signals before it opens the database.
     REQUIRE(tool::eventually([&] {
         const auto maps = "/proc/" + std::to_string(impatient.id()) + "/maps";
         return tool::contents(maps).find("-shm") != std::string::npos;
@@ -120,7 +120,7 @@ TEST_CASE("durations may be written in every unit") {
     for (const auto& each : durations) {
         const auto got = in->run({"acquire", "--for", each.text, "--json", each.text});
         REQUIRE(nlohmann::json::accept(got.out));
-        // From when it was sent, which is earlier than the grant.
+        // Counted from when the statement was sent, which precedes the grant.
         const long long left = nlohmann::json::parse(got.out)["expires_in_ms"];
         CHECK(left <= each.milliseconds);
         CHECK(left > each.milliseconds - 200);
@@ -128,7 +128,7 @@ TEST_CASE("durations may be written in every unit") {
 }
 
 TEST_CASE(
-    "a grant whose deadline is over before it is known is not told, three times, then an error") {
+    "a grant whose deadline passes before it is known is retried three times, then an error") {
     const auto in = tool::server_tables(support::server::postgresql);
     if (!in) return;
     std::string url = in->url();
@@ -143,10 +143,10 @@ TEST_CASE(
     CHECK(got.code == 69);
     CHECK(got.out == "");
     CHECK(got.err.find("own deadline") != std::string::npos);
-    // The same in line.
+    // The same in the queue.
     const grant first = acquire(*in, {"--for", "1h", "a"});
     tool::process waiter{tool::command_line(acquire_briefly), {.variables = far}};
-    // Who takes it when the other's is over.
+    // A second waiter, which is granted the lease after the first one's deadline.
     tool::process other{tool::command_line(acquire_briefly), {.variables = far}};
     REQUIRE(tool::eventually([&] {
         return nlohmann::json::parse(in->run({"show", "--json", "a"}).out)["waiting"] == 2;
@@ -162,8 +162,7 @@ TEST_CASE(
     CHECK(in->run({"acquire", "--for", "1h", "--wait", "10s", "a"}).code == 0);
 }
 
-TEST_CASE(
-    "without the row of the token floor acquire gives up, and the doctor says what is missing") {
+TEST_CASE("without the row of the token floor acquire fails, and the doctor says what is missing") {
     for (const auto& in : tool::all_tables()) {
         CAPTURE(std::string{in->name()});
         const auto until = std::chrono::steady_clock::now() + 30s;

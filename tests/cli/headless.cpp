@@ -1,4 +1,4 @@
-// A process whose first thread ends while another goes on: /proc shows it as a zombie, but it
+// A process whose first thread ends while another goes on: /proc shows it as a zombie, but it still
 // writes.
 
 #include <pthread.h>

@@ -1,4 +1,4 @@
-// What happened to a lock, as the tool shows it.
+// The history of a lock, as the tool shows it.
 
 #include "cli/tool.hpp"
 
@@ -37,7 +37,7 @@ TEST_CASE("a history is switched on, shown and removed") {
         CHECK(text.find("granted") != std::string::npos);
         CHECK(text.find("released") != std::string::npos);
         CHECK(text.find("other") == std::string::npos);
-        CHECK(text.find('\x1b') == std::string::npos);  // nothing steers the terminal
+        CHECK(text.find('\x1b') == std::string::npos);  // no control sequence reaches the terminal
         CHECK(text.find("a \\x1b[2J note") != std::string::npos);
 
         const auto raw = good(*in, {"history", "--json", "--since", "1h"}).out;
@@ -63,7 +63,7 @@ TEST_CASE("a history is switched on, shown and removed") {
     }
 }
 
-TEST_CASE("the doctor tells of a history that is on or stopped") {
+TEST_CASE("the doctor reports a history that is on or stopped") {
     for (const auto& in : tool::all_tables()) {
         CAPTURE(in->name());
         const auto said = [&]() -> std::string {

@@ -43,7 +43,7 @@ void check_all_strategies(const std::string& url, const std::string& database) {
         CHECK(told["sold"] == 40);
         CHECK(told["oversold"] == 0);
         CHECK(told["seconds"] > 0);
-        // Nobody but the optimist works in vain; on SQLite not even that one, who writes alone.
+        // Only the optimistic strategy has conflicts, and none on SQLite, which has one writer.
         if (strategy != "optimistic") CHECK(told["conflicts"] == 0);
         if (strategy == "optimistic" && database != "sqlite") CHECK(told["conflicts"] > 0);
     }
@@ -61,7 +61,7 @@ TEST_CASE("eight processes oversell without a lock and never with any of the str
     }
 }
 
-TEST_CASE("the inventory refuses what it does not know") {
+TEST_CASE("the inventory refuses unknown options and strategies") {
     for (const tool::arguments& more : {tool::arguments{"--strategy", "hope"},
                                         {"--strategy", "advisory"},  // on SQLite
                                         {"--workers", "0"},

@@ -1,4 +1,4 @@
-// What the tool prints under --json is what docs/json.schema.json says, to the key.
+// The tool's output under --json conforms to docs/json.schema.json.
 
 #include "cli/tool.hpp"
 
@@ -20,7 +20,7 @@ const json& schema() {
     return whole;
 }
 
-/// The part of JSON Schema that ours uses; any other word in it is an error.
+/// The part of JSON Schema that docs/json.schema.json uses. Any other keyword is an error.
 class validator {
 public:
     /// Empty if `value` fits, else what does not.
@@ -111,7 +111,7 @@ void check_fits(const std::string& text, const std::string& definition) {
     CAPTURE(text);
     REQUIRE(json::accept(text));
     CHECK(validator::check(json::parse(text), schema()["$defs"].at(definition)) == "");
-    // ASCII alone.
+    // Only ASCII.
     for (const char c : text) CHECK((c == '\n' || (c >= ' ' && c < 0x7f)));
 }
 
@@ -138,7 +138,7 @@ json refused(const tool::answer& got, int code, const std::string& kind) {
 
 }  // namespace
 
-TEST_CASE("every command prints the JSON that the schema says, on every database") {
+TEST_CASE("every command's JSON conforms to the schema, on every database") {
     for (const auto& in : tool::all_tables(tool::tables_wanted::none)) {
         CAPTURE(std::string{in->name()});
         CHECK(printed(*in, "migrate", {"migrate"})["steps"].size() >= 3);
@@ -170,7 +170,7 @@ TEST_CASE("every command prints the JSON that the schema says, on every database
     check_fits(tool::rowlock({"version", "--json"}).out, "version");
 }
 
-TEST_CASE("ls under --json says whether there is more, on standard output alone") {
+TEST_CASE("ls under --json reports on standard output whether there is more") {
     const auto in = tool::sqlite_tables();
     for (const char* name : {"a", "b"}) {
         REQUIRE(in->run({"acquire", "--for", "1h", name}).code == 0);
@@ -179,7 +179,7 @@ TEST_CASE("ls under --json says whether there is more, on standard output alone"
     CHECK(printed(*in, "ls", {"ls", "--limit", "1"})["more"] == true);
 }
 
-TEST_CASE("an id beyond 2^53 arrives to the last digit in a reader that keeps doubles") {
+TEST_CASE("an id beyond 2^53 is exact in a reader that stores numbers as doubles") {
     const auto in = tool::sqlite_tables();
     const auto lease = printed(*in, "acquire", {"acquire", "--for", "1h", "a"});
     for (const char* key : {"token", "grant_id"}) {
@@ -220,7 +220,7 @@ TEST_CASE("errors under --json are one JSON object on standard error, and name t
     CHECK(json::parse(waiting.err())["error"]["kind"] == "signal");
 }
 
-TEST_CASE("the schema's checker finds what is wrong (control)") {
+TEST_CASE("the schema's checker finds errors (control)") {
     const auto& rules = schema()["$defs"]["acquire"];
     json fits{{"name", "a"}, {"token", "1"}, {"grant_id", "2"}, {"expires_in_ms", 3}};
     CHECK(validator::check(fits, rules) == "");

@@ -1,4 +1,4 @@
-// The connection of a command without a client, seen from inside.
+// The connection of a command without a client.
 
 #include "cli/link.hpp"
 
@@ -14,7 +14,7 @@
 using namespace rowlock;
 using namespace std::chrono_literals;
 
-TEST_CASE("a signal that ends a retry's pause is still there for the command") {
+TEST_CASE("a signal that ends a retry's pause is still pending for the command") {
     int attempts = 0;
     const cli::database in{"nowhere:",
                            {sql::dialect::sqlite,
@@ -31,7 +31,7 @@ TEST_CASE("a signal that ends a retry's pause is still there for the command") {
     const auto nothing = [](sql::connection&, sql::deadline) { return true; };
     CHECK_THROWS_AS(to.run(nothing), error);
     CHECK(attempts == 1);
-    CHECK_THROWS_AS(to.run(nothing), error);  // whatever it does before it looks
+    CHECK_THROWS_AS(to.run(nothing), error);  // before it checks for the signal
     CHECK(attempts == 2);
     const auto start = std::chrono::steady_clock::now();
     CHECK(signals.wait(10s) == SIGTERM);
@@ -41,8 +41,8 @@ TEST_CASE("a signal that ends a retry's pause is still there for the command") {
 
 namespace {
 
-/// The first statement fails, as on a node of a cluster that has not joined yet; the connection
-/// lives.
+/// A connection whose first statement fails, as on a cluster's node that has not joined yet. It
+/// stays alive.
 class not_ready : public sql::forwarding_connection {
 public:
     using forwarding_connection::forwarding_connection;
@@ -57,7 +57,7 @@ public:
 
 }  // namespace
 
-TEST_CASE("a connection whose settings could not be made is not used") {
+TEST_CASE("a connection whose settings failed is not used") {
     for (const auto which : {support::server::postgresql, support::server::mariadb}) {
         const auto tables = tool::server_tables(which);
         if (!tables) continue;

@@ -1,5 +1,5 @@
-// The tool loads its drivers with all its rights: from one folder, and only what nobody else may
-// write.
+// The tool runs its drivers with all its rights, so it loads them from one folder, and only files
+// that no other user may write.
 
 #include "cli/exit_code.hpp"
 #include "cli/module_file.hpp"
@@ -24,7 +24,7 @@ namespace {
 constexpr const char* file = "rowlock-postgresql.so";
 const std::string url = "postgresql://ann:hunter2@localhost/shop";
 
-/// `top/lib/rowlock` with a module in it that tells when it is loaded.
+/// `top/lib/rowlock` with a module that leaves a file when it is loaded.
 class installation {
 public:
     installation() {
@@ -41,8 +41,8 @@ public:
     [[nodiscard]] std::string module() const { return folder() + "/" + file; }
     [[nodiscard]] std::string loaded() const { return place_ / "loaded"; }
 
-    /// What is said of it, in a process of its own: a module is never unloaded. Empty if it was
-    /// loaded.
+    /// The error, or an empty string if the module was loaded. Runs in its own process, since a
+    /// module is never unloaded.
     [[nodiscard]] std::string refusal(const std::string& from, const std::string& proc = "/proc",
                                       bool group_may_write = false) const {
         const std::string words = place_ / "words";
@@ -82,10 +82,10 @@ bool has(const std::string& text, const std::string& part) {
 
 }  // namespace
 
-TEST_CASE("a module that nobody else may write is loaded") {
+TEST_CASE("a module that no other user may write is loaded") {
     const installation in;
     CHECK(in.refusal() == "");
-    // Also through a link that belongs to one who is trusted.
+    // Also through a link of a trusted user.
     std::filesystem::create_directory_symlink(in.folder(), in.top() + "/link");
     CHECK(in.refusal(in.top() + "/link") == "");
     CHECK(in.refusal(in.top() + "/lib/../link/.") == "");
@@ -104,12 +104,12 @@ TEST_CASE("a module that others may write is not loaded, nor one in a folder tha
         }
         REQUIRE(::chmod(each.c_str(), was.st_mode & 07777) == 0);
     }
-    // The sticky bit keeps what is there, and not new files out.
+    // The sticky bit protects existing files, but allows new ones.
     REQUIRE(::chmod(in.folder().c_str(), 01777) == 0);
     CHECK(has(in.refusal(), "may be written by other users"));
     REQUIRE(::chmod(in.folder().c_str(), 0755) == 0);
     CHECK(in.refusal() == "");
-    // In a build the members of a group that may write could replace the tool itself.
+    // In a build folder the members of a group that may write could replace the tool itself.
     REQUIRE(::chmod(in.folder().c_str(), 0775) == 0);
     CHECK(in.refusal(in.folder(), "/proc", true) == "");
     REQUIRE(::chmod(in.folder().c_str(), 0777) == 0);
@@ -184,7 +184,7 @@ TEST_CASE("an installed tool takes modules from the folder of its installation a
         const int code = one.wait();
         return tool::answer{code, one.out(), one.err()};
     };
-    // What needs no module works by itself.
+    // SQLite needs no module.
     const auto in = tool::sqlite_tables();
     CHECK(run(in->url()).code == 0);
     for (const auto& planted : {elsewhere / "bin", elsewhere / "lib/rowlock"}) {

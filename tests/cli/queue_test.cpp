@@ -1,4 +1,4 @@
-// Who waits for a lock: the tool stands in line, and shows who does.
+// Queues of the tool: its commands wait in them, and show them.
 
 #include "cli/tool.hpp"
 #include <rowlock/open.hpp>
@@ -34,7 +34,7 @@ std::size_t waiting(const tool::tables& in, const std::string& name) {
     return parsed(in, {"show", "--json", name})["queue"].size();
 }
 
-/// `rowlock acquire a`; where given, the command line goes on with `more`.
+/// Starts `rowlock acquire a`, with the options `more`.
 std::unique_ptr<tool::process> start_acquire(const tool::tables& in, tool::arguments more = {}) {
     tool::arguments command{"acquire", "--for", "1h"};
     command.insert(command.end(), more.begin(), more.end());
@@ -42,7 +42,7 @@ std::unique_ptr<tool::process> start_acquire(const tool::tables& in, tool::argum
     return std::make_unique<tool::process>(tool::command_line(in(command)), in.in_environment());
 }
 
-/// Starts one and waits until it stands in the queue as the last of `place`.
+/// Starts one and waits until it is the last of `place` waiters.
 std::unique_ptr<tool::process> stand_in_line(const tool::tables& in, std::size_t place,
                                              tool::arguments more = {}) {
     auto one = start_acquire(in, std::move(more));
@@ -67,7 +67,7 @@ grant take(const tool::tables& in) {
     return read_grant(got.out);
 }
 
-/// Nobody holds, nobody waits, and no session is left for the reaper.
+/// Checks that there is no holder, no waiter, and no session for the reaper.
 void check_nothing_is_left(const tool::tables& in) {
     const auto row = parsed(in, {"show", "--json", "a"});
     CHECK(row["state"] == "free");
@@ -75,7 +75,7 @@ void check_nothing_is_left(const tool::tables& in) {
     CHECK(parsed(in, {"reap", "--json"})["sessions_deleted"] == 0);
 }
 
-/// A connection of the test's own.
+/// The test's own connection.
 class hand {
 public:
     explicit hand(const tool::tables& in)
@@ -87,7 +87,7 @@ public:
     }
     [[nodiscard]] std::string table(const std::string& name) const { return prefix_ + name; }
 
-    /// Until somebody waits for a row, or whatever else we have locked, of these tables.
+    /// Waits until a statement waits for a row or another lock of these tables.
     bool blocks_somebody() {
         const bool postgresql = db_->speaks() == rowlock::sql::dialect::postgresql;
         const std::string query =
@@ -98,7 +98,7 @@ public:
                          "'LOCK WAIT' and trx_query like '%" +
                              prefix_ + "%'";
         return tool::eventually([&] {
-            // InnoDB renews this view only if nobody has read it for 100 ms.
+            // InnoDB renews this view only if it was not read for 100 ms.
             if (!postgresql) std::this_thread::sleep_for(std::chrono::milliseconds{150});
             return number(query) > 0;
         });
@@ -113,7 +113,7 @@ private:
     std::unique_ptr<rowlock::sql::connection> db_;
 };
 
-/// Those with rows that can be locked.
+/// The databases with rows that can be locked.
 std::vector<std::unique_ptr<tool::tables>> server_tables() {
     std::vector<std::unique_ptr<tool::tables>> all;
     for (const auto which : {support::server::postgresql, support::server::mariadb}) {
@@ -124,7 +124,7 @@ std::vector<std::unique_ptr<tool::tables>> server_tables() {
 
 }  // namespace
 
-TEST_CASE("those who wait with acquire are served in the order in which they came") {
+TEST_CASE("waiting acquires are served in the order of their arrival") {
     for (const auto& in : tool::all_tables()) {
         CAPTURE(std::string{in->name()});
         grant now = take(*in);
@@ -132,7 +132,7 @@ TEST_CASE("those who wait with acquire are served in the order in which they cam
         for (std::size_t i = 1; i <= 3; ++i) line.push_back(stand_in_line(*in, i));
         for (const auto& next : line) {
             CHECK_FALSE(next->is_over());
-            // Nobody passes them, not even where it does not wait.
+            // No acquire overtakes them, not even one that does not wait.
             CHECK(in->run({"acquire", "--for", "1h", "--wait", "0", "a"}).code == 75);
             CHECK(in->run({"release", "a", now.id}).code == 0);
             REQUIRE(next->wait() == 0);
@@ -146,7 +146,7 @@ TEST_CASE("those who wait with acquire are served in the order in which they cam
     }
 }
 
-TEST_CASE("a grant that was waited for lasts as long as was asked, although nobody renews it") {
+TEST_CASE("a grant after a wait lasts as long as requested, without heartbeats") {
     for (const auto& in : tool::all_tables()) {
         CAPTURE(std::string{in->name()});
         const grant first = take(*in);
@@ -162,7 +162,8 @@ TEST_CASE("a grant that was waited for lasts as long as was asked, although nobo
     }
 }
 
-TEST_CASE("a waiter that slept through its grant does not return it, but stands in line again") {
+TEST_CASE(
+    "a waiter that was stopped beyond its grant's deadline does not return it, but queues again") {
     for (const auto& in : tool::all_tables()) {
         CAPTURE(std::string{in->name()});
         const grant first = take(*in);
@@ -184,7 +185,7 @@ TEST_CASE("a waiter that slept through its grant does not return it, but stands 
     }
 }
 
-TEST_CASE("a wait that ends by its time or a signal leaves no place behind") {
+TEST_CASE("a wait that ends by its time limit or a signal leaves no queue entry behind") {
     for (const auto& in : tool::all_tables()) {
         CAPTURE(std::string{in->name()});
         const grant first = take(*in);
@@ -203,7 +204,7 @@ TEST_CASE("a wait that ends by its time or a signal leaves no place behind") {
     }
 }
 
-TEST_CASE("a waiting acquire that is killed stands in the way for half a minute at most") {
+TEST_CASE("a waiting acquire that is killed blocks the queue for half a minute at most") {
     for (const auto& in : tool::all_tables()) {
         CAPTURE(std::string{in->name()});
         const grant first = take(*in);
@@ -219,7 +220,7 @@ TEST_CASE("a waiting acquire that is killed stands in the way for half a minute 
                         until)
                 .integer(0, 0);
         };
-        // The lease would have lasted an hour; its session lives longer, the waiter's does not.
+        // The holder's session outlives its lease of an hour. The waiter's has a short ttl.
         const auto left = parsed(*in, {"show", "--json", "a"});
         REQUIRE(left["queue"].size() == 1);
         CHECK(ttl_of(left["queue"][0]["session"]) == 30'000'000);
@@ -228,7 +229,7 @@ TEST_CASE("a waiting acquire that is killed stands in the way for half a minute 
     }
 }
 
-TEST_CASE("a waiting run has its turn in line with the others") {
+TEST_CASE("a waiting run is served in queue order with the others") {
     for (const auto& in : tool::all_tables()) {
         CAPTURE(std::string{in->name()});
         const grant first = take(*in);
@@ -255,7 +256,7 @@ TEST_CASE("a waiting run has its turn in line with the others") {
     }
 }
 
-TEST_CASE("show and ls tell who waits, where, for how long, and why") {
+TEST_CASE("show and ls list waiters with their process, position, waiting time and note") {
     for (const auto& in : tool::all_tables()) {
         CAPTURE(std::string{in->name()});
         CHECK(in->run({"ls", "--waiting"}).out.starts_with("no lock is waited for in "));
@@ -286,18 +287,18 @@ TEST_CASE("show and ls tell who waits, where, for how long, and why") {
     }
 }
 
-TEST_CASE("a place that looks into the queue would miss is served all the same") {
+TEST_CASE("a queue entry behind the watermark is still served") {
     const auto in = tool::server_tables(support::server::postgresql);
     if (!in) return;
     const grant first = take(*in);
     const auto one = stand_in_line(*in, 1);
-    // As if tickets that were drawn long after this one had been served before it was committed.
+    // As if tickets that were drawn much later had been served before this one was committed.
     hand{*in}.run("update " + in->prefix() + "lease set served = 100000");
     CHECK(in->run({"release", "a", first.id}).code == 0);
     CHECK(one->wait() == 0);
 }
 
-TEST_CASE("a signal that comes while a free lock is taken gives it back") {
+TEST_CASE("a signal that arrives while a free lock is acquired releases it") {
     for (const auto& in : server_tables()) {
         CAPTURE(std::string{in->name()});
         CHECK(in->run({"release", "a", take(*in).id}).code == 0);
@@ -314,7 +315,7 @@ TEST_CASE("a signal that comes while a free lock is taken gives it back") {
     }
 }
 
-TEST_CASE("a signal that comes while the grant is told does not take the exit code back") {
+TEST_CASE("a signal that arrives while the grant is printed does not change the exit code") {
     const auto in = tool::sqlite_tables();
     const tool::scratch folder;
     const std::string path = folder / "pipe";
@@ -324,7 +325,7 @@ TEST_CASE("a signal that comes while the grant is told does not take the exit co
     while (::write(pipe, "x", 1) == 1) continue;
     tool::process one{tool::command_line((*in)({"acquire", "--for", "1h", "a"})),
                       in->in_environment({.standard_output = path})};
-    // In write(2) on standard output.
+    // Wait until it blocks in write(2) on standard output.
     const std::string call = "/proc/" + std::to_string(one.id()) + "/syscall";
     const std::string writing = std::to_string(SYS_write) + " 0x1 ";
     REQUIRE(tool::eventually([&] { return tool::contents(call).starts_with(writing); }));
@@ -336,7 +337,7 @@ TEST_CASE("a signal that comes while the grant is told does not take the exit co
     ::close(pipe);
 }
 
-TEST_CASE("a waiter comes back to a lease whose row is locked, and can be stopped meanwhile") {
+TEST_CASE("a waiter keeps trying a lease whose row is locked, and can be stopped meanwhile") {
     struct locked {
         std::unique_ptr<tool::tables> in;
         hand other;
@@ -347,7 +348,7 @@ TEST_CASE("a waiter comes back to a lease whose row is locked, and can be stoppe
     for (auto& in : server_tables()) {
         CAPTURE(std::string{in->name()});
         REQUIRE(in->run({"acquire", "--for", "1s", "a"}).code == 0);
-        // As a fenced transaction that outlives its lease.
+        // A lock like that of a fenced transaction that outlives its lease.
         hand other{*in};
         all.push_back({std::move(in), std::move(other)});
         auto& each = all.back();
@@ -357,7 +358,7 @@ TEST_CASE("a waiter comes back to a lease whose row is locked, and can be stoppe
         each.stopped = stand_in_line(*each.in, 1);
         each.patient = stand_in_line(*each.in, 2);
     }
-    // Longer than a failure that is repeated at once would be repeated.
+    // Longer than the retries of one statement last.
     if (!all.empty()) std::this_thread::sleep_for(std::chrono::seconds{11});
     for (auto& each : all) {
         CAPTURE(std::string{each.in->name()});
@@ -371,7 +372,7 @@ TEST_CASE("a waiter comes back to a lease whose row is locked, and can be stoppe
     }
 }
 
-TEST_CASE("a waiter whose grant it could not confirm says how to free it") {
+TEST_CASE("a waiter that cannot confirm its grant says how to free it") {
     const auto in = tool::server_tables(support::server::postgresql);
     if (!in) return;
     const grant first = take(*in);
@@ -391,13 +392,13 @@ TEST_CASE("a waiter whose grant it could not confirm says how to free it") {
     CHECK(in->run({"release", "a", id}).code == 0);
 }
 
-TEST_CASE("a wake-up that a statement has read is not slept over") {
+TEST_CASE("a wake-up that a statement has read is not lost") {
     const auto in = tool::server_tables(support::server::postgresql);
     if (!in) return;
     const grant first = take(*in);
     const auto one = stand_in_line(*in, 1);
     hand other{*in};
-    // Looks stop in the middle, with their snapshot taken, for as long as the gate is closed.
+    // Polls stop after taking their snapshot while the gate is closed.
     other.run("create table " + other.table("closed") + " ()");
     other.run("begin");
     other.run("alter table " + other.table("lease") + " rename to " + other.table("rows"));
@@ -408,7 +409,7 @@ TEST_CASE("a wake-up that a statement has read is not slept over") {
     other.run("create view " + other.table("lease") + " as select * from " + other.table("rows") +
               " where " + other.table("gate") + "()");
     other.run("commit");
-    // Until its looks are a second apart, less a half at random.
+    // Wait until its polls are half a second to a second apart.
     std::this_thread::sleep_for(std::chrono::seconds{5});
     other.run("insert into " + other.table("closed") + " default values");
     REQUIRE(tool::eventually([&] {

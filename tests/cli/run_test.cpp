@@ -17,7 +17,7 @@ using tool::setting;
 
 namespace {
 
-/// A process that holds a lock by `rowlock run` until it is told to end.
+/// A process that holds a lock by `rowlock run` until it is asked to end.
 class holder {
 public:
     holder(const tool::tables& in, const std::string& name, tool::arguments more = {})
@@ -98,7 +98,7 @@ TEST_CASE("a command that cannot run is 127 or 126 and frees the lock at once") 
     CHECK(in->run({"run", "--wait", "0", "a", "--", "true"}).code == 0);
 }
 
-TEST_CASE("the command's arguments arrive to the letter") {
+TEST_CASE("the command's arguments arrive unchanged") {
     const auto in = tool::sqlite_tables();
     const auto said = in->run({"run", "a", "--", "printf", "<%s>", "[a,b]", "", "--", "{}", "%%",
                                "--help", "-n", "a b\nc", "\"q\""});
@@ -121,7 +121,7 @@ TEST_CASE("the command knows its token, which grows, and not the database's URL"
           "a 3\nROWLOCK_URL=" + in->url() + "?rowlock_prefix=" + in->prefix() + "\n");
 }
 
-TEST_CASE("the command gets neither our descriptors nor our signal mask") {
+TEST_CASE("the command inherits neither rowlock's descriptors nor its signal mask") {
     const auto in = tool::sqlite_tables();
     const auto databases = tool::all_tables();
     const std::string look =
@@ -134,13 +134,13 @@ TEST_CASE("the command gets neither our descriptors nor our signal mask") {
         CAPTURE(std::string{each->name()});
         CHECK(each->run({"run", "a", "--", "sh", "-c", look}).out == control->out());
     }
-    // nohup's choice stays.
+    // A signal that nohup ignores stays ignored.
     const setting nohup{.before_exec = [] { std::signal(SIGHUP, SIG_IGN); }};
     const auto ignoring = in->run({"run", "a", "--", "grep", "SigIgn", "/proc/self/status"}, nohup);
     CHECK(ignoring.out == "SigIgn:\t0000000000000001\n");
 }
 
-TEST_CASE("a busy lock is 75, or what --busy-exit-code says, after the wait and not before") {
+TEST_CASE("a busy lock exits with 75 or --busy-exit-code, after the wait and not before") {
     const auto in = tool::sqlite_tables();
     holder other{*in, "a"};
     const auto at_once = in->run({"run", "--wait", "0", "a", "--", "echo", "ran"});
@@ -170,7 +170,7 @@ TEST_CASE("a signal while waiting ends the wait and leaves the holder alone") {
     const auto in = tool::sqlite_tables();
     holder other{*in, "a"};
     process waiting{command_line((*in)({"run", "a", "--", "echo", "ran"})), in->in_environment()};
-    // Its supervisor is there before the wait begins.
+    // Its supervisor starts before the wait begins.
     REQUIRE(eventually([&] { return !tool::children_of(waiting.id()).empty(); }));
     waiting.send(SIGTERM);
     CHECK(waiting.wait() == 128 + SIGTERM);
@@ -179,7 +179,7 @@ TEST_CASE("a signal while waiting ends the wait and leaves the holder alone") {
     CHECK(in->run({"show", "a"}).out.find("held") != std::string::npos);
 }
 
-TEST_CASE("signals are forwarded to the command, as often as they come") {
+TEST_CASE("every signal is forwarded to the command") {
     const auto in = tool::sqlite_tables();
     const scratch folder;
     const std::string script =
@@ -199,7 +199,7 @@ TEST_CASE("signals are forwarded to the command, as often as they come") {
     CHECK(main.wait() == 9);
 }
 
-TEST_CASE("ls tells who holds a lock, for how long, and why") {
+TEST_CASE("ls lists a lock's holder with its process, times and note") {
     for (const auto& in : tool::all_tables()) {
         CAPTURE(std::string{in->name()});
         holder one{*in, "deploy/web", {"--note", "release 42", "--owner", "ci"}};
@@ -237,9 +237,9 @@ TEST_CASE("--reclaim takes over from a predecessor without waiting for its ttl")
         const auto helpers = tool::children_of(old.main().id());
         REQUIRE(helpers.size() == 1);
         const auto commands = tool::children_of(helpers.front());
-        // A supervisor that outlives its main frees the lock, even a stopped one: the kernel
-        // continues a stopped process group that is orphaned. So main is stopped first and killed
-        // last.
+        // A supervisor that outlives its main process frees the lock, even a stopped one: the
+        // kernel continues a stopped process group that is orphaned. So the main process is stopped
+        // first and killed last.
         old.main().send(SIGSTOP);
         kill(helpers.front(), SIGKILL);
         old.main().send(SIGKILL);
@@ -250,7 +250,7 @@ TEST_CASE("--reclaim takes over from a predecessor without waiting for its ttl")
         const auto next = in->run({"run", "--wait", "0", "--owner", "singleton", "--reclaim", "a",
                                    "--", "sh", "-c", "echo $ROWLOCK_TOKEN"});
         CHECK(next.code == 0);
-        // The predecessor had 1. MySQL and MariaDB leave one token out (ADR 0031).
+        // The predecessor had 1. MySQL and MariaDB skip one token (ADR 0031).
         CHECK(next.out == (std::string_view{in->name()} == "MariaDB" ? "3\n" : "2\n"));
     }
 }

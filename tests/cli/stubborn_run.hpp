@@ -10,16 +10,16 @@
 
 namespace tool {
 
-/// A command that does not want to end: it ignores SIGTERM, and so do its children.
+/// A command that ignores SIGTERM, and so do its children.
 class stubborn_run {
 public:
-    /// @param ttl as in --ttl, with further options behind it
+    /// @param ttl the value of --ttl, and further options
     stubborn_run(const tables& in, const arguments& ttl)
         : main_{command_line(in(with(ttl))), in.in_environment({.folder = folder_.path()})} {
         REQUIRE(eventually([&] { return pids().size() == 3; }));
         supervisor_ = children_of(main_.id()).at(0);
     }
-    /// bash, a child, and a grandchild whose parent is gone.
+    /// The ids of bash, a child, and a grandchild whose parent has ended.
     [[nodiscard]] std::vector<pid_t> pids() const { return pids_in(folder_ / "pids"); }
     [[nodiscard]] bool is_alive() const { return std::ranges::any_of(pids(), tool::is_alive); }
     process& main() { return main_; }
@@ -42,7 +42,7 @@ private:
     pid_t supervisor_ = 0;
 };
 
-/// A command that looks, as soon as it has the lock, whether anything of another still lives.
+/// A command that checks, as soon as it has the lock, whether processes of another still live.
 inline constexpr const char* look_for_the_living =
     "for p in $(cat pids); do s=$(sed -n 's/^State:.\\(.\\).*/\\1/p' /proc/$p/status 2>/dev/null);"
     "case $s in ''|Z|X) ;; *) echo ALIVE $p;; esac; done; echo started";

@@ -1,4 +1,4 @@
-// What happens to the command when the lease, `rowlock` itself or its supervisor goes.
+// The command after the loss of the lease, of `rowlock` itself or of its supervisor.
 
 #include "cli/stubborn_run.hpp"
 #include "cli/tool.hpp"
@@ -41,7 +41,7 @@ TEST_CASE(
     for (const auto& in : tool::all_tables()) {
         CAPTURE(std::string{in->name()});
         stubborn_run first{*in, {"3s"}};
-        // Control: the next command would see the living.
+        // Control: the next command would detect living processes.
         process control{{"sh", "-c", look_for_the_living}, {.folder = first.folder().path()}};
         control.wait();
         REQUIRE(control.out().find("ALIVE") != std::string::npos);
@@ -92,7 +92,7 @@ TEST_CASE("a broken lock stops the running command, exit code 70") {
 }
 
 // shows: fault-break
-TEST_CASE("break asks: the next command starts when the one that was asked is gone") {
+TEST_CASE("break asks: the next command starts once the holder's command has ended") {
     for (const auto& in : tool::all_tables()) {
         CAPTURE(std::string{in->name()});
         stubborn_run first{*in, {"3s"}};
@@ -163,7 +163,7 @@ TEST_CASE("a holder that cannot be reached loses a broken lock when its session 
     CHECK(first.main().wait() == 70);
 }
 
-TEST_CASE("what `rowlock acquire` took cannot be asked for, and break says so") {
+TEST_CASE("a lock taken by `rowlock acquire` cannot be requested, and break says so") {
     const auto in = tool::sqlite_tables();
     REQUIRE(in->run({"acquire", "--for", "1h", "a"}).code == 0);
     const auto refused = in->run({"break", "--yes", "a"});
@@ -173,7 +173,9 @@ TEST_CASE("what `rowlock acquire` took cannot be asked for, and break says so") 
     CHECK(in->run({"break", "--now", "--yes", "a"}).code == 0);
 }
 
-TEST_CASE("a holder in an outage says for how long, why, and when the command will be stopped") {
+TEST_CASE(
+    "a holder in an outage reports its duration, the reason, and when the command will be "
+    "stopped") {
     const auto in = tool::server_tables(support::server::postgresql);
     if (!in) return;
     std::string url = in->url();
@@ -226,7 +228,7 @@ TEST_CASE("the exit code arrives even if the supervisor ends with signals still 
     CHECK(main.wait() == 128 + SIGTERM);
 }
 
-TEST_CASE("a command that ends on SIGTERM has its grace to clean up") {
+TEST_CASE("a command has its grace to clean up after SIGTERM") {
     const auto in = tool::sqlite_tables();
     const scratch folder;
     const std::string script =
@@ -241,7 +243,7 @@ TEST_CASE("a command that ends on SIGTERM has its grace to clean up") {
     CHECK(contents(folder / "log") == "cleaned");
 }
 
-TEST_CASE("what the command leaves in its group is stopped before the lock is free") {
+TEST_CASE("processes that the command leaves in its group are stopped before the lock is free") {
     const auto in = tool::sqlite_tables();
     const scratch folder;
     const std::string script =
@@ -254,7 +256,7 @@ TEST_CASE("what the command leaves in its group is stopped before the lock is fr
     CHECK(in->run({"run", "--wait", "0", "a", "--", "sh", "-c", look_for_the_living},
                   {.folder = folder.path()})
               .out == "started\n");
-    // Out of reach, as documented: a process in a session of its own.
+    // As documented, a process in its own session is not stopped.
     const pid_t daemon = tool::pids_in(folder / "daemon").at(0);
     CHECK(tool::is_alive(daemon));
     kill(daemon, SIGKILL);
@@ -269,7 +271,7 @@ TEST_CASE("a process whose first thread has ended counts as living, and is stopp
               .code == 4);
     const auto written = contents(folder / "log").size();
     CHECK(written > 0);
-    CHECK(in->run({"run", "a", "--", "sleep", "0.3"}).code == 0);  // under the next lease
+    CHECK(in->run({"run", "a", "--", "sleep", "0.3"}).code == 0);  // it runs under the next lease
     CHECK(contents(folder / "log").size() == written);
 }
 
@@ -286,7 +288,7 @@ TEST_CASE("kill -9 of a waiting rowlock leaves no process behind") {
 
 namespace {
 
-/// Runs under a long ttl until it is told to end, and ends then.
+/// A run with a long ttl, whose command ends when it is asked to.
 class obedient_run {
 public:
     obedient_run(const tool::tables& in, const std::string& name)
@@ -314,7 +316,7 @@ bool is_waited_for(const tool::tables& in, const std::string& name) {
 
 }  // namespace
 
-TEST_CASE("kill -9 of rowlock: the lock is free as soon as the group is dead, for one who waits") {
+TEST_CASE("kill -9 of rowlock: a waiter gets the lock as soon as the group is dead") {
     for (const auto& in : tool::all_tables()) {
         CAPTURE(std::string{in->name()});
         obedient_run first{*in, "a"};
@@ -328,13 +330,13 @@ TEST_CASE("kill -9 of rowlock: the lock is free as soon as the group is dead, fo
         CHECK(steady_clock::now() - start < 10s);  // a tool starts and ends on a busy machine
         CHECK_FALSE(tool::is_alive(first.command()));
         CHECK(eventually([&] { return !tool::is_alive(first.supervisor()); }));
-        // What is another's stays.
+        // Another run keeps its lock.
         CHECK(in->run({"run", "--wait", "0", "b", "--", "true"}).code == 75);
         CHECK(tool::is_alive(bystander.command()));
     }
 }
 
-TEST_CASE("kill -9 of rowlock when its command is over, and the lock not given back yet") {
+TEST_CASE("kill -9 of rowlock after its command has ended and before the lock is released") {
     const auto in = tool::sqlite_tables();
     obedient_run first{*in, "a"};
     first.main().send(SIGSTOP);
@@ -345,7 +347,7 @@ TEST_CASE("kill -9 of rowlock when its command is over, and the lock not given b
     CHECK(in->run({"run", "--wait", "20s", "a", "--", "true"}).code == 0);
 }
 
-TEST_CASE("kill -9 of a waiting rowlock takes its place away") {
+TEST_CASE("kill -9 of a waiting rowlock deletes its queue entry") {
     for (const auto& in : tool::all_tables()) {
         CAPTURE(std::string{in->name()});
         obedient_run first{*in, "a"};
@@ -437,7 +439,7 @@ TEST_CASE("Ctrl-C goes to the command, and the terminal comes back to the shell"
     REQUIRE(eventually([&] { return contents(folder / "line") == "hello\n"; }));
 }
 
-TEST_CASE("the command may read the terminal, also if its input is no terminal at first") {
+TEST_CASE("the command may read the terminal, also if its standard input is not a terminal") {
     const auto in = tool::sqlite_tables();
     for (const std::string input : {"", "</dev/null"}) {
         CAPTURE(input);
@@ -455,7 +457,7 @@ TEST_CASE("the command may read the terminal, also if its input is no terminal a
     }
 }
 
-TEST_CASE("Ctrl-Z does not put a holder to sleep") {
+TEST_CASE("Ctrl-Z does not stop a holder") {
     const auto in = tool::sqlite_tables();
     const scratch folder;
     terminal shell{*in,

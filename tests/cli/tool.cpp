@@ -41,7 +41,7 @@ void redirect(int descriptor, const std::string& path, int flags) {
     if (with.unprivileged && geteuid() == 0 && (setgid(nobody) != 0 || setuid(nobody) != 0)) {
         _exit(125);
     }
-    // By descriptor: another user may be unable to enter the build folder.
+    // By descriptor, since another user may be unable to enter the build folder.
     if (program >= 0) fexecve(program, words.data(), environ);
     execvp(words.front(), words.data());
     _exit(125);

@@ -20,7 +20,7 @@ constexpr std::chrono::seconds patience{30};
 using arguments = std::vector<std::string>;
 using environment = std::map<std::string, std::string>;
 
-/// A folder that everybody may enter, removed with what is in it.
+/// A folder that every user may enter, removed with its contents.
 class scratch {
 public:
     scratch();
@@ -36,17 +36,17 @@ private:
     std::string path_;
 };
 
-/// What a process is given. HOME is a scratch folder and ROWLOCK_… is unset unless named here.
+/// A process's environment. HOME is a scratch folder and ROWLOCK_… is unset unless named here.
 struct setting {
     environment variables = {};
     std::string folder = {};        ///< to work in
     std::string standard_output{};  ///< a file, instead of one that out() reads
     std::string standard_input = "/dev/null";
-    bool unprivileged = false;  ///< as nobody, if we are root
+    bool unprivileged = false;  ///< as the user `nobody`, if this process is root's
     std::function<void()> before_exec = {};
 };
 
-/// A process; killed, with the wait for it, if it still runs when this object goes.
+/// A process. The destructor kills it and waits for it if it still runs.
 class process {
 public:
     process(const arguments& command, setting with = {});
@@ -74,30 +74,30 @@ struct answer {
     std::string out, err;
 };
 
-/// `rowlock ARGUMENTS…` from start to end.
+/// Runs `rowlock ARGUMENTS…` to its end.
 answer rowlock(const arguments& command, const setting& with = {});
 /// The command line of the tool, to start a process.
 [[nodiscard]] arguments command_line(const arguments& command);
 
-/// Looks every few milliseconds until the condition holds. False after `limit`.
+/// Checks every few milliseconds until the condition holds. False after `limit`.
 [[nodiscard]] bool eventually(const std::function<bool()>& condition,
                               std::chrono::seconds limit = patience);
 
 /// Ids of the living children of a process.
 [[nodiscard]] std::vector<pid_t> children_of(pid_t parent);
-/// Exists and is no zombie.
+/// Whether the process exists and is not a zombie.
 [[nodiscard]] bool is_alive(pid_t process);
 [[nodiscard]] std::string contents(const std::string& path);
 [[nodiscard]] std::vector<pid_t> pids_in(const std::string& path);
 
-/// Migrated tables of our own in one of the databases, and how to name them to the tool.
+/// The test's own migrated tables in one of the databases, and how to name them to the tool.
 class tables {
 public:
     virtual ~tables() = default;
     [[nodiscard]] virtual const char* name() const = 0;
     [[nodiscard]] const std::string& url() const noexcept { return url_; }
     [[nodiscard]] const std::string& prefix() const noexcept { return prefix_; }
-    /// `command`, with --prefix behind its first word.
+    /// `command`, with --prefix after its first word.
     [[nodiscard]] arguments operator()(arguments command) const;
     /// ROWLOCK_URL.
     [[nodiscard]] setting in_environment(setting with = {}) const;
@@ -114,7 +114,7 @@ enum class tables_wanted : bool { none, made };
 std::unique_ptr<tables> sqlite_tables(tables_wanted made = tables_wanted::made);
 std::unique_ptr<tables> server_tables(support::server which,
                                       tables_wanted made = tables_wanted::made);
-/// All that there are.
+/// The tables in all available databases.
 std::vector<std::unique_ptr<tables>> all_tables(tables_wanted made = tables_wanted::made);
 
 }  // namespace tool

@@ -1,4 +1,4 @@
-// What a new user tries: each mistake gives one clear line, the right exit code, and nothing
+// Mistakes of new users: each gives one clear line and the right exit code, and leaves nothing
 // half-done.
 
 #include "cli/tool.hpp"
@@ -25,7 +25,7 @@ using tool::setting;
 
 namespace {
 
-// What turns the direction of the text that follows on a terminal.
+// Characters that change the direction of the text that follows on a terminal.
 constexpr const char* reversing = "\xe2\x80\xae";  // NOLINT(misc-misleading-bidirectional)
 constexpr const char* isolating = "\xe2\x81\xa6";  // NOLINT(misc-misleading-bidirectional)
 
@@ -95,7 +95,8 @@ TEST_CASE("wrong usage is 64 and one clear line") {
     CHECK(in->run({"ls", "--all"}).out.starts_with("no locks in "));
 }
 
-TEST_CASE("an unknown scheme is refused; so is a memory database, which nobody else could see") {
+TEST_CASE(
+    "an unknown scheme is refused, and so is a memory database, which no other process could see") {
     const arguments command{"run", "a", "--", "true"};
     const auto with_url = [&](const char* url) {
         return rowlock(command, {.variables = {{"ROWLOCK_URL", url}}});
@@ -104,7 +105,7 @@ TEST_CASE("an unknown scheme is refused; so is a memory database, which nobody e
     check_refusal(with_url("sqlite::memory:"), 64, "memory");
 }
 
-TEST_CASE("a wrong password is 77, and nobody repeats it") {
+TEST_CASE("a wrong password is 77, and no message repeats it") {
     for (const auto which : {support::server::postgresql, support::server::mariadb}) {
         auto url = support::url_of(which);
         if (!url) continue;
@@ -128,7 +129,7 @@ TEST_CASE("a database that is down is 69") {
 }
 
 // shows: passwords
-TEST_CASE("a password is never said, however it is spelled") {
+TEST_CASE("no message contains a password, however it is spelled") {
     const support::closed_port nobody;
     const std::string port = std::to_string(nobody.port());
     const std::string at = "@127.0.0.1:" + port + "/db";
@@ -157,7 +158,7 @@ TEST_CASE("a password is never said, however it is spelled") {
                                      {"doctor"},
                                      {"doctor", "--json"}}) {
         CAPTURE(command.front());
-        std::deque<tool::process> started;  // most of them wait for a server to come back
+        std::deque<tool::process> started;  // most of them wait for the server
         for (const auto& url : urls) {
             started.emplace_back(tool::command_line(command),
                                  setting{.variables = {{"ROWLOCK_URL", url}}});
@@ -173,7 +174,7 @@ TEST_CASE("a password is never said, however it is spelled") {
     }
 }
 
-TEST_CASE("a password is never said, wherever its URL stands") {
+TEST_CASE("no message contains a password, wherever its URL is given") {
     const std::string url = "postgresql://me:sEcrEt@127.0.0.1/db";
     const std::string words = "host=127.0.0.1 user=me password=sEcrEt";
     for (const arguments& command : {arguments{"--url", url, "ls"},
@@ -193,7 +194,7 @@ TEST_CASE("a password is never said, wherever its URL stands") {
 }
 
 // shows: passwords
-TEST_CASE("a password is not to be seen in the list of processes, whatever its spelling") {
+TEST_CASE("the list of processes shows no password, however it is spelled") {
     const support::silent_listener silent;
     const std::string port = std::to_string(silent.port());
     for (const std::string& url :
@@ -219,7 +220,7 @@ TEST_CASE("a password is not to be seen in the list of processes, whatever its s
 }
 
 // shows: passwords
-TEST_CASE("a child is given no URL, by its environment or its files") {
+TEST_CASE("a child gets no URL, by its environment or its files") {
     const auto in = tool::sqlite_tables();
     const auto got = rowlock(
         {"run", "a", "--", "sh", "-c", "tr '\\0' '\\n' </proc/self/environ; ls -l /proc/self/fd"},
@@ -231,7 +232,7 @@ TEST_CASE("a child is given no URL, by its environment or its files") {
     CHECK(got.out.find("socket:") == std::string::npos);
 }
 
-TEST_CASE("missing tables are 78 and say how to make them, by every command") {
+TEST_CASE("missing tables are 78 with every command, and the error says how to make them") {
     for (const auto& in : tool::all_tables(tool::tables_wanted::none)) {
         CAPTURE(std::string{in->name()});
         const bool sqlite = in->url().starts_with("sqlite:");
@@ -277,7 +278,7 @@ TEST_CASE("a URL on the command line is wiped from the list of processes") {
     main.wait();
 }
 
-TEST_CASE("text from the database cannot steer a terminal") {
+TEST_CASE("text from the database cannot control a terminal") {
     const auto in = tool::sqlite_tables();
     const std::string note =
         std::string{"red \x1b[31m \x7f \xc2\x9b "} + reversing + " \\ \xc3\xa9 \t\n";
@@ -293,9 +294,9 @@ TEST_CASE("text from the database cannot steer a terminal") {
 }
 
 // shows: hostile-text
-TEST_CASE("a name cannot steer a terminal either, in an answer or in a refusal") {
+TEST_CASE("a name cannot control a terminal either, in output or in an error") {
     const auto in = tool::sqlite_tables();
-    // Overrides the direction of what follows; allowed in a name.
+    // Changes the direction of the text that follows. Allowed in a name.
     const std::string name = std::string{"a"} + reversing + isolating + " b";
     const auto harmless = [](const tool::answer& got) {
         for (const auto* const text : {&got.out, &got.err}) {
@@ -376,7 +377,8 @@ TEST_CASE("a misspelled command or option is answered with the nearest one") {
     CHECK(rowlock({"redis-server"}).err.find("did you mean") == std::string::npos);
 }
 
-TEST_CASE("output that cannot be written is 74, and a lease nobody heard of is given back") {
+TEST_CASE(
+    "output that cannot be written is 74, and a lease that could not be printed is released") {
     const auto in = tool::sqlite_tables();
     const setting full{.standard_output = "/dev/full"};
     CHECK(in->run({"ls"}, full).code == 74);
@@ -384,7 +386,8 @@ TEST_CASE("output that cannot be written is 74, and a lease nobody heard of is g
     CHECK(in->run({"acquire", "--wait", "0", "--for", "1h", "a"}).code == 0);
 }
 
-TEST_CASE("migrate makes the tables, tells their version, prints them for a DBA, takes them back") {
+TEST_CASE(
+    "migrate makes the tables, reports their version, prints them for a DBA, and takes them back") {
     for (const auto& in : tool::all_tables(tool::tables_wanted::none)) {
         CAPTURE(std::string{in->name()});
         CHECK(
@@ -396,7 +399,7 @@ TEST_CASE("migrate makes the tables, tells their version, prints them for a DBA,
               "took back migration 4\ntook back migration 3\ntook back migration 2\ntook back "
               "migration 1\n");
         CHECK(in->run({"migrate", "--status"}).code == 1);
-        // Down does not mean up.
+        // --down-to does not migrate up.
         CHECK(in->run({"migrate", "--down-to", "2", "--yes"}).code == 64);
         CHECK(in->run({"migrate", "--status"}).code == 1);
     }
@@ -419,7 +422,7 @@ TEST_CASE("the library accepts tables that a DBA made from `migrate --print`") {
     CHECK(rowlock({"run", "--url", "sqlite:" + file, "a", "--", "true"}).code == 0);
 }
 
-TEST_CASE("reap --every goes round until it is asked to stop") {
+TEST_CASE("reap --every runs rounds until it is asked to stop") {
     const auto in = tool::sqlite_tables();
     tool::process daemon{tool::command_line((*in)({"reap", "--every", "20ms", "--json"})),
                          in->in_environment()};
@@ -429,7 +432,7 @@ TEST_CASE("reap --every goes round until it is asked to stop") {
     CHECK(nlohmann::json::accept(daemon.out().substr(0, daemon.out().find('\n'))));
 }
 
-TEST_CASE("`fence-token` prints SQL for a table of the user's that SQLite takes as it is") {
+TEST_CASE("`fence-token` prints SQL for a user's table that SQLite accepts unchanged") {
     const auto printed = rowlock({"fence-token", "my account", "--trigger", "--dialect", "sqlite"});
     REQUIRE(printed.code == 0);
     const scratch place;

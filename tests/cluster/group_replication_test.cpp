@@ -28,7 +28,7 @@ using support::soon;
 
 namespace {
 
-/// One group for the cases that leave it whole; where there is no MySQL each case says so.
+/// The group that is shared by the cases which leave it intact. Without MySQL each case says so.
 mysql_group* everywhere() {
     static std::unique_ptr<mysql_group> made;
     static const bool there = [] {
@@ -107,7 +107,7 @@ TEST_CASE(
     }
     client with{open(url)};
     CHECK(with.try_acquire_for("by the application", 10s));
-    // Offline mode, which a member that its group expels turns on, is for such users.
+    // A member that its group expels turns offline mode on, which affects such users.
     group->run(0, "set global offline_mode = on");
     auto all = group->url_from(0);
     all.replace(all.find("rowlock:"), all.find('@') - all.find("rowlock:"),
@@ -160,7 +160,7 @@ public:
         lease_ = holder_.try_acquire_for("stock", 20s);
         REQUIRE(lease_);
         group.level(1);
-        // Keeps the applier of this member back, and all that comes after.
+        // Blocks the applier of this member, and so all later transactions.
         blocker_ = group.admin(1);
         blocker_->query("lock tables rowlock.blocked write", soon());
         group.run(2, "insert into rowlock.blocked values (1)");
@@ -186,7 +186,7 @@ public:
         app_->query("update stock set n = n - 1 where id = 1", soon());
         app_->query("commit", soon());
     }
-    /// Once the member has caught up.
+    /// Lets the member catch up. Returns whether all members have that stock.
     [[nodiscard]] bool all_have_stock(int wanted) {
         blocker_->query("unlock tables", soon());
         return eventually([&] { return has_stock(1, wanted) && has_stock(2, wanted); }, 30s);
@@ -306,7 +306,7 @@ TEST_CASE(
     group->run(1, "stop group_replication");
     group->run(1, "set global super_read_only = off");
     group->run(1, "set global read_only = off");
-    // Control: for itself this server would let the session live on.
+    // Control: by this server alone the session would live on.
     const auto admin = group->admin(1);
     admin->query("set session sql_log_bin = 0", soon());
     const std::string session = std::to_string(held->session_id());
@@ -327,7 +327,7 @@ TEST_CASE(
         30s));
     CHECK_FALSE(overlapped);
     CHECK(next->token() > held->token());
-    // Nor by a connection that the client has kept.
+    // Nor through a connection that the client has kept.
     const auto again = message_of([&] { (void)holder.try_acquire("left"); });
     CHECK_MESSAGE(contains(again, "OFFLINE"), again);
     client late{open(group->url(1))};
@@ -337,7 +337,7 @@ TEST_CASE(
         tool::rowlock({"doctor"}, {.variables = {{"ROWLOCK_URL", group->url(1)}}});
     CHECK_MESSAGE(contains(examined.out, "fail  cluster"), examined.out);
     CHECK(examined.code == 1);
-    // Nothing was written there that the group does not know: it is taken back.
+    // It has no transactions that the group lacks, so the group accepts it again.
     next.reset();
     group->join(1);
     client back{open(group->url(1))};
@@ -363,7 +363,7 @@ TEST_CASE(
                 try {
                     next = others.try_acquire("expelled");
                 } catch (const error& failure) {
-                    // A commit that met the change of membership.
+                    // A commit during the change of membership.
                     if (!failure.retryable() && failure.kind() != errc::outcome_unknown) throw;
                 }
                 overlapped = next && held->held();
@@ -379,7 +379,7 @@ TEST_CASE(
     }
     CHECK_FALSE(overlapped);
     CHECK(next->token() > held->token());
-    // Once thawed it first runs what it was sent meanwhile, then learns that it was expelled.
+    // After the thaw it first runs the statements sent meanwhile, then learns that it was expelled.
     REQUIRE(eventually(
         [&] {
             return group
@@ -410,14 +410,14 @@ TEST_CASE("a lease outlives its primary, and no other is granted meanwhile") {
     if (!group) return;
     const int first = group->primary();
     REQUIRE(first == 0);
-    // Of several hosts the one that accepts writes is taken.
+    // Of several hosts the one that accepts writes is chosen.
     migrate(open(group->url_from(1)));
     client holder{open(group->url_from(0)), {.ttl = 30s, .statement_timeout = 3s}};
     client others{open(group->url_from(2)), {.ttl = 30s, .statement_timeout = 3s}};
     const auto held = holder.try_acquire_for("job", 20s);
     REQUIRE(held);
     const auto stays_ours = [&] {
-        // Two whole periods of heartbeats, so that one at least was answered by the new primary.
+        // Two periods of heartbeats, so that the new primary has answered at least one.
         const auto beats = holder.stats().heartbeats;
         int refused = 0;
         const bool stays = eventually(
@@ -459,14 +459,14 @@ TEST_CASE("a lease outlives its primary, and no other is granted meanwhile") {
     client outside{open(group->url(1))};
     const auto refused = message_of([&] { (void)outside.try_acquire("job"); });
     CHECK_MESSAGE(contains(refused, "OFFLINE"), refused);
-    // Named first of several it is passed over.
+    // As the first of several hosts it is skipped.
     client past{open(group->url_from(1))};
     CHECK_FALSE(past.try_acquire("job"));
     CHECK(held->held());
     admin->query("update rowlock.rowlock_lease set note = null where name = 'job'", soon());
     group->join(1);
 
-    // One that is left of three has no majority.
+    // One of three members has no majority.
     for (int i = 0; i < mysql_group::size; ++i) {
         if (i != now_primary) group->kill(i);
     }
@@ -475,7 +475,7 @@ TEST_CASE("a lease outlives its primary, and no other is granted meanwhile") {
     const auto why = message_of([&] { (void)alone.try_acquire("job"); });
     CHECK_MESSAGE(contains(why, "majority"), why);
 
-    // The operator forces it to be the majority; it had applied everything.
+    // The operator forces it to be the majority. It had applied everything.
     group->force(now_primary);
     std::optional<lease> forced;
     REQUIRE(eventually(
@@ -494,7 +494,7 @@ TEST_CASE("a lease outlives its primary, and no other is granted meanwhile") {
     const auto forced_token = forced->token();
     forced.reset();
 
-    // Founded anew, by members that need not know what the last ones had granted.
+    // A new group, whose members need not know what the last ones had granted.
     group->kill(now_primary);
     for (int i = 0; i < mysql_group::size; ++i) group->start_alone(i);
     group->found(now_primary);
@@ -510,7 +510,7 @@ TEST_CASE("a lease outlives its primary, and no other is granted meanwhile") {
     const auto last = next->token().value();
     next.reset();
 
-    // And without its plugin it is a server like any other, until it is said that it is to be.
+    // Without its plugin the server is refused until the tables say that it is alone.
     group->kill(now_primary);
     group->start_without_plugin(now_primary);
     client single{open(group->url(now_primary))};

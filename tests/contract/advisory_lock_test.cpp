@@ -23,7 +23,7 @@ using support::soon;
 
 namespace {
 
-/// Another for each case, since the server's locks are everybody's.
+/// A new name for each case, since all programs share the server's locks.
 std::string fresh(const std::string& name) {
     static std::atomic<int> count{0};
     return name + " " + std::to_string(getpid()) + " " + std::to_string(++count);
@@ -35,7 +35,7 @@ constexpr bool is_postgresql = Fixture::speaks == sql::dialect::postgresql;
 }  // namespace
 
 // shows: advisory-locks
-TEST_CASE_TEMPLATE_DEFINE("a name is locked by one of two programs at a time", F, exclusion) {
+TEST_CASE_TEMPLATE_DEFINE("only one of two programs at a time locks a name", F, exclusion) {
     if (!F::available()) return;
     CAPTURE(F::name);
     if (F::speaks == sql::dialect::sqlite) {
@@ -101,7 +101,7 @@ TEST_CASE_TEMPLATE_DEFINE("threads of one process exclude each other on one conn
         all.emplace_back([&] {
             for (int round = 0; round < 10; ++round) {
                 const auto held = locks.lock(name);
-                most = std::max(most, ++inside);  // unprotected but for the lock
+                most = std::max(most, ++inside);  // protected by the lock alone
                 ++rounds;
                 --inside;
             }
@@ -235,7 +235,8 @@ TEST_CASE_TEMPLATE_DEFINE("a transaction's lock ends with it, on the caller's ow
     }
 }
 
-TEST_CASE_TEMPLATE_DEFINE("a wait in vain leaves the caller's transaction as it was", F, in_vain) {
+TEST_CASE_TEMPLATE_DEFINE("a wait without a grant leaves the caller's transaction unchanged", F,
+                          in_vain) {
     if (!F::available() || !is_postgresql<F>) return;
     CAPTURE(F::name);
     const auto handle = F::borrow();

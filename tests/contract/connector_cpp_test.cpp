@@ -86,7 +86,7 @@ std::string cell(connection& of, const std::string& text, std::size_t column = 0
     return answer.empty() ? std::string{} : std::string{answer.text(0, column)};
 }
 
-// Statements that this connection has prepared so far, and those it has given up.
+// The number of statements that this connection has prepared and not closed.
 int open_statements(connection& of) {
     const auto count = [&](const std::string& name) {
         return std::stoi(cell(of, "show session status like '" + name + "'", 1));
@@ -94,7 +94,7 @@ int open_statements(connection& of) {
     return count("Com_stmt_prepare") - count("Com_stmt_close");
 }
 
-// A row that nobody else can change while this object lives.
+// Locks a row for as long as this object lives.
 class held_row {
 public:
     held_row() : name_{"contract_connector_" + std::to_string(::getpid())} {
@@ -143,7 +143,7 @@ private:
 
 // --- statements ----------------------------------------------------------------------------------
 
-TEST_CASE("a program that makes statements without end does not use up the server's limit") {
+TEST_CASE("a program that makes ever more statements does not exhaust the server's limit") {
     if (!available()) return;
     const auto db = connect();
     for (int n = 0; n < 1100; ++n) {
@@ -176,7 +176,7 @@ TEST_CASE("text reaches the server as utf8mb4, and byte by byte where no backsla
     CHECK(db->execute(statement{"select $1"}, std::vector<value>{text}, soon()).text(0, 0) == text);
 }
 
-TEST_CASE("a column that changes its type under a kept statement comes back whole") {
+TEST_CASE("a column whose type changed under a prepared statement is read in full") {
     if (!available()) return;
     const auto db = connect();
     const auto other = connect();
@@ -238,7 +238,7 @@ TEST_CASE("a statement that the server killed is a timeout, and the connection s
 
 // --- deadlines -----------------------------------------------------------------------------------
 
-TEST_CASE("a call that was given up leaves nothing behind once the server answers") {
+TEST_CASE("an abandoned call leaves nothing behind once the server answers") {
     if (!available()) return;
     const int before = support::threads_of_this_process();
     {
@@ -253,7 +253,7 @@ TEST_CASE("a call that was given up leaves nothing behind once the server answer
     while (support::threads_of_this_process() > before) std::this_thread::yield();
 }
 
-TEST_CASE("connecting is given up at the deadline, whatever the library waits for") {
+TEST_CASE("connecting ends at the deadline although the library waits") {
     if (!available()) return;
     const support::silent_listener silent;
     server_address nobody = server();
@@ -265,7 +265,7 @@ TEST_CASE("connecting is given up at the deadline, whatever the library waits fo
     CHECK(told.after < 900ms);  // Connector/C++ counts whole seconds
 }
 
-/// So many descriptors that nobody looks through them for a socket.
+/// More descriptors than the driver searches for a socket.
 class crowd_of_descriptors {
 public:
     crowd_of_descriptors() {
@@ -307,7 +307,7 @@ TEST_CASE("connections whose sockets are known share one thread for their deadli
     REQUIRE(support::eventually([] { return support::threads_of_this_process() == before; }));
     {
         const auto made = several_connections();
-        // The thread that made the last connection may not have ended yet.
+        // The thread that opened the last connection may still be ending.
         CHECK(
             support::eventually([&] { return support::threads_of_this_process() == before + 1; }));
         for (const auto& each : made) CHECK(cell(*each, "select 1") == "1");
@@ -364,7 +364,7 @@ TEST_CASE("a deadline that passes ends the call, and only that connection") {
     CHECK(sooner.after <= 1100ms);
 }
 
-TEST_CASE("only a socket that is surely ours is taken for ours") {
+TEST_CASE("only a socket that is certainly the connection's own is recognized") {
     namespace driver = rowlock::driver;
     std::array<int, 2> first{-1, -1};
     REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, first.data()) == 0);
@@ -400,14 +400,14 @@ TEST_CASE("a broken pipe raises no signal, and one that was pending stays") {
     ::close(ends[0]);
     {
         const driver::no_pipe_signal quiet;
-        CHECK(::write(ends[1], "x", 1) == -1);  // would end this program
+        CHECK(::write(ends[1], "x", 1) == -1);  // SIGPIPE would end this program
     }
     sigset_t pipe, blocked;
     sigemptyset(&pipe);
     sigaddset(&pipe, SIGPIPE);
     ::pthread_sigmask(SIG_BLOCK, nullptr, &blocked);
     CHECK(sigismember(&blocked, SIGPIPE) == 0);
-    // Of a program that blocks it itself nothing is taken.
+    // In a program that blocks the signal itself, a pending one stays.
     ::pthread_sigmask(SIG_BLOCK, &pipe, nullptr);
     {
         const driver::no_pipe_signal quiet;
@@ -424,7 +424,8 @@ TEST_CASE("a broken pipe raises no signal, and one that was pending stays") {
 
 // --- connecting ----------------------------------------------------------------------------------
 
-TEST_CASE("a password is also found in MYSQL_PWD and in option files, and the URL's goes first") {
+TEST_CASE(
+    "a password is also read from MYSQL_PWD and from option files, and the URL's precedes them") {
     if (!available()) return;
     const server_address at = server();
     const auto url = [&](const std::string& password, const std::string& rest = "") {
@@ -440,7 +441,7 @@ TEST_CASE("a password is also found in MYSQL_PWD and in option files, and the UR
         CHECK(cell(*connect(url("")), "select 1") == "1");
     }
     const std::string path = std::string{folder} + "/.my.cnf";
-    // What else stands there gives way to the URL.
+    // The URL precedes the other settings of the file.
     std::ofstream{path} << "[client]\npassword=" << at.password
                         << "\nuser=nobody\nhost=nowhere.invalid\nport=1\nsocket=/nowhere\n";
     ::chmod(path.c_str(), 0600);
@@ -450,10 +451,10 @@ TEST_CASE("a password is also found in MYSQL_PWD and in option files, and the UR
     std::filesystem::remove_all(folder);
 }
 
-TEST_CASE("TLS that the server does not offer is not done without") {
+TEST_CASE("TLS that is required and not offered is an error") {
     if (!available()) return;
     const auto db = connect();
-    // MySQL, which has no such variable any more, makes certificates for itself.
+    // MySQL no longer has this variable, and creates its own certificates.
     const auto told_of = db->query("show global variables like 'have_ssl'", soon());
     const bool offered = told_of.empty() || told_of.text(0, 1) == "YES";
     const auto required = [] { return connect(server().url() + "?ssl-mode=REQUIRED"); };
@@ -484,7 +485,7 @@ TEST_CASE("a password is not sent in clear text to another machine that asks for
         CHECK(refused.kind == errc::unsupported);
         CHECK(refused.text.find("ssl-mode=VERIFY_IDENTITY") != std::string::npos);
         CHECK(refused.text.find("secret") == std::string::npos);
-        CHECK(refused.text.ends_with(" | "));  // nothing of the library's
+        CHECK(refused.text.ends_with(" | "));  // no text of the library's
     }
     for (const char* how : {"?ssl-mode=REQUIRED", "?ssl-mode=VERIFY_IDENTITY"}) {
         (void)failure_of([&] { (void)connect(url("127.0.0.2", how)); });
@@ -498,13 +499,13 @@ TEST_CASE("a password is not sent in clear text to another machine that asks for
         }
     }
     CHECK(there.received().find("the secret") == std::string::npos);
-    // Control: from machine to machine it would be read on the way.
+    // Control: to this machine it is sent in clear text.
     (void)failure_of([&] { (void)connect(url("127.0.0.1")); });
     CHECK(there.received().find("the secret") != std::string::npos);
 }
 
-TEST_CASE("no server asks at the terminal, or for the password as an answer to its question") {
-    const std::string question{"\x04Password: "};  // the first of these is answered unasked
+TEST_CASE("no server can prompt at the terminal, or get the password as the answer to its prompt") {
+    const std::string question{"\x04Password: "};  // the library answers the first prompt itself
     support::scripted_mysql there{
         {support::mysql_greeting("mysql_native_password"),
          support::mysql_packet(2, std::string{"\xfe"} + "dialog" + '\0' + question), ""}};
@@ -560,7 +561,7 @@ TEST_CASE("a forked child can neither use nor harm its parent's connection") {
     CHECK(db->execute(select, std::vector<value>{2}, soon()).integer(0, 0) == 3);
 }
 
-TEST_CASE("a forked child's own connection has deadlines of its own") {
+TEST_CASE("a forked child's own connection has its own deadlines") {
     if (!available()) return;
     if (support::threads_of_the_sanitizer > 0) return;  // it does not survive threads in a child
     const auto db = connect();
@@ -583,7 +584,7 @@ TEST_CASE("a forked child's own connection has deadlines of its own") {
     CHECK(cell(*db, "select 1") == "1");
 }
 
-/// From now on this process has room for one thread more, not for two.
+/// Limits this process to one more thread.
 void leave_room_for_one_thread() {
     constexpr std::size_t stack = std::size_t{1} << 30;
     pthread_attr_t large;

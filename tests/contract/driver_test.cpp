@@ -1,5 +1,5 @@
-// One suite that every driver passes: what include/rowlock/sql/connection.hpp promises, run through
-// each fixture of driver_fixtures.hpp.
+// The suite that every driver passes: the promises of include/rowlock/sql/connection.hpp, tested
+// through each fixture of driver_fixtures.hpp.
 #include "contract/driver_fixtures.hpp"
 #include "support/tcp_listener.hpp"
 #include "support/tcp_relay.hpp"
@@ -49,7 +49,7 @@ std::vector<value> with(const Values&... values) {
     return list;
 }
 
-// How `call` failed; it must throw a rowlock::error.
+// The failure of `call`, which must throw a rowlock::error.
 template <typename Call>
 failure failure_of(Call call) {
     const auto start = clock::now();
@@ -80,7 +80,7 @@ void kill(connection& by, const std::string& id) {
         soon());
 }
 
-// Runs for many seconds unless somebody stops it; not sleep(), which MySQL ends without an error.
+// Runs for many seconds unless it is stopped. Not sleep(), which MySQL ends without an error.
 std::string endless(dialect speaks) {
     switch (speaks) {
         case dialect::postgresql:
@@ -93,7 +93,7 @@ std::string endless(dialect speaks) {
     return "with recursive c(n) as (select 1 union all select n + 1 from c) select count(*) from c";
 }
 
-// Whatever a driver might be tempted to change on a handle that it borrowed.
+// The settings that a driver could change on a borrowed handle.
 std::string settings_of(borrowed_handle& handle, dialect speaks) {
     if (speaks == dialect::postgresql) {
         return handle.run(
@@ -115,7 +115,7 @@ std::string settings_of(borrowed_handle& handle, dialect speaks) {
            handle.run("pragma synchronous") + handle.run("pragma foreign_keys");
 }
 
-// A table of this test alone, dropped by a connection of its own.
+// A table of this test alone, dropped through its own connection.
 template <driver_fixture F>
 class scratch_table {
 public:
@@ -153,7 +153,7 @@ private:
 
 // --- values --------------------------------------------------------------------------------------
 
-TEST_CASE_TEMPLATE_DEFINE("values come back as they were sent", F, round_trip) {
+TEST_CASE_TEMPLATE_DEFINE("values are returned as they were sent", F, round_trip) {
     if (!F::available()) return;
     const scratch_table<F> table;
     const auto db = F::source().connect(soon());
@@ -192,7 +192,8 @@ TEST_CASE_TEMPLATE_DEFINE("values come back as they were sent", F, round_trip) {
 }
 TEST_CASE_TEMPLATE_APPLY(round_trip, driver_fixtures);
 
-TEST_CASE_TEMPLATE_DEFINE("a NUL byte in text is kept or refused, never cut off at", F, nul_byte) {
+TEST_CASE_TEMPLATE_DEFINE("a NUL byte in text is kept or refused, and never truncates it", F,
+                          nul_byte) {
     if (!F::available()) return;
     const scratch_table<F> table;
     const auto db = F::source().connect(soon());
@@ -212,7 +213,7 @@ TEST_CASE_TEMPLATE_DEFINE("a NUL byte in text is kept or refused, never cut off 
 }
 TEST_CASE_TEMPLATE_APPLY(nul_byte, driver_fixtures);
 
-TEST_CASE_TEMPLATE_DEFINE("parameters may repeat and stand in any order", F, any_order) {
+TEST_CASE_TEMPLATE_DEFINE("parameters may repeat and appear in any order", F, any_order) {
     if (!F::available()) return;
     const scratch_table<F> table;
     const auto db = F::source().connect(soon());
@@ -373,7 +374,7 @@ TEST_CASE_TEMPLATE_DEFINE("a transaction is rolled back or committed as asked", 
 }
 TEST_CASE_TEMPLATE_APPLY(transactions, driver_fixtures);
 
-TEST_CASE_TEMPLATE_DEFINE("a connection knows its transaction, or says that it does not", F,
+TEST_CASE_TEMPLATE_DEFINE("a connection reports its transaction state correctly, or as unknown", F,
                           knows_transaction) {
     if (!F::available()) return;
     using state = rowlock::sql::transaction_state;
@@ -386,14 +387,14 @@ TEST_CASE_TEMPLATE_DEFINE("a connection knows its transaction, or says that it d
     db->query("begin", soon());
     CHECK(db->transaction() == state::open);
     CHECK_THROWS_AS(db->query("select no_such_column", soon()), rowlock::error);
-    // MySQL's refusals do not say whether the transaction went with the statement.
+    // MySQL's errors do not say whether the transaction ended with the statement.
     using rowlock::sql::dialect;
     CHECK(db->transaction() == (F::speaks == dialect::postgresql ? state::failed
                                 : F::speaks == dialect::mysql    ? state::unknown
                                                                  : state::open));
     db->query("rollback", soon());
     CHECK(db->transaction() == state::none);
-    handle->run("begin");  // by the handle's owner, past the driver
+    handle->run("begin");  // by the handle's owner, without the driver
     CHECK(db->transaction() == state::open);
     handle->run("rollback");
     CHECK(db->transaction() == state::none);
@@ -422,7 +423,7 @@ TEST_CASE_TEMPLATE_APPLY(threads, driver_fixtures);
 
 // --- refusals: the connection stays usable -------------------------------------------------------
 
-TEST_CASE_TEMPLATE_DEFINE("a unique violation is told, and the connection stays usable", F,
+TEST_CASE_TEMPLATE_DEFINE("a unique violation is reported, and the connection stays usable", F,
                           unique) {
     if (!F::available()) return;
     const scratch_table<F> table;
@@ -485,7 +486,7 @@ TEST_CASE_TEMPLATE_DEFINE("a statement that failed to prepare in a transaction w
 }
 TEST_CASE_TEMPLATE_APPLY(failed_prepare, driver_fixtures);
 
-TEST_CASE_TEMPLATE_DEFINE("a kept statement survives a change of its table", F, changed_table) {
+TEST_CASE_TEMPLATE_DEFINE("a prepared statement survives a change of its table", F, changed_table) {
     if (!F::available()) return;
     const scratch_table<F> table;
     const auto db = F::source().connect(soon());
@@ -565,7 +566,7 @@ TEST_CASE_TEMPLATE_DEFINE("a slow statement ends at its deadline", F, slow_state
             } else {
                 CHECK(told.kind == errc::outcome_unknown);
                 CHECK(failure_of([&] { run(*db, "select 1"); }).kind == errc::database_unreachable);
-                // The server may still be at it.
+                // The server may still run it.
                 if constexpr (F::limits.server) kill(*F::source().connect(soon()), id);
             }
         }
@@ -639,8 +640,8 @@ TEST_CASE_TEMPLATE_DEFINE("a connection killed in mid-statement: outcome unknown
 }
 TEST_CASE_TEMPLATE_APPLY(killed_amid, driver_fixtures);
 
-TEST_CASE_TEMPLATE_DEFINE("a lost answer is an unknown outcome, though the statement happened", F,
-                          lost_answer) {
+TEST_CASE_TEMPLATE_DEFINE(
+    "a lost answer is an unknown outcome, although the statement was executed", F, lost_answer) {
     if (!F::available()) return;
     if constexpr (F::limits.server) {
         if (!F::limits.deadline_slack) return;
@@ -669,7 +670,7 @@ TEST_CASE_TEMPLATE_DEFINE("a network that falls silent costs no more than the de
     if (!F::available()) return;
     if constexpr (F::limits.server) {
         if (!F::limits.deadline_slack) return;
-        // The first is fresh, the second is large enough to fill the kernel's buffers.
+        // The second statement is large enough to fill the kernel's buffers.
         for (const std::size_t size : {std::size_t{1}, std::size_t{12'000'000}}) {
             CAPTURE(size);
             support::tcp_relay relay{F::server_port()};
@@ -725,7 +726,7 @@ TEST_CASE_TEMPLATE_APPLY(close_timeout, driver_fixtures);
 
 // --- connecting ----------------------------------------------------------------------------------
 
-TEST_CASE_TEMPLATE_DEFINE("a wrong password is told without saying it", F, wrong_password) {
+TEST_CASE_TEMPLATE_DEFINE("the error for a wrong password does not contain it", F, wrong_password) {
     if (!F::available()) return;
     if constexpr (F::limits.server) {
         const std::string password = "Xq7-not-the-password";
@@ -750,7 +751,7 @@ TEST_CASE_TEMPLATE_DEFINE("the description names the database and no password", 
 }
 TEST_CASE_TEMPLATE_APPLY(description, driver_fixtures);
 
-TEST_CASE_TEMPLATE_DEFINE("a missing database is told by name", F, missing_database) {
+TEST_CASE_TEMPLATE_DEFINE("the error for a missing database names it", F, missing_database) {
     if (!F::available()) return;
     if constexpr (F::limits.server) {
         const auto source = F::source_with({.database = "contract_no_such_database"});
@@ -761,7 +762,7 @@ TEST_CASE_TEMPLATE_DEFINE("a missing database is told by name", F, missing_datab
 }
 TEST_CASE_TEMPLATE_APPLY(missing_database, driver_fixtures);
 
-TEST_CASE_TEMPLATE_DEFINE("nobody listens: unreachable, at once", F, nobody_listens) {
+TEST_CASE_TEMPLATE_DEFINE("a closed port is unreachable at once", F, nobody_listens) {
     if (!F::available()) return;
     if constexpr (F::limits.server) {
         const support::closed_port nobody;
@@ -774,8 +775,8 @@ TEST_CASE_TEMPLATE_DEFINE("nobody listens: unreachable, at once", F, nobody_list
 }
 TEST_CASE_TEMPLATE_APPLY(nobody_listens, driver_fixtures);
 
-TEST_CASE_TEMPLATE_DEFINE("a server that accepts and says nothing: unreachable by the deadline", F,
-                          says_nothing) {
+TEST_CASE_TEMPLATE_DEFINE("a server that accepts and stays silent is unreachable by the deadline",
+                          F, says_nothing) {
     if (!F::available()) return;
     if constexpr (F::limits.server) {
         if (!F::limits.connect_slack) return;
@@ -791,7 +792,7 @@ TEST_CASE_TEMPLATE_DEFINE("a server that accepts and says nothing: unreachable b
 }
 TEST_CASE_TEMPLATE_APPLY(says_nothing, driver_fixtures);
 
-TEST_CASE_TEMPLATE_DEFINE("connecting has no time left: unreachable, nothing is tried", F,
+TEST_CASE_TEMPLATE_DEFINE("connecting without time left is unreachable, without an attempt", F,
                           no_time) {
     if (!F::available()) return;
     const auto source = F::source();
@@ -866,8 +867,8 @@ TEST_CASE_TEMPLATE_DEFINE("a handle may be borrowed twice at a time", F, borrowe
 }
 TEST_CASE_TEMPLATE_APPLY(borrowed_twice, driver_fixtures);
 
-TEST_CASE_TEMPLATE_DEFINE("a refusal in a borrowed transaction leaves the rest to its owner", F,
-                          refused_in_transaction) {
+TEST_CASE_TEMPLATE_DEFINE("an error in a borrowed transaction leaves the transaction to its owner",
+                          F, refused_in_transaction) {
     if (!F::available()) return;
     const scratch_table<F> table;
     const auto handle = F::borrow();

@@ -1,4 +1,4 @@
-// What a lease promises inside a transaction of the caller's, on the caller's own handle, through
+// The promises of a lease inside the caller's transaction, on the caller's own handle, through
 // every driver that can borrow one.
 
 #include "contract/driver_fixtures.hpp"
@@ -33,7 +33,7 @@ std::string fresh_prefix() {
     return "f" + std::to_string(getpid()) + "_" + std::to_string(++count) + "_";
 }
 
-/// Lock tables, a table of the application's, and a handle of the application's to both.
+/// Lock tables, a table of the application, and the application's handle to both.
 template <driver_fixture F>
 class shop {
 public:
@@ -68,7 +68,7 @@ public:
     sql::result run(const std::string& text) const {
         return admin->query(sql::qualify(text, F::speaks, {.prefix = prefix}), soon());
     }
-    /// In the dialects' own words.
+    /// The dialect's statement that begins a writing transaction.
     [[nodiscard]] static const char* begin() {
         return F::speaks == sql::dialect::sqlite ? "begin immediate" : "begin";
     }
@@ -78,7 +78,7 @@ public:
     std::unique_ptr<borrowed_handle> handle;
 };
 
-/// Answers nothing and speaks what it is told to.
+/// A connection of a given dialect that answers nothing.
 class mute_connection final : public sql::connection {
 public:
     explicit mute_connection(sql::dialect speaks) : speaks_{speaks} {}
@@ -99,7 +99,7 @@ private:
 
 }  // namespace
 
-TEST_CASE_TEMPLATE_DEFINE("a fenced transaction commits, and the lease is held on", F,
+TEST_CASE_TEMPLATE_DEFINE("a fenced transaction commits, and the lease is still held", F,
                           fence_committed) {
     if (!F::available()) return;
     CAPTURE(F::name);
@@ -110,7 +110,7 @@ TEST_CASE_TEMPLATE_DEFINE("a fenced transaction commits, and the lease is held o
     it.handle->run(it.begin());
     fence(*db, lease);
     it.sell();
-    fence(*db, lease);  // again, with what is prepared by now
+    fence(*db, lease);  // again, with statements that are prepared by now
     it.handle->run("commit");
     CHECK(it.pieces() == 9);
     CHECK(lease.held());
@@ -119,7 +119,7 @@ TEST_CASE_TEMPLATE_DEFINE("a fenced transaction commits, and the lease is held o
     it.handle->run(it.begin());
     const auto before = db->round_trips();
     fence(*db, lease);
-    // Connector/C++ has to ask whether a transaction is open.
+    // Connector/C++ asks the server whether a transaction is open.
     const bool asks = db->transaction() == sql::transaction_state::unknown;
     CHECK(db->round_trips() - before == (!asks ? 1 : support::mysql_alone() ? 3 : 2));
     it.handle->run("rollback");
@@ -127,7 +127,7 @@ TEST_CASE_TEMPLATE_DEFINE("a fenced transaction commits, and the lease is held o
 TEST_CASE_TEMPLATE_APPLY(fence_committed, driver_fixtures);
 
 // shows: fenced-transactions
-TEST_CASE_TEMPLATE_DEFINE("outside of a transaction a fence is refused and locks nothing", F,
+TEST_CASE_TEMPLATE_DEFINE("outside a transaction a fence is refused and locks nothing", F,
                           fence_outside) {
     if (!F::available()) return;
     CAPTURE(F::name);
@@ -136,7 +136,7 @@ TEST_CASE_TEMPLATE_DEFINE("outside of a transaction a fence is refused and locks
     const auto lease = locks.acquire("stock");
     const auto db = it.handle->ref();
     CHECK(kind_of([&] { fence(*db, lease); }) == errc::invalid_options);
-    // Nothing stayed locked, and nothing is open.
+    // No row is locked, and no transaction is open.
     CHECK(locks.force_release("stock"));
     it.sell();
     CHECK(it.pieces() == 9);
@@ -160,8 +160,8 @@ TEST_CASE_TEMPLATE_DEFINE(
               fence(*db, lease);
               it.sell();
           }) == errc::lock_lost);
-    // Nothing of the new holder's is locked, although the transaction is still there. (SQLite's
-    // whole file is, until the rollback.)
+    // The new holder's row is not locked, although the transaction is still open. (On SQLite the
+    // whole file is locked until the rollback.)
     if (F::speaks != sql::dialect::sqlite) CHECK(others.force_release("stock"));
     it.handle->run("rollback");
     CHECK(it.pieces() == 10);
@@ -170,7 +170,7 @@ TEST_CASE_TEMPLATE_DEFINE(
     it.handle->run(it.begin());
     it.sell();
     it.handle->run("commit");
-    CHECK(it.pieces() == 9);  // the connection is as good as before
+    CHECK(it.pieces() == 9);  // the connection is still usable
 }
 TEST_CASE_TEMPLATE_APPLY(fence_stale, driver_fixtures);
 
@@ -191,7 +191,8 @@ TEST_CASE_TEMPLATE_DEFINE("control: without the fence the stale holder's transac
 }
 TEST_CASE_TEMPLATE_APPLY(fence_control, driver_fixtures);
 
-TEST_CASE_TEMPLATE_DEFINE("what is known here is refused without a round trip", F, fence_local) {
+TEST_CASE_TEMPLATE_DEFINE("errors that the client knows are reported without a round trip", F,
+                          fence_local) {
     if (!F::available()) return;
     CAPTURE(F::name);
     const shop<F> it;
@@ -241,7 +242,7 @@ TEST_CASE_TEMPLATE_DEFINE("one transaction is fenced with several leases", F, fe
 }
 TEST_CASE_TEMPLATE_APPLY(fence_several, driver_fixtures);
 
-TEST_CASE_TEMPLATE_DEFINE("a fence works on a connection of rowlock's own, too", F,
+TEST_CASE_TEMPLATE_DEFINE("a fence works on rowlock's own connection too", F,
                           fence_own_connection) {
     if (!F::available()) return;
     CAPTURE(F::name);
@@ -299,7 +300,7 @@ TEST_CASE_TEMPLATE_DEFINE(
     CHECK_FALSE(lease.held());
     it.sell();
     it.handle->run("rollback");
-    CHECK_FALSE(others.try_acquire("stock"));  // the row is ours
+    CHECK_FALSE(others.try_acquire("stock"));  // the lease is still held
     CHECK_FALSE(lease.lost().stop_requested());
 
     it.handle->run(it.begin());  // the next attempt
@@ -317,7 +318,7 @@ TEST_CASE_TEMPLATE_DEFINE(
     it.handle->run(it.begin());
     CHECK(kind_of([&] { fence(*db, lease); }) == errc::lock_lost);
     it.handle->run("rollback");
-    lease.release();  // was done by the transaction: no error, and nobody else's is freed
+    lease.release();  // the transaction did it: no error, and no other grant is freed
     CHECK(theirs->held());
     CHECK(others.inspect("stock")->token == theirs->token());
     CHECK_FALSE(lease.lost().stop_requested());
@@ -326,9 +327,8 @@ TEST_CASE_TEMPLATE_DEFINE(
 }
 TEST_CASE_TEMPLATE_APPLY(fence_released_in, driver_fixtures);
 
-TEST_CASE_TEMPLATE_DEFINE(
-    "after a rollback the lease that was released in it is given back as ever", F,
-    fence_given_back) {
+TEST_CASE_TEMPLATE_DEFINE("a lease whose release was rolled back can be released as usual", F,
+                          fence_given_back) {
     if (!F::available()) return;
     CAPTURE(F::name);
     const shop<F> it;
@@ -342,7 +342,7 @@ TEST_CASE_TEMPLATE_DEFINE(
     }  // the destructor frees what the transaction did not
     CHECK(locks.try_acquire("stock"));
 
-    // Nor does a comparison with the database declare it lost, or give it back behind its back.
+    // A comparison with the database neither reports it as lost nor releases it.
     auto kept = locks.acquire("kept");
     it.handle->run(it.begin());
     release_on_commit(*db, kept);
@@ -357,7 +357,7 @@ TEST_CASE_TEMPLATE_DEFINE(
 }
 TEST_CASE_TEMPLATE_APPLY(fence_given_back, driver_fixtures);
 
-TEST_CASE_TEMPLATE_DEFINE("a connection that does not find the tables is told where to look", F,
+TEST_CASE_TEMPLATE_DEFINE("the error on a connection that does not find the tables gives advice", F,
                           fence_foreign_tables) {
     if (!F::available()) return;
     CAPTURE(F::name);
@@ -388,11 +388,11 @@ TEST_CASE_TEMPLATE_DEFINE("a connection that does not find the tables is told wh
 }
 TEST_CASE_TEMPLATE_APPLY(fence_foreign_tables, driver_fixtures);
 
-TEST_CASE_TEMPLATE_DEFINE("a fence finds the tables of its client, whatever the search path", F,
+TEST_CASE_TEMPLATE_DEFINE("a fence finds the tables of its client with any search path", F,
                           fence_twin_tables) {
     if (!F::available()) return;
     CAPTURE(F::name);
-    // Found first by this handle's path, and not those that the lease is in.
+    // This handle's search path finds other tables first.
     if constexpr (F::speaks == sql::dialect::postgresql) {
         const shop<F> it;
         client locks{it.source()};
@@ -418,8 +418,8 @@ TEST_CASE_TEMPLATE_DEFINE("a fence finds the tables of its client, whatever the 
 TEST_CASE_TEMPLATE_APPLY(fence_twin_tables, driver_fixtures);
 
 // shows: fenced-transactions
-TEST_CASE_TEMPLATE_DEFINE("an aborted transaction is told at once, and a failed fence aborts one",
-                          F, fence_aborted) {
+TEST_CASE_TEMPLATE_DEFINE(
+    "an aborted transaction is reported at once, and a failed fence aborts one", F, fence_aborted) {
     if (!F::available()) return;
     CAPTURE(F::name);
     if constexpr (F::speaks == sql::dialect::postgresql) {
@@ -439,7 +439,7 @@ TEST_CASE_TEMPLATE_DEFINE("an aborted transaction is told at once, and a failed 
         it.handle->run("rollback");
         CHECK(lease.held());
 
-        // A failed fence aborts up to the last savepoint, which can be gone back to.
+        // A failed fence aborts the transaction, which can be rolled back to the last savepoint.
         REQUIRE(locks.force_release("stock"));
         it.handle->run("begin");
         it.sell();
@@ -449,7 +449,7 @@ TEST_CASE_TEMPLATE_DEFINE("an aborted transaction is told at once, and a failed 
         it.handle->run("rollback to before_fence");
         it.handle->run("commit");
         CHECK(it.pieces() == 9);
-        // Without one, the commit is a rollback.
+        // Without a savepoint the commit is a rollback.
         client unaware{it.source(), quiet};
         const auto again = unaware.acquire("stock");
         REQUIRE(locks.force_release("stock"));
@@ -463,7 +463,7 @@ TEST_CASE_TEMPLATE_DEFINE("an aborted transaction is told at once, and a failed 
 TEST_CASE_TEMPLATE_APPLY(fence_aborted, driver_fixtures);
 
 // shows: fenced-transactions
-TEST_CASE_TEMPLATE_DEFINE("the caller's settings are as they were", F, fence_settings) {
+TEST_CASE_TEMPLATE_DEFINE("a fence leaves the caller's settings unchanged", F, fence_settings) {
     if (!F::available()) return;
     CAPTURE(F::name);
     const shop<F> it;
@@ -528,11 +528,11 @@ TEST_CASE_TEMPLATE_DEFINE("the caller's settings are as they were", F, fence_set
             const auto db = it.handle->ref();
             run("begin");
             fence(*db, lease);
-            run("set session idle_transaction_timeout = 5");  // the caller's own will
+            run("set session idle_transaction_timeout = 5");  // the caller's own setting
         }
         CHECK(idle() == "5");
         run("rollback");
-        {  // a pool that resets its connections under us
+        {  // a pool that resets its connections meanwhile
             const auto db = it.handle->ref();
             for (const char* found : {"0", "9", "2"}) {
                 CAPTURE(found);
@@ -581,8 +581,8 @@ TEST_CASE_TEMPLATE_DEFINE("a snapshot that is older than the grant is a conflict
             begin();
             it.handle->run("select pieces from " + it.stock());
             const auto lease = locks.acquire("stock");
-            // InnoDB's SERIALIZABLE reads the latest rows: never stale. MariaDB 11.6 and later
-            // refuse them, and a fence that a heartbeat passes just then.
+            // InnoDB's SERIALIZABLE reads the latest rows, which are never stale. MariaDB 11.6 and
+            // later refuses newer rows, and a fence that runs at the moment of a heartbeat.
             CHECK(kind_of([&] { fence(*db, lease); }) ==
                   (locking && !isolates ? errc{} : errc::conflict));
             it.handle->run("rollback");
@@ -601,7 +601,7 @@ TEST_CASE_TEMPLATE_DEFINE("a snapshot that is older than the grant is a conflict
             it.sell();
             it.handle->run("commit");
             CHECK(lease.held());
-            // Lost before the transaction began: that is no conflict.
+            // A loss before the transaction began is not a conflict.
             REQUIRE(locks.force_release("stock"));
             CHECK(fence_first() == errc::lock_lost);
             it.handle->run("rollback");
@@ -630,7 +630,7 @@ TEST_CASE_TEMPLATE_DEFINE("SQLite: a transaction that has read before the grant 
         it.sell();
         it.handle->run("commit");
         CHECK(it.pieces() == 9);
-        // Another writer in between.
+        // Another connection writes in between.
         const auto writer = F::source().connect(soon());
         writer->query("begin immediate", soon());
         it.handle->run("begin");
@@ -656,7 +656,7 @@ TEST_CASE_TEMPLATE_DEFINE(
         it.handle->run("begin immediate");
         fence(*db, lease);
         fence(*db, lease);
-        // No heartbeat can write now; the session outlives the ttl by nothing.
+        // No heartbeat can write now, so the session expires after its ttl.
         REQUIRE(eventually([&] { return !lease.held(); }));
         CHECK(kind_of([&] { fence(*db, lease); }) == errc::lock_lost);
         it.handle->run("rollback");
@@ -664,9 +664,8 @@ TEST_CASE_TEMPLATE_DEFINE(
 }
 TEST_CASE_TEMPLATE_APPLY(fence_session_time, driver_fixtures);
 
-TEST_CASE_TEMPLATE_DEFINE(
-    "a transaction that a deadlock has rolled back is not taken for an open one", F,
-    fence_deadlock) {
+TEST_CASE_TEMPLATE_DEFINE("a transaction that a deadlock rolled back is not taken for an open one",
+                          F, fence_deadlock) {
     if (!F::available()) return;
     CAPTURE(F::name);
     if constexpr (F::speaks == sql::dialect::mysql) {
@@ -683,7 +682,7 @@ TEST_CASE_TEMPLATE_DEFINE(
         it.handle->run(change("= 1"));
         const auto other = F::source().connect(soon());
         other->query("begin", soon());
-        other->query(change("> 1"), soon());  // more rows: not the victim
+        other->query(change("> 1"), soon());  // more rows, so it is not the victim
         std::thread waiting{[&] { other->query(change("= 1"), soon()); }};
         REQUIRE(support::waiting_for_rows(*it.admin, it.prefix));
         CHECK_THROWS(it.handle->run(change("= 2")));  // the server has rolled back

@@ -1,5 +1,5 @@
-// Rows that remember the greatest fencing token they were written with, on every database through
-// every driver.
+// Rows that keep the greatest fencing token that wrote them, on every database through every
+// driver.
 
 #include "support/blocked.hpp"
 #include "support/failure.hpp"
@@ -18,7 +18,7 @@ using support::soon;
 
 namespace {
 
-/// A table of the application's, with hostile names, on a connection of the application's.
+/// A table of the application with hostile names, on the application's connection.
 class accounts {
 public:
     explicit accounts(support::lock_database& database, bool trigger = false)
@@ -84,7 +84,7 @@ TEST_CASE("a row refuses writes whose fencing token is older than its own") {
         CHECK(it.set(fencing_token{9}, 90) == fenced_write::done);
         CHECK(it.balance() == 90);
         CHECK(it.set(fencing_token{9}, 1, 2) == fenced_write::missing);
-        // As a row that was there before its column could be NULL.
+        // Like a row that existed before its column could be NULL.
         const auto token = it.quoted("the token");
         if (database.speaks() == sql::dialect::postgresql) {
             it.db->query(
@@ -110,7 +110,9 @@ TEST_CASE("a fenced write inserts a row that is missing, once") {
     }
 }
 
-TEST_CASE("a fenced write increments what the row holds, and never in a row that may be new") {
+TEST_CASE(
+    "a fenced write increments an existing value, and refuses an increment in a row that may be "
+    "new") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
         const accounts it{database};
         const auto add = [&](std::int64_t token, std::int64_t by) {
@@ -133,7 +135,7 @@ TEST_CASE("a fenced write increments what the row holds, and never in a row that
 }
 
 // shows: fencing-token-columns
-TEST_CASE("a holder that was paused and comes back is refused by the row") {
+TEST_CASE("a row refuses the write of a holder that was paused past its expiry") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         const accounts it{database};
         client locks{database.source(), database.options()};
@@ -143,7 +145,7 @@ TEST_CASE("a holder that was paused and comes back is refused by the row") {
         CHECK(it.set(successor.token(), 200) == fenced_write::done);
         CHECK(it.set(paused.token(), 300) == fenced_write::refused);
         CHECK(it.balance() == 200);
-        // The control: without the token's condition it oversteps.
+        // The control: without the token's condition the write succeeds.
         it.db->query("update " + it.quoted(it.name) + " set balance = 300", soon());
         CHECK(it.balance() == 300);
     }
@@ -190,7 +192,7 @@ TEST_CASE("the trigger refuses a smaller token from any program, and nothing els
     }
 }
 
-TEST_CASE("a fenced table says what is wrong with its description and its calls") {
+TEST_CASE("errors in a fenced table's description and calls are reported") {
     CHECK(kind_of([] { fenced_table{"", {"id"}}; }) == errc::invalid_options);
     CHECK(kind_of([] { fenced_table{"a.b.c", {"id"}}; }) == errc::invalid_options);
     CHECK(kind_of([] { fenced_table{"a", {}}; }) == errc::invalid_options);

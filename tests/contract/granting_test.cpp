@@ -1,6 +1,6 @@
-// No statement grants anything to a session that does not live on this server. The statements are
-// found by what they write: one that is not in the table below, which says how to
-// run it, fails the test.
+// No statement grants a lease to a session that is not live on this server. The test finds the
+// statements by what they write. It fails for one that is missing from the table below, which says
+// how to run each.
 
 #include "base/ascii.hpp"
 #include "coordination/queue/queue_protocol.hpp"
@@ -30,7 +30,8 @@ namespace {
 
 // --- which statements grant ----------------------------------------------------------------------
 
-/// In lower case, each run of blanks as one, with one around brackets, commas and semicolons.
+/// The text in lower case, with one blank for each run of them and around brackets, commas and
+/// semicolons.
 std::string in_words(std::string_view text) {
     std::string words;
     for (const char each : text) {
@@ -52,8 +53,7 @@ std::string trimmed(std::string_view text) {
     return std::string{text};
 }
 
-/// What stands between commas up to the end of the list: a bracket that closes it, or one of
-/// `ends`.
+/// The items between commas up to the end of the list: the closing bracket, or one of `ends`.
 std::vector<std::string> list_at(std::string_view text, const std::vector<std::string>& ends) {
     std::vector<std::string> parts(1);
     int depth = 0;
@@ -87,7 +87,7 @@ bool inserts_session(std::string_view columns) {
     return std::ranges::any_of(all, [](const auto& each) { return trimmed(each) == "session"; });
 }
 
-/// Whether it writes a session into a row of rowlock_lease.
+/// Whether the statement writes a session into a row of rowlock_lease.
 bool grants(std::string_view statement) {
     const std::string text = in_words(statement);
     const auto any = [&](std::string_view begin, std::string_view then, auto judge) {
@@ -118,19 +118,19 @@ constexpr std::int64_t taker = 2;
 
 enum class before : unsigned char {
     free,    ///< "job" was freed at token 7
-    absent,  ///< nobody has had it
+    absent,  ///< no session has had it
     held,    ///< session 1 has it by grant 11 at token 7, and session 2 waits with grant 22
     left,    ///< freed at token 7, and session 2 waits with grant 22
 };
 
 using parameters = std::vector<value>;
 
-/// `count` times.
+/// Adds the parameter `count` times.
 void add(parameters& to, const value& what, int count = 1) {
     for (int i = 0; i < count; ++i) to.push_back(what);
 }
 
-/// The sixteen of a list each.
+/// Adds sixteen parameters for each list.
 parameters lists(parameters head, const std::vector<value>& each) {
     for (const auto& one : each) add(head, one, 16);
     return head;
@@ -143,7 +143,7 @@ struct way {
 
 const value none{};
 
-/// Of each statement that grants: from where, and with which parameters.
+/// For each statement that grants: the initial rows, and the parameters.
 std::multimap<std::string, way> ways(sql::dialect speaks) {
     const auto same = [](parameters all) {
         return [all = std::move(all)](std::int64_t) { return all; };
@@ -194,7 +194,7 @@ std::multimap<std::string, way> ways(sql::dialect speaks) {
 
 // --- running them --------------------------------------------------------------------------------
 
-/// Of the session that is to get the lease.
+/// The state of the session that is to get the lease.
 enum class state : unsigned char { alive, ended, expired, elsewhere };
 
 std::string to_string(state which) {
@@ -225,7 +225,7 @@ public:
         }
         if (now == state::ended) leases_.end_session(*other_, taker, soon());
         if (now == state::expired) change_taker("expires_at = " + past());
-        // Neither a timeline nor a server's number that there is.
+        // Neither a timeline nor an existing server's number.
         if (now == state::elsewhere) change_taker("server_identity = 'elsewhere:FFFFFFFF'");
     }
 
@@ -241,7 +241,7 @@ public:
                    "and grant_id is not null and token > 0") == 1;
     }
 
-    /// While the statement has run and has not been committed.
+    /// Whether a heartbeat succeeds while the statement has run and is not committed.
     [[nodiscard]] bool beats() {
         return leases_.heartbeat(*other_, taker, 0, std::chrono::steady_clock::now() + 2s);
     }
@@ -270,7 +270,7 @@ bool is_sent(std::string_view name) {
 
 }  // namespace
 
-TEST_CASE("what grants a lease is found by what it writes") {
+TEST_CASE("statements that grant a lease are found by what they write") {
     CHECK(grants("update rowlock_lease set token = 1, session = $2 where name = $1"));
     CHECK(grants("with u as (update rowlock_lease as l set session = c.session from c) select 1"));
     CHECK(grants("update rowlock_lease l force index (primary)\n set a = f(b, c),session=$1;"));
@@ -288,7 +288,7 @@ TEST_CASE("what grants a lease is found by what it writes") {
     }
 }
 
-TEST_CASE("every statement that grants asks whether the session lives on this server") {
+TEST_CASE("every statement that grants checks that the session is live on this server") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         scene at{database};
         const auto all = ways(database.speaks());
@@ -300,7 +300,7 @@ TEST_CASE("every statement that grants asks whether the session lives on this se
             const auto& how = each.second;
             if (!is_sent(name)) continue;
             for (const auto now : {state::alive, state::ended, state::expired, state::elsewhere}) {
-                // A file has no other server.
+                // An SQLite file has no other server.
                 if (now == state::elsewhere && database.speaks() == sql::dialect::sqlite) continue;
                 INFO(name, ", from state ", static_cast<int>(how.from), ", a session that is ",
                      to_string(now));
@@ -312,7 +312,7 @@ TEST_CASE("every statement that grants asks whether the session lives on this se
     }
 }
 
-TEST_CASE("no statement that grants keeps a heartbeat waiting") {
+TEST_CASE("no heartbeat waits for a statement that grants") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
         scene at{database};
         for (const auto& each : ways(database.speaks())) {

@@ -1,4 +1,4 @@
-// What a lease promises, on every database through every driver.
+// The promises of a lease, on every database through every driver.
 
 #include "support/event_log.hpp"
 #include "support/failure.hpp"
@@ -29,7 +29,7 @@ using support::kind_of;
 
 namespace {
 
-/// The statement that grants a lease of a new name to a client that calls alone.
+/// The statement that grants a new name to a client outside a batch.
 std::string_view insertion(const support::lock_database& in) {
     return in.speaks() == sql::dialect::mysql ? "insert_lease" : "acquire";
 }
@@ -149,7 +149,7 @@ TEST_CASE("two threads of one client exclude each other, each grant with its own
             threads.emplace_back([&] {
                 for (int round = 0; round < 5; ++round) {
                     const auto lease = locks.acquire("counter");
-                    most = std::max(most, ++inside);  // unprotected but for the lease
+                    most = std::max(most, ++inside);  // protected by the lease alone
                     tokens.insert(lease.token().value());
                     --inside;
                 }
@@ -195,7 +195,7 @@ TEST_CASE("an uncontended acquire and release cost the promised round trips, the
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
         interception counted;
         client locks{counted.wrap(database.source()), database.options()};
-        locks.acquire("job").release();  // opens the session; the row exists now
+        locks.acquire("job").release();  // opens the session and inserts the row
 
         const int most = database.speaks() == sql::dialect::mysql ? 2 : 1;
         for (const char* name : {"job", "a new name"}) {
@@ -247,7 +247,7 @@ TEST_CASE("a holder that vanished is replaced after its ttl, with a greater toke
         auto lease = vanishing.acquire("job");
         network.before([](std::string_view) { interception::refuse_to_send(); });
 
-        // The poll interval is longer than this may take: the waiter wakes at the holder's expiry.
+        // The bound is shorter than the poll interval: the waiter wakes at the holder's expiry.
         const auto started = std::chrono::steady_clock::now();
         const auto taken = next.try_acquire_for("job", 4s);
         REQUIRE(taken);
@@ -289,7 +289,7 @@ TEST_CASE("the reply to an acquire is lost after the commit: one hold, its own t
 
         const auto lease = locks.try_acquire("job");
         REQUIRE(lease);
-        CHECK(lost == 1);  // found again, not granted again
+        CHECK(lost == 1);  // the client found its grant, and was not granted another
         CHECK(lease->held());
         CHECK(lease->token().value() ==
               database.number("select token from rowlock_lease where name = 'job'"));
@@ -300,7 +300,7 @@ TEST_CASE("the reply to an acquire is lost after the commit: one hold, its own t
 }
 
 // shows: promise-6
-TEST_CASE("a committed acquire whose caller gave up is given back, not kept alive for ever") {
+TEST_CASE("a committed acquire whose call failed is released, not kept alive by heartbeats") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
         interception network;
         client locks{network.wrap(database.source()),
@@ -318,14 +318,13 @@ TEST_CASE("a committed acquire whose caller gave up is given back, not kept aliv
         client other{database.source(), database.options({.poll_interval = 20ms})};
         const auto lease = other.try_acquire_for("job", 10s);
         CHECK(lease);
-        CHECK(locks.stats().sessions ==
-              1);  // the session lives on: it was not its end that freed it
+        CHECK(locks.stats().sessions == 1);  // the same session: its end did not free the lease
         CHECK(locks.stats().unknown_outcomes == 1);
     }
 }
 
 // shows: promise-6, fault-late-statement
-TEST_CASE("an acquire that the server runs only after its caller gave up is given back too") {
+TEST_CASE("an acquire that the server runs only after the call failed is released too") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         event_log events;
         interception network;
@@ -345,7 +344,7 @@ TEST_CASE("an acquire that the server runs only after its caller gave up is give
         const auto beats = locks.stats().heartbeats;
         REQUIRE(eventually([&] { return locks.stats().heartbeats > beats + 1; }));
 
-        // The late statement: what was on its way arrives now.
+        // The delayed statement arrives now.
         database.write_late_grant("job", kept.session_id(), late);
         CHECK(eventually([&] {
             return database.number(
@@ -358,7 +357,7 @@ TEST_CASE("an acquire that the server runs only after its caller gave up is give
 }
 
 // shows: promise-6
-TEST_CASE("the reply to a release is lost: repeated, and it never frees a newer grant") {
+TEST_CASE("a release whose reply was lost is repeated, and never frees a newer grant") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
         interception network;
         client a{network.wrap(database.source()), database.options()};
@@ -388,10 +387,10 @@ TEST_CASE("a release that the database forgot in a crash is repeated after the r
         auto lease = locks.acquire("job");
         const auto other = locks.acquire("still held");
         lease.release();
-        // With its first connection the heartbeat compares what was released by then.
+        // On its first connection the heartbeat compares the leases released so far.
         REQUIRE(eventually([&] { return locks.stats().heartbeats > 1; }));
 
-        // As a crash leaves it: the committed release is gone, every connection broken.
+        // The state after a crash: the committed release is lost and every connection is broken.
         const auto undo = [&] {
             database.run(
                 "update rowlock_lease set session = " + std::to_string(lease.session_id()) +
@@ -402,7 +401,7 @@ TEST_CASE("a release that the database forgot in a crash is repeated after the r
                 "select count(*) from rowlock_lease where name = 'job' and session is not null");
         };
         undo();
-        // The control: without the reconnect the heartbeats would keep that row for ever.
+        // The control: without a reconnect the heartbeats keep that row alive.
         const auto beats = locks.stats().heartbeats;
         REQUIRE(eventually([&] { return locks.stats().heartbeats > beats + 1; }));
         REQUIRE(held_rows() == 1);
@@ -414,7 +413,7 @@ TEST_CASE("a release that the database forgot in a crash is repeated after the r
     }
 }
 
-TEST_CASE("a comparison that meets a release between its answer and its end is repeated") {
+TEST_CASE("a comparison during the end of a release is repeated") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
         interception network;
         client locks{network.wrap(database.source()), database.options({.ttl = 1500ms})};
@@ -428,15 +427,15 @@ TEST_CASE("a comparison that meets a release between its answer and its end is r
         bool compared = false;
         network.after([&](std::string_view name) {
             if (!name.starts_with("release") || !once.exchange(false)) return;
-            // The answer is here, its thread does not get on, and a crash takes the release back.
+            // The answer has arrived, its thread is stopped, and a crash undoes the release.
             database.run("update rowlock_lease set session = " + session + ", grant_id = " +
                          std::to_string(lease.grant_id()) + " where name = 'job'");
-            // Has the heartbeat compare the rows, as a reconnect does, and no more than once.
+            // Makes the heartbeat compare the rows once, as a reconnect does.
             database.run("update rowlock_session set revision = revision + 1 where id = " +
                          session);
             const auto beats = locks.stats().heartbeats;
             compared = eventually([&] { return locks.stats().heartbeats > beats + 1; });
-            CHECK(held_rows() == 1);  // it is still known
+            CHECK(held_rows() == 1);  // the client still knows the lease
         });
         lease.release();
         REQUIRE(compared);
@@ -473,7 +472,7 @@ TEST_CASE("a forced release raises the token, and the old holder learns with its
     }
 }
 
-TEST_CASE("a holder that releases before it learnt of a forced release hears lock_lost") {
+TEST_CASE("a release before the holder has learnt of a forced release fails with lock_lost") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
         client holder{database.source(), database.options()};
         client breaker{database.source(), database.options()};
@@ -486,7 +485,7 @@ TEST_CASE("a holder that releases before it learnt of a forced release hears loc
     }
 }
 
-TEST_CASE("a restarted process with a stable owner takes its predecessor's leases over at once") {
+TEST_CASE("a restarted process with a stable owner reclaims its predecessor's leases at once") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
         interception crash;
         event_log events;
@@ -498,7 +497,7 @@ TEST_CASE("a restarted process with a stable owner takes its predecessor's lease
         const auto c = bystander.acquire("c");
 
         client after{database.source(), database.options({.owner = "billing-1"})};
-        CHECK_FALSE(after.try_acquire("a"));  // nobody is robbed without asking
+        CHECK_FALSE(after.try_acquire("a"));  // only reclaim() takes them over
         auto reclaimed = after.reclaim();
         REQUIRE(reclaimed.size() == 2);
         CHECK(reclaimed[0].name() == "a");
@@ -516,7 +515,7 @@ TEST_CASE("a restarted process with a stable owner takes its predecessor's lease
     }
 }
 
-TEST_CASE("the reply to a reclaim is lost: repeated, every lease arrives once") {
+TEST_CASE("a reclaim whose reply was lost is repeated, and returns every lease once") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         client before{database.source(), database.options({.owner = "billing-1"})};
         const auto a = before.acquire("a");
@@ -545,7 +544,8 @@ TEST_CASE("a lease with a deadline ends by itself although its session lives") {
         CHECK(lease.remaining() <= 600ms);
         const auto next = other.try_acquire_for("job", 5s);
         REQUIRE(next);
-        CHECK_FALSE(lease.held());  // by its own clock, before the database gave it away
+        CHECK_FALSE(
+            lease.held());  // by the client's clock, before the database granted it to another
         CHECK(next->token() > lease.token());
         CHECK(eventually([&] { return lost.stop_requested(); }));
         CHECK(eventually(
@@ -556,7 +556,7 @@ TEST_CASE("a lease with a deadline ends by itself although its session lives") {
     }
 }
 
-TEST_CASE("a client that is destroyed frees its leases, and theirs become inert") {
+TEST_CASE("a destroyed client frees its leases, and their objects become inert") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
         client other{database.source(), database.options()};
         std::optional<lease> orphan;
@@ -684,7 +684,9 @@ TEST_CASE("a stop ends a wait with a time limit") {
     }
 }
 
-TEST_CASE("a client can be built while the database is away, and says what is wrong when asked") {
+TEST_CASE(
+    "a client can be constructed while the database is unreachable, and its calls report the "
+    "error") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
         interception network;
         network.before([](std::string_view) { interception::refuse_to_send(); });
@@ -696,7 +698,7 @@ TEST_CASE("a client can be built while the database is away, and says what is wr
     }
 }
 
-TEST_CASE("tables that are missing are named, with what to do") {
+TEST_CASE("the error for missing tables names them and says what to do") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
         client locks{database.source().with_tables({.prefix = "nothing_here_"}),
                      database.options()};
@@ -746,7 +748,7 @@ TEST_CASE("transient refusals are retried and do not reach the caller") {
 }
 
 // shows: promise-11
-TEST_CASE("an exhausted pool costs no lease: the heartbeat has a connection of its own") {
+TEST_CASE("an exhausted pool costs no lease: the heartbeat has its own connection") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         interception network;
         client locks{
@@ -791,8 +793,8 @@ TEST_CASE("a connection that could not be rolled back is never used again") {
               errc::timed_out);
         network.after({});
         network.before({});
-        // On a connection that is still inside the transaction this would look granted, to us
-        // alone.
+        // On a connection that is still inside the transaction this grant would be visible only to
+        // the client itself.
         const auto lease = operator_.acquire("job");
         CHECK(database.number("select token from rowlock_lease where name = 'job'") ==
               lease.token().value());
@@ -801,7 +803,8 @@ TEST_CASE("a connection that could not be rolled back is never used again") {
     }
 }
 
-TEST_CASE("a deadline that is over before the grant arrives is told, and the lock is free again") {
+TEST_CASE(
+    "an acquire whose deadline passes before the grant arrives fails, and the lock is free again") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         interception slow;
         client locks{slow.wrap(database.source()), database.options()};
@@ -814,7 +817,7 @@ TEST_CASE("a deadline that is over before the grant arrives is told, and the loc
     }
 }
 
-TEST_CASE("a grant that is found again late has the deadline of its own sending") {
+TEST_CASE("a grant that is looked up late has the deadline of the statement that made it") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         interception network;
         client locks{network.wrap(database.source()), database.options()};
@@ -825,7 +828,7 @@ TEST_CASE("a grant that is found again late has the deadline of its own sending"
             if (name != insertion(database)) return;
             if (++attempts == 1) {
                 late = interception::parameter(3);
-                interception::lose_reply();  // it is still on its way
+                interception::lose_reply();  // the statement is still on its way
             }
             if (attempts != 2) return;
             std::this_thread::sleep_for(700ms);
@@ -838,7 +841,7 @@ TEST_CASE("a grant that is found again late has the deadline of its own sending"
     }
 }
 
-TEST_CASE("a mutex that was lost does not answer with the lease of the thread that has it now") {
+TEST_CASE("a mutex whose lock was lost does not return the lease of the thread that holds it now") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         client locks{database.source(), database.options()};
         rowlock::mutex lock{locks, "job"};
@@ -857,7 +860,7 @@ TEST_CASE("a mutex that was lost does not answer with the lease of the thread th
     }
 }
 
-TEST_CASE("reclaim leaves alone what is being given back") {
+TEST_CASE("reclaim does not adopt a grant that the client is giving back") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         interception network;
         client locks{
@@ -875,7 +878,7 @@ TEST_CASE("reclaim leaves alone what is being given back") {
               errc::outcome_unknown);
         network.before([&](std::string_view name) {
             if (std::this_thread::get_id() != self || name != "session_leases") return;
-            // The late statement commits right here.
+            // The delayed statement commits here.
             database.write_late_grant("job", other.session_id(), late);
         });
         CHECK(locks.reclaim().empty());
@@ -889,7 +892,7 @@ TEST_CASE("reclaim leaves alone what is being given back") {
 }
 
 // shows: promise-6
-TEST_CASE("after an unknown outcome the rows are compared now and then, without a reconnect") {
+TEST_CASE("after an unknown outcome the rows are compared periodically, without a reconnect") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         interception network;
         client locks{network.wrap(database.source()),
@@ -901,8 +904,8 @@ TEST_CASE("after an unknown outcome the rows are compared now and then, without 
         CHECK(kind_of([&] { static_cast<void>(locks.try_acquire("job")); }) ==
               errc::outcome_unknown);
         network.before({});
-        // A server that was stopped runs a statement long after anybody would still look for its
-        // id.
+        // A server that was stopped may run a statement long after the client has stopped looking
+        // for its id.
         database.write_late_grant("late", other.session_id(), 12345);
         CHECK(eventually([&] {
             return database.number(
@@ -913,7 +916,7 @@ TEST_CASE("after an unknown outcome the rows are compared now and then, without 
     }
 }
 
-TEST_CASE("a lock that can be neither taken nor found held is an error, not an endless loop") {
+TEST_CASE("a lock that is neither granted nor held is an error, not an endless loop") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         client locks{database.source(), database.options()};
         const auto other = locks.acquire("warm up");
@@ -932,14 +935,15 @@ TEST_CASE("round trips longer than the trust window never yield a lease, and the
     network.after([](std::string_view name) {
         if (name == "acquire" || name == "heartbeat") std::this_thread::sleep_for(120ms);
     });
-    // Busy, since our own lost session may still hold it, or an error that tells to raise the ttl.
+    // The lock is busy, since the client's lost session may still hold it, or the error says to
+    // raise the ttl.
     bool granted = false;
     const errc kind = kind_of([&] { granted = locks.try_acquire("job").has_value(); });
     CHECK_FALSE(granted);
     CHECK((kind == errc{} || kind == errc::database_error));
 }
 
-TEST_CASE("the reply to a forced release is lost: repeated, and the next holder is left alone") {
+TEST_CASE("a forced release whose reply was lost is repeated, and leaves the next holder alone") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         interception network;
         client first{database.source(), database.options()};

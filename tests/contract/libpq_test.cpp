@@ -1,4 +1,4 @@
-// What the libpq driver promises beyond the contract of every driver.
+// The promises of the libpq driver beyond the contract of every driver.
 #include "contract/server_address.hpp"
 #include "support/servers.hpp"
 #include "support/tcp_listener.hpp"
@@ -85,7 +85,7 @@ private:
     PGconn* handle_;
 };
 
-// A table in which 1 stands, and a statement that is prepared and inserts what is posted.
+// A table that contains 1, and a prepared statement whose posted executions insert into it.
 class posting_table {
 public:
     posting_table() : db_{connect()} {
@@ -163,7 +163,7 @@ std::int64_t three(connection& on, const statement& what, int n) {
     return on.execute(what, std::vector<value>{n}, soon()).integer(0, 0);
 }
 
-// A table of the test's own, locked, dropped.
+// The test's own table, with a locked row.
 class held_row {
 public:
     held_row() : name_{"contract_libpq_" + std::to_string(::getpid())} {
@@ -217,7 +217,7 @@ TEST_CASE("a handle borrowed for one statement is left without prepared ones") {
     CHECK(db.round_trips() == 2);
 }
 
-TEST_CASE("what was prepared on a borrowed handle goes with the reference") {
+TEST_CASE("statements prepared on a borrowed handle are closed with the reference") {
     if (!available()) return;
     application app;
     const statement select{"select 1 + $1"};
@@ -237,7 +237,7 @@ TEST_CASE("what was prepared on a borrowed handle goes with the reference") {
     }
 }
 
-TEST_CASE("giving back what is gone does not spoil the owner's transaction") {
+TEST_CASE("closing statements that no longer exist does not abort the owner's transaction") {
     if (!available()) return;
     application app;
     const statement select{"select 1 + $1"};
@@ -302,7 +302,7 @@ TEST_CASE("a table that changes within a transaction costs one failure") {
     CHECK(app.prepared() == "1");
 }
 
-TEST_CASE("a program that makes statements without end does not fill the server's memory") {
+TEST_CASE("a program that makes ever more statements does not fill the server's memory") {
     if (!available()) return;
     const auto db = connect();
     for (int n = 0; n < 1100; ++n) {
@@ -312,7 +312,7 @@ TEST_CASE("a program that makes statements without end does not fill the server'
     CHECK(std::stoi(cell(*db, "select count(*) from pg_prepared_statements")) <= 512);
 }
 
-TEST_CASE("a failure at the very commit is told") {
+TEST_CASE("a failure at the commit is reported") {
     if (!available()) return;
     const auto db = connect();
     (void)db->query("create temporary table t (id int unique deferrable initially deferred)",
@@ -325,7 +325,7 @@ TEST_CASE("a failure at the very commit is told") {
     CHECK(cell(*db, "select count(*) from t") == "0");
 }
 
-TEST_CASE("COPY is refused and gives the connection up") {
+TEST_CASE("COPY is refused and closes the connection") {
     if (!available()) return;
     for (const std::string text : {"copy (select 1) to stdout", "copy pg_class from stdin"}) {
         const auto db = connect();
@@ -349,7 +349,7 @@ TEST_CASE("a borrowed handle keeps its blocking mode") {
     }
 }
 
-TEST_CASE("a handle that is busy, or piped, is refused and left alone") {
+TEST_CASE("a handle that is busy or in pipeline mode is refused and left alone") {
     if (!available()) return;
     application app;
     connection_ref db{app.handle()};
@@ -366,7 +366,7 @@ TEST_CASE("a handle that is busy, or piped, is refused and left alone") {
     CHECK(cell(db, "select 1") == "1");
 }
 
-TEST_CASE("another client encoding is refused: names would not be the same") {
+TEST_CASE("another client encoding is refused: names would differ") {
     if (!available()) return;
     application app;
     app.run("set client_encoding = 'LATIN1'");
@@ -408,7 +408,7 @@ TEST_CASE("a statement past its deadline is cancelled, and known not to have hap
     }
 }
 
-TEST_CASE("a cancelled statement leaves the borrowed transaction failed, not gone") {
+TEST_CASE("a cancelled statement leaves the borrowed transaction failed, not ended") {
     if (!available()) return;
     const held_row row;
     application app;
@@ -422,9 +422,9 @@ TEST_CASE("a cancelled statement leaves the borrowed transaction failed, not gon
     CHECK(app.run("select 1") == "1");
 }
 
-TEST_CASE("a cancel that no one answers does not hang the call") {
+TEST_CASE("a cancel request without an answer does not hang the call") {
     if (!available()) return;
-    // The relay carries the cancel too, and is as silent to it.
+    // The cancel request goes through the silent relay too.
     support::tcp_relay relay{server().port};
     server_address by_relay = server();
     by_relay.host = "127.0.0.1";
@@ -482,7 +482,7 @@ TEST_CASE("connect_timeout bounds each host") {
     CHECK(told.after < 3s);
 }
 
-TEST_CASE("of several hosts the one that takes writes is wanted, unless the URL says otherwise") {
+TEST_CASE("of several hosts the one that accepts writes is chosen, unless the URL says otherwise") {
     if (!available()) return;
     const server_address live = server();
     const std::string host = live.host + ":" + std::to_string(live.port);
@@ -499,7 +499,7 @@ TEST_CASE("of several hosts the one that takes writes is wanted, unless the URL 
     CHECK(cell(*connect(two), "select 1") == "1");
 }
 
-TEST_CASE("the server sees who connects") {
+TEST_CASE("the server sees the application's name") {
     if (!available()) return;
     const std::string ask = "show application_name";
     CHECK(cell(*connect(), ask) == "rowlock");
@@ -550,7 +550,7 @@ TEST_CASE("libpq is not told of the names of rowlock's tables") {
     }
 }
 
-TEST_CASE("a password is also found in a password file, and asked for where there is none") {
+TEST_CASE("a password is also read from a password file, and a missing one is an error") {
     if (!available()) return;
     server_address at = server();
     const std::string url = "postgresql://" + at.user + "@" + at.host + ":" +
@@ -578,7 +578,7 @@ TEST_CASE("a parameter that libpq cannot use is the URL's fault") {
 
 // --- posted statements -------------------------------------------------------------------------
 
-TEST_CASE("libpq: what is posted runs before the next statement, whose call tells of it") {
+TEST_CASE("libpq: a posted statement runs before the next one, whose call reports it") {
     if (!available()) return;
     posting_table table;
     CHECK(table.post(2));
@@ -588,7 +588,7 @@ TEST_CASE("libpq: what is posted runs before the next statement, whose call tell
     CHECK(table.db().transaction() == rowlock::sql::transaction_state::none);
 }
 
-TEST_CASE("libpq: a posted statement that fails tells so, and nothing else suffers") {
+TEST_CASE("libpq: the failure of a posted statement is reported, and affects no other") {
     if (!available()) return;
     posting_table table;
     CHECK(table.post(1));
@@ -598,7 +598,7 @@ TEST_CASE("libpq: a posted statement that fails tells so, and nothing else suffe
     CHECK(table.db().alive());
 }
 
-TEST_CASE("libpq: settle, query and new statements read what was posted first") {
+TEST_CASE("libpq: settle, query and new statements read the posted results first") {
     if (!available()) return;
     posting_table table;
     REQUIRE(table.post(2));
@@ -614,7 +614,7 @@ TEST_CASE("libpq: settle, query and new statements read what was posted first") 
     SUBCASE("listen") {
         table.db().notifications()->listen("rowlock_posted", soon());
     }
-    SUBCASE("more than are kept") {
+    SUBCASE("more posted statements than the limit") {
         for (int i = 0; i < 40; ++i) REQUIRE(table.post(100 + i));
         table.db().settle(soon());
     }
@@ -636,7 +636,7 @@ TEST_CASE("libpq: nothing is posted unprepared, in a transaction or on a borrowe
     CHECK_FALSE(borrowed.post(one, {}, soon(), told));
 }
 
-TEST_CASE("libpq: whoever posted hears that the outcome is unknown, once") {
+TEST_CASE("libpq: the unknown outcome of a posted statement is reported once") {
     if (!available()) return;
     posting_table table;
     const auto process = table.db().announced_process();

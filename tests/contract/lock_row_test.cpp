@@ -23,7 +23,7 @@ constexpr bool is_sqlite(sql::dialect speaks) {
     return speaks == sql::dialect::sqlite;
 }
 
-/// Two handles of an application, and a table of its own.
+/// Two handles of an application, and its table.
 template <typename F>
 struct shop {
     shop() {
@@ -81,8 +81,7 @@ TEST_CASE_TEMPLATE_DEFINE("a row is locked in the caller's own transaction", F, 
     store.theirs->run("commit");
 }
 
-TEST_CASE_TEMPLATE_DEFINE("outside of a transaction nothing is locked and nothing sent that lasts",
-                          F, outside) {
+TEST_CASE_TEMPLATE_DEFINE("outside a transaction lock_row is refused", F, outside) {
     if (!F::available()) return;
     shop<F> store;
     const auto mine = store.mine->ref();
@@ -95,9 +94,9 @@ TEST_CASE_TEMPLATE_DEFINE("outside of a transaction nothing is locked and nothin
           errc::invalid_options);
 }
 
-TEST_CASE_TEMPLATE_DEFINE("no setting of the caller's is left changed", F, settings) {
+TEST_CASE_TEMPLATE_DEFINE("lock_row leaves the caller's settings unchanged", F, settings) {
     if (!F::available()) return;
-    if (is_sqlite(F::speaks)) return;  // it has none that we touch
+    if (is_sqlite(F::speaks)) return;  // lock_row changes no setting there
     shop<F> store;
     const bool postgresql = F::speaks == sql::dialect::postgresql;
     const std::string ask =
@@ -117,7 +116,7 @@ TEST_CASE_TEMPLATE_DEFINE("no setting of the caller's is left changed", F, setti
     CHECK(store.mine->run(ask) == before);
 }
 
-TEST_CASE_TEMPLATE_DEFINE("a transaction that PostgreSQL has aborted is left as it is", F,
+TEST_CASE_TEMPLATE_DEFINE("a transaction that PostgreSQL has aborted is left unchanged", F,
                           aborted) {
     if (!F::available()) return;
     if (F::speaks != sql::dialect::postgresql) return;
@@ -146,7 +145,7 @@ TEST_CASE_TEMPLATE_DEFINE("a key without a unique index is refused in a transact
     CHECK(lock_row(*mine, store.table, {"id"}, {"2"}, {.columns = {"sku"}})->text("sku") == "B2");
     store.mine->run("commit");
     if (!is_sqlite(F::speaks)) return;
-    // SQLite: a transaction that has read, while another has written since, cannot write any more.
+    // SQLite: a transaction that read before another one wrote cannot write any more.
     store.mine->run("begin");
     store.mine->run("select * from " + store.table);
     store.theirs->run("update " + store.table + " set stock = 5 where id = 1");

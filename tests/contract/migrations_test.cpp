@@ -208,13 +208,12 @@ std::vector<std::string> accesses(dialect speaks, const table_names& names) {
     return made;
 }
 
-/// Not REQUIRE, which would keep what the database denied to itself.
+/// Instead of REQUIRE, which would not show what the database denied.
 void need(bool holds, int line = __builtin_LINE()) {
     if (!holds) throw std::logic_error{"not so in line " + std::to_string(line)};
 }
 
-/// What clients and the reaper do, by the statements with which they do it, from the first session
-/// to the last row that goes.
+/// Runs the statements of clients and the reaper, from the first session to the last deleted row.
 /// @throws error what the database denied
 void use_everything(const connection_source& source) {
     namespace strategy = rowlock::strategy;
@@ -310,7 +309,8 @@ TEST_CASE_TEMPLATE("up, down and up again works, and there is nothing to do in b
     }
 }
 
-TEST_CASE_TEMPLATE("of eight threads that migrate at once one does it", Database, EVERY_DATABASE) {
+TEST_CASE_TEMPLATE("of eight threads that migrate at once only one applies the migrations",
+                   Database, EVERY_DATABASE) {
     const auto db = scratch_database::make(Database::speaks);
     if (!db) return;
     int at = 0;
@@ -339,8 +339,8 @@ TEST_CASE_TEMPLATE("of eight threads that migrate at once one does it", Database
     }
 }
 
-TEST_CASE_TEMPLATE("of eight processes that migrate at once one does it", Database,
-                   EVERY_DATABASE) {
+TEST_CASE_TEMPLATE("of eight processes that migrate at once only one applies the migrations",
+                   Database, EVERY_DATABASE) {
     const auto db = scratch_database::make(Database::speaks);
     if (!db) return;
     int start[2];
@@ -351,7 +351,7 @@ TEST_CASE_TEMPLATE("of eight processes that migrate at once one does it", Databa
         children.push_back(in_child([&] {
             ::close(start[1]);
             char ignored = 0;
-            (void)!::read(start[0], &ignored, 1);  // until all of them are there
+            (void)!::read(start[0], &ignored, 1);  // until all of them have started
             return static_cast<int>(migrate(db->source()).size());
         }));
     }
@@ -549,7 +549,7 @@ TEST_CASE_TEMPLATE(
     CHECK(db->tables().empty());
 }
 
-TEST_CASE_TEMPLATE("a migrator killed before any of its statements is made up for by the next",
+TEST_CASE_TEMPLATE("the next migrator completes one that was killed before any of its statements",
                    Database, EVERY_DATABASE) {
     const auto db = scratch_database::make(Database::speaks);
     if (!db) return;
@@ -595,7 +595,7 @@ TEST_CASE_TEMPLATE("a migrator that fails before any of its statements keeps no 
         CAPTURE(fatal);
         REQUIRE(fatal < 100);
         int statement = 0;
-        // Outlives the failure, like the connection of somebody else's pool.
+        // The connection outlives the failure, like one of an application's pool.
         const std::shared_ptr<rowlock::sql::connection> kept{db->source().connect(soon())};
         const auto pool = contract::lending(kept);
         try {
@@ -614,7 +614,7 @@ TEST_CASE_TEMPLATE("a migrator that fails before any of its statements keeps no 
     }
 }
 
-TEST_CASE_TEMPLATE("the documented rights are enough for the library and for no more", Database,
+TEST_CASE_TEMPLATE("the documented rights suffice for the library and for nothing else", Database,
                    postgresql, mariadb) {
     const auto db = scratch_database::make(Database::speaks);
     if (!db) return;
@@ -650,7 +650,7 @@ TEST_CASE_TEMPLATE("the documented rights are enough for the library and for no 
     CHECK(contains(advised.what(), "run it as their owner, or give a DBA the output of"));
     CHECK_NOTHROW(require_current(app.source().with_tables(names)));
 
-    // A role without any of these rights is told where they are listed.
+    // The error for a role without these rights names the place where they are listed.
     db->run(is_postgresql ? "revoke select on place.rowlock_migration from " + app.name()
                           : "revoke select on rowlock_migration from '" + app.name() + "'@'%'");
     const auto poor = failure_of([&] { require_current(app.source().with_tables(names)); });
@@ -659,8 +659,9 @@ TEST_CASE_TEMPLATE("the documented rights are enough for the library and for no 
 }
 
 // shows: database-rights
-TEST_CASE_TEMPLATE("everything but migrating works with the documented rights, and with none less",
-                   Database, postgresql, mariadb) {
+TEST_CASE_TEMPLATE(
+    "everything except migrating works with the documented rights, and with none of them missing",
+    Database, postgresql, mariadb) {
     const auto db = scratch_database::make(Database::speaks);
     if (!db) return;
     const bool is_postgresql = Database::speaks == dialect::postgresql;
@@ -706,7 +707,7 @@ TEST_CASE_TEMPLATE("everything but migrating works with the documented rights, a
     use_everything(app.source().with_tables(names));
 }
 
-TEST_CASE_TEMPLATE("rights that were given outlast the migrations", Database, postgresql, mariadb) {
+TEST_CASE_TEMPLATE("granted rights survive the migrations", Database, postgresql, mariadb) {
     const auto db = scratch_database::make(Database::speaks);
     if (!db) return;
     const bool is_postgresql = Database::speaks == dialect::postgresql;
@@ -818,7 +819,8 @@ TEST_CASE("PostgreSQL: eight migrators with different prefixes make one new sche
 }
 
 TEST_CASE(
-    "PostgreSQL: new tables go where the old ones are, whatever the search path finds first") {
+    "PostgreSQL: new tables go to the schema of the existing ones, not the first of the search "
+    "path") {
     const auto db = scratch_database::make(dialect::postgresql);
     if (!db) return;
     const auto with_path = [&](const std::string& path) {
@@ -856,8 +858,8 @@ TEST_CASE(
         return;
     }
     migrate(db->source());
-    // A writer's open transaction, in whatever database of the server, keeps old rows from being
-    // cleared away: other tests have such. Between them it must work.
+    // An open write transaction in any database of the server prevents the removal of old rows, and
+    // other tests have such transactions. Between them it must work.
     std::int64_t hot = 0;
     const auto updated_in_their_pages = [&] {
         const auto count = [&](const char* column) {

@@ -1,5 +1,5 @@
-// What include/rowlock/sql/notifications.hpp promises, on the connections of each kind that can be
-// woken by their database.
+// The promises of include/rowlock/sql/notifications.hpp, on each kind of connection that its
+// database can wake.
 #include "contract/driver_fixtures.hpp"
 #include "contract/server_address.hpp"
 #include "contract/sqlite_path.hpp"
@@ -48,7 +48,7 @@ using support::kind_of;
 using support::soon;
 using clock = std::chrono::steady_clock;
 
-// How long nothing must come where nothing may.
+// How long a test waits to see that no notification arrives.
 constexpr auto quiet = 100ms;
 
 notifications& capability(connection& of) {
@@ -62,7 +62,7 @@ bool readable(const notifications& on, std::chrono::milliseconds within) {
     return ::poll(&one, 1, static_cast<int>(within.count())) == 1;
 }
 
-// Waits as the header says; what arrived first, or nothing.
+// Waits as the header says. Returns what arrived first, or nothing.
 std::vector<notification> await(notifications& on, std::chrono::milliseconds limit = 5s) {
     const auto end = clock::now() + limit;
     for (;;) {
@@ -108,7 +108,7 @@ void notify(connection& by, const std::string& on, const std::string& payload) {
     (void)by.query("select pg_notify('" + on + "', '" + payload + "')", soon());
 }
 
-// A disk whose flush takes as long as the test wants, for one thread.
+// A disk whose flush takes as long as the test chooses, for one thread.
 class flush_that_waits {
 public:
     class here {
@@ -152,7 +152,7 @@ int flush(long call, int file) {
     return static_cast<int>(::syscall(call, file));
 }
 
-// A fresh file with a table t, which nobody has open.
+// A new file with a table t, which no connection has open.
 std::string fresh_file() {
     static std::atomic<int> count{0};
     std::string path = sqlite_path("woken-" + std::to_string(++count) + ".db");
@@ -165,7 +165,7 @@ std::unique_ptr<connection> sqlite(const std::string& path) {
     return rowlock::sqlite::open("sqlite:" + path + "?synchronous=normal").connect(soon());
 }
 
-// A handle of the library's, with no driver in between.
+// An SQLite handle without a driver.
 class raw_sqlite {
 public:
     explicit raw_sqlite(const std::string& path) {
@@ -191,7 +191,7 @@ private:
     sqlite3* handle_ = nullptr;
 };
 
-// A forked child that does something each time it is told to, and answers a number.
+// A forked child that does something on each order, and answers with a number.
 class other_process {
 public:
     template <typename Body>
@@ -250,7 +250,7 @@ std::size_t descriptors() {
     return count;
 }
 
-// While it lives this process can open `left` more descriptors.
+// Limits this process to `left` more descriptors while it lives.
 class few_descriptors {
 public:
     explicit few_descriptors(std::size_t left) {
@@ -310,7 +310,7 @@ TEST_CASE("a notification arrives with its transaction's commit and not before")
     CHECK(db->round_trips() == 1);
 }
 
-TEST_CASE("a transaction that is rolled back notifies nobody") {
+TEST_CASE("a transaction that is rolled back sends no notification") {
     if (!libpq_fixture::available()) return;
     const auto db = postgresql();
     const auto other = postgresql();
@@ -323,7 +323,7 @@ TEST_CASE("a transaction that is rolled back notifies nobody") {
     CHECK(payloads(await(woken)) == std::vector<std::string>{"after"});
 }
 
-TEST_CASE("what arrives while a statement runs is there after it") {
+TEST_CASE("a notification that arrives while a statement runs can be taken after it") {
     if (!libpq_fixture::available()) return;
     const auto db = postgresql();
     const auto other = postgresql();
@@ -413,7 +413,8 @@ TEST_CASE("listening inside a transaction is refused and leaves the transaction 
     CHECK_NOTHROW(woken.listen(channel("a"), soon()));
 }
 
-TEST_CASE("a listener that the server throws out is told, after what it was told before") {
+TEST_CASE(
+    "a listener whose connection the server ends gets the earlier notifications, then the error") {
     if (!libpq_fixture::available()) return;
     const auto db = postgresql();
     const auto other = postgresql();
@@ -447,7 +448,7 @@ TEST_CASE("a listener that the server throws out is told, after what it was told
     CHECK(kind_of([&] { woken.listen(channel("a"), soon()); }) == errc::database_unreachable);
 }
 
-TEST_CASE("a new connection hears nothing that the old one listened to") {
+TEST_CASE("a new connection does not listen to the old one's channels") {
     if (!libpq_fixture::available()) return;
     const auto other = postgresql();
     {
@@ -463,7 +464,7 @@ TEST_CASE("a new connection hears nothing that the old one listened to") {
     CHECK(payloads(await(capability(*db))) == std::vector<std::string>{"to the new"});
 }
 
-TEST_CASE("a borrowed handle keeps its owner's channels and loses ours") {
+TEST_CASE("a borrowed handle keeps its owner's channels and drops the library's") {
     if (!libpq_fixture::available()) return;
     const auto handle = libpq_fixture::borrow();
     const auto other = postgresql();
@@ -487,7 +488,7 @@ TEST_CASE("a borrowed handle keeps its owner's channels and loses ours") {
     CHECK(listened_to(*handle) == channel("owner"));
 }
 
-TEST_CASE("a borrowed handle's notifications are its owner's as long as we do not listen") {
+TEST_CASE("a borrowed handle's notifications are left to its owner until the library listens") {
     if (!libpq_fixture::available()) return;
     PGconn* const handle = PQconnectdb(address_of(support::server::postgresql).url().c_str());
     REQUIRE(PQstatus(handle) == CONNECTION_OK);
@@ -534,13 +535,13 @@ TEST_CASE("behind a declared transaction pooler listening is refused and nothing
 }
 
 // shows: wake-ups
-TEST_CASE("an undeclared transaction pooler is found out before anybody listens") {
+TEST_CASE("an undeclared transaction pooler is detected before any connection listens") {
     const auto pooler = support::pgbouncer::start(support::pgbouncer::pool_mode::transaction);
     if (!pooler) return;
     const auto source = rowlock::postgresql::open(pooler->url());
     const auto db = source.connect(soon());
     CHECK(rowlock::sql::usable_notifications(*db, source, soon()) == nullptr);
-    // Why: LISTEN succeeds there, and nothing arrives.
+    // The reason: LISTEN succeeds behind a pooler, and no notification arrives.
     capability(*db).listen(channel("a"), soon());
     notify(*postgresql(), channel("a"), "lost");
     CHECK(await(capability(*db), quiet).empty());
@@ -587,7 +588,7 @@ TEST_CASE("a commit by another SQLite connection wakes, and nothing else does") 
     (void)other->query("select * from t", soon());
     CHECK(await(woken, quiet).empty());
     CHECK(db->round_trips() == before);
-    (void)db->query("insert into t values (1)", soon());  // our own
+    (void)db->query("insert into t values (1)", soon());  // the connection's own commit
     CHECK(await(woken, quiet).empty());
 }
 
@@ -609,8 +610,8 @@ TEST_CASE("a log that is written out, emptied and begun anew keeps waking") {
     }
 }
 
-// A second process commits; each commit must be seen before the next is made. The commit is
-// announced to inotify before it can be seen, so a watch that looks once would hang here.
+// A second process commits, and each commit must be seen before the next is made. inotify reports a
+// commit before it is visible, so a watch that checks only once would hang here.
 // shows: wake-ups
 TEST_CASE("no commit of another process is missed") {
     struct run {
@@ -637,7 +638,7 @@ TEST_CASE("no commit of another process is missed") {
         std::vector<double> late;
         for (int n = 1; n <= each.commits; ++n) {
             writer.order();
-            // A report may be about the commit before: what counts is what can be read.
+            // A report may be about an earlier commit. Only what can be read counts.
             std::int64_t seen = 0;
             const auto end = clock::now() + 2s;
             while (seen < n && clock::now() < end) {
@@ -657,7 +658,7 @@ TEST_CASE("no commit of another process is missed") {
     }
 }
 
-TEST_CASE("a file that is written all the time does not make its watcher spin") {
+TEST_CASE("a file that is written continuously does not make its watcher spin") {
     const std::string path = fresh_file();
     const auto db = sqlite(path);
     auto& woken = capability(*db);
@@ -691,14 +692,14 @@ TEST_CASE("a file that is written all the time does not make its watcher spin") 
     CHECK(reports <= 1100);
     CHECK(wakes <= 2500);
     CHECK(used < 250ms);
-    // And afterwards it is as quick as before.
+    // Afterwards the watcher is as quick as before.
     while (!await(woken, 20ms).empty()) {
     }
     (void)sqlite(path)->query("insert into t values (1)", soon());
     CHECK(await(woken, 500ms).size() == 1);
 }
 
-TEST_CASE("a long transaction that writes and writes is told once, when it commits") {
+TEST_CASE("a long transaction with many writes is reported once, when it commits") {
     const std::string path = fresh_file();
     const auto db = sqlite(path);
     const auto other = sqlite(path);
@@ -746,7 +747,7 @@ TEST_CASE("a borrowed SQLite handle is woken in rollback mode, and on into WAL m
         other.run("insert into t values (1)");
         CHECK(wakes());
     }
-    // A writer that has begun lets nobody read; a look must not wait for it.
+    // A writer that has begun blocks all readers. A check must not wait for it.
     other.run("begin exclusive");
     other.run("insert into t values (1)");
     const auto start = clock::now();
@@ -763,7 +764,7 @@ TEST_CASE("a borrowed SQLite handle is woken in rollback mode, and on into WAL m
     CHECK(db.query("select count(*) from t", soon()).integer(0, 0) == 7);
 }
 
-TEST_CASE("what cannot be watched is told by its reason, and costs no descriptor") {
+TEST_CASE("a file that cannot be watched is an error with the reason, and costs no descriptor") {
     const auto open_files = descriptors();
     {
         const raw_sqlite memory{":memory:"};
@@ -825,7 +826,7 @@ TEST_CASE("the testing database wakes like any other SQLite file") {
     CHECK(await(capability(*db)).size() == 1);
 }
 
-TEST_CASE("changes that are not wanted wake nobody, and are found when they are wanted again") {
+TEST_CASE("without want_changes() commits do not wake, and are found when it is set again") {
     const std::string path = fresh_file();
     const auto db = sqlite(path);
     const auto other = sqlite(path);
@@ -846,7 +847,7 @@ TEST_CASE("changes that are not wanted wake nobody, and are found when they are 
     while (!await(woken, 20ms).empty()) {
     }
     CHECK(await(woken, quiet).empty());
-    // The log may be another by then.
+    // The log may have been replaced meanwhile.
     woken.want_changes(false);
     (void)other->query("pragma wal_checkpoint(truncate)", soon());
     (void)other->query("insert into t values (1)", soon());
@@ -858,9 +859,10 @@ TEST_CASE("changes that are not wanted wake nobody, and are found when they are 
     CHECK(await(woken).size() == 1);
 }
 
-// The commit is written before it can be seen. Who begins to watch in between sees no write any
-// more, and must look for what was written before.
-TEST_CASE("a commit that was written before the watch was resumed is found when it shows") {
+// A commit is written before it is visible. A watch that begins in between sees no further write,
+// and must check for what was written before.
+TEST_CASE(
+    "a commit that was written before the watch was resumed is found when it becomes visible") {
     const std::string path = fresh_file();
     const auto db = sqlite(path);
     auto& woken = capability(*db);
@@ -880,13 +882,13 @@ TEST_CASE("a commit that was written before the watch was resumed is found when 
     CHECK(await(woken, quiet).empty());
     disk.go_on();
     writer.join();
-    CHECK(readable(woken, 500ms));  // take() alone would look in any case
+    CHECK(readable(woken, 500ms));  // take() alone would check in any case
     CHECK(await(woken, 500ms).size() == 1);
 }
 
-// --- drivers that cannot -------------------------------------------------------------------------
+// --- drivers without notifications ---------------------------------------------------------------
 
-TEST_CASE("Connector/C++ and SOCI show no socket, and say that they cannot be woken") {
+TEST_CASE("Connector/C++ and SOCI show no socket, and report that they cannot be woken") {
     for (const auto& source :
          {connector_cpp_fixture::available() ? connector_cpp_fixture::source()
                                              : soci_sqlite3_fixture::source(),
@@ -901,7 +903,7 @@ TEST_CASE("Connector/C++ and SOCI show no socket, and say that they cannot be wo
 
 }  // namespace contract
 
-// SQLite's calls come here, as this program's come before the library's.
+// SQLite calls this function, since the program's symbols precede the library's.
 extern "C" int fdatasync(int fildes) {
     return contract::flush(SYS_fdatasync, fildes);
 }

@@ -1,5 +1,5 @@
-// What versioned_table, versions and retry_on_conflict promise, on our own connections and on the
-// caller's handles, through every driver.
+// The promises of versioned_table, versions and retry_on_conflict, on rowlock's own connections and
+// on the caller's handles, through every driver.
 #include "contract/driver_fixtures.hpp"
 #include "support/failure.hpp"
 #include "support/interception.hpp"
@@ -49,7 +49,7 @@ const std::vector<subject>& subjects() {
     return all;
 }
 
-/// A table of the test's own, and two connections: `db`, which the test is about, and another.
+/// The test's own table, and two connections: `db`, which is under test, and another.
 class place {
 public:
     place(const subject& on, const std::string& columns)
@@ -130,7 +130,7 @@ public:
     if (one.available())
 // NOLINTEND(bugprone-macro-parentheses)
 
-TEST_CASE("an update based on the version that is there is made, and an older one is a conflict") {
+TEST_CASE("an update of the current version succeeds, and one of an older version is a conflict") {
     FOR_EACH_SUBJECT(one) {
         const shop at{one};
         const auto row = at.stock_table.read(at.db(), "A1", {"quantity", "note"});
@@ -157,7 +157,7 @@ TEST_CASE("an update based on the version that is there is made, and an older on
     }
 }
 
-TEST_CASE("a row that is gone is told from one that changed") {
+TEST_CASE("a row that is gone is distinguished from one that changed") {
     FOR_EACH_SUBJECT(one) {
         const shop at{one};
         CHECK_FALSE(at.stock_table.read(at.db(), "B2", {}));
@@ -182,10 +182,10 @@ TEST_CASE("a value that went from A to B and back to A is a conflict") {
     }
 }
 
-TEST_CASE("the version moves on though nothing else changes") {
+TEST_CASE("the version increases although nothing else changes") {
     FOR_EACH_SUBJECT(one) {
         const shop at{one};
-        // MySQL counts rows that changed, not rows that matched.
+        // MySQL counts changed rows, not matched ones.
         auto version =
             at.stock_table.update(at.db(), "A1", row_version{1}, {{"quantity", 10}}).version();
         CHECK(version == row_version{2});
@@ -224,7 +224,7 @@ TEST_CASE("keys of several columns, nulls and large numbers") {
     }
 }
 
-TEST_CASE("what cannot be assigned is refused before anything is sent") {
+TEST_CASE("an invalid assignment is refused before a statement is sent") {
     FOR_EACH_SUBJECT(one) {
         const shop at{one};
         const auto refused = [&](const std::vector<assignment>& what) {
@@ -258,7 +258,7 @@ TEST_CASE("what cannot be assigned is refused before anything is sent") {
           }) == errc::invalid_options);
 }
 
-TEST_CASE("names are quoted, whatever stands in them") {
+TEST_CASE("names with any characters are quoted") {
     FOR_EACH_SUBJECT(one) {
         const shop at{one};
         const auto quoted = [&](std::string name) {
@@ -304,7 +304,7 @@ TEST_CASE(
     }
 }
 
-TEST_CASE("outside of a transaction each change stands by itself and none is left open") {
+TEST_CASE("outside a transaction each change commits by itself and none is left open") {
     FOR_EACH_SUBJECT(one) {
         const shop at{one};
         CHECK(at.stock_table.update(at.db(), "A1", row_version{1}, {{"quantity", 5}}));
@@ -313,7 +313,7 @@ TEST_CASE("outside of a transaction each change stands by itself and none is lef
             state == sql::transaction_state::none || state == sql::transaction_state::unknown;
         CHECK(none);
         CHECK(at.stock() == "5");
-        // Another connection is not kept waiting.
+        // Another connection does not wait.
         CHECK(at.stock_table.update(at.other(), "A1", row_version{2}, {}));
     }
 }
@@ -335,7 +335,7 @@ TEST_CASE("a change costs one round trip, and its prepared statement is found ag
     }
 }
 
-TEST_CASE("a row is marked as deleted, hidden, found by those who ask, and brought back") {
+TEST_CASE("a soft-deleted row is hidden, found with deleted_rows::shown, and can be restored") {
     FOR_EACH_SUBJECT(one) {
         const char* const time = one.speaks == sql::dialect::postgresql ? "timestamptz"
                                  : one.speaks == sql::dialect::mysql    ? "datetime(6)"
@@ -369,7 +369,7 @@ TEST_CASE("a row is marked as deleted, hidden, found by those who ask, and broug
     }
 }
 
-TEST_CASE("another unique index of the table is the caller's affair") {
+TEST_CASE("a violation of another unique index is the caller's error") {
     FOR_EACH_SUBJECT(one) {
         const place at{one, inventory + ", unique (note)"};
         const versioned_table stock{{.table = at.table(), .key = {"sku"}, .version = "version"}};
@@ -381,7 +381,7 @@ TEST_CASE("another unique index of the table is the caller's affair") {
     }
 }
 
-TEST_CASE("a key that was taken and is erased before MySQL is asked is inserted") {
+TEST_CASE("MySQL: a taken key that is erased before it is looked up is inserted") {
     FOR_EACH_SUBJECT(one) {
         if (one.speaks != sql::dialect::mysql || one.borrowed) continue;
         const shop at{one};
@@ -400,7 +400,7 @@ TEST_CASE("a key that was taken and is erased before MySQL is asked is inserted"
 }
 
 // shows: optimistic-versions
-TEST_CASE("a time that is the version moves ahead with every update, even from the future") {
+TEST_CASE("a time as version increases with every update, even from a future time") {
     FOR_EACH_SUBJECT(one) {
         std::vector<std::pair<std::string, std::string>> kinds;  // type, a value far ahead
         if (one.speaks == sql::dialect::postgresql) {
@@ -430,7 +430,7 @@ TEST_CASE("a time that is the version moves ahead with every update, even from t
             const auto next = stock.update(at.db(), "A1", *made, {{"quantity", 2}});
             REQUIRE(next);
             CHECK(stock.read(at.db(), "A1", {})->version() == next.version());
-            // The clock was set back since, or another server's is ahead.
+            // The clock was set back meanwhile, or another server's is ahead.
             at.sql("update " + at.table() + " set changed = '" + future + "'");
             const auto seen = stock.read(at.db(), "A1", {})->version();
             const auto first = stock.update(at.db(), "A1", seen, {increment("quantity")});
@@ -450,7 +450,7 @@ TEST_CASE("a time that is the version moves ahead with every update, even from t
     }
 }
 
-TEST_CASE("the time that is written is the database's, in UTC") {
+TEST_CASE("the time that is written is the database's time in UTC") {
     FOR_EACH_SUBJECT(one) {
         const bool postgresql = one.speaks == sql::dialect::postgresql;
         const bool mysql = one.speaks == sql::dialect::mysql;
@@ -475,7 +475,7 @@ TEST_CASE("the time that is written is the database's, in UTC") {
     }
 }
 
-TEST_CASE("a version column that cannot tell two updates apart is refused") {
+TEST_CASE("a version column that cannot distinguish two updates is refused") {
     FOR_EACH_SUBJECT(one) {
         const auto verdict = [&](const std::string& type, const version_column& version) {
             const place at{one, "sku varchar(9) primary key, v " + type};
@@ -551,13 +551,14 @@ TEST_CASE("a version that is null, no time, or cannot grow is an error that says
             const auto seen = stock.read(at.db(), "A1", {})->version();
             CHECK(kind_of([&] { (void)stock.update(at.db(), "A1", seen, {}); }) ==
                   errc::database_error);
-            at.sql("update " + at.table() + " set changed = '1700000000'");  // text, no time to us
+            at.sql("update " + at.table() +
+                   " set changed = '1700000000'");  // text that is not read as a time
             CHECK(kind_of([&] { (void)stock.read(at.db(), "A1", {}); }) == errc::database_error);
         }
     }
 }
 
-TEST_CASE("a key that is none is found out") {
+TEST_CASE("a key column without a unique index is refused") {
     FOR_EACH_SUBJECT(one) {
         const shop at{one};
         at.sql("insert into " + at.table() + " values ('B2', 10, null, 1)");
@@ -577,7 +578,7 @@ TEST_CASE("a key that is none is found out") {
     }
 }
 
-TEST_CASE("MySQL compares a key with a value of the key's own kind") {
+TEST_CASE("MySQL: a key is compared with a value of the key's own kind only") {
     FOR_EACH_SUBJECT(one) {
         if (one.speaks != sql::dialect::mysql) continue;
         const place at{one, inventory};
@@ -585,7 +586,7 @@ TEST_CASE("MySQL compares a key with a value of the key's own kind") {
         at.sql("insert into " + at.table() + " values ('5 apples', 1, null, 1)");
         CHECK_FALSE(stock.read(at.db(), 5, {}));
         CHECK(stock.update(at.db(), 5, row_version{1}, {}).what() == outcome::gone);
-        // Control: the server by itself finds the apples.
+        // Control: a plain comparison finds the apples.
         CHECK(at.cell("select count(*) from " + at.table() + " where sku = 5") == "1");
 
         const place numbers{one, "id bigint primary key, version int not null"};
@@ -597,7 +598,7 @@ TEST_CASE("MySQL compares a key with a value of the key's own kind") {
     }
 }
 
-TEST_CASE("a trigger that holds the version back is noticed") {
+TEST_CASE("a trigger that keeps the version from increasing is detected") {
     FOR_EACH_SUBJECT(one) {
         if (one.speaks != sql::dialect::postgresql) continue;
         const shop at{one};
@@ -614,7 +615,7 @@ TEST_CASE("a trigger that holds the version back is noticed") {
     }
 }
 
-TEST_CASE("versions count resources that have no table") {
+TEST_CASE("versions serve resources without a table") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
         const auto db = database.connect();
         const versions files{database.source().tables()};
@@ -626,7 +627,7 @@ TEST_CASE("versions count resources that have no table") {
         CHECK(files.update(*db, "report", row_version{1}).what() == outcome::conflict);
         CHECK(files.read(*db, "report") == row_version{2});
 
-        // Deleted, it goes on counting: what was seen before never matches again.
+        // The version of a deleted resource goes on increasing: an earlier one never matches again.
         CHECK(files.erase(*db, "report", row_version{1}).what() == outcome::conflict);
         CHECK(files.erase(*db, "report", row_version{2}).version() == row_version{3});
         CHECK(files.erase(*db, "report", row_version{3}).what() == outcome::gone);
@@ -660,7 +661,7 @@ TEST_CASE("versions count resources that have no table") {
               }) == errc::database_error);
         CHECK(kind_of([&] { (void)files.read(*db, ""); }) == errc::invalid_name);
 
-        // In a transaction, which none of the refusals ends.
+        // In a transaction, which no refusal ends.
         db->query("begin", soon());
         CHECK(files.create(*db, "in"));
         CHECK_FALSE(files.create(*db, "in"));
@@ -691,7 +692,7 @@ TEST_CASE("retry_on_conflict with a connection begins and commits one transactio
         CHECK(sold.value.version() == row_version{2});
         CHECK(at.stock() == "9");
 
-        // What a row that is gone cost the attempt is undone, and the answer is that.
+        // The answer "gone" rolls the attempt's changes back, and is returned.
         const auto gone = retry_on_conflict(at.db(), {}, [&](int) {
             at.db().query("update " + at.table() + " set quantity = 1", soon());
             return at.stock_table.update(at.db(), "B2", row_version{1}, {});
@@ -700,7 +701,7 @@ TEST_CASE("retry_on_conflict with a connection begins and commits one transactio
         CHECK(gone.attempts == 1);
         CHECK(at.stock() == "9");
 
-        // Another result, by or_throw(); nothing at all.
+        // Another result, by or_throw(), and none.
         const auto left = retry_on_conflict(at.db(), {}, [&](int) {
             const auto row = at.stock_table.read(at.db(), "A1", {"quantity"});
             (void)at.stock_table.update(at.db(), "A1", row->version(), {}).or_throw();
@@ -751,7 +752,7 @@ TEST_CASE("retry_on_conflict refuses a connection that is in a transaction, whic
 }
 
 // shows: optimistic-versions
-TEST_CASE("an error that the action swallowed cannot look like a commit") {
+TEST_CASE("an error that the action swallowed is not reported as a commit") {
     FOR_EACH_SUBJECT(one) {
         if (one.speaks != sql::dialect::postgresql) continue;
         const shop at{one};
@@ -766,7 +767,7 @@ TEST_CASE("an error that the action swallowed cannot look like a commit") {
     }
 }
 
-TEST_CASE("a transaction that the action ended cannot look committed") {
+TEST_CASE("a transaction that the action ended is not reported as committed") {
     FOR_EACH_SUBJECT(one) {
         const shop at{one};
         CHECK(kind_of([&] {
@@ -802,7 +803,7 @@ TEST_CASE("a commit whose reply is lost is unknown and is not repeated") {
         CHECK(calls == 1);
         CHECK(at.stock() == "9");
 
-        // A connection that is gone is not asked again and again.
+        // A broken connection is not retried.
         retry_policy eager;
         int asked = 0;
         eager.decide = [&](const error&, int, std::chrono::milliseconds) {
@@ -857,13 +858,13 @@ TEST_CASE("the version cannot be assigned under its name in capitals beyond ASCI
                 (void)stock.update(at.db(), "A1", row_version{1}, {{"ZÄHLER", 1}, {"quantity", 9}});
             }) == errc::invalid_options);
         CHECK(at.stock() == "10");
-        // Control: the server takes the one for the other, and the version would stand still.
+        // Control: the server takes both names for one column, and the version would not change.
         CHECK(at.cell("select ZÄHLER from " + at.table()) == "1");
         CHECK(stock.update(at.db(), "A1", row_version{1}, {{"quantity", 9}}));
     }
 }
 
-TEST_CASE("MySQL compares a decimal key with numbers only") {
+TEST_CASE("MySQL: a decimal key is compared with numbers only") {
     FOR_EACH_SUBJECT(one) {
         if (one.speaks != sql::dialect::mysql) continue;
         const place at{one, "id decimal(20) primary key, version int not null"};
@@ -871,16 +872,16 @@ TEST_CASE("MySQL compares a decimal key with numbers only") {
         at.sql("insert into " + at.table() + " values (5, 1), (9007199254740992, 1)");
         CHECK(kind_of([&] { (void)by_id.update(at.db(), "5 apples", row_version{1}, {}); }) ==
               errc::invalid_options);
-        // Control: the server by itself finds 5.
+        // Control: a plain comparison finds 5.
         CHECK(at.cell("select count(*) from " + at.table() + " where id = '5 apples'") == "1");
-        // As floating point the two would be one.
+        // In floating point the two would be equal.
         CHECK_FALSE(by_id.read(at.db(), "9007199254740993", {}));
         CHECK(by_id.read(at.db(), "9007199254740992", {}));
         CHECK(by_id.update(at.db(), 5, row_version{1}, {}));
     }
 }
 
-TEST_CASE("a version that no column can hold is refused before it can end the transaction") {
+TEST_CASE("a version beyond the column's range is refused before it can abort the transaction") {
     FOR_EACH_SUBJECT(one) {
         const place at{one, "sku varchar(9) primary key, version int not null"};
         if (one.speaks == sql::dialect::sqlite) continue;  // its integers have 64 bits
@@ -899,7 +900,7 @@ TEST_CASE("a version that no column can hold is refused before it can end the tr
     }
 }
 
-TEST_CASE("an insert that nothing could tell a taken key is refused") {
+TEST_CASE("an insert without a unique index that detects a taken key is refused") {
     FOR_EACH_SUBJECT(one) {
         if (one.speaks == sql::dialect::mysql) continue;  // documented: it makes a second row
         const place at{one, "sku varchar(9), version int not null"};
@@ -909,9 +910,9 @@ TEST_CASE("an insert that nothing could tell a taken key is refused") {
     }
 }
 
-TEST_CASE("a change that the database suppresses is an error, not a conflict for ever") {
+TEST_CASE("a change that the database suppresses is an error, not an endless conflict") {
     FOR_EACH_SUBJECT(one) {
-        if (one.speaks == sql::dialect::mysql) continue;  // has no such triggers
+        if (one.speaks == sql::dialect::mysql) continue;  // MySQL has no such triggers
         const shop at{one};
         const std::string name = at.table() + "_ignore";
         if (one.speaks == sql::dialect::postgresql) {
@@ -943,7 +944,8 @@ TEST_CASE("retry_on_conflict refuses a MySQL connection with autocommit off") {
         if (one.speaks != sql::dialect::mysql) continue;
         const shop at{one};
         at.db().query("set autocommit = 0", soon());
-        // A deadlock's victim goes on in a new transaction there, which would look like the whole.
+        // A deadlock victim goes on in a new transaction there, which would look like the whole
+        // one.
         CHECK(kind_of([&] {
                   retry_on_conflict(at.db(), {}, [&](int) {
                       at.db().query("update " + at.table() + " set quantity = 3", soon());

@@ -1,4 +1,4 @@
-// The queue before a lease, transition by transition, on every database through every driver.
+// Each transition of a lease's queue, on every database through every driver.
 
 #include "support/failure.hpp"
 #include "support/lock_database.hpp"
@@ -77,11 +77,11 @@ TEST_CASE("a released lease goes from waiter to waiter in the order of their tic
     }
 }
 
-TEST_CASE("whoever looks gives a free lease to the first live waiter, once") {
+TEST_CASE("grant_next grants a free lease to the first live waiter, once") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
         const protocol_connection hand{database};
         for (const std::int64_t session : {1, 2, 3}) hand.open(session);
-        CHECK(grant_id_of(hand.grant_next("job")) == 0);  // no row, nobody
+        CHECK(grant_id_of(hand.grant_next("job")) == 0);  // no row, no waiter
         hand.enqueue("job", 2, 22);
         hand.enqueue("job", 3, 33);
         REQUIRE(hand.places_of(2).waiting.size() == 1);
@@ -99,7 +99,7 @@ TEST_CASE("whoever looks gives a free lease to the first live waiter, once") {
     }
 }
 
-TEST_CASE("a lease that nobody waits for is released as ever, and a stranger's stays") {
+TEST_CASE("a lease without waiters is released, and another session's is not") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
         const protocol_connection hand{database};
         for (const std::int64_t session : {1, 2}) hand.open(session);
@@ -110,13 +110,15 @@ TEST_CASE("a lease that nobody waits for is released as ever, and a stranger's s
             hand.enqueue("job", 2, 22);
             CHECK_FALSE(hand.release("job", 1, 11, contended).freed);
             CHECK_FALSE(hand.release("no such row", 1, 10, contended).freed);
-            CHECK(hand.places_of(2).waiting.size() == 1);  // strangers serve nobody
+            CHECK(hand.places_of(2).waiting.size() ==
+                  1);  // a release of another's lease serves no waiter
             CHECK(hand.cancel({22}) == ids{22});
             const auto done = hand.release("job", 1, 10, contended);
             CHECK(done.freed);
             CHECK_FALSE(done.next.has_value());
         }
-        // Without being told that somebody waits: MySQL frees it and leaves the look to the caller.
+        // A release that expects no waiter: MySQL frees the lease and leaves the check to the
+        // caller.
         REQUIRE(hand.acquire("job", 1, 10).what == attempt::outcome::granted);
         hand.enqueue("job", 2, 22);
         const auto done = hand.release("job", 1, 10, false);
@@ -132,7 +134,7 @@ TEST_CASE("dead waiters are passed over, do not block newcomers, and are removed
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
         const protocol_connection hand{database};
         for (const std::int64_t session : {1, 2, 4}) hand.open(session);
-        hand.open(3, {.ttl = 1ms});  // expires at once, and nobody has ended it
+        hand.open(3, {.ttl = 1ms});  // expires at once, without being ended
         REQUIRE(hand.acquire("job", 1, 10).what == attempt::outcome::granted);
         hand.enqueue("job", 2, 22);
         hand.enqueue("job", 3, 33);
@@ -157,7 +159,7 @@ TEST_CASE("dead waiters are passed over, do not block newcomers, and are removed
     }
 }
 
-TEST_CASE("a cancelled place is gone, and one that was served is not cancelled") {
+TEST_CASE("a cancelled queue entry is deleted, and one that was served cannot be cancelled") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
         const protocol_connection hand{database};
         hand.open(1);
@@ -179,7 +181,7 @@ TEST_CASE("a cancelled place is gone, and one that was served is not cancelled")
     }
 }
 
-TEST_CASE("a place that is taken twice under one grant id is one place") {
+TEST_CASE("two enqueues with one grant id make one queue entry") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
         const protocol_connection hand{database};
         hand.open(1);
@@ -189,7 +191,7 @@ TEST_CASE("a place that is taken twice under one grant id is one place") {
     }
 }
 
-TEST_CASE("thread, note and deadline go with the place to the lease") {
+TEST_CASE("a grant copies thread, note and deadline from the queue entry to the lease") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
         const protocol_connection hand{database};
         for (const std::int64_t session : {1, 2}) hand.open(session);
@@ -215,7 +217,7 @@ TEST_CASE("thread, note and deadline go with the place to the lease") {
             REQUIRE(grant->deadline_us.has_value());
             CHECK(*grant->deadline_us > 10'000'000);
             CHECK(*grant->deadline_us <= 30'000'000);
-            // And none of it stays behind.
+            // The next grant keeps none of them.
             hand.enqueue("job", 1, 11);
             REQUIRE(hand.release("job", 2, 22).next.has_value());
             CHECK(database.number("select count(*) from rowlock_lease where thread is null and "
@@ -242,7 +244,7 @@ TEST_CASE("a lease whose own deadline has passed is free for the queue") {
     }
 }
 
-TEST_CASE("a newcomer does not pass the queue unless it barges, and its try writes nothing") {
+TEST_CASE("a newcomer does not overtake the queue unless it barges, and its try writes nothing") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
         const protocol_connection hand{database};
         for (const std::int64_t session : {1, 2}) hand.open(session);
@@ -267,7 +269,7 @@ TEST_CASE("a newcomer does not pass the queue unless it barges, and its try writ
     }
 }
 
-TEST_CASE("names that somebody live waits for") {
+TEST_CASE("names_with_waiters() and leave() report the names with live waiters") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
         const protocol_connection hand{database};
         for (const std::int64_t session : {1, 2}) hand.open(session);
@@ -285,7 +287,7 @@ TEST_CASE("names that somebody live waits for") {
         CHECK(hand.names_with_waiters({}).empty());
         CHECK(hand.names_with_waiters({asked[5]}).empty());
 
-        // Who leaves is told the same, and is gone; nobody else is.
+        // A session that leaves gets the same answer, and only its row is deleted.
         hand.open(3);
         hand.open(4);
         CHECK(hand.leave(3, asked) == expected);
@@ -297,7 +299,7 @@ TEST_CASE("names that somebody live waits for") {
     }
 }
 
-TEST_CASE("after a session ended, the queues that this concerns") {
+TEST_CASE("queues_of_session() reports the queues that the end of a session affects") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
         const protocol_connection hand{database};
         for (const std::int64_t session : {1, 2, 3}) hand.open(session);
@@ -305,10 +307,10 @@ TEST_CASE("after a session ended, the queues that this concerns") {
             const std::string name = "lease " + std::to_string(id);
             REQUIRE(hand.acquire(name, 1, id).what == attempt::outcome::granted);
         }
-        hand.enqueue("lease 1", 2, 21);  // waits for a lease of the dead
+        hand.enqueue("lease 1", 2, 21);  // waits for a lease of the dead session
         hand.enqueue("queue", 1, 11);
-        hand.enqueue("queue", 2, 22);    // stands behind the dead
-        hand.enqueue("lease 2", 1, 12);  // nobody else
+        hand.enqueue("queue", 2, 22);    // queues behind the dead session
+        hand.enqueue("lease 2", 1, 12);  // has no live waiter
         hand.enqueue("elsewhere", 2, 23);
         hand.end(1);
         CHECK(hand.queues_of_session(1) == names{"lease 1", "queue"});
@@ -319,7 +321,7 @@ TEST_CASE("after a session ended, the queues that this concerns") {
     }
 }
 
-TEST_CASE("PostgreSQL: the end of a session reads no leases but those that are waited for") {
+TEST_CASE("PostgreSQL: the end of a session reads only leases with waiters") {
     if (support::lock_database database{support::backend::postgresql}; database.there()) {
         const protocol_connection hand{database};
         database.run(
@@ -344,7 +346,7 @@ TEST_CASE("PostgreSQL: the end of a session reads no leases but those that are w
     }
 }
 
-TEST_CASE("PostgreSQL: short ways find that nobody waits without reading queues of others") {
+TEST_CASE("PostgreSQL: the fast paths find that no session waits without reading other queues") {
     if (support::lock_database database{support::backend::postgresql}; database.there()) {
         const protocol_connection hand{database};
         database.run(
@@ -374,14 +376,16 @@ TEST_CASE("PostgreSQL: short ways find that nobody waits without reading queues 
     }
 }
 
-TEST_CASE("PostgreSQL: short ways step over no tickets of those who were served long ago") {
+TEST_CASE(
+    "PostgreSQL: the fast paths skip no deleted tickets of waiters that were served long ago") {
     if (support::lock_database database{support::backend::postgresql}; database.there()) {
         const protocol_connection hand{database};
         hand.open(1);
         REQUIRE(hand.acquire("queue", 1, 11).what == attempt::outcome::granted);
         const auto reader = database.source().connect(soon());
         reader->query("begin isolation level repeatable read", soon());
-        reader->query("select 1 from pg_class", soon());  // keeps vacuum from what ends after this
+        reader->query("select 1 from pg_class",
+                      soon());  // keeps vacuum from removing rows that are deleted later
         database.run(
             "insert into rowlock_waiter (name, session, grant_id, enqueued_at) "
             "select 'queue', i, i, clock_timestamp() from generate_series(1, 20000) i");
@@ -429,7 +433,8 @@ TEST_CASE("a reaper alone keeps a queue moving") {
     }
 }
 
-TEST_CASE("the leases of a predecessor pass its queue, and its places die with it") {
+TEST_CASE(
+    "a reclaim moves the predecessor's leases past their queues, and its queue entries are dead") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
         const protocol_connection hand{database};
         for (const std::int64_t session : {1, 2, 3}) hand.open(session);
@@ -446,7 +451,7 @@ TEST_CASE("the leases of a predecessor pass its queue, and its places die with i
     }
 }
 
-TEST_CASE("a newcomer finds a lease taken that a dead session left to those who wait") {
+TEST_CASE("a newcomer does not get a lease that a dead session left to its waiters") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
         const protocol_connection hand{database};
         for (const std::int64_t session : {1, 2}) hand.open(session);
@@ -456,7 +461,7 @@ TEST_CASE("a newcomer finds a lease taken that a dead session left to those who 
         REQUIRE(hand.leases().end_expired_session(hand.db(), 1, soon()));
         client newcomer{database.source(), database.options()};
         CHECK_FALSE(newcomer.try_acquire("job").has_value());
-        CHECK_FALSE(hand.served("job", 2, 22).has_value());  // nobody looks for whoever waits, yet
+        CHECK_FALSE(hand.served("job", 2, 22).has_value());  // no client has called grant_next yet
         const auto seen = hand.leases().probe(hand.db(), "job", 2, soon());
         CHECK(seen.free);
         CHECK_FALSE(seen.holder_expired);
@@ -464,14 +469,14 @@ TEST_CASE("a newcomer finds a lease taken that a dead session left to those who 
 }
 
 // shows: fault-break-now
-TEST_CASE("a forced release of one holder does nothing to the next") {
+TEST_CASE("a forced release of one holder does not affect the next") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         client locks{database.source(), database.options()};
         client other{database.source(), database.options()};
         auto first = locks.acquire("job");
         const auto shown = other.inspect("job").value().token;
         first.release();
-        CHECK_FALSE(other.force_release("job", shown));  // nobody holds it
+        CHECK_FALSE(other.force_release("job", shown));  // it is free
         const auto second = locks.acquire("job");
         CHECK_FALSE(other.force_release("job", shown));
         CHECK(other.inspect("job").value().holder.has_value());
@@ -480,7 +485,7 @@ TEST_CASE("a forced release of one holder does nothing to the next") {
     }
 }
 
-TEST_CASE("a lease that was taken by force goes to the queue with a look") {
+TEST_CASE("a lease that was released by force goes to the queue by grant_next") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
         const protocol_connection hand{database};
         for (const std::int64_t session : {1, 2}) hand.open(session);
@@ -491,18 +496,18 @@ TEST_CASE("a lease that was taken by force goes to the queue with a look") {
         const auto next = hand.grant_next("job");
         REQUIRE(next.has_value());
         CHECK(next->grant_id == 22);
-        CHECK(next->token > first.token + 1);  // taking by force raised it, too
+        CHECK(next->token > first.token + 1);  // the forced release raised it too
     }
 }
 
-TEST_CASE("a cycle of waiters is found by the youngest place alone") {
+TEST_CASE("only the youngest queue entry of a deadlock cycle reports it") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
         const protocol_connection hand{database};
         for (const std::int64_t session : {1, 2, 3, 4}) hand.open(session);
         REQUIRE(hand.acquire("a", 1, 11, {.thread = "t1"}).what == attempt::outcome::granted);
         REQUIRE(hand.acquire("b", 2, 22, {.thread = "t2"}).what == attempt::outcome::granted);
         REQUIRE(hand.acquire("c", 3, 33, {.thread = "t3"}).what == attempt::outcome::granted);
-        hand.enqueue("b", 4, 400, {.thread = "t4"});  // stands before and in no cycle
+        hand.enqueue("b", 4, 400, {.thread = "t4"});  // queues ahead, in no cycle
         hand.enqueue("b", 1, 100, {.thread = "t1"});
         CHECK(hand.deadlocks(1).empty());
         SUBCASE("of two") {
@@ -536,20 +541,20 @@ TEST_CASE("a cycle of waiters is found by the youngest place alone") {
             CHECK(hand.deadlocks(1).empty());
             CHECK(hand.deadlocks(2).empty());
         }
-        SUBCASE("not by those who only wait for it, nor for oneself") {
+        SUBCASE("not by waiters outside the cycle, nor for a thread that waits for itself") {
             hand.enqueue("a", 2, 200, {.thread = "t2"});
             hand.enqueue("a", 4, 401, {.thread = "t5"});
             CHECK(hand.deadlocks(4).empty());
             hand.enqueue("c", 3, 301, {.thread = "t3"});
             CHECK(hand.deadlocks(3).empty());
         }
-        SUBCASE("not through a session that is over") {
+        SUBCASE("not through an ended session") {
             hand.enqueue("a", 2, 200, {.thread = "t2"});
             hand.end(1);
             CHECK(hand.deadlocks(2).empty());
         }
-        SUBCASE("also through those who stand before in the queue") {
-            // 3 waits behind 4 for b; 4 waits for c besides, which 3 has.
+        SUBCASE("also through waiters ahead in the queue") {
+            // 3 waits for b behind 4, and 4 also waits for c, which 3 holds.
             hand.enqueue("c", 4, 402, {.thread = "t4"});
             hand.enqueue("b", 3, 300, {.thread = "t3"});
             const auto found = hand.deadlocks(3);
@@ -562,13 +567,13 @@ TEST_CASE("a cycle of waiters is found by the youngest place alone") {
     }
 }
 
-TEST_CASE("a long way round hides no cycle, and a long cycle is one") {
+TEST_CASE("a long cycle is found, and a longer path does not hide a shorter one") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         const protocol_connection hand{database};
         constexpr std::int64_t last = 80;
         const auto name = [](std::int64_t i) { return "n" + std::to_string(i); };
         hand.run("begin");  // one commit for all
-        // Each holds one name and waits for the next, the last for what we hold.
+        // Each session holds one name and waits for the next, the last for the name of session 200.
         for (std::int64_t i = 1; i <= last; ++i) {
             hand.open(i);
             REQUIRE(hand.acquire(name(i), i, i, {.thread = "t"}).what == attempt::outcome::granted);
@@ -604,7 +609,7 @@ TEST_CASE("a long way round hides no cycle, and a long cycle is one") {
     }
 }
 
-TEST_CASE("a crowd that is one party each is searched for cycles in no time") {
+TEST_CASE("the search for cycles is fast with many waiters of clients that are one node each") {
     if (support::lock_database database{support::backend::sqlite}; database.there()) {
         const protocol_connection hand{database};
         constexpr std::int64_t clients = 10;
@@ -622,8 +627,9 @@ TEST_CASE("a crowd that is one party each is searched for cycles in no time") {
     }
 }
 
-// A ticket that was drawn long before it committed. Here the others are served by decree.
-TEST_CASE("a place that was overtaken knows it, and is found again after the watermark is reset") {
+// The ticket was drawn long before it committed. An update of `served` stands for later tickets
+// that were served meanwhile.
+TEST_CASE("a queue entry behind the watermark is reported, and is found again after the reset") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
         const protocol_connection hand{database};
         for (const std::int64_t session : {1, 2}) hand.open(session);
@@ -636,7 +642,7 @@ TEST_CASE("a place that was overtaken knows it, and is found again after the wat
         if (marks) {
             database.run("update rowlock_lease set served = " +
                          std::to_string(before.waiting[0].ticket + 300));
-            CHECK(hand.names_with_waiters({"job"}).empty());  // the control: nobody finds it
+            CHECK(hand.names_with_waiters({"job"}).empty());  // the control: the entry is not found
         }
         const auto behind_watermark = hand.places_of(2);
         REQUIRE(behind_watermark.waiting.size() == 1);
@@ -653,7 +659,7 @@ TEST_CASE("a place that was overtaken knows it, and is found again after the wat
     }
 }
 
-TEST_CASE("a place that was just taken is looked at alone") {
+TEST_CASE("places_at() reads only the session's entries that were asked for") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
         const protocol_connection hand{database};
         for (const std::int64_t session : {1, 2, 3}) hand.open(session);

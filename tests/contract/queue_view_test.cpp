@@ -1,4 +1,4 @@
-// What people and programs can see of queues: client::waiters, inspect and list.
+// The views of queues: client::waiters, inspect and list.
 
 #include "coordination/queue/queue_protocol.hpp"
 #include "support/lock_database.hpp"
@@ -45,7 +45,7 @@ public:
                                   support::soon());
     }
 
-    /// As a peer that died leaves it: past its time, and nobody has ended it.
+    /// Makes a session expire without ending it, as a peer that died leaves it.
     void expire(std::int64_t session) {
         const std::string id = std::to_string(session);
         database_.run(database_.speaks() == sql::dialect::postgresql
@@ -71,7 +71,7 @@ std::vector<std::string> names_of(const std::vector<lease_info>& rows) {
 
 }  // namespace
 
-TEST_CASE("a queue shows its live waiters in the order of their tickets, and who they are") {
+TEST_CASE("waiters() lists the live waiters with their identities, in the order of their tickets") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
         client locks{database.source(), database.options()};
         CHECK(locks.waiters("job").empty());
@@ -145,7 +145,7 @@ TEST_CASE("inspect and list count the live waiters and know how long the first h
     }
 }
 
-TEST_CASE("a queue shows although its lease's row was reaped, but not if all in it are dead") {
+TEST_CASE("a queue whose lease row was reaped is listed, unless all its waiters are dead") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
         client locks{database.source(), database.options()};
         crowd others{database};

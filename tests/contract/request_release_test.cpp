@@ -1,4 +1,5 @@
-// A holder that is asked to give its lock up: it is told, it stops, and only then the next follows.
+// Requested releases: the holder learns of the request and stops, and only then the next one
+// follows.
 
 #include "support/failure.hpp"
 #include "support/interception.hpp"
@@ -32,7 +33,8 @@ lease take(client& by, std::string_view name) {
 }  // namespace
 
 TEST_CASE(
-    "a holder that is asked loses its lease alone, and the next follows once it has stopped") {
+    "a requested release ends only that lease, and the next holder follows once its holder has "
+    "stopped") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         client holder{database.source(), database.options({.ttl = 20s, .heartbeat = 100ms})};
         client asking{database.source(), database.options()};
@@ -47,7 +49,7 @@ TEST_CASE(
         CHECK(eventually([&] { return lost.stop_requested(); }));
         CHECK_FALSE(lease.held());
         CHECK(bystander.held());
-        // It has not stopped yet.
+        // The holder has not stopped yet.
         CHECK_FALSE(asking.try_acquire("job"));
         CHECK(asking.inspect("job")->token == lease.token());
 
@@ -60,7 +62,7 @@ TEST_CASE(
     }
 }
 
-TEST_CASE("a holder that is asked and destroys its lease hands the lock to the waiter in line") {
+TEST_CASE("a holder that destroys its requested lease hands the lock to the waiter") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         client holder{database.source(), database.options({.ttl = 20s, .heartbeat = 100ms})};
         client other{database.source(), database.options({.ttl = 20s})};
@@ -77,7 +79,7 @@ TEST_CASE("a holder that is asked and destroys its lease hands the lock to the w
     }
 }
 
-TEST_CASE("a holder that is asked and does not stop keeps the lock for its margin at least") {
+TEST_CASE("a holder that does not stop after a request keeps the lock for its margin at least") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         client holder{database.source(),
                       database.options({.ttl = 1500ms, .heartbeat = 100ms, .margin = 500ms})};
@@ -89,14 +91,16 @@ TEST_CASE("a holder that is asked and does not stop keeps the lock for its margi
         REQUIRE(eventually([&] { return !lease.held(); }));
         const auto lost = steady::now();
         const auto next = take(asking, "job");
-        CHECK(steady::now() - lost >= 400ms);  // it was lost before we saw it
+        CHECK(steady::now() - lost >= 400ms);  // it was lost before the test saw it
         CHECK(steady::now() - asked < *left + 5s);
         CHECK(next.held());
     }
 }
 
-// The revision would be known, the heartbeats go on, and the request be lost.
-TEST_CASE("a holder that cannot read who was asked stops believing before the lock passes on") {
+// Otherwise the client would note the revision, go on with its heartbeats, and lose the request.
+TEST_CASE(
+    "a holder that cannot read which release was requested loses its leases before the lock passes "
+    "on") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         interception network;
         network.before([](std::string_view name) {
@@ -128,7 +132,7 @@ TEST_CASE("a request is for one grant, and may be repeated") {
     }
 }
 
-TEST_CASE("a lease whose own deadline comes first keeps it when it is asked for") {
+TEST_CASE("a requested lease whose own deadline comes first is held until then") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         client holder{database.source(), database.options({.ttl = 60s, .heartbeat = 100ms})};
         client asking{database.source(), database.options()};
@@ -146,7 +150,7 @@ TEST_CASE("a lease whose own deadline comes first keeps it when it is asked for"
 static_assert(!std::is_constructible_v<lock_name, std::nullptr_t>);
 static_assert(!std::is_convertible_v<std::nullptr_t, lock_name>);
 
-TEST_CASE("a null pointer is no name of a lock") {
+TEST_CASE("a null pointer is not a lock's name") {
     const char* const none = nullptr;
     CHECK(kind_of([&] { lock_name{none}; }) == errc::invalid_name);
 }

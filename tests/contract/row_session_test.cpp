@@ -73,7 +73,7 @@ TEST_CASE("a missing row is an empty answer and locks nothing") {
     }
 }
 
-TEST_CASE("a row that another session has: nowait and a bounded wait fail, typed and in time") {
+TEST_CASE("nowait and a bounded wait for a locked row fail in time, with a typed error") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
         shop store{database};
         row_session holder{database.source()};
@@ -92,7 +92,7 @@ TEST_CASE("a row that another session has: nowait and a bounded wait fail, typed
             const bool bounded = wait.how() == row_wait::kind::bounded;
             CHECK(took >= (bounded ? 250ms : 0ms));
             CHECK(took < (bounded ? 500ms : 200ms));
-            // Whatever the database thinks of it, the session is over.
+            // The session has ended, whether or not the database's transaction has.
             CHECK(other.ending() == row_session_ending::rolled_back);
             CHECK(other.failed());
             CHECK(kind_of([&] { (void)other.lock(store.table(), {"sku"}, {"B2"}); }) ==
@@ -103,7 +103,7 @@ TEST_CASE("a row that another session has: nowait and a bounded wait fail, typed
 }
 
 // shows: row-locks
-TEST_CASE("skip_locked passes a locked row, and SQLite has none") {
+TEST_CASE("skip_locked skips a locked row, and SQLite does not support it") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
         shop store{database};
         row_session holder{database.source()};
@@ -120,7 +120,7 @@ TEST_CASE("skip_locked passes a locked row, and SQLite has none") {
     }
 }
 
-TEST_CASE("a key without a unique index is refused, in words that say what would be locked") {
+TEST_CASE("a key without a unique index is refused, and the error says what would be locked") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
         shop store{database};
         for (const char* column : {"shelf", "size"}) {
@@ -136,7 +136,7 @@ TEST_CASE("a key without a unique index is refused, in words that say what would
     }
 }
 
-TEST_CASE("keys and names that cannot be are refused by an error that says so") {
+TEST_CASE("invalid keys and names are refused, and the error says so") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
         shop store{database};
         const std::string view = database.prefix() + "view";
@@ -177,7 +177,7 @@ TEST_CASE("values are bound, and in the type of the column") {
     }
 }
 
-TEST_CASE("a table is found by its schema as well") {
+TEST_CASE("a table may be named with its schema") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
         shop store{database};
         const std::string schema = is_sqlite(database) ? "main"
@@ -225,7 +225,7 @@ TEST_CASE("a resource without a table of its own is locked by name") {
     }
 }
 
-TEST_CASE("a prefix or schema that is no name is refused before a connection is made") {
+TEST_CASE("an invalid prefix or schema is refused before a connection is opened") {
     for (const auto speaks :
          {sql::dialect::postgresql, sql::dialect::mysql, sql::dialect::sqlite}) {
         int connected = 0;
@@ -290,7 +290,7 @@ TEST_CASE("any error ends the session and frees its rows at once") {
 }
 
 // shows: row-locks
-TEST_CASE("past max_hold every call is refused, and everything rolled back") {
+TEST_CASE("after max_hold every call is refused, and everything is rolled back") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
         shop store{database};
         row_session_report told;
@@ -308,7 +308,7 @@ TEST_CASE("past max_hold every call is refused, and everything rolled back") {
     }
 }
 
-TEST_CASE("an end is told once, and what the callback throws is dropped") {
+TEST_CASE("on_end is called once, and what it throws is dropped") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
         std::vector<row_session_ending> ends;
         row_session_options options;
@@ -346,7 +346,7 @@ TEST_CASE("retry gives the answer and the number of attempts") {
                               }),
                         std::logic_error);
         CHECK(store.stock("A1") == 9);
-        // An error that was swallowed is not committed over, and not forgotten.
+        // An error that the action swallowed prevents the commit, and is rethrown.
         CHECK(kind_of([&] {
                   retry(database.source(), {}, [&](row_session& session) {
                       session.connection().query(store.take_one("A1"), soon());
@@ -354,7 +354,7 @@ TEST_CASE("retry gives the answer and the number of attempts") {
                   });
               }) == errc::database_error);
         CHECK(store.stock("A1") == 9);
-        // The work may decide by itself.
+        // The action may end the session by itself.
         retry(database.source(), {}, [](row_session& session) { session.rollback(); });
         retry(database.source(), {}, [](row_session& session) { session.commit(); });
     }

@@ -127,7 +127,7 @@ scratch_database::~scratch_database() {
                 "drop database " + name_ + (speaks_ == dialect::postgresql ? " with (force)" : ""),
                 soon());
         }
-    } catch (const std::exception&) {  // the server goes soon, and all of its databases with it
+    } catch (const std::exception&) {  // the server stops soon, with all its databases
     }
     std::error_code ignored;
     if (!folder_.empty()) std::filesystem::remove_all(folder_, ignored);

@@ -11,10 +11,10 @@
 
 namespace contract {
 
-/// An empty database of a test's own, removed with everything in it by the destructor.
+/// A test's own empty database, which the destructor removes with its contents.
 class scratch_database {
 public:
-    /// Nothing if there is no server; the test case then counts as skipped, or fails.
+    /// Null if there is no server: the test case then counts as skipped, or fails.
     [[nodiscard]] static std::unique_ptr<scratch_database> make(rowlock::sql::dialect speaks);
 
     scratch_database(const scratch_database&) = delete;
@@ -30,7 +30,7 @@ public:
     [[nodiscard]] rowlock::sql::connection_source source_as(const std::string& user,
                                                             const std::string& password) const;
 
-    /// Runs one statement on a connection that is kept for the next.
+    /// Runs one statement on a connection that is reused for the next.
     rowlock::sql::result run(std::string_view sql);
     /// Closes that connection until it is needed again: SQLite's must not be open across fork().
     void disconnect() noexcept { connection_.reset(); }
@@ -42,20 +42,20 @@ private:
 
     rowlock::sql::dialect speaks_{};
     std::string name_;
-    std::string url_;         ///< of the database, or of the file
-    std::string server_url_;  ///< where databases are made
-    std::string folder_;      ///< of the file
+    std::string url_;         ///< the database's or the file's URL
+    std::string server_url_;  ///< the server on which databases are made
+    std::string folder_;      ///< the file's folder
     std::optional<rowlock::sql::connection_source> source_;
     std::unique_ptr<rowlock::sql::connection> connection_;
 };
 
-/// The same source, except that `before` sees the text of each statement first, on every
-/// connection. What `before` throws, the call throws.
+/// The same source, except that `before` gets the text of each statement first, on every
+/// connection. The call throws what `before` throws.
 [[nodiscard]] rowlock::sql::connection_source watched(const rowlock::sql::connection_source& source,
                                                       std::function<void(std::string_view)> before);
 
-/// A source that hands out one and the same connection, which lives on afterwards, as that of
-/// somebody else's pool does. One user at a time.
+/// A source that always returns the same connection, which stays open afterwards, as an
+/// application's pool does. One user at a time.
 [[nodiscard]] rowlock::sql::connection_source lending(
     std::shared_ptr<rowlock::sql::connection> connection);
 

@@ -1,4 +1,4 @@
-// What others write, and what others may do: on every database through every driver.
+// Hostile text and hostile programs, on every database through every driver.
 
 #include "contract/server_address.hpp"
 #include "coordination/queue/queue_protocol.hpp"
@@ -33,7 +33,7 @@ using support::kind_of;
 
 namespace {
 
-/// Text that would be more than text if it were pasted into SQL. All of it may be a lock's name.
+/// Text that would be SQL if it were pasted into a statement. Each may be a lock's name.
 const std::vector<std::string> hostile_names{
     "'; drop table rowlock_lease; --",
     "\\'; drop table rowlock_lease; --",
@@ -47,10 +47,10 @@ const std::vector<std::string> hostile_names{
     "ends with a space ",
     "\xF0\x9F\x94\x92 \xF0\x9D\x92\xB3",                // beyond 16 bits
     "\xE2\x80\xAE reversed \xE2\x81\xA6 \xE2\x80\x8B",  // NOLINT(misc-misleading-bidirectional)
-    "{free} {live} {now}",                              // how the dialect's files name their pieces
+    "{free} {live} {now}",                              // how the .sql files name their fragments
 };
 
-/// May be a note or an owner, which name nothing.
+/// Text that may be a note or an owner, though not a name.
 const std::string hostile_text =
     "\x1b]0;title\x07 \x1b[31m \x01 \x7f \xC2\x9B \r\n\t '\"\\ $1 ? :a";
 
@@ -58,7 +58,7 @@ sql::deadline soon() {
     return std::chrono::steady_clock::now() + 10s;
 }
 
-/// A folder in which everybody may write, as in /tmp.
+/// A folder in which every user may write, like /tmp.
 class open_folder {
 public:
     open_folder() {
@@ -90,7 +90,7 @@ std::string contents(const std::string& path) {
 }  // namespace
 
 // shows: hostile-text
-TEST_CASE("what somebody wrote stays text: names, notes and owners come back as they were") {
+TEST_CASE("hostile text stays text: names, notes and owners come back unchanged") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
         client locks{database.source(), database.options({.owner = hostile_text})};
         client other{database.source(), database.options()};
@@ -105,7 +105,7 @@ TEST_CASE("what somebody wrote stays text: names, notes and owners come back as 
             CHECK(seen->name == name);
             CHECK(seen->holder->note == hostile_text);
             CHECK(seen->holder->owner == hostile_text);
-            // A prefix is no pattern either.
+            // A prefix is not a pattern either.
             CHECK(other.list(name).size() == 1);
             CHECK(other.force_release(name));
             CHECK_FALSE(other.inspect(name)->holder);
@@ -118,7 +118,7 @@ TEST_CASE("what somebody wrote stays text: names, notes and owners come back as 
 }
 
 // shows: hostile-text
-TEST_CASE("what somebody wrote stays text in a queue and through a hand-over") {
+TEST_CASE("hostile text stays text in a queue and through a hand-over") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
         client holder{database.source(), database.options()};
         client waiter{database.source(), database.options({.owner = hostile_text})};
@@ -147,7 +147,7 @@ TEST_CASE("what somebody wrote stays text in a queue and through a hand-over") {
 }
 
 // shows: hostile-text
-TEST_CASE("what no database can keep is refused before it is sent") {
+TEST_CASE("text that no database can store is refused before it is sent") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
         client locks{database.source(), database.options()};
         const std::string with_nul{"a\0b", 3};
@@ -164,7 +164,7 @@ TEST_CASE("what no database can keep is refused before it is sent") {
 }
 
 // shows: sessions-of-others
-TEST_CASE("a session cannot release another's lease, whatever it knows of it") {
+TEST_CASE("a session that knows all ids cannot release another session's lease") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
         client holder{database.source(), database.options()};
         client stranger{database.source(), database.options()};
@@ -174,7 +174,7 @@ TEST_CASE("a session cannot release another's lease, whatever it knows of it") {
         const auto& queue = database.queue();
         const auto db = database.connect();
 
-        // All that the tables show, with the stranger's own session.
+        // All that the tables show, used with the stranger's own session.
         const auto seen = stranger.inspect("job");
         REQUIRE((seen && seen->holder && seen->holder->grant_id == lease.grant_id()));
         CHECK_FALSE(leases.release(*db, "job", mine.session_id(), seen->holder->grant_id, soon()));
@@ -218,7 +218,8 @@ TEST_CASE("a forced release leaves traces: the token, the holder's revision and 
     }
 }
 
-TEST_CASE("a forced release is in the history, with whom it hit and who did it") {
+TEST_CASE(
+    "a forced release is in the history, with the holder and the database user that made it") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         record_history(database.source(), true);
         client holder{database.source(), database.options({.owner = "victim"})};
@@ -232,14 +233,14 @@ TEST_CASE("a forced release is in the history, with whom it hit and who did it")
         CHECK(all[1].session == lease.session_id());
         CHECK(all[1].grant_id == lease.grant_id());
         CHECK(all[1].token > lease.token());
-        const bool sqlite = database.speaks() == sql::dialect::sqlite;  // has no users
+        const bool sqlite = database.speaks() == sql::dialect::sqlite;  // SQLite has no users
         CHECK(all[1].db_user.empty() == sqlite);
     }
 }
 
 namespace {
 
-/// A user with a password that is no word of anything else, behind a relay.
+/// A database user with a unique password, behind a relay.
 class guest {
 public:
     explicit guest(support::lock_database& database) : database_{database} {
@@ -278,7 +279,7 @@ private:
 
 }  // namespace
 
-TEST_CASE("no event says the password, whatever becomes of the way to the server") {
+TEST_CASE("no event contains the password, however the connection to the server fails") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
         guest user{database};
         std::mutex mutex;
@@ -332,7 +333,8 @@ TEST_CASE("no event says the password, whatever becomes of the way to the server
 }
 
 // shows: sqlite-files
-TEST_CASE("an SQLite file in a folder of everybody's is its owner's, and so is its log") {
+TEST_CASE(
+    "an SQLite file in a world-writable folder, and its log, are accessible only to their owner") {
     const open_folder folder;
     const std::string path = folder / "locks.db";
     const mode_t before = ::umask(0);
@@ -350,7 +352,7 @@ TEST_CASE("an SQLite file in a folder of everybody's is its owner's, and so is i
 }
 
 // shows: sqlite-files
-TEST_CASE("a link that somebody laid where an SQLite file will be made is not followed") {
+TEST_CASE("a symbolic link in the place of a new SQLite file is not followed") {
     const open_folder folder;
     const std::string path = folder / "locks.db";
     const std::string victim = folder / "victim";
@@ -363,7 +365,7 @@ TEST_CASE("a link that somebody laid where an SQLite file will be made is not fo
     for (const auto* const suffix : {"-wal", "-journal", "-shm"}) {
         CAPTURE(std::string{suffix});
         REQUIRE(::symlink(victim.c_str(), (path + suffix).c_str()) == 0);
-        // SQLite removes what lies there, or refuses; either is right.
+        // SQLite either removes the link or refuses. Both are right.
         try {
             migrate(open("sqlite:" + path));
         } catch (const error& refused) {

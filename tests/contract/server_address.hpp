@@ -7,7 +7,7 @@
 
 namespace contract {
 
-/// A test server's URL, `scheme://user:password@host:port/database`, taken apart.
+/// The parts of a test server's URL, `scheme://user:password@host:port/database`.
 struct server_address {
     std::string scheme;
     std::string user;
@@ -19,8 +19,8 @@ struct server_address {
     [[nodiscard]] std::string url() const;
 };
 
-/// @throws std::runtime_error if the server is not there (support::url_of) or its URL has another
-/// form.
+/// @throws std::runtime_error if the server is missing (support::url_of) or its URL has another
+/// form
 [[nodiscard]] server_address address_of(support::server which);
 
 }  // namespace contract

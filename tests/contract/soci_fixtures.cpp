@@ -11,7 +11,7 @@
 namespace contract {
 namespace {
 
-// As an application opens its session: by names, which loads the backend at run time.
+// Opens a session as an application does: by names, which loads the backend at run time.
 class soci_handle final : public borrowed_handle {
 public:
     soci_handle(const std::string& backend, const std::string& connect_string)
@@ -78,7 +78,7 @@ std::uint16_t soci_postgresql_fixture::server_port() {
     return address_of(support::server::postgresql).port;
 }
 
-// As pairs: SOCI itself spoils a URL that has no parameters.
+// Given as pairs, since SOCI corrupts a URL without parameters.
 std::unique_ptr<borrowed_handle> soci_postgresql_fixture::borrow() {
     return std::make_unique<soci_handle>("postgresql",
                                          pairs(address_of(support::server::postgresql), "dbname"));

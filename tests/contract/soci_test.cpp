@@ -1,4 +1,4 @@
-// What the SOCI driver promises beyond the contract of every driver.
+// The promises of the SOCI driver beyond the contract of every driver.
 #include "contract/server_address.hpp"
 #include "contract/soci_fixtures.hpp"
 #include "contract/sqlite_path.hpp"
@@ -91,7 +91,7 @@ TEST_CASE("names of tables are no part of a SOCI connection string: the source t
     CHECK(rowlock::soci::open("postgresql", "dbname=d").tables() == rowlock::sql::table_names{});
 }
 
-TEST_CASE("a SOCI source tells where it leads and nothing of the password") {
+TEST_CASE("the description of a SOCI source names the database without the password") {
     const auto description = [](const std::string& backend, const std::string& text) {
         return rowlock::soci::open(backend, text).description();
     };
@@ -103,7 +103,7 @@ TEST_CASE("a SOCI source tells where it leads and nothing of the password") {
           "PostgreSQL through SOCI dbname=shop");
 }
 
-TEST_CASE("a malformed SOCI connection string is told without quoting it") {
+TEST_CASE("the error for a malformed SOCI connection string does not quote it") {
     for (const char* const backend : {"postgresql", "mysql"}) {
         const auto source = rowlock::soci::open(backend, "host=127.0.0.1 port=x1 Xq7secret");
         try {
@@ -176,7 +176,7 @@ TEST_CASE("through SOCI, a failed transaction keeps its first failure") {
 
 // --- MySQL ---
 
-TEST_CASE("through SOCI, no MySQL parameter can leave its place, in any mode or character set") {
+TEST_CASE("through SOCI, no MySQL parameter can end its literal, in any mode or character set") {
     if (!soci_mysql_fixture::available()) return;
     const std::vector<std::string> texts{"",
                                          "'",
@@ -237,7 +237,7 @@ TEST_CASE("a SOCI session that reconnects by itself is not borrowed") {
     CHECK_NOTHROW(rowlock::soci::connection_ref{plain});
 }
 
-TEST_CASE("through SOCI, a MySQL server that falls silent is given up after read_timeout") {
+TEST_CASE("through SOCI, a call to a silent MySQL server fails after read_timeout") {
     if (!soci_mysql_fixture::available()) return;
     support::tcp_relay relay{soci_mysql_fixture::server_port()};
     server_address server = address_of(support::server::mariadb);

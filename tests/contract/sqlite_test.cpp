@@ -1,4 +1,4 @@
-// What the SQLite drivers promise beyond the contract of every driver.
+// The promises of the SQLite drivers beyond the contract of every driver.
 #include "contract/sqlite_path.hpp"
 #include "support/failure.hpp"
 #include "support/waits.hpp"
@@ -27,12 +27,12 @@
 
 namespace {
 
-// What statfs() below says instead of the truth, if not 0.
+// The file system that statfs() below reports, or 0 for the true one.
 thread_local long pretended_file_system = 0;
 
 }  // namespace
 
-// Takes the place of the C library's, for the whole program.
+// Replaces the C library's function for the whole program.
 // NOLINTNEXTLINE(readability-inconsistent-declaration-parameter-name): the C library's own names
 extern "C" int statfs(const char* path, struct statfs* found) noexcept {
     static const auto real =
@@ -90,7 +90,7 @@ bool in_child(const std::function<bool()>& body) {
 
 // --- the file ---
 
-TEST_CASE("a new SQLite file, its log and its shared memory are for their owner alone") {
+TEST_CASE("a new SQLite file, its log and its shared memory are accessible only to their owner") {
     const std::string path = new_path();
     const mode_t before = ::umask(0);
     const auto db = connect(path);
@@ -101,7 +101,7 @@ TEST_CASE("a new SQLite file, its log and its shared memory are for their owner 
     CHECK(mode_of(path + "-shm") == 0600);
 }
 
-TEST_CASE("an SQLite file that is there keeps its mode, and its log follows it") {
+TEST_CASE("an existing SQLite file keeps its mode, and its log has the same") {
     const std::string path = new_path();
     std::ofstream{path}.close();
     REQUIRE(::chmod(path.c_str(), 0660) == 0);
@@ -167,14 +167,14 @@ TEST_CASE("sqlite: URLs are decoded, and nonsense is refused with a reason") {
     }
 }
 
-TEST_CASE("an SQLite file that cannot be had is told by its reason") {
+TEST_CASE("the error for an SQLite file that cannot be opened gives the reason") {
     const std::string path = new_path();
     const auto refusal = [](const std::string& at, const std::string& parameters = "") {
         return kind_of([&] { (void)connect(at, parameters); });
     };
     CHECK(refusal(path, "?create=false") == errc::database_unreachable);
     CHECK_FALSE(std::filesystem::exists(path));
-    // What no repetition mends.
+    // Errors that no repetition mends.
     CHECK(refusal(path + "/missing/folder.db") == errc::invalid_url);
     CHECK(refusal(sqlite_path("")) == errc::invalid_url);
     CHECK(refusal("/dev/null") == errc::invalid_url);
@@ -212,7 +212,7 @@ TEST_CASE("an SQLite file that this user may not write is read-only or denied, n
     REQUIRE(::chmod(folder.c_str(), 0700) == 0);
 }
 
-TEST_CASE("SQLite on a network file system is refused, and nothing is made there") {
+TEST_CASE("SQLite on a network file system is refused, and no file is made there") {
     for (const long magic : {0x6969L, 0xff534d42L, 0xfe534d42L, 0x517bL}) {
         const std::string path = new_path();
         pretended_file_system = magic;
@@ -271,7 +271,7 @@ TEST_CASE("a snapshot that became stale is a conflict, at once") {
     CHECK(one->query("insert into t values (2)", soon()).affected() == 1);
 }
 
-TEST_CASE("writers of one SQLite file all get their turn") {
+TEST_CASE("all writers of one SQLite file succeed") {
     const std::string path = new_path();
     (void)connect(path)->query("create table t (a)", soon());
     {
@@ -293,9 +293,9 @@ TEST_CASE("writers of one SQLite file all get their turn") {
     CHECK(connect(path)->query("select count(*) from t", soon()).integer(0, 0) == 600);
 }
 
-// SQLite asks its progress handler once more when a statement has committed. An interrupt given
-// there would answer "timed out, nothing was done" for rows that are there.
-TEST_CASE("a statement that timed out has done nothing, to the last instruction") {
+// SQLite calls its progress handler once more after a statement has committed. An interrupt there
+// would report "timed out, nothing was done" for rows that exist.
+TEST_CASE("a statement that timed out has changed nothing, at any of its instructions") {
     const std::string path = new_path();
     auto until = soon();
     rowlock::sqlite::options options;
@@ -306,7 +306,7 @@ TEST_CASE("a statement that timed out has done nothing, to the last instruction"
     const auto db =
         rowlock::sqlite::open("sqlite:" + path + "?synchronous=normal", options).connect(soon());
     (void)db->query("create table t (a)", soon());
-    // The clock runs out in the last row; the number of rows moves the handler's turn along.
+    // The deadline passes in the last row. The number of rows varies when the handler is called.
     const statement insert{
         "with recursive c(n) as (select 1 union all select n + 1 from c where n < $1) "
         "insert into t select case when n = $1 then rowlock_testing_now() else n end from c"};
@@ -398,7 +398,7 @@ TEST_CASE("a forked child cannot open what its parent had open, and can open wha
 
 // --- borrowed handles ---
 
-TEST_CASE("on a borrowed handle we wait for a lock ourselves, while it holds none") {
+TEST_CASE("on a borrowed handle the driver waits for a lock itself, while the handle holds none") {
     const std::string path = new_path();
     const auto other = connect(path);
     (void)other->query("create table t (a)", soon());
@@ -418,14 +418,14 @@ TEST_CASE("on a borrowed handle we wait for a lock ourselves, while it holds non
         CHECK(timed(200ms) >= 190ms);
         (void)db.query("begin", soon());
         (void)db.query("select * from t", soon());
-        CHECK(timed(20s) < 10s);  // to wait now would be in vain, or for ever
+        CHECK(timed(20s) < 10s);  // a wait could not succeed here
         (void)db.query("rollback", soon());
         {
             std::jthread committer{[&] { (void)other->query("commit", soon()); }};
             CHECK(db.execute(insert, std::vector<value>{1}, soon()).affected() == 1);
         }
     }
-    CHECK(sqlite3_close(handle) == SQLITE_OK);  // nothing of ours is left on it
+    CHECK(sqlite3_close(handle) == SQLITE_OK);  // the driver has left nothing open on it
 }
 
 TEST_CASE("a borrowed handle keeps its own busy handler and progress handler") {

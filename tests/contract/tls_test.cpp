@@ -1,5 +1,5 @@
-// What ssl-mode means, against a MariaDB with a certificate of its own and one without TLS, and
-// against what only pretends to be one.
+// The meaning of ssl-mode, with a MariaDB that has its own certificate, one without TLS, and
+// programs that only pretend to be a server.
 
 #include "support/own_server.hpp"
 #include "support/sanitized.hpp"
@@ -104,8 +104,8 @@ outcome connect(const std::string& url) {
 
 using expectations = std::vector<std::pair<std::string, outcome>>;
 
-/// What does not depend on whose name a server's certificate has. By default there is no TLS to
-/// this machine.
+/// The outcomes that do not depend on the name in the server's certificate. By default there is no
+/// TLS to this machine.
 expectations unverified(outcome by_default = outcome::clear) {
     return {{"", by_default},
             {"?ssl-mode=PREFERRED", outcome::encrypted},
@@ -170,8 +170,8 @@ std::string url_of(std::uint16_t port, const std::string& host = "127.0.0.1") {
     return "mysql://app:the%20secret@" + host + ":" + std::to_string(port) + "/shop";
 }
 
-/// Servers that have the client's user authenticate by caching_sha2_password and want to know the
-/// password itself: at once, and after another plugin.
+/// Servers that authenticate the user by caching_sha2_password and ask for the password itself: at
+/// once, and after another plugin.
 std::vector<std::vector<std::string>> asks_for_the_password() {
     const std::string to_know_it{"\x01\x04"};
     const std::string another =
@@ -182,7 +182,7 @@ std::vector<std::vector<std::string>> asks_for_the_password() {
              support::mysql_packet(4, to_know_it), ""}};
 }
 
-/// With TLS, which the library goes on without.
+/// Connects with optional TLS, which the library goes on without.
 void connect_by_the_library(std::uint16_t port, const std::string& password) {
     ::sql::ConnectOptionsMap settings;
     settings["hostName"] = "tcp://127.0.0.2:" + std::to_string(port);
@@ -243,7 +243,7 @@ TEST_CASE("a unix socket is not encrypted unless asked for") {
     check(*url, {{"", outcome::clear}});
 }
 
-TEST_CASE("where a URL has no password, TLS is used all the same") {
+TEST_CASE("TLS is used also for a URL without a password") {
     const certificates its{"IP:127.0.0.1"};
     const auto server = support::own_server::start(support::server::mariadb, its.settings());
     if (!server) return;
@@ -253,7 +253,7 @@ TEST_CASE("where a URL has no password, TLS is used all the same") {
     check(with_user(server->url(), "open"), unverified());
 }
 
-TEST_CASE("each of a host's addresses is tried, and IPv6") {
+TEST_CASE("each address of a host is tried, including IPv6") {
     const certificates its{"IP:127.0.0.1"};
     auto settings = its.settings();
     settings.arguments.emplace_back("--bind-address=*");
@@ -287,7 +287,8 @@ TEST_CASE("a server without TLS that asks for it is not sent the password in cle
         for (const char* how : {"", "?ssl-mode=PREFERRED", "?ssl-mode=DISABLED"}) {
             CAPTURE(how);
             (void)failure_of(url + how);
-            CHECK(there.received().ends_with('\x02'));  // the server's key was asked for instead
+            CHECK(there.received().ends_with(
+                '\x02'));  // the client asked for the server's key instead
             CHECK(there.received().find("the secret") == std::string::npos);
         }
         // Control: the library would send it.
@@ -296,7 +297,7 @@ TEST_CASE("a server without TLS that asks for it is not sent the password in cle
     }
 }
 
-/// A server without TLS that lets the client in and says, when asked, that there is no cipher.
+/// A server without TLS that accepts the login and reports, when asked, that there is no cipher.
 std::vector<std::string> lets_in_without_tls() {
     const std::string done = std::string{"\0\0\0\x02\0\0\0", 7};
     const std::string end_of_rows = std::string{"\xfe\0\0\x02\0", 5};
@@ -312,7 +313,7 @@ std::vector<std::string> lets_in_without_tls() {
         support::mysql_packet(3, column("Value")) + support::mysql_packet(4, end_of_rows) +
         support::mysql_packet(5, std::string{"\x0aSsl_cipher\0", 12}) +
         support::mysql_packet(6, end_of_rows);
-    // Connector/C++ has two settings first, and a question, whose answer matters as little.
+    // Connector/C++ first sends two settings and a query. Their answers do not matter.
     return {support::mysql_greeting("mysql_native_password"),
             support::mysql_packet(2, done),
             support::mysql_packet(1, done),
@@ -322,21 +323,21 @@ std::vector<std::string> lets_in_without_tls() {
             ""};
 }
 
-TEST_CASE("behind a balancer, a login without the TLS that the look has seen is refused") {
+TEST_CASE("behind a balancer, a login without the TLS that the first probe saw is refused") {
     const std::vector<std::string> looked_at{
         support::mysql_greeting("mysql_native_password", true)};
     {
         const support::scripted_mysql there{looked_at, {lets_in_without_tls()}};
         const auto source =
             rowlock::mysql::open(url_of(there.port(), "127.0.0.2") + "?ssl-mode=REQUIRED");
-        for (int i = 1; i <= 2; ++i) {  // no look is remembered
+        for (int i = 1; i <= 2; ++i) {  // no probe is remembered
             CHECK_THROWS_WITH((void)source.connect(soon()),
                               "TLS is required and the server does not offer it");
             CHECK(there.clients() == 2 * i);
         }
-        CHECK(there.received().find("Ssl_cipher") != std::string::npos);  // by then it is let in
+        CHECK(there.received().find("Ssl_cipher") != std::string::npos);  // after the login
     }
-    // By default, where the server asks for a plugin for which there has to be a look.
+    // By default, where the server asks for a plugin that requires a probe.
     const std::vector<std::string> asks{support::mysql_greeting("caching_sha2_password", true), ""};
     const support::scripted_mysql there{asks, {looked_at, lets_in_without_tls()}};
     CHECK_THROWS_WITH((void)rowlock::mysql::open(url_of(there.port(), "127.0.0.2")).connect(soon()),
@@ -345,9 +346,9 @@ TEST_CASE("behind a balancer, a login without the TLS that the look has seen is 
     CHECK(there.received().find("Ssl_cipher") != std::string::npos);
 }
 
-// --- what a server says first --------------------------------------------------------------------
+// --- a server's greeting -------------------------------------------------------------------------
 
-TEST_CASE("a server that turns clients away is understood, whatever the URL says of TLS") {
+TEST_CASE("a server that turns clients away is reported as such with every ssl-mode") {
     struct refusal {
         std::uint16_t number;
         const char* text;
@@ -368,7 +369,7 @@ TEST_CASE("a server that turns clients away is understood, whatever the URL says
     }
 }
 
-TEST_CASE("what is no MySQL server is told from one") {
+TEST_CASE("a program that is not a MySQL server is reported as unreachable") {
     const std::string whole = support::mysql_greeting("mysql_native_password", true);
     const std::vector<std::string> others{
         "",
@@ -394,7 +395,7 @@ TEST_CASE("what is no MySQL server is told from one") {
     }
 }
 
-TEST_CASE("a server that says nothing is given up at the deadline") {
+TEST_CASE("connecting to a silent server fails at the deadline") {
     const support::silent_listener silent;
     for (const char* how : modes) {
         CAPTURE(how);
@@ -444,7 +445,7 @@ TEST_CASE("a source leaves no more than sixteen connects behind, and works again
 // --- what it costs the server --------------------------------------------------------------------
 
 TEST_CASE("a server's last free connection is enough, again and again") {
-    auto settings = without_tls();  // where the login follows soonest on the look
+    auto settings = without_tls();  // there the login follows the probe soonest
     settings.arguments.emplace_back("--max-connections=10");
     const auto server = support::own_server::start(support::server::mariadb, settings);
     if (!server) return;
@@ -455,7 +456,7 @@ TEST_CASE("a server's last free connection is enough, again and again") {
         return admin->query("show global status like 'Threads_connected'", soon()).text(0, 1) ==
                "9";
     };
-    // Without a password in its URL, a client looks before each login.
+    // Without a password in its URL a client probes before each login.
     const auto source =
         rowlock::mysql::open(with_user(server->url(), "plain") + "?ssl-mode=PREFERRED");
     std::vector<std::unique_ptr<rowlock::sql::connection>> others;
@@ -474,7 +475,7 @@ TEST_CASE("a server's last free connection is enough, again and again") {
 }
 
 TEST_CASE("connecting to MariaDB with TLS preferred leaves no handshake unfinished") {
-    if (support::mysql_alone()) return;  // it asks for caching_sha2_password
+    if (support::mysql_alone()) return;  // MySQL asks for caching_sha2_password
     const certificates its{"IP:127.0.0.1"};
     for (const auto& settings : {its.settings(), without_tls()}) {
         const auto server = support::own_server::start(support::server::mariadb, settings);

@@ -1,4 +1,4 @@
-// Being woken by a server that cannot notify: MariaDB, through each driver that speaks to it.
+// Wake-ups through a server without notifications: MariaDB, through each of its drivers.
 #include "coordination/wakeup/wake_up.hpp"
 
 #include "contract/driver_fixtures.hpp"
@@ -41,7 +41,7 @@ struct nap {
     std::chrono::milliseconds took;
 };
 
-// The gate of a client, whose number no other has.
+// The gate of a client, with a unique number.
 class gate {
 public:
     explicit gate(std::unique_ptr<connection> keeper) : keeper_{std::move(keeper)} {
@@ -73,7 +73,7 @@ bool is_asleep(connection& by, std::int64_t who) {
                .integer(0, 0) == 1;
 }
 
-// Asleep on a thread of its own, and seen to be by `by`.
+// Sleeps in its own thread. Returns once `by` has seen the sleep in the server.
 std::future<nap> asleep(connection& db, std::int64_t who, const gate& before, connection& by,
                         std::chrono::seconds longest = 10s) {
     auto ended = std::async(std::launch::async, [&db, &before, who, longest] {
@@ -127,7 +127,8 @@ TEST_CASE_TEMPLATE("a session that sleeps in the server is woken at once", F, co
     CHECK(hint->query("select 42", soon()).integer(0, 0) == 42);
 }
 
-TEST_CASE_TEMPLATE("many who sleep are woken at once by many", F, connector_cpp_fixture) {
+TEST_CASE_TEMPLATE("many sleeping sessions are woken at once by many others", F,
+                   connector_cpp_fixture) {
     if (!F::available()) return;
     // With SLEEP instead of GET_LOCK some of these took seconds.
     constexpr int many = 6;
@@ -155,7 +156,7 @@ TEST_CASE_TEMPLATE("many who sleep are woken at once by many", F, connector_cpp_
     for (auto& each : ended) CHECK(each.get() < 1s);
 }
 
-TEST_CASE_TEMPLATE("a wake-up costs one round trip, whether anybody sleeps or not", F,
+TEST_CASE_TEMPLATE("a wake-up costs one round trip, whether the session sleeps or not", F,
                    connector_cpp_fixture, soci_mysql_fixture) {
     if (!F::available()) return;
     const gate shut{connected<F>()};
@@ -171,7 +172,7 @@ TEST_CASE_TEMPLATE("a wake-up costs one round trip, whether anybody sleeps or no
     CHECK(by->alive());
 }
 
-TEST_CASE_TEMPLATE("a sleep ends by itself, and no limit on statements cuts it", F,
+TEST_CASE_TEMPLATE("a sleep ends by itself, and no statement time limit cuts it short", F,
                    connector_cpp_fixture, soci_mysql_fixture) {
     if (!F::available()) return;
     const gate shut{connected<F>()};
@@ -184,15 +185,15 @@ TEST_CASE_TEMPLATE("a sleep ends by itself, and no limit on statements cuts it",
                           soon());
         if (prepared) wake_up::prepare_to_sleep(*hint, session(), soon());
         const auto slept = sleep_on(*hint, session(), shut, 1s);
-        // What ended it get_lock() does not tell: a limit looks like a wake-up.
+        // get_lock() does not report what ended it: a limit looks like a wake-up.
         CHECK(slept.how == (prepared ? ending::slept : ending::woken));
         CHECK((slept.took >= 1s) == prepared);
         CHECK(hint->alive());
     }
 }
 
-TEST_CASE_TEMPLATE("a sleep ends when its gate is opened, and does not begin before an open one", F,
-                   connector_cpp_fixture, soci_mysql_fixture) {
+TEST_CASE_TEMPLATE("a sleep ends when its gate is opened, and does not begin behind an open gate",
+                   F, connector_cpp_fixture, soci_mysql_fixture) {
     if (!F::available()) return;
     gate shut{connected<F>()};
     const auto hint = mysql_wait_thread<F>();
@@ -204,14 +205,14 @@ TEST_CASE_TEMPLATE("a sleep ends when its gate is opened, and does not begin bef
     SUBCASE("by the end of its keeper") {
         shut.lose_keeper();
     }
-    SUBCASE("by the server, which throws its keeper out") {
+    SUBCASE("by the server, which kills its keeper") {
         (void)by->query("kill " + id_of(shut.keeper()), soon());
     }
     CHECK(ended.get().how == ending::gate_open);
     CHECK(hint->alive());
 }
 
-TEST_CASE_TEMPLATE("a gate is shut by one connection", F, connector_cpp_fixture,
+TEST_CASE_TEMPLATE("only one connection at a time holds a gate", F, connector_cpp_fixture,
                    soci_mysql_fixture) {
     if (!F::available()) return;
     gate shut{connected<F>()};
@@ -221,7 +222,7 @@ TEST_CASE_TEMPLATE("a gate is shut by one connection", F, connector_cpp_fixture,
     CHECK(wake_up::shut_gate(*other, shut.number, soon()));
 }
 
-TEST_CASE_TEMPLATE("a wake-up is for one session, whatever its number looks like", F,
+TEST_CASE_TEMPLATE("a wake-up reaches one session, and none with a similar number", F,
                    connector_cpp_fixture, soci_mysql_fixture) {
     if (!F::available()) return;
     const gate shut{connected<F>()};
@@ -239,9 +240,8 @@ TEST_CASE_TEMPLATE("a wake-up is for one session, whatever its number looks like
 
 // shows: wake-ups
 TEST_CASE_TEMPLATE(
-    "a wake-up that is late meets the next sleep or nobody, never another's "
-    "statement",
-    F, connector_cpp_fixture, soci_mysql_fixture) {
+    "a late wake-up interrupts the session's next sleep or nothing, never another's statement", F,
+    connector_cpp_fixture, soci_mysql_fixture) {
     if (!F::available()) return;
     const gate shut{connected<F>()};
     const auto by = connected<F>();
@@ -273,17 +273,17 @@ TEST_CASE_TEMPLATE(
         CHECK(wake_up::wake(*by, session(), 7, soon()));
         CHECK(ended.get().how == ending::woken);
     }
-    SUBCASE("given up without the server's notice, and asleep on a new connection") {
+    SUBCASE("abandoned without the server's notice, and asleep on a new connection") {
         const auto next = mysql_wait_thread<F>();
         CHECK_THROWS_AS((void)hint->query("select 42", soon()), rowlock::error);
         auto ended = asleep(*next, session(), shut, *by);
         CHECK(wake_up::wake(*by, session(), 7, soon()));
         CHECK(ended.get().how == ending::woken);
     }
-    SUBCASE("control: a connection that goes back to a pool would be hit, so none goes back") {
+    SUBCASE("control: a connection in a pool would be interrupted, so none returns to a pool") {
         CHECK(hint->discarded());
         auto work = std::async(std::launch::async, [&] {
-            // MariaDB refuses what is hit, MySQL's sleep() answers 1.
+            // An interrupted statement fails on MariaDB. MySQL's sleep() returns 1.
             std::int64_t answer = 0;
             const int refused = native_code_of(
                 [&] { answer = hint->query("select sleep(10) as work", soon()).integer(0, 0); });
@@ -300,7 +300,7 @@ TEST_CASE_TEMPLATE(
     }
 }
 
-TEST_CASE("another database user is not woken, and the waker learns so") {
+TEST_CASE("a session of another database user is not woken, and the caller learns so") {
     if (!connector_cpp_fixture::available()) return;
     const gate shut{connected<connector_cpp_fixture>()};
     const auto admin = connected<connector_cpp_fixture>();
@@ -328,7 +328,7 @@ TEST_CASE("another database user is not woken, and the waker learns so") {
     for (const auto& name : users) (void)admin->query("drop user " + name + "@'%'", soon());
 }
 
-TEST_CASE_TEMPLATE("a mysql_wait_thread that is thrown out is told", F, connector_cpp_fixture,
+TEST_CASE_TEMPLATE("a sleep on a connection that the server kills fails", F, connector_cpp_fixture,
                    soci_mysql_fixture) {
     if (!F::available()) return;
     const gate shut{connected<F>()};

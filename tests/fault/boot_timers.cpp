@@ -1,5 +1,5 @@
 // Loaded before libfaketime (0.9.10), which moves every absolute timer of timerfd by the step of
-// the wall clock, also those of CLOCK_BOOTTIME, which it leaves alone otherwise.
+// the wall clock, also those of CLOCK_BOOTTIME, which it otherwise leaves alone.
 
 #include <sys/syscall.h>
 #include <sys/timerfd.h>

@@ -1,4 +1,4 @@
-// F1 and F2: holders that are stopped, and go on where they were.
+// F1 and F2: holders that are stopped and continued.
 
 #include "fault/holders.hpp"
 #include "support/queues.hpp"
@@ -27,7 +27,7 @@ struct successor {
     steady::time_point at;
 };
 
-/// Successors stand in line before the holders are stopped.
+/// Waiters that enqueue before the holders are stopped.
 class line_of_successors {
 public:
     line_of_successors(support::lock_database& database, int count)
@@ -47,7 +47,7 @@ private:
     std::vector<std::future<successor>> all_;
 };
 
-/// Stops as many holders at once, lets them be succeeded, and wakes them.
+/// Stops `count` holders at once, lets their waiters be granted the locks, and continues them.
 void stop_and_wake(trial& in, support::lock_database& database, int count,
                    std::vector<duration>& notices) {
     fault::write_table written{database};
@@ -119,8 +119,8 @@ const fault::on_databases f1{{.id = "F1",
 // --- F2 ----------------------------------------------------------------------------------------
 
 constexpr milliseconds long_ttl = 4800ms;
-/// Less than ttl - heartbeat - margin, which is half of the ttl, by the time for a heartbeat, which
-/// may have to connect anew: the deadline of one that was under way has passed meanwhile.
+/// Shorter than ttl - heartbeat - margin, which is half of the ttl, by the time for a heartbeat. It
+/// may have to reconnect, since the deadline of a running one passes meanwhile.
 constexpr milliseconds short_pause = long_ttl / 2 - 500ms;
 
 void pause_for(trial& in, support::lock_database& database, milliseconds pause) {

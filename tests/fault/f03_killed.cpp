@@ -1,4 +1,4 @@
-// F3, F4 and F6: holders and waiters that are killed, and waiters whose session is over.
+// F3, F4 and F6: holders and waiters that are killed, and waiters whose session has ended.
 
 #include "coordination/queue/queue_protocol.hpp"
 #include "fault/holders.hpp"
@@ -30,7 +30,7 @@ struct killed_holder {
     std::int64_t token = 0;
 };
 
-/// By the database's clock: it says how long the session still has to live.
+/// Kills a holder, and reads from the database how long its session still has to live.
 killed_holder kill_one(fault::holders& all, std::size_t i, rowlock::client& locks,
                        milliseconds its_ttl) {
     all[i].kill();
@@ -41,7 +41,7 @@ killed_holder kill_one(fault::holders& all, std::size_t i, rowlock::client& lock
     return {now - (its_ttl - found->holder->remaining), diary.session, diary.token};
 }
 
-/// By the database's clock the dead session was over when the lease was granted again.
+/// Whether the dead session had expired, by the database's clock, when the lease was granted again.
 bool over_before_the_grant(support::lock_database& database, int i, std::int64_t session) {
     return database.number(
                "select count(*) from rowlock_session s, rowlock_lease l where l.name = '" +
@@ -91,7 +91,7 @@ const fault::on_databases f3{
      .full_rounds = 100,
      .bound = ttl + poll,
      .run = [](trial& in, support::lock_database& database) { kill_holders_of(in, database, ttl); },
-     // That the bound is measured at all: whose session lives longer is found too late.
+     // Shows that the bound is measured: a session with a longer ttl is detected too late.
      .control = [](trial& in,
                    support::lock_database& database) { kill_holders_of(in, database, 2 * ttl); }}};
 
@@ -102,13 +102,14 @@ const std::vector<std::size_t> killed_places{0, 4, 5, 11};
 
 struct served_line {
     std::vector<stress::observed_hold> holds{};  ///< in the order of their tokens
-    bool whole = true;                           ///< no waiter lost its place, with its session
+    bool whole = true;                           ///< no waiter lost its session and entry
     stress::micros released = 0;
 };
 
-/// Waiters that come one after the other and note when they are served.
+/// Waiters that enqueue one after the other and note when they are served.
 served_line serve_a_line(support::lock_database& database, bool barging) {
-    rowlock::reap(database.source(), database.reaping(60s, 10s));  // places of the round before
+    rowlock::reap(database.source(),
+                  database.reaping(60s, 10s));  // deletes entries of the round before
     rowlock::client holder{database.source(), database.options({.ttl = 20s})};
     auto held = holder.acquire("lock-0");
     stress::crew crew{database};
@@ -183,7 +184,7 @@ std::int64_t only_waiting_session(support::lock_database& database) {
     return database.number("select max(session) from rowlock_waiter");
 }
 
-/// What a waiter's only call came to, once it has.
+/// The result of a waiter's only call, once it has returned.
 stress::attempt end_of_call(stress::crew& crew, std::size_t which) {
     auto& member = *crew.members().at(which);
     if (!member.done(20s)) return {};
@@ -192,7 +193,7 @@ stress::attempt end_of_call(stress::crew& crew, std::size_t which) {
     return all.attempts.at(0);
 }
 
-/// Ended while the process runs, as if others had found it expired.
+/// Ends the session while its process runs, as if others had found it expired.
 stress::micros end_its_session(support::lock_database& database, stress::member&) {
     const auto at = stress::boot_time();
     database.run("update rowlock_session set ended = true where id = " +
@@ -200,7 +201,7 @@ stress::micros end_its_session(support::lock_database& database, stress::member&
     return at;
 }
 
-/// Stopped until it expired, and ended by somebody else; from SIGCONT on.
+/// Stops the process until its session has expired, and ends that. Returns the time of SIGCONT.
 stress::micros stop_it_until_it_is_over(support::lock_database& database, stress::member& one) {
     const auto session = std::to_string(only_waiting_session(database));
     const bool sqlite = database.which() == support::backend::sqlite;
@@ -247,7 +248,7 @@ void end_waiting_sessions(trial& in, support::lock_database& database) {
     in.must(held.held(), "the holder lost its lock");
 }
 
-/// A place and nobody at it who looks whether the session still lives.
+/// A queue entry without a client that checks whether its session still lives.
 void wait_for_the_turn_alone(trial& in, support::lock_database& database) {
     rowlock::client holder{database.source(), database.options({.ttl = 20s})};
     auto held = holder.acquire("lock-0");

@@ -1,4 +1,4 @@
-// F7 and F8: connections that the server kills, and networks that swallow everything.
+// F7 and F8: connections that the server kills, and networks that drop everything.
 
 #include "contract/server_address.hpp"
 #include "fault/frame.hpp"
@@ -58,14 +58,14 @@ int kill_connections(support::lock_database& database) {
     return killed;
 }
 
-/// Where the driver shows no socket a broken connection is found by asking.
+/// Where the driver shows no socket, a periodic check detects a broken connection.
 constexpr milliseconds check_period = 300ms;
 
 milliseconds at_once(const support::lock_database& database) {
     return is_postgresql(database) ? 200ms : check_period + 200ms;
 }
 
-/// What a program does that locks by the database's functions and asks nobody afterwards.
+/// A program that locks by the database's functions and never checks the lock afterwards.
 class unsupervised {
 public:
     unsupervised(support::lock_database& database, const rowlock::sql::connection_source& source)
@@ -180,7 +180,7 @@ rowlock::sql::connection_source through(const support::tcp_relay& relay,
     return database.at(address.url());
 }
 
-/// A client behind a relay that will swallow one or both directions.
+/// A client behind a relay that drops one or both directions.
 class victim {
 public:
     victim(support::lock_database& database, int number, support::tcp_relay::direction hole)
@@ -198,7 +198,7 @@ public:
 
     [[nodiscard]] const std::string& name() const noexcept { return name_; }
 
-    /// Until the loss has been told; the end of the belief.
+    /// Waits until lost() fires, and notes the end of the trust.
     void suffer(trial& in) {
         std::promise<stress::micros> told;
         auto lost = told.get_future();
@@ -213,7 +213,7 @@ public:
         in.must(kind == errc::outcome_unknown || kind == errc::database_unreachable ||
                     kind == errc::timed_out,
                 "a release into the hole came to something else");
-        // The answer to a heartbeat that was sent before may have come since.
+        // The answer to an earlier heartbeat may have arrived since.
         if (lease_.held()) {
             left = std::chrono::ceil<milliseconds>(steady::now() - from) + lease_.remaining();
         }
@@ -230,7 +230,7 @@ public:
                 "the release of a lost lease says nothing of it");
     }
 
-    /// The network is back.
+    /// Restores the network.
     void recover(trial& in) {
         relay_.resume();
         resumed_ = stress::boot_time();
@@ -268,7 +268,8 @@ struct successor {
     stress::micros at = 0;
 };
 
-/// C5, with what the holders believed and with what they would have without the trust window.
+/// Checks C5 with the times in which the holders trusted their leases, and with those in which they
+/// would have without the trust window.
 void compare_beliefs(trial& in, const std::vector<std::unique_ptr<victim>>& victims,
                      const std::vector<successor>& next) {
     stress::history all;

@@ -1,4 +1,4 @@
-// F9 and F10: the server has done what it was asked, and its answer never arrives.
+// F9 and F10: the server has executed a statement, and its answer never arrives.
 
 #include "contract/server_address.hpp"
 #include "fault/frame.hpp"
@@ -26,21 +26,21 @@ using std::chrono::milliseconds;
 using support::soon;
 using steady = std::chrono::steady_clock;
 
-/// A way to the database on which the answer to the n-th thing that is asked can be lost.
+/// A way to the database on which the answer to the n-th statement can be lost.
 class lossy_way {
 public:
     virtual ~lossy_way() = default;
     [[nodiscard]] virtual rowlock::sql::connection_source source() = 0;
     virtual void lose_answer(int n) = 0;
-    /// Runs `action`, and `meanwhile` when the answer is about to be lost; false if it came to
-    /// that not at all.
+    /// Runs `action`, and `meanwhile` when the answer is about to be lost. Returns false if no
+    /// answer was lost.
     virtual bool run(const std::function<void()>& action,
                      const std::function<void()>& meanwhile) = 0;
-    /// Nothing passes any more, connections break; or everything is as it was.
+    /// Blocks the way and breaks its connections, or opens it again.
     virtual void close_down(bool closed) = 0;
 };
 
-/// By a relay, which has the answer and cuts the connection.
+/// Loses answers by a relay, which keeps the answer and cuts the connection.
 class lossy_network final : public lossy_way {
 public:
     explicit lossy_network(const support::lock_database& database)
@@ -67,7 +67,7 @@ public:
             relay_.cut();
             relay_.hold_answer(0);
         } else {
-            relay_.resume();  // of another exchange, in the background, the answer may be kept
+            relay_.resume();  // the answer to a background exchange may be kept
         }
         running.get();
         return lost;
@@ -125,7 +125,7 @@ public:
     }
 
 private:
-    /// Outlives the call: the client's heartbeat may still be about to look.
+    /// Outlives the call, since the client's heartbeat may still use it.
     struct trap {
         std::mutex mutex;
         int countdown = 0;
@@ -133,7 +133,7 @@ private:
         const std::function<void()>* meanwhile = nullptr;
 
         void look(std::string_view what) {
-            // Within a transaction nothing has happened yet.
+            // Before the commit a transaction has changed nothing yet.
             if (what.starts_with("begin") || what == "connect") return;
             {
                 const std::lock_guard lock{mutex};
@@ -157,7 +157,7 @@ std::unique_ptr<lossy_way> way_to(const support::lock_database& database) {
     return std::make_unique<lossy_network>(database);
 }
 
-/// In the row; 0 if there is none or it is free.
+/// The grant id in the row. 0 if the row is missing or free.
 std::int64_t grant_in_row(support::lock_database& database, const std::string& name) {
     const auto found = database.run(
         "select grant_id from rowlock_lease where session is not null and name = '" + name + "'");
@@ -195,7 +195,7 @@ void lose_answers_to_acquire(trial& in, support::lock_database& database) {
         const bool was_lost = way->run([&] { lease = locks.acquire(name_of(i)); }, [] {});
         check_one_hold(in, database, *lease);
         lease->release();
-        // To the end of what an acquire consists of, then from the beginning.
+        // Loses each answer of an acquire in turn, then starts again with the first.
         n = was_lost ? n + 1 : 1;
         if (was_lost) {
             ++lost;
@@ -208,13 +208,13 @@ void lose_answers_to_acquire(trial& in, support::lock_database& database) {
 
 constexpr milliseconds ttl = 2s;
 
-/// Also if the row still names a session that is over.
+/// Whether the lease is free, also if the row still refers to an ended session.
 bool is_free(rowlock::client& locks, const std::string& name) {
     const auto found = locks.inspect(name);
     return !found || !found->holder || found->holder->remaining <= 0ms;
 }
 
-/// Callers who give up: their grant must not live on.
+/// Calls that end without their grant, which must not live on.
 void give_up_acquires(trial& in, support::lock_database& database) {
     const auto way = way_to(database);
     rowlock::client locks{
@@ -225,7 +225,7 @@ void give_up_acquires(trial& in, support::lock_database& database) {
     for (int i = 0; i < (in.rounds() + 19) / 20; ++i) {
         const auto name = "given-up-" + std::to_string(i);
         bool orphaned = false;
-        // Which of its answers tells the grant, and again: a heartbeat's may come in between.
+        // Tries each answer, repeatedly, since a heartbeat's may come in between.
         for (int tries = 0; tries < 28 && !orphaned; ++tries) {
             try {
                 locks.acquire("warm").release();
@@ -235,9 +235,9 @@ void give_up_acquires(trial& in, support::lock_database& database) {
             way->lose_answer(1 + tries % 7);
             try {
                 way->run([&] { locks.acquire(name).release(); }, [&] { way->close_down(true); });
-            } catch (const rowlock::error&) {  // as it must
+            } catch (const rowlock::error&) {  // expected
             }
-            // The server may still be at it.
+            // The server may still be executing it.
             orphaned =
                 support::eventually([&] { return grant_in_row(database, name) != 0; }, 100ms);
             if (!orphaned) way->close_down(false);
@@ -251,7 +251,7 @@ void give_up_acquires(trial& in, support::lock_database& database) {
     in.must(orphans > 0, "no grant was orphaned: nothing was tested");
 }
 
-/// A lock that is a row with a unique name, as people write it.
+/// A lock as applications often write it: a row with a unique name.
 class naive_lock {
 public:
     naive_lock(support::lock_database& database, rowlock::sql::connection_source source)
@@ -267,7 +267,7 @@ public:
         database_.run("drop table " + table_);
     }
 
-    /// Tries again after an error, on a new connection.
+    /// Repeats after an error, on a new connection.
     bool acquire(const std::string& name, const std::string& owner) {
         return send("insert into " + table_ + " values ('" + name + "', '" + owner + "')");
     }
@@ -278,7 +278,7 @@ public:
         return database_.number("select count(*) from " + table_ + " where name = '" + name +
                                 "' and owner = '" + owner + "'") == 1;
     }
-    /// Past the lossy way.
+    /// Acquires without the lossy way.
     bool acquire_directly(const std::string& name, const std::string& owner) {
         database_.run("insert into " + table_ + " values ('" + name + "', '" + owner + "')");
         return true;
@@ -333,7 +333,7 @@ void lose_answers_to_release(trial& in, support::lock_database& database) {
     rowlock::client locks{way->source(), briefly(database)};
     rowlock::client other{database.source(), database.options()};
     std::vector<rowlock::lease> newer;
-    // The answer that is lost may be another's: the heartbeat connects again after each round.
+    // The lost answer may be a heartbeat's, which reconnects after each round.
     const auto enough = static_cast<std::size_t>(in.rounds() / 2);
     for (int i = 0; i < in.rounds() || (newer.size() <= enough && i < 20 * in.rounds()); ++i) {
         auto lease = locks.acquire(name_of(i));
@@ -352,7 +352,7 @@ void lose_answers_to_release(trial& in, support::lock_database& database) {
     }
     in.must_alone(newer.size() > enough, "the names were taken in between only " +
                                              std::to_string(newer.size()) + " times");
-    // What is unresolved is sent again with each of them.
+    // Each heartbeat sends unresolved releases again.
     const auto beats = locks.stats().heartbeats;
     in.must(support::eventually([&] { return locks.stats().heartbeats >= beats + 2; }),
             "no heartbeats");

@@ -30,7 +30,7 @@ struct ending {
     const char* what;
     void (own_server::*how)();
 };
-/// Fast, immediate, and without a word.
+/// A fast shutdown, an immediate one, and SIGKILL.
 constexpr std::array endings{ending{"stopped", &own_server::stop},
                              ending{"crashed", &own_server::crash},
                              ending{"killed", &own_server::kill}};
@@ -41,15 +41,15 @@ std::unique_ptr<own_server> migrated(server which, support::own_server_settings 
     return made;
 }
 
-/// What holds and stands in line when the server goes does so when it is back.
+/// Checks that holders and waiters keep their leases and entries over the restart.
 void restart_with_a_line(trial& in, own_server& one, const ending& how, int round) {
     const auto source = rowlock::open(one.url());
     rowlock::client holder{source, {.ttl = 30s}};
     rowlock::client waiter{source, {.ttl = 30s, .poll_interval = poll}};
     const auto name = "restart-" + std::to_string(round);
     auto held = holder.acquire(name);
-    // A session that was opened a moment before a crash is lost, and its waiters are told so; a
-    // grant has this one on the disk. Its place in the line need not be.
+    // A session that was opened a moment before a crash is lost, and its waiters fail. The grant
+    // makes this one durable. Its queue entry need not be.
     { [[maybe_unused]] const auto warm = waiter.acquire(name + "-warm"); }
     auto next = std::async(std::launch::async, [&] {
         auto lease = support::acquire_soon(waiter, name);
@@ -115,7 +115,7 @@ void forget(trial& in, server which) {
         url += "?rowlock_pooler=transaction";
         in.must(doctors_word(url, "durability") == "fail", "the doctor is content with a pooler");
     }
-    one->stop();  // with the migrations on the disk
+    one->stop();  // makes the migrations durable
     one->start_again();
     for (int i = 0; i < in.rounds(); ++i) {
         std::int64_t greatest = 0;
@@ -149,7 +149,7 @@ void tell_kept(trial& in, rowlock::sql::connection& db) {
     }
 }
 
-/// Releases that the crash has lost, and an acquire whose caller never saw its grant.
+/// Releases that the crash lost, and an acquire whose caller never saw its grant.
 void lose_releases(trial& in, server which) {
     support::own_server_settings how;
     if (which == server::postgresql) {

@@ -50,7 +50,7 @@ void fail_over(trial& in, server which, bool lag, bool named) {
     in.violations(stress::token_regressions(past));
     in.made();
     if (!named) return;
-    // Without the last commits the standby may grant what is held: that is what lagging means.
+    // Without the last commits a lagging standby may grant a lease that is held.
     if (!lag) in.violations(stress::overlapping_beliefs(past));
     in.must(all.losses(rowlock::loss_reason::server_changed) == 3,
             "not every client noticed that the server changed");

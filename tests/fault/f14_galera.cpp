@@ -18,11 +18,11 @@ using stress::boot_time;
 
 constexpr milliseconds ttl = 3s;
 constexpr milliseconds poll = 500ms;
-/// Until the others take a node that says nothing for gone (galera_cluster): no commit ends before.
+/// The time until the others take a silent node for gone (galera_cluster). No commit ends before.
 constexpr milliseconds silence = 3s;
 constexpr int nodes = 3;
 
-/// What is only this node's own is granted by each of them.
+/// A lock that is local to a node is granted by each of them.
 void take_unprotected(trial& in, const support::galera_cluster& cluster) {
     int granted = 0;
     std::vector<std::unique_ptr<rowlock::sql::connection>> all;

@@ -1,4 +1,4 @@
-// F15: the database's clock is stepped, or does not know the time.
+// F15: the database's clock is stepped, or flaps.
 
 #include "fault/holders.hpp"
 #include "fault/users.hpp"
@@ -58,7 +58,7 @@ public:
         return made;
     }
 
-    /// From the true time, at once: a file is there whole, or not yet.
+    /// Sets the offset from the true time, atomically by a file.
     void step(std::chrono::duration<double> by) {
         const auto text = std::to_string(by.count());
         folder_.write("clock.new", (by.count() < 0 ? text : "+" + text) + "\n");
@@ -73,7 +73,7 @@ private:
     std::unique_ptr<support::own_server> server_;
 };
 
-/// By an hour: everybody has expired.
+/// Steps by an hour: all sessions have expired.
 void step_forward(trial& in, clocked_server& one, support::lock_database& database) {
     const auto& source = database.source();
     rowlock::client holder{source, database.options({.ttl = ttl})};
@@ -92,7 +92,7 @@ void step_forward(trial& in, clocked_server& one, support::lock_database& databa
         }
     });
     if (!support::places(database, 1)) throw std::runtime_error{"nobody stands in line"};
-    // Behind a heartbeat it is the longest until the next.
+    // Right after a heartbeat the next one is farthest away.
     const auto beats = holder.stats().heartbeats;
     support::eventually([&] { return holder.stats().heartbeats > beats; });
     std::this_thread::sleep_for(heartbeat / 10);
@@ -104,7 +104,7 @@ void step_forward(trial& in, clocked_server& one, support::lock_database& databa
     }
     const auto successor = next.get();
     in.must(successor.token().value() > held.token().value(), "the token did not grow");
-    // Who was expired writes without a fence, and not with one.
+    // A holder whose session expired can write without a fence, and not with one.
     const auto app = source.connect(soon());
     app->query("begin", soon());
     try {
@@ -121,7 +121,7 @@ void step_forward(trial& in, clocked_server& one, support::lock_database& databa
     in.made();
 }
 
-/// A dead holder's lease lasts as long as the step was, and no longer.
+/// A dead holder's lease lasts longer by the step, and no more.
 void step_back(trial& in, clocked_server& one, support::lock_database& database) {
     constexpr auto step = 2s;
     fault::holders doomed{database, {{.name = "job", .ttl = ttl, .poll = poll}}};
@@ -140,7 +140,7 @@ void step_back(trial& in, clocked_server& one, support::lock_database& database)
     in.made();
 }
 
-/// By an hour, where the holder lives: nobody is told anything, and a release frees it.
+/// Steps back by an hour under a live holder: no loss is reported, and a release frees the lease.
 void step_back_under_a_holder(trial& in, clocked_server& one, support::lock_database& database) {
     rowlock::client holder{database.source(), database.options({.ttl = ttl})};
     rowlock::client waiter{database.source(),
@@ -161,7 +161,7 @@ void step_back_under_a_holder(trial& in, clocked_server& one, support::lock_data
     in.made();
 }
 
-/// By half a second to and fro, many times a second.
+/// Steps by half a second to and fro, many times a second.
 void flap(trial& in, clocked_server& one, support::lock_database& database) {
     const auto& source = database.source();
     fault::users all{{.sources = {source, source},

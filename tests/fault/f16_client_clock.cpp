@@ -1,4 +1,4 @@
-// F16: somebody steps the clock on the wall of the machine that a client runs on.
+// F16: the wall clock of a client's machine is stepped.
 
 #include "fault/holders.hpp"
 #include "support/queues.hpp"
@@ -22,7 +22,7 @@ constexpr milliseconds ttl = 3s;
 constexpr milliseconds poll = 300ms;
 constexpr micros day = 86'400'000'000;
 
-/// A clock of a process's own, by libfaketime, which leaves CLOCK_BOOTTIME and CLOCK_MONOTONIC
+/// A wall clock for one process, by libfaketime, which leaves CLOCK_BOOTTIME and CLOCK_MONOTONIC
 /// alone.
 class movable_clock {
 public:
@@ -38,7 +38,7 @@ public:
         std::filesystem::remove_all(folder_, ignored);
     }
 
-    /// Empty if libfaketime is not installed.
+    /// The path of the library. Empty if libfaketime is not installed.
     [[nodiscard]] static std::string library() {
         for (const auto& each : std::filesystem::directory_iterator{"/usr/lib"}) {
             const auto path = each.path() / "faketime/libfaketimeMT.so.1";
@@ -51,7 +51,7 @@ public:
                 "FAKETIME_TIMESTAMP_FILE=" + folder_ + "/now", "FAKETIME_NO_CACHE=1",
                 "FAKETIME_DONT_FAKE_MONOTONIC=1"};
     }
-    /// "+86400": a day ahead of the world.
+    /// Steps the clock: "+86400" is a day ahead.
     void step(const std::string& by) const {
         std::ofstream{folder_ + "/next"} << by << '\n';
         std::filesystem::rename(folder_ + "/next", folder_ + "/now");
@@ -61,8 +61,8 @@ private:
     std::string folder_;
 };
 
-/// That the clock was stepped, that nothing else was, and that the holder held all the time. How
-/// often a lease by the wall clock would have been thought expired, or to last for a day.
+/// Checks that only the wall clock was stepped, and that the holder held all the time. Returns how
+/// often a lease by the wall clock would have counted as expired, or as lasting for a day.
 int check_ticks(trial& in, const fault::holder_diary& diary) {
     micros most_ahead = 0;
     micros most_behind = 0;

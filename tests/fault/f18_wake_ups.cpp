@@ -1,5 +1,5 @@
-// F18: nobody is woken. Listening connections are killed, or there are none; on MySQL and MariaDB
-// nobody sleeps in the server. Each grant is found by looking, in time.
+// F18: no waiter is woken. Listening connections are killed, or there are none; on MySQL and
+// MariaDB no waiter sleeps in the server. Polls find each grant in time.
 
 #include "fault/frame.hpp"
 #include "stress/crew.hpp"
@@ -24,8 +24,9 @@ constexpr milliseconds poll = 500ms;
 constexpr milliseconds tolerance = 250ms;
 constexpr int processes = 4;
 
-/// Each with as many threads at it as there are processes. Where half of those who wait find their
-/// turn by looking, a hand-off takes a share of the poll: 100 000 of them want more names at once.
+/// The number of names, each with as many threads as there are processes. Where half of the waiters
+/// find their grants by polls, a hand-off takes a share of the poll interval, so that 100 000 of
+/// them require more names at once.
 int names_for(const trial& in, const support::lock_database& database) {
     const bool many = in.size() == fault::scale::full && database.which() == backend::mariadb;
     return many ? 24 : 4;
@@ -47,8 +48,7 @@ void judge(trial& in, const stress::history& past) {
     in.note("calls said:" + failures_in(past));
 }
 
-/// Half of the processes hear nothing by their own choice, those of the other half lose what they
-/// hear with.
+/// Half of the processes run without wake-ups, the others lose their listening connections.
 void pass_on_unheard(trial& in, support::lock_database& database) {
     const stress::recording recording{database};
     stress::crew crew{database};
@@ -68,8 +68,8 @@ void pass_on_unheard(trial& in, support::lock_database& database) {
     {
         crew.begin();
         std::optional<stress::listener_killer> killer;
-        // Seldom enough for a client to be back and to have looked: a client whose listener is
-        // killed again while it connects is not promised anything.
+        // Seldom enough for a client to reconnect and poll: nothing is promised to a client whose
+        // listener is killed again while it connects.
         const auto seldom = poll + tolerance;
         if (!sqlite) killer.emplace(database, in.seed(), seldom, 2 * seldom);
         for (const auto& each : crew.members()) {
@@ -94,7 +94,7 @@ void pass_on_unheard(trial& in, support::lock_database& database) {
     in.violations(unfair_grants(truth, recording.order()));
 }
 
-/// Who neither hears nor looks waits in vain.
+/// A waiter without wake-ups and polls is never served.
 void neither_hear_nor_look(trial& in, support::lock_database& database) {
     support::interception network;
     network.before([](std::string_view what) {
@@ -127,7 +127,7 @@ const fault::on_databases f18{{.id = "F18",
 
 // --- behind a pooler ---------------------------------------------------------------------------
 
-/// Where LISTEN succeeds and nothing ever arrives.
+/// Behind a pooler where LISTEN succeeds and no notification arrives.
 void wait_behind_a_pooler(trial& in) {
     support::lock_database database{backend::postgresql};
     if (!database.there()) return in.skip("no PostgreSQL");

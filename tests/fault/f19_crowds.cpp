@@ -23,8 +23,8 @@ using support::eventually;
 constexpr double most_statements = 4;
 constexpr double most_wake_ups = 1;
 
-/// Counts what its clients send, whichever thread sends it. Heartbeats belong to no grant. On
-/// SQLite nothing is sent, and the brackets of a transaction say nothing.
+/// Counts the statements of its clients in all threads. Heartbeats belong to no grant. On SQLite
+/// nothing is sent, and the statements that begin and end a transaction do not count.
 class counted {
 public:
     explicit counted(const support::lock_database& database) {
@@ -39,7 +39,7 @@ public:
         });
         source = network_.wrap(database.source());
     }
-    /// Those that were sent most often.
+    /// The statements that were sent most often.
     std::string most() {
         const std::lock_guard lock{mutex_};
         std::vector<std::pair<int, std::string>> all;
@@ -76,12 +76,12 @@ struct cost {
     double wake_ups = 0;
 };
 
-/// So many threads of two clients get one lock, one after another.
+/// Has that many threads of two clients acquire one lock, one after another.
 cost all_at_one(trial& in, support::lock_database& database, int waiters,
                 rowlock::queueing queueing) {
     counted network{database};
-    // Who looks for himself finds the lock taken only while somebody works. (So do the first of a
-    // line on SQLite: with work of 5 ms a grant costs them 4.4 to 4.7 statements.)
+    // A polling waiter finds the lock held only while its holder works. (So do the first waiters of
+    // a queue on SQLite: with work of 5 ms a grant costs them 4.4 to 4.7 statements.)
     const auto work = queueing == rowlock::queueing::fair ? 0ms : 5ms;
     const auto options = database.options({.poll_interval = 1s});
     rowlock::client first{*network.source, options};
@@ -135,7 +135,7 @@ void crowd_one_name(trial& in, support::lock_database& database) {
     in.must_alone(each.wake_ups <= most_wake_ups, ratio(each.wake_ups) + " wake-ups a release");
 }
 
-/// Those who look for themselves.
+/// Barging acquires, which poll.
 void barge(trial& in, support::lock_database& database) {
     const auto each = all_at_one(in, database, 200, rowlock::queueing::barging);
     if (each.statements > most_statements) in.violation(ratio(each.statements) + " a grant");
@@ -150,12 +150,12 @@ const fault::on_databases f19{{.id = "F19",
                                .control = barge,
                                .neighbours = fault::beside::none}};
 
-/// One lease a name, all held at once, then released; half of the names have a waiter.
+/// One lease for each name, all held at once, then released. Half of the names have a waiter.
 void many_names(trial& in, support::lock_database& database) {
     constexpr int threads = 8;
     counted network{database};
     rowlock::client locks{*network.source, database.options()};
-    // The second one's heartbeats are looked at.
+    // The heartbeats of the second client are checked.
     rowlock::client waiter{*network.source, database.options({.ttl = 9s, .heartbeat = 500ms})};
     std::vector<std::optional<rowlock::lease>> leases(static_cast<std::size_t>(in.rounds()));
     std::atomic<int> failed{0};

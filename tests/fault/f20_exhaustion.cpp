@@ -1,4 +1,4 @@
-// F20 and F22: no connection to be had, a server that takes no writes, a disk that is full.
+// F20 and F22: no connection available, a server that accepts no writes, a full disk.
 
 #include "fault/frame.hpp"
 #include "stress/history.hpp"
@@ -40,7 +40,7 @@ constexpr milliseconds tolerance = 100ms;
 
 // --- F20 ---------------------------------------------------------------------------------------
 
-/// A pool of the application's, of so many connections, which says no at once when it is empty.
+/// An application's pool with a number of connections, which fails at once when it is empty.
 class small_pool {
 public:
     explicit small_pool(int places) : left_{places} {}
@@ -58,7 +58,7 @@ public:
             inner.description()}
             .with_tables(inner.tables());
     }
-    /// Takes what is there.
+    /// Takes the remaining connections.
     void drain() { left_ = 0; }
     void refill(int places) { left_ = places; }
 
@@ -66,7 +66,7 @@ private:
     std::atomic<int> left_;
 };
 
-/// All that the client may have hangs in statements, and the pool has nothing else; for 2L.
+/// For 2L, all connections of the client hang in statements, and the pool is empty.
 void use_up_connections(trial& in, support::lock_database& database) {
     for (int round = 0; round < in.rounds(); ++round) {
         small_pool pool{8};
@@ -87,7 +87,7 @@ void use_up_connections(trial& in, support::lock_database& database) {
             std::vector<std::jthread> busy;
             for (int i = 0; i < 6; ++i) {
                 busy.emplace_back([&] {
-                    // Beyond the budget of connections: told in time.
+                    // Beyond the budget of connections, which is an error in time.
                     static_cast<void>(kind_of([&] { static_cast<void>(locks.inspect("x")); }));
                 });
             }
@@ -105,7 +105,7 @@ void use_up_connections(trial& in, support::lock_database& database) {
             }
             in.must(seen - beats >= static_cast<std::uint64_t>(2 * ttl / heartbeat) - 2,
                     std::to_string(seen - beats) + " heartbeats in 2L");
-            // Who takes a connection for each renewal, from the same pool, gets none.
+            // A client that takes a connection from the pool for each heartbeat gets none.
             if (kind_of([&] { static_cast<void>(pool.over(database.source()).connect(soon())); }) ==
                 errc::out_of_resources) {
                 in.unprotected("a renewal by a connection of the pool");
@@ -132,18 +132,18 @@ const fault::on_databases f20{{.id = "F20",
 
 // --- F22 ---------------------------------------------------------------------------------------
 
-/// Something that takes the server's ability to write, and gives it back.
+/// Takes away the server's ability to write, and restores it.
 struct trouble {
     std::function<void()> begin;
     std::function<void()> end;
-    std::vector<errc> told;  ///< what a call may say meanwhile
+    std::vector<errc> told;  ///< the errors that a call may report meanwhile
 };
 
 bool among(errc kind, const std::vector<errc>& all) {
     return std::ranges::find(all, kind) != all.end();
 }
 
-/// A holder, a waiter, and calls that fail, for 2L; then all goes on in the same clients.
+/// Runs a holder, a waiter, and calls that fail, for 2L. Then the same clients go on.
 void live_through(trial& in, const rowlock::sql::connection_source& source,
                   const rowlock::client_options& options, const trouble& fault) {
     const milliseconds grace = 2 * options.statement_timeout;
@@ -165,7 +165,7 @@ void live_through(trial& in, const rowlock::sql::connection_source& source,
         std::this_thread::sleep_for(50ms);
     }
     in.must(lost_at != 0 && !held.held(), "the holder was not told");
-    // The last heartbeat may have been sent a moment ago.
+    // The last heartbeat may have been sent just before.
     if (lost_at != 0) {
         in.took(std::chrono::microseconds{lost_at - at}, "until the holder was told");
     }
@@ -190,13 +190,13 @@ void live_through(trial& in, const rowlock::sql::connection_source& source,
     in.made();
 }
 
-/// Of another user on the same server.
+/// The URL of another user on the same server.
 std::string url_of(const std::string& url, const std::string& user) {
     const auto begin = url.find("://") + 3;
     return url.substr(0, begin) + user + ":secret" + url.substr(url.find('@'));
 }
 
-/// A server with a user who may read and write rows, and no more.
+/// A server with a user that may only read and write rows.
 class small_user {
 public:
     explicit small_user(support::server which)
@@ -220,7 +220,7 @@ public:
     [[nodiscard]] bool there() const { return source_.has_value(); }
     [[nodiscard]] const rowlock::sql::connection_source& source() const { return *source_; }
 
-    /// PostgreSQL's default_transaction_read_only is a wish of the session's, and ours is to write.
+    /// PostgreSQL's default_transaction_read_only is a session setting, which the client overrides.
     trouble read_only() {
         trouble made;
         if (postgresql()) {
@@ -239,7 +239,7 @@ public:
         return made;
     }
 
-    /// Those that there are are ended, and no others are let in.
+    /// Ends the existing connections, and refuses new ones.
     trouble no_connections() {
         trouble made;
         made.told = {errc::out_of_resources, errc::database_unreachable, errc::outcome_unknown,
@@ -264,8 +264,9 @@ public:
         return made;
     }
 
-    /// PostgreSQL's: each change of a row is a new version of it, the pages of our tables are full,
-    /// and nothing in them may go while somebody has an old snapshot. InnoDB changes rows in place.
+    /// PostgreSQL only: each change of a row is a new version of it, the pages of the tables are
+    /// full, and old versions stay while a transaction has an old snapshot. InnoDB changes rows in
+    /// place.
     trouble no_room() {
         trouble made;
         made.told = {errc::out_of_resources};
@@ -287,7 +288,7 @@ public:
 
 private:
     void run(const std::string& text) { admin_->query(text, soon()); }
-    /// A row at a time, in its own page: what an update that failed has written may go.
+    /// Fills the page of one row at a time, so that the versions of a failed update may be removed.
     void fill(const std::string& table, const std::string& key, const std::string& column) {
         const auto rows = admin_->query("select " + key + "::text from " + table, soon());
         for (std::size_t i = 0; i < rows.rows(); ++i) {
@@ -304,7 +305,7 @@ private:
         const auto rows = admin_->query(
             "select id from information_schema.processlist where user = 'app'", soon());
         for (std::size_t i = 0; i < rows.rows(); ++i) {
-            // It may have ended by itself.
+            // The connection may have ended by itself.
             static_cast<void>(kind_of([&] { run("kill " + std::to_string(rows.integer(i, 0))); }));
         }
     }
@@ -338,7 +339,7 @@ void take_it_all_away(trial& in, support::server which, milliseconds time_to_liv
     }
 }
 
-/// Files of this process may not grow: what a quota does, and nearly what a full disk does.
+/// Limits the size of this process's files, as a quota does, and nearly as a full disk does.
 void fill_the_disk(trial& in, milliseconds time_to_live) {
     std::signal(SIGXFSZ, SIG_IGN);
     for (int i = 0; i < in.rounds(); ++i) {
@@ -359,7 +360,7 @@ void fill_the_disk(trial& in, milliseconds time_to_live) {
 }
 
 constexpr milliseconds told_within = ttl - margin + tolerance;
-constexpr milliseconds too_long = 4 * ttl;  ///< for who asks for it
+constexpr milliseconds too_long = 4 * ttl;  ///< the ttl of the control
 
 const std::string what = "no writes, no connections or no room for 2L";
 

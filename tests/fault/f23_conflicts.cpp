@@ -1,5 +1,5 @@
 // F23: 64 contenders in a database that refuses statements all the time: serialization failures,
-// deadlocks, SQLITE_BUSY. They are retried; nobody is told.
+// deadlocks, SQLITE_BUSY. They are retried, and no caller sees an error.
 
 #include "fault/frame.hpp"
 #include "support/queues.hpp"
@@ -26,7 +26,7 @@ constexpr int contenders = 64;
 constexpr int clients = 4;
 constexpr int names = 8;
 
-/// Every transaction there is serializable, also those of single statements.
+/// Connections on which every transaction is serializable, also those of single statements.
 rowlock::sql::connection_source serializable(const support::lock_database& database) {
     const auto& inner = database.source();
     return rowlock::sql::connection_source{
@@ -44,7 +44,7 @@ rowlock::sql::connection_source serializable(const support::lock_database& datab
         .with_tables(inner.tables());
 }
 
-/// What others do in the same tables' database: a table of the application's, written by all.
+/// An application's table in the same database, written by all.
 class application {
 public:
     explicit application(support::lock_database& database)
@@ -58,7 +58,7 @@ public:
     application& operator=(const application&) = delete;
     ~application() { database_.run("drop table " + table_); }
 
-    /// Reads two rows and writes them in one transaction, without ever trying again.
+    /// Reads two rows and writes them in one transaction, without retries.
     void write(rowlock::sql::connection& db, int first, int second) const {
         const auto row = [&](int which) { return " where id = " + std::to_string(which); };
         db.query("begin", soon());
@@ -79,7 +79,7 @@ private:
     const std::string table_;
 };
 
-/// Transactions that collide, until destroyed.
+/// Runs transactions that collide, until destroyed.
 class collisions {
 public:
     collisions(const application& app, const rowlock::sql::connection_source& source) {
@@ -104,7 +104,7 @@ private:
     std::vector<std::jthread> all_;
 };
 
-/// Who is in, by name.
+/// The current holders, by name.
 class inventory {
 public:
     bool enter(const std::string& name) {
@@ -143,7 +143,7 @@ void contend(trial& in, support::lock_database& database) {
                 for (int i = 0; i < each; ++i) {
                     const auto which = static_cast<std::size_t>((t + i) % names);
                     try {
-                        // New ones again and again: rows that are made collide as well.
+                        // New names each time, since inserts of rows collide as well.
                         auto held = support::acquire_soon(
                             mine, "job/" + std::to_string(which) + "/" + std::to_string(i / 4));
                         if (!inside.enter(held.name())) ++overlapping;

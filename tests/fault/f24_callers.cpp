@@ -1,4 +1,4 @@
-// F24 and F27: what the program itself does wrong.
+// F24 and F27: mistakes of the program itself.
 
 #include "fault/frame.hpp"
 #include "stress/history.hpp"
@@ -30,7 +30,7 @@ constexpr milliseconds heartbeat = ttl / 3;
 constexpr milliseconds tolerance = 100ms;
 constexpr milliseconds block = 10s;
 
-/// When a signal came.
+/// The time of a signal.
 class signal_time {
 public:
     void note() { at_ = stress::boot_time(); }
@@ -41,7 +41,7 @@ private:
     std::atomic<stress::micros> at_{0};
 };
 
-/// Four leases, of which two are taken away; the callback of the first blocks.
+/// Four leases, of which two are lost. The callback of the first blocks.
 void block_callbacks(trial& in, support::lock_database& database) {
     std::atomic<int> events{0};
     rowlock::client locks{database.source(),
@@ -58,7 +58,7 @@ void block_callbacks(trial& in, support::lock_database& database) {
     signal_time a_lost;
     signal_time a_lost_again;
     signal_time b_lost;
-    // Of one stop_token callbacks run one after another, the last one first.
+    // The callbacks of one stop_token run one after another, the last one first.
     const std::stop_callback second{a.lost(), [&] { a_lost_again.note(); }};
     const std::stop_callback first{a.lost(), [&] {
                                        a_lost.note();
@@ -132,7 +132,7 @@ void misuse(trial& in, support::lock_database& database, rowlock::client& locks,
     const auto grant = holder_of(database, name);
     in.must(kind_elsewhere([&] { mine.release(); }) == errc::not_owner, "unlock by another thread");
     in.must(kind_of([&] { theirs.release(); }) == errc::not_owner, "unlock by another owner");
-    theirs.unlock();  // an event, no more
+    theirs.unlock();  // causes only an event
     std::thread{[&] { mine.unlock(); }}.join();
     in.must(mine.held() && holder_of(database, name) == grant, "a foreign unlock freed the lock");
     mine.release();
@@ -144,7 +144,7 @@ void misuse(trial& in, support::lock_database& database, rowlock::client& locks,
     theirs.release();
 }
 
-/// After the lock was lost, and somebody else has it.
+/// Unlocks after the lock was lost and another client has it.
 template <typename Mutex>
 void unlock_late(trial& in, support::lock_database& database, rowlock::client& locks,
                  rowlock::client& other, const std::string& name) {
@@ -166,7 +166,7 @@ void unlock_expired(trial& in, support::lock_database& database, rowlock::client
     rowlock::mutex lock{locks, "expired too"};
     lock.lock();
     const auto session = std::to_string(lease.session_id());
-    // As whoever finds it expired does.
+    // As a client that finds it expired does.
     database.run("update rowlock_session set ended = true where id = " + session);
     auto newer = support::acquire_soon(other, "expired");
     auto newer_too = support::acquire_soon(other, "expired too");
@@ -205,7 +205,7 @@ void misuse_locks(trial& in, support::lock_database& database) {
     in.must(support::nobody_holds(database), "a hold is left");
 }
 
-/// A release that asks for nothing but the name.
+/// A release that checks only the name.
 void release_by_name(trial& in, support::lock_database& database) {
     rowlock::client other{database.source(), database.options()};
     auto newer = other.acquire("job");

@@ -1,4 +1,4 @@
-// F29: `rowlock run` and what it started, when signals come.
+// F29: `rowlock run` and its processes under signals.
 
 #include "cli/stubborn_run.hpp"
 #include "cli/tool.hpp"
@@ -19,17 +19,17 @@ using tool::stubborn_run;
 using steady = std::chrono::steady_clock;
 
 constexpr const char* ttl = "2s";
-/// The session's time to live, and a poll of the one that waits.
+/// The session's time to live, and a poll of the waiter.
 constexpr milliseconds bound = 2s + 1s;
 
-/// Waits for the lock, and looks for the living as soon as it has it.
+/// Waits for the lock, and checks for live processes as soon as it has it.
 class successor {
 public:
     successor(const tool::tables& in, const scratch& folder)
         : process_{command_line(in(
                        {"run", "--wait", "25s", "a", "--", "sh", "-c", tool::look_for_the_living})),
                    in.in_environment({.folder = folder.path()})} {
-        // It stands in line once `ls` shows it.
+        // It has enqueued once `ls` shows it.
         const bool waits = tool::eventually([&] {
             const auto listed = in.run({"show", "--json", "a"});
             return listed.out.find("\"position\"") != std::string::npos ||
@@ -64,7 +64,7 @@ void kill_rowlock(trial& in, const tool::tables& tables) {
     in.made();
 }
 
-/// Nothing is left that would keep the lock for its time to live.
+/// Kills a run with a long ttl, whose lock must not stay held for that long.
 void kill_a_long_run(trial& in, const tool::tables& tables) {
     stubborn_run first{tables, {"60s", "--grace", "300ms"}};
     successor next{tables, first.folder()};
@@ -86,7 +86,7 @@ void kill_supervisor(trial& in, const tool::tables& tables) {
     in.made();
 }
 
-/// The command ignores them, and the lock stays with it for as long as it lives.
+/// The command ignores signals, and keeps the lock for as long as it lives.
 void ignore_signals(trial& in, const tool::tables& tables) {
     stubborn_run first{tables, {ttl}};
     successor next{tables, first.folder()};
@@ -102,7 +102,7 @@ void ignore_signals(trial& in, const tool::tables& tables) {
     in.made();
 }
 
-/// The command ends on the signal with a code of its own, and leaves children behind.
+/// The command ends on the signal with its own exit code, and leaves children behind.
 void obey_a_signal(trial& in, const tool::tables& tables, int signal) {
     const scratch folder;
     const std::string script =
@@ -137,7 +137,7 @@ void signal_runs(trial& in, const std::function<std::unique_ptr<tool::tables>()>
     }
 }
 
-/// flock(1), which is killed as well.
+/// The control: flock(1), which is killed as well.
 void kill_flock(trial& in) {
     const scratch folder;
     const std::string script =

@@ -1,4 +1,4 @@
-// F31: who gives up at the moment in which his turn comes.
+// F31: waiters that cancel at the moment of their grant.
 
 #include "fault/frame.hpp"
 #include "stress/crew.hpp"
@@ -15,10 +15,10 @@ using fault::trial;
 
 constexpr int processes = 3;
 constexpr int threads = 4;
-/// Of the default ttl. What could not be given back at once is with the next one.
+/// The heartbeat of the default ttl, with which the client releases what it could not at once.
 constexpr std::chrono::milliseconds heartbeat = 10s;
 
-/// Processes whose threads want one of three locks for about as long as it is held.
+/// Starts processes whose threads wait for one of three locks for about as long as it is held.
 void start(stress::crew& crew, int calls, unsigned seed) {
     for (int i = 0; i < processes; ++i) {
         stress::role part;
@@ -50,7 +50,7 @@ void give_up_in_time(trial& in, support::lock_database& database) {
         in.must(each->done(in.size() == fault::scale::full ? 60min : 120s),
                 "a process does not come to an end");
     }
-    // While the clients live: what they close is cleaned up in any case.
+    // Checked while the clients live, since their destructors clean up in any case.
     const auto quiet = std::chrono::steady_clock::now();
     in.must(nothing_left(database, 3 * heartbeat), "holds or tickets are left");
     in.took(std::chrono::steady_clock::now() - quiet, "until nothing was left");
@@ -74,7 +74,7 @@ void give_up_in_time(trial& in, support::lock_database& database) {
         "hardly a race: " + std::to_string(won) + " of " + std::to_string(count) + " won");
 }
 
-/// Who is killed cancels nothing.
+/// The control: a killed waiter cancels nothing.
 void vanish(trial& in, support::lock_database& database) {
     stress::crew crew{database};
     start(crew, 1'000'000, in.seed());

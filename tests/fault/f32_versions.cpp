@@ -1,5 +1,5 @@
-// F32: tables of another version than the client's: it works, or says schema_outdated and touches
-// nothing; also when the tables change under a client that runs.
+// F32: tables of another version than the client's. Calls work, or fail with schema_outdated and
+// change nothing, also when the tables change under a running client.
 
 #include "fault/frame.hpp"
 #include "support/failure.hpp"
@@ -18,7 +18,7 @@ using rowlock::errc;
 using rowlock::sql::dialect;
 using support::kind_of;
 
-/// All that a client does for its users.
+/// Makes all calls of a client.
 void use(rowlock::client& locks) {
     auto held = locks.acquire("job", {.note = "by version"});
     auto second = locks.try_acquire("other");
@@ -36,7 +36,7 @@ bool works_or_says_so(trial& in, const std::function<void()>& action, const std:
     return kind == errc{};
 }
 
-/// As a newer library leaves it behind: one version more, with a table that we do not know.
+/// Makes the tables of a newer library: one more version, with an unknown table.
 void pretend_newer(support::lock_database& database, int version) {
     database.run("create table " + database.prefix() + "of_tomorrow (x int)");
     const std::string now = database.speaks() == dialect::postgresql ? "clock_timestamp()" : "0";

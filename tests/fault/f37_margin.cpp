@@ -1,5 +1,6 @@
-// F37: the database is away until a lease is lost, and back before its session expires. Whoever
-// held it has the whole margin to stop: here a command that ignores SIGTERM, under `rowlock run`.
+// F37: the database is unreachable until a lease is lost, and returns before its session expires.
+// The holder has the whole margin to stop: here a command that ignores SIGTERM, under `rowlock
+// run`.
 
 #include "cli/tool.hpp"
 #include "contract/server_address.hpp"
@@ -30,10 +31,10 @@ using steady = std::chrono::steady_clock;
 
 constexpr milliseconds ttl = 5s;
 constexpr milliseconds grace = ttl / 6;
-/// From the command's SIGTERM on: its grace, the end of its lease, and a poll of the next.
+/// Counted from the command's SIGTERM: its grace, the end of its lease, and a poll of the waiter.
 constexpr milliseconds bound = grace + 2s;
 
-/// How the database is away.
+/// How the database becomes unreachable.
 enum class way : unsigned char { stall, swallow, refuse, cut, delay };
 constexpr std::array ways{way::stall, way::swallow, way::refuse, way::cut, way::delay};
 
@@ -76,19 +77,19 @@ void end(tcp_relay& relay, way which) {
     relay.resume();
 }
 
-/// Looks, as soon as it has the lock, whether the former command lives.
+/// Checks, as soon as it has the lock, whether the former command lives.
 constexpr const char* look =
     "s=$(sed -n 's/^State:.\\(.\\).*/\\1/p' /proc/$(cat pid)/status 2>/dev/null);"
     "case $s in ''|Z|X) ;; *) echo ALIVE;; esac; echo began";
-/// Ignores SIGTERM, but for telling that it came.
+/// Ignores SIGTERM, after recording that it came.
 constexpr const char* stubborn =
     "trap 'echo told >told' TERM; trap '' INT HUP; echo $$ >pid; while :; do sleep 0.1; done";
 
-/// Gets ready, and runs when the command has been told to stop.
+/// Runs when the command has received SIGTERM.
 using loss_action = std::function<void(const std::string& name)>;
 using prepare_loss = std::function<loss_action(const tool::tables&)>;
 
-/// A command under `rowlock run` behind a relay, and one that waits for the lock past it.
+/// A command under `rowlock run` behind a relay, and one that waits for the lock without the relay.
 class pair_of_runs {
 public:
     pair_of_runs(const tool::tables& in, support::server which, int number)
@@ -116,7 +117,7 @@ public:
             "nobody stands in line");
     }
 
-    /// `at_loss` runs when the command has been told to stop.
+    /// `at_loss` runs when the command has received SIGTERM.
     void suffer(trial& in, way which, const loss_action& at_loss) {
         const std::string what = to_string(which);
         begin(relay_, which);
@@ -165,8 +166,8 @@ void lose(trial& in, support::server which, int rounds, const prepare_loss& prep
     }
 }
 
-/// What a client did that did not wait for its holders: ends its session when the database is back,
-/// and serves those who wait.
+/// A client that does not wait for its holders: it ends its session when the database returns, and
+/// serves the waiters.
 class hasty_client {
 public:
     explicit hasty_client(const tool::tables& in)

@@ -1,4 +1,4 @@
-// F38: what the database has shown and a crash takes back.
+// F38: commits that the database has shown and a crash undoes.
 
 #include "fault/frame.hpp"
 #include "fault/users.hpp"
@@ -23,8 +23,8 @@ using support::soon;
 namespace sql = rowlock::sql;
 namespace strategy = rowlock::strategy;
 
-/// A process that dies with the server: session 1 of the owner "worker", on a connection of its
-/// own, holds "job" by grant 11.
+/// A process that dies with the server: session 1 of the owner "worker", on its own connection,
+/// holds "job" by grant 11.
 class worker {
 public:
     explicit worker(const sql::connection_source& source) : db_{source.connect(soon())} {
@@ -34,7 +34,7 @@ public:
         leases_.open_session(*db_, {1, "worker", "host", "program", 1, 60s}, soon());
         token = leases_.acquire(*db_, {"job", 1, 11, "", "", std::nullopt, true}, soon()).token;
     }
-    /// To the first in line. Does not return while the log is held.
+    /// Hands over to the first waiter. Does not return while the log is held.
     void release() const noexcept {
         try {
             queue_.release(*db_, "job", 1, 11, true, soon());
@@ -57,7 +57,7 @@ std::int64_t number(sql::connection& db, const std::string& question) {
 
 constexpr std::array followers{"reclaim", "barging", "hand-over"};
 
-/// The token that another gets after the crash, which has brought the worker's grant back.
+/// The token of the next grant after the crash, which has brought the worker's grant back.
 std::int64_t token_of_another(const std::string& how, const sql::connection_source& source,
                               sql::connection& look) {
     if (how == "reclaim") {
@@ -73,7 +73,7 @@ std::int64_t token_of_another(const std::string& how, const sql::connection_sour
         return lease ? lease->token().value() : 0;
     }
     rowlock::client locks{source, {}};
-    const auto lease = locks.try_acquire_for("job", 30s);  // behind the one who waits
+    const auto lease = locks.try_acquire_for("job", 30s);  // after the waiter
     return lease ? lease->token().value() : 0;
 }
 
@@ -82,7 +82,7 @@ struct belief {
     bool before_the_crash = false;
 };
 
-/// One who waits for "job" believes what it was told; so does who merely reads the table.
+/// A waiter for "job" trusts the hand-over that it was notified of. The control trusts a raw read.
 void lose_a_hand_over(trial& in, support::late_server& server, const std::string& then,
                       std::chrono::milliseconds held) {
     const auto source = server.source();
@@ -148,7 +148,7 @@ void lose_what_was_shown(trial& in) {
     in.note(std::to_string(all.grants()) + " grants");
 }
 
-/// PostgreSQL shows a commit after it is on the disk, but for those that keep a promise.
+/// PostgreSQL shows a commit after it is on the disk, except hand-overs to promised waiters.
 void lose_kept_promises(trial& in) {
     const auto server = support::own_server::start(
         support::server::postgresql,

@@ -1,6 +1,6 @@
-// F39, what is said: another role of the database and another local user, who know all names and
-// ids, notify, post and overhear. Nobody believes, or asks the database more often, and each turn
-// comes in time.
+// F39: another role of the database and another local user, which know all names and ids, send
+// notifications and datagrams, and listen. No client believes them or queries the database more
+// often, and each waiter is served in time.
 
 #include "fault/frame.hpp"
 #include "support/queues.hpp"
@@ -44,7 +44,7 @@ struct scene {
     std::vector<std::string> overheard{};
 };
 
-/// One hand-over, with a stranger who talks to the waiter before it and during it.
+/// One hand-over, with forged wake-ups before and during it.
 void hand_over(trial& in, scene& on) {
     auto held = on.holder.acquire("job");
     auto waiting =
@@ -90,14 +90,14 @@ void talk_to_waiters(trial& in, support::lock_database& database) {
     in.must(on.waiter.stats().lost == 0, "a lease was lost by what was said");
 }
 
-/// Who can read the session's row is believed.
+/// The control: a program that can read the session's row is believed.
 void talk_with_the_secret(trial& in, support::lock_database& database) {
     scene on{database, true};
     hand_over(in, on);
 }
 
 const fault::on_databases f39{{.id = "F39",
-                               .what = "strangers who know all ids say that a lease was granted",
+                               .what = "strangers that know all ids forge grants",
                                .databases = fault::all_servers,
                                .quick_rounds = 10,
                                .full_rounds = 300,
@@ -105,10 +105,9 @@ const fault::on_databases f39{{.id = "F39",
                                .run = talk_to_waiters,
                                .control = talk_with_the_secret}};
 
-// A file's waiters believe no hint, whatever proves it: there is no side without protection.
+// Waiters on an SQLite file trust no wake-up without a check, so that no control exists.
 const fault::on_databases f39_file{{.id = "F39",
-                                    .what = "strangers who know all ids say that a lease was "
-                                            "granted",
+                                    .what = "strangers that know all ids forge grants",
                                     .databases = {support::backend::sqlite},
                                     .quick_rounds = 10,
                                     .full_rounds = 300,

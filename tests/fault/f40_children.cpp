@@ -1,4 +1,4 @@
-// F40: holders that leave programs behind, become one, or go to the background, and die.
+// F40: holders that leave child programs behind, exec one, or go to the background, and die.
 
 #include "fault/frame.hpp"
 #include "stress/crew.hpp"
@@ -21,7 +21,7 @@ using steady = std::chrono::steady_clock;
 
 constexpr std::chrono::milliseconds ttl = 2400ms;
 constexpr std::chrono::milliseconds poll = 500ms;
-/// The server has to see that a socket was closed.
+/// The time in which the server detects a closed socket.
 constexpr std::chrono::milliseconds at_once = 2s;
 
 /// The program that a holder left behind, ended with this object.

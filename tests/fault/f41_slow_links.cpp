@@ -1,4 +1,4 @@
-// F41: clients far away from their database, whose packets are late and sometimes lost.
+// F41: clients far away from their database, whose packets are delayed and sometimes lost.
 
 #include "contract/server_address.hpp"
 #include "fault/frame.hpp"
@@ -58,8 +58,8 @@ void hold(trial& in, support::lock_database& database, int number, double loss, 
     in.must(locks.stats().sessions == 1, "a session was lost");
 }
 
-/// What opens the heartbeat's connection when that is first wanted, in half of what is left of the
-/// trust window, and again in half of that.
+/// A client that opens the heartbeat's connection only when it is first needed, with half of the
+/// remaining trust window as its limit, then with half of the rest.
 void hold_by_halves(trial& in, support::lock_database& database) {
     const far_away link{database, 0, in.seed()};
     const auto source = link.source();
@@ -76,7 +76,7 @@ void hold_by_halves(trial& in, support::lock_database& database) {
             const auto own = source.connect(half);
             protocol.set_up(*own, 5s, half);
             if (protocol.heartbeat(*own, 1, 0, half)) return;
-        } catch (const rowlock::error&) {  // once more
+        } catch (const rowlock::error&) {  // the next attempt
         }
     }
     in.unprotected("the trust window passed before a connection was open");

@@ -51,7 +51,7 @@ void change_by_hand(trial& in, support::lock_database& database) {
                                             : "0"}) >= 1) {
             in.unprotected("the session alone does not tell");
         }
-        // The floor follows what the holder found out.
+        // The holder raises the floor once it detects the change.
         in.must(eventually([&] {
                     const auto next = other.try_acquire(name);
                     return next && next->token() > mine.token();

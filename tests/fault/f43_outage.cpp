@@ -1,4 +1,4 @@
-// F43: an outage much longer than a ttl, and a server that starts anew behind it.
+// F43: an outage much longer than a ttl, and a restarted server after it.
 
 #include "cli/tool.hpp"
 #include "fault/frame.hpp"
@@ -28,7 +28,7 @@ using steady = std::chrono::steady_clock;
 
 constexpr milliseconds ttl = 2s;
 constexpr milliseconds outage = 5 * ttl;
-/// Of a waiter that the outage has cut off: a pause between two rounds of retries, and a poll.
+/// The delay of a waiter after the outage: a pause between two rounds of retries, and a poll.
 constexpr milliseconds poll = 1s;
 constexpr milliseconds bound = 2s + ttl + poll;
 
@@ -102,7 +102,7 @@ private:
     std::atomic<int> overlaps_{0};
 };
 
-/// Processes of the tool: one holds, others wait, with and without time enough.
+/// Processes of the tool: one holds, others wait, with and without a sufficient time limit.
 class tool_crew {
 public:
     explicit tool_crew(trial& in, const own_server& at) : in_{in}, at_{at} {

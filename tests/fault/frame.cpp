@@ -21,13 +21,13 @@ double share(const measure& one) {
     return one.bound_ms > 0 ? one.took_ms / one.bound_ms : 0;
 }
 
-/// The trial that failed assertions of the support libraries are counted in.
+/// The trial that counts failed assertions of the support libraries.
 trial*& current() {
     static trial* one = nullptr;
     return one;
 }
 
-/// Stands in for doctest's own printing.
+/// Replaces doctest's own output.
 class assertions final : public doctest::IReporter {
 public:
     explicit assertions(const doctest::ContextOptions&) {}
@@ -64,7 +64,7 @@ void attempt(trial& in, const std::function<void(trial&)>& action) {
         action(in);
     } catch (const std::exception& failure) {
         in.violation(std::string{"exception: "} + failure.what());
-    } catch (...) {  // doctest's, after an assertion that was told already
+    } catch (...) {  // doctest's, after an assertion that was already reported
         in.violation("given up after an assertion");
     }
     current() = nullptr;
@@ -99,7 +99,7 @@ row on_database(const family& all, support::backend which) {
 
 }  // namespace
 
-/// Reads what a trial has found.
+/// Reads the results of a trial.
 class report_of {
 public:
     explicit report_of(const trial& which) : trial_{which}, lock_{which.mutex_} {}
@@ -175,7 +175,7 @@ void trial::took(duration time, const std::string& what, duration bound) {
 }
 
 void trial::took_mostly(std::vector<duration> all, const std::string& what, duration p95) {
-    constexpr std::size_t enough = 20;  // of fewer it would be the longest
+    constexpr std::size_t enough = 20;  // with fewer, the p95 would be the longest
     if (all.size() < enough) return;
     std::sort(all.begin(), all.end());
     const auto at = all.size() * 19 / 20 - (all.size() % 20 == 0 ? 1 : 0);  // the nearest rank

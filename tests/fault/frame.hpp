@@ -22,14 +22,14 @@
 ///                                   .run = kill_the_holder,
 ///                                   .control = kill_a_holder_of_a_longer_ttl}};
 ///
-/// makes the rows F3/postgresql, F3/mariadb, F3/sqlite. One without tables of the shared servers
-/// is a fault::row of its own. Each row runs in a process of its own, of a few at a time.
+/// makes the rows F3/postgresql, F3/mariadb, F3/sqlite. One without tables of the shared servers is
+/// a fault::row. Each row runs in its own process, a few of them at a time.
 namespace fault {
 
 using std::chrono::milliseconds;
 using duration = std::chrono::steady_clock::duration;
 
-/// How many rounds: quick, among the ordinary tests, is a few.
+/// The number of rounds. quick, for the ordinary tests, makes a few.
 enum class scale : unsigned char { quick, full };
 
 /// Which other rows may run beside one.
@@ -39,47 +39,47 @@ enum class beside : unsigned char {
     none,  ///< it takes the whole machine
 };
 
-/// Somebody measured how long something took, against what was promised.
+/// A measured time, and its promised bound.
 struct measure {
     std::string what;
     double took_ms = 0;
     double bound_ms = 0;
 };
 
-/// What one run of a row finds. Thread-safe.
+/// The results of one run of a row. Thread-safe.
 class trial {
 public:
     trial(scale size, int rounds, milliseconds bound, unsigned seed)
         : size_{size}, wanted_{rounds}, bound_{bound}, seed_{seed} {}
 
-    /// How many rounds to make.
+    /// The number of rounds to make.
     [[nodiscard]] int rounds() const noexcept { return wanted_; }
     [[nodiscard]] scale size() const noexcept { return size_; }
     [[nodiscard]] unsigned seed() const noexcept { return seed_; }
-    /// Of the row.
+    /// The row's bound.
     [[nodiscard]] milliseconds bound() const noexcept { return bound_; }
 
-    /// That many rounds have been made.
+    /// Counts completed rounds.
     void made(int rounds = 1);
-    /// A promise was broken.
+    /// Reports a broken promise.
     void violation(const std::string& what);
-    /// … unless this holds.
+    /// Reports a broken promise unless `holds`.
     bool must(bool holds, const std::string& what);
     void violations(const std::vector<std::string>& all);
-    /// As must(), of what a machine may spoil that other rows keep busy: a race that hardly was
-    /// one, a grant that came late. The row is made once more, alone, and that counts.
+    /// Like must(), for results that a busy machine may spoil: a race that hardly happened, a late
+    /// grant. The row is run once more, alone, and the second result counts.
     bool must_alone(bool holds, const std::string& what);
     void must_be_none_alone(const std::vector<std::string>& all);
-    /// The unprotected way went wrong, as it must: the fault was real and is noticed.
+    /// Reports that the unprotected side failed, as it must: the fault was real and is detected.
     void unprotected(const std::string& what, int times = 1);
-    /// Something that was promised to take no longer than the row's bound, or another.
+    /// Reports a time that must be within the row's bound, or another.
     void took(duration time, const std::string& what = {});
     void took(duration time, const std::string& what, duration bound);
-    /// The p95 of all, besides the longest of them; not of fewer than twenty.
+    /// Reports the p95 of all, if there are at least twenty, and the longest of them.
     void took_mostly(std::vector<duration> all, const std::string& what, duration p95);
-    /// For people, shown with --verbose or when the row fails.
+    /// A note that is shown with --verbose or when the row fails.
     void note(const std::string& text);
-    /// What the row needs is not there.
+    /// Reports that a prerequisite of the row is missing.
     void skip(const std::string& why);
 
 private:
@@ -100,21 +100,21 @@ private:
 };
 
 struct row {
-    std::string id = {};    ///< the fault's, and where: "F9/postgresql"
+    std::string id = {};    ///< the fault's id and the database: "F9/postgresql"
     std::string what = {};  ///< in a few words
     int quick_rounds = 1;
     int full_rounds = 1;
     milliseconds bound{0};  ///< 0: nothing is timed
     std::function<void(trial&)> run;
-    /// The same without protection: what it reports by violation(), and took() beyond the bound, is
-    /// the control's, and there must be some.
+    /// The same without protection. Its violations, and its times beyond the bound, count as the
+    /// control's findings, of which there must be some.
     std::function<void(trial&)> control = {};
-    /// run itself has an unprotected side, and says so by trial::unprotected().
+    /// Whether run itself has an unprotected side, which it reports by trial::unprotected().
     bool control_inside = false;
     beside neighbours = beside::some;
 };
 
-/// All that were registered, by fault and database.
+/// All registered rows, by fault and database.
 [[nodiscard]] std::vector<row>& rows();
 
 struct registered {
@@ -123,7 +123,7 @@ struct registered {
 
 using database_action = std::function<void(trial&, support::lock_database&)>;
 
-/// A row for each database, on migrated tables of its own.
+/// A row for each database, each on its own migrated tables.
 struct family {
     std::string id;
     std::string what;
@@ -149,19 +149,19 @@ inline const std::vector<support::backend> all_servers{support::backend::postgre
 /// postgresql, mariadb, sqlite.
 [[nodiscard]] std::string id_of(support::backend which);
 
-/// Of the i-th lock, where a row has several.
+/// The name of the i-th lock of a row with several.
 [[nodiscard]] std::string name_of(int i);
 
-/// What became of a row.
+/// The result of a row.
 struct outcome {
     std::string id;
     int rounds = 0;
     int violations = 0;
     int spoilt = 0;                         ///< trial::must_alone()
-    std::optional<int> control_violations;  ///< empty: there is no control
+    std::optional<int> control_violations;  ///< nullopt without a control
     std::optional<measure> worst;
     bool passed = false;
-    std::string skipped;  ///< why; empty: it was not
+    std::string skipped;  ///< the reason; empty if the row ran
     std::vector<std::string> words;
     double seconds = 0;
 };
@@ -170,7 +170,7 @@ struct outcome {
 [[nodiscard]] outcome run_here(const row& which, scale size, std::optional<int> rounds,
                                unsigned seed);
 
-/// For the way from a row's process to ours.
+/// The result as a line, to pass it from a row's process to the parent.
 [[nodiscard]] std::string to_line(const outcome& all);
 [[nodiscard]] outcome from_line(const std::string& line);
 

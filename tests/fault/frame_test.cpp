@@ -1,4 +1,4 @@
-// The fault suite's frame judges as it says.
+// The judgement of the fault suite's frame.
 
 #include "fault/frame.hpp"
 
@@ -22,7 +22,7 @@ outcome judged(row one) {
 
 }  // namespace
 
-TEST_CASE("a row passes if nothing broke, all was in time and the control bit") {
+TEST_CASE("a row passes if no promise broke, all was in time and the control found its fault") {
     const auto found = judged({.quick_rounds = 3,
                                .bound = 10ms,
                                .run =
@@ -58,7 +58,7 @@ TEST_CASE("a broken promise, an exception and a failed assertion fail a row") {
     CHECK_FALSE(made([](trial& in) { in.skip("no server"); }).passed);
 }
 
-TEST_CASE("a missed bound fails a row, also one that is not the row's") {
+TEST_CASE("a missed bound fails a row, also a bound of a single measurement") {
     const auto timed = [](std::chrono::milliseconds took) {
         return judged({.bound = 100ms, .run = [took](trial& in) {
                            in.made();
@@ -71,7 +71,7 @@ TEST_CASE("a missed bound fails a row, also one that is not the row's") {
     CHECK(timed(11ms).violations == 0);
 }
 
-TEST_CASE("what a busy machine may spoil fails a row, and is no violation") {
+TEST_CASE("a result that a busy machine may spoil fails a row without being a violation") {
     const auto spoilt = judged({.run = [](trial& in) {
         in.made();
         in.must_alone(true, "a race");
@@ -82,7 +82,7 @@ TEST_CASE("what a busy machine may spoil fails a row, and is no violation") {
     CHECK(spoilt.spoilt == 1);
 }
 
-TEST_CASE("most of all are held against a bound of their own") {
+TEST_CASE("the p95 of several times has its own bound") {
     const auto mostly = [](int late) {
         return judged({.run = [late](trial& in) {
             in.made();
@@ -95,18 +95,18 @@ TEST_CASE("most of all are held against a bound of their own") {
     CHECK_FALSE(mostly(6).passed);
 }
 
-TEST_CASE("a control that finds nothing fails its row, and so does a row without a round") {
+TEST_CASE("a control without findings fails its row, and so does a row without a round") {
     const auto one = [](const std::function<void(trial&)>& control) {
         return judged({.bound = 10ms, .run = [](trial& in) { in.made(); }, .control = control});
     };
     CHECK_FALSE(one([](trial& in) { in.made(); }).passed);
     CHECK(one([](trial& in) { in.unprotected("twice", 2); }).control_violations == 2);
-    CHECK(one([](trial& in) { in.took(20ms); }).passed);  // the bound is what bites
+    CHECK(one([](trial& in) { in.took(20ms); }).passed);  // the control misses the bound
     CHECK_FALSE(judged({.run = [](trial& in) { in.made(); }, .control_inside = true}).passed);
     CHECK_FALSE(judged({.run = [](trial&) {}}).passed);
 }
 
-TEST_CASE("what a row's process tells arrives") {
+TEST_CASE("the results of a row's process arrive") {
     auto sent = judged({.run = [](trial& in) {
         in.made(2);
         in.took(3ms, "a thing", 5ms);

@@ -1,5 +1,5 @@
-// Loaded into a server: as long as the file ROWLOCK_FULL_DISK exists no file grows, as on a disk
-// without a free block. What is there can be written over.
+// Loaded into a server: while the file ROWLOCK_FULL_DISK exists no file grows, as on a disk without
+// a free block. Existing blocks can be overwritten.
 
 #include <dlfcn.h>
 #include <sys/stat.h>

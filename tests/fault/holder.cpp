@@ -3,13 +3,13 @@
 //
 //   fault_holder KEY=VALUE…     the URL in the environment, ROWLOCK_STRESS_URL
 //
-// Says "ready", begins with the first line of its standard input, says "holds" when it does, and
-// releases and ends when its input is closed. If it finds that it was stopped for longer than
-// `gap_ms` it does what a holder that knows nothing would do: it writes at once. Its log has the
-// lines of stress::history, and its own, as words:
+// Prints "ready", starts at the first line of its standard input, prints "holds" when it holds, and
+// releases and ends when its input is closed. If it detects that it was stopped for longer than
+// `gap_ms`, it writes at once, as a holder without knowledge of its loss would. Its log has the
+// lines of stress::history, and its own notes:
 //
-//   # woke AT HELD             the first thing that it does; HELD: what held() says then
-//   # wrote KIND RESULT        f: fenced, u: not
+//   # woke AT HELD             its first action; HELD: the result of held() then
+//   # wrote KIND RESULT        f: fenced, u: unfenced
 //   # lost AT
 //   # clock BOOT REAL HELD     once a tick: the clocks of this process, in microseconds
 //   # end HELD RESULT          of the release
@@ -119,7 +119,7 @@ private:
         std::fflush(stdout);
     }
 
-    /// One write for each: a process that is killed leaves whole lines only.
+    /// One write for each line, so that a killed process leaves only whole lines.
     void line(std::string text) const {
         text += '\n';
         if (::write(log_, text.data(), text.size()) < 0) std::abort();
@@ -145,7 +145,7 @@ private:
         }
     }
 
-    /// As the application of somebody who believes in his lock.
+    /// Writes as an application that trusts its lock does.
     void write_with(const rowlock::lease& lease) {
         if (table_.empty()) return;
         const bool sqlite = source_.speaks() == rowlock::sql::dialect::sqlite;
@@ -164,7 +164,7 @@ private:
         line("# wrote u ok");
     }
 
-    /// MySQL closes a connection that has fenced and is idle for long.
+    /// Reconnects if necessary: MySQL closes a connection that has fenced and is idle for long.
     void begin(std::string_view text) {
         try {
             db_->query(text, soon());

@@ -23,14 +23,14 @@ struct holder_role {
     milliseconds poll{500};
     /// The table of writes, or none.
     std::string table = {};
-    /// How long it must have been stopped to notice.
+    /// The shortest stop that the process detects.
     milliseconds gap{std::chrono::hours{1}};
     std::vector<std::string> environment = {};
 };
 
 [[nodiscard]] stress::role role_of(const holder_role& part);
 
-/// What a holder has written down.
+/// A holder's log.
 struct holder_diary {
     std::int64_t token = 0;
     std::int64_t session = 0;
@@ -39,7 +39,7 @@ struct holder_diary {
     micros woke = 0;  ///< 0: never
     bool held_on_waking = false;
     micros lost = 0;           ///< 0: never
-    std::string fenced_write;  ///< what became of the last one
+    std::string fenced_write;  ///< the result of the last one
     std::string end;           ///< of the release; empty: not yet
     bool held_at_the_end = false;
     struct tick {
@@ -61,10 +61,10 @@ public:
         return read_diary(crew_.members().at(i)->log());
     }
     [[nodiscard]] std::size_t size() const { return crew_.members().size(); }
-    /// SIGSTOP. On SQLite at a moment in which it does not write: a process that stops in the
-    /// middle of a write stops everybody, for as long as it is stopped. From any thread.
+    /// Sends SIGSTOP. On SQLite at a moment in which the process does not write: one that stops
+    /// during a write blocks all others meanwhile. From any thread.
     void pause(std::size_t i);
-    /// Closes its input; it releases and ends.
+    /// Closes its input, at which it releases and ends.
     void end(std::size_t i);
 
 private:
@@ -73,10 +73,10 @@ private:
     std::mutex mutex_;
 };
 
-/// Until so many stand in line; throws if they do not.
+/// Waits until there are that many queue entries. Throws if that takes too long.
 void await_places(support::lock_database& database, int count);
 
-/// A table into which holders write, with a row for each write. Dropped at the end.
+/// A table into which holders write, with a row for each write. The destructor drops it.
 class write_table {
 public:
     explicit write_table(support::lock_database& database);
@@ -86,7 +86,7 @@ public:
 
     [[nodiscard]] const std::string& name() const noexcept { return name_; }
     void write(char kind, const std::string& name, std::int64_t token);
-    /// Writes of one kind that came after one with a greater token.
+    /// The number of writes of one kind that follow one with a greater token.
     [[nodiscard]] int stale(char kind);
 
 private:

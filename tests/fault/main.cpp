@@ -1,19 +1,20 @@
 // faults [OPTION…] [F1 F3/sqlite …]    all rows if none is named
 //
 //   --quick         few rounds: all rows within some minutes
-//   --rounds N      so many of each
-//   --except ROW    not this one, nor those of this fault; may be repeated
-//   --json FILE     the results, one object a row
-//   --list          what there is
-//   --jobs N        so many rows at a time (4); of those that measure milliseconds two, and those
-//                   that take the whole machine alone; on a busy machine one
-//   --seed N        for what is chosen at random
-//   --verbose       what rows have to say, also where they passed
+//   --rounds N      the number of rounds of each row
+//   --except ROW    leaves out this row, or all rows of this fault; may be repeated
+//   --json FILE     writes the results, one object for each row
+//   --list          lists the rows
+//   --jobs N        rows at a time (4); two of those that measure milliseconds, one of those that
+//                   take the whole machine; on a busy machine one
+//   --seed N        the seed of random choices
+//   --verbose       prints the notes of rows that passed, too
 //
-// Each row runs in a process of its own: one that crashes or hangs is a failed row. One that broke
-// nothing, but was late or hardly met its fault, is run once more, alone, and the second run
-// counts. Exit status: 0 if no promise was broken, every bound kept and every control bit; 1 if
-// not; 64 for a mistake in the command line; 77 if rows were skipped for want of a server.
+// Each row runs in its own process: one that crashes or hangs is a failed row. A row that broke no
+// promise, but was late or hardly met its fault, is run once more, alone, and the second run
+// counts. Exit status: 0 if no promise was broken, every bound was kept and every control found its
+// fault; 1 if not; 64 for a mistake in the command line; 77 if rows were skipped for lack of a
+// server.
 
 #include "fault/frame.hpp"
 #include "support/servers.hpp"
@@ -66,7 +67,7 @@ struct command_line {
     bool verbose = false;
     int jobs = 4;
     unsigned seed = std::random_device{}();
-    std::string row;  ///< run this one here and tell the parent
+    std::string row;  ///< run this one here and report to the parent
     std::vector<std::string> names;
     std::set<std::string> excepted;
 };
@@ -121,7 +122,7 @@ command_line parse(const std::vector<std::string>& words) {
     return all;
 }
 
-/// F9 before F10, and PostgreSQL before the others.
+/// Sorts F9 before F10, and PostgreSQL before the others.
 void sort_rows() {
     const auto key = [](const row& one) {
         int number = 0;
@@ -196,8 +197,8 @@ void print_head() {
     std::fflush(stdout);
 }
 
-/// Failed for nothing that a busy machine could not do: a bound, a race or a control that hardly
-/// was one.
+/// Whether the row failed only in ways that a busy machine can cause: a bound, or a race or control
+/// that hardly happened.
 bool may_be_the_machine(const outcome& one) {
     return !one.passed && one.skipped.empty() && one.violations == 0 && one.rounds > 0;
 }
@@ -227,7 +228,7 @@ void print(const outcome& one, const std::string& what, bool verbose) {
     std::fflush(stdout);
 }
 
-/// A row's process and what it has told.
+/// A row's process and its output.
 class running {
 public:
     running(const row& which, const command_line& how);
@@ -333,7 +334,7 @@ outcome running::result() const {
         all.violations = 1;
         all.words.push_back(end_.empty() ? "said nothing" : end_);
     }
-    if (!all.passed) {  // what it printed may help
+    if (!all.passed) {  // its output may help
         std::ifstream output{folder_ + "/output"};
         for (std::string line; std::getline(output, line) && all.words.size() < 80;) {
             all.words.push_back("| " + line);
@@ -342,7 +343,7 @@ outcome running::result() const {
     return all;
 }
 
-/// So many at a time, each printed when it is over.
+/// Runs `jobs` rows at a time, and prints each when it has ended.
 std::vector<outcome> run_beside(const std::vector<row>& wanted, int jobs, const command_line& how) {
     std::vector<outcome> results;
     std::list<running> now;
@@ -365,8 +366,8 @@ std::vector<outcome> run_beside(const std::vector<row>& wanted, int jobs, const 
     return results;
 }
 
-/// What a busy machine may have spoilt is run once more, alone, and that counts: a machine spoils
-/// it once, a defect again.
+/// Runs rows that a busy machine may have spoiled once more, alone. The second result counts, since
+/// a defect fails again.
 void run_again(std::vector<outcome>& results, const std::vector<row>& wanted,
                const command_line& how) {
     for (auto& one : results) {
@@ -378,7 +379,7 @@ void run_again(std::vector<outcome>& results, const std::vector<row>& wanted,
     }
 }
 
-/// How much of a core a thread gets here, if each core has one: 1 on an idle machine.
+/// The share of a core that a thread gets here with one thread for each core: 1 on an idle machine.
 double share_of_a_core() {
     const auto spin = [] {
         const auto until = steady::now() + 250ms;
@@ -396,7 +397,7 @@ double share_of_a_core() {
     return used / cores / 0.25;
 }
 
-/// On a machine that others keep busy the rows would keep each other from what they promise.
+/// The number of rows at a time. On a busy machine rows would spoil each other's results.
 int jobs_for(fault::beside neighbours, const command_line& how) {
     if (neighbours == fault::beside::none) return 1;
     const double share = share_of_a_core();
@@ -472,7 +473,7 @@ int run_suite() {
         }
         return 0;
     }
-    if (!given().json.empty()) write_json(given().json, {});  // now, rather than after hours
+    if (!given().json.empty()) write_json(given().json, {});  // fails now rather than after hours
     const auto begin = steady::now();
     const auto results = run_all(wanted, given());
     if (!given().json.empty()) write_json(given().json, results);

@@ -1,15 +1,15 @@
 // A process of the fault suite that holds a lease and, where the database has them, an advisory
-// lock, and leaves another program behind. Started by crew.cpp, as holder.cpp.
+// lock, and leaves another program behind. crew.cpp starts it, like holder.cpp.
 //
 //   fault_parent KEY=VALUE…     the URL in the environment, ROWLOCK_STRESS_URL
 //
 // `how`: child      starts a program and goes on
-//        daemon     the same, in a session of its own, two generations away
+//        daemon     the same, in its own session, two generations away
 //        exec       becomes that program itself
 // `leak`: 1 = the descriptors are not closed when a program is executed, as before FD_CLOEXEC
 //
-// Says "ready", begins with the first line of its standard input, writes the id of the other
-// program into its log, and says "holds".
+// Prints "ready", starts at the first line of its standard input, writes the id of the other
+// program into its log, and prints "holds".
 
 #include <rowlock/advisory_lock.hpp>
 #include <rowlock/client.hpp>
@@ -59,7 +59,7 @@ void leave_open() {
 }
 
 [[noreturn]] void become_a_program() {
-    // Nothing of the test's: it waits for the end of our output.
+    // None of the test's descriptors: the test waits for the end of this process's output.
     for (const int number : {0, 1, 2}) ::dup2(::open("/dev/null", O_RDWR | O_CLOEXEC), number);
     ::execlp("sleep", "sleep", "60", nullptr);
     ::_exit(127);

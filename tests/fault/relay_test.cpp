@@ -1,4 +1,4 @@
-// The relay does what it is told.
+// Tests of the relay.
 
 #include "support/loopback.hpp"
 #include "support/tcp_relay.hpp"
@@ -38,7 +38,7 @@ public:
         REQUIRE(send(socket_, what.data(), what.size(), MSG_NOSIGNAL) ==
                 static_cast<ssize_t>(what.size()));
     }
-    /// What arrives within a while: "" if nothing, "(end)" if the other side has hung up.
+    /// The text that arrives within `patience`: "" if none, "(end)" if the other side has closed.
     [[nodiscard]] std::string hear(std::chrono::milliseconds patience = 5s) const {
         pollfd readable{socket_, POLLIN, 0};
         if (poll(&readable, 1, static_cast<int>(patience.count())) != 1) return "";
@@ -52,7 +52,7 @@ private:
     int socket_;
 };
 
-/// A server that is us.
+/// A server in this process.
 class listener {
 public:
     listener() : socket_{socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)} {
@@ -83,7 +83,7 @@ end_point connected(std::uint16_t port) {
     return end_point{made};
 }
 
-/// Long enough to see that nothing comes.
+/// Long enough to see that nothing arrives.
 constexpr auto a_moment = 50ms;
 
 struct through_relay {
@@ -110,7 +110,7 @@ TEST_CASE("relay: passes on both ways and counts") {
     CHECK(counted.answer_bytes == 6);
 }
 
-TEST_CASE("relay: keeps one direction, and passes on later what it kept") {
+TEST_CASE("relay: holds one direction back, and forwards it later") {
     through_relay all;
     all.relay.hold(answers);
     all.client.say("question");
@@ -128,7 +128,7 @@ TEST_CASE("relay: keeps one direction, and passes on later what it kept") {
     CHECK(all.server.hear() == "late");
 }
 
-TEST_CASE("relay: throws away, which no resuming brings back") {
+TEST_CASE("relay: drops bytes, which resume() does not bring back") {
     through_relay all;
     all.relay.drop(requests);
     all.client.say("lost");
@@ -150,7 +150,7 @@ TEST_CASE("relay: delays, and keeps the order") {
     CHECK(heard == "ab");
 }
 
-TEST_CASE("relay: cuts, and what it kept never arrives") {
+TEST_CASE("relay: cuts connections, and bytes that it held back never arrive") {
     through_relay all;
     all.relay.hold(answers);
     all.server.say("never");
@@ -161,7 +161,7 @@ TEST_CASE("relay: cuts, and what it kept never arrives") {
     CHECK(all.relay.connections().empty());
 }
 
-TEST_CASE("relay: one connection suffers, the other does not") {
+TEST_CASE("relay: affects one connection, and not another") {
     through_relay all;
     const auto client = connected(all.relay.port());
     const auto server = all.listening.accepted();
@@ -179,7 +179,7 @@ TEST_CASE("relay: one connection suffers, the other does not") {
     CHECK(server.hear() == "z");
 }
 
-TEST_CASE("relay: keeps the answer to the n-th exchange, when the server has given it") {
+TEST_CASE("relay: holds the server's answer to the n-th exchange back") {
     through_relay all;
     const auto talk = [&](const std::string& question) {
         all.client.say(question);
@@ -193,7 +193,7 @@ TEST_CASE("relay: keeps the answer to the n-th exchange, when the server has giv
     talk("two");
     CHECK(all.relay.holds_answer());
     CHECK(all.client.hear(a_moment).empty());
-    // Others are not concerned.
+    // Other connections are not affected.
     const auto client = connected(all.relay.port());
     const auto server = all.listening.accepted();
     client.say("q");
@@ -204,7 +204,7 @@ TEST_CASE("relay: keeps the answer to the n-th exchange, when the server has giv
     CHECK(all.client.hear() == "re two");
 }
 
-TEST_CASE("relay: leads elsewhere, or refuses") {
+TEST_CASE("relay: leads to another server, or refuses connections") {
     through_relay all;
     const listener another;
     all.relay.lead_to(another.port());
@@ -217,7 +217,7 @@ TEST_CASE("relay: leads elsewhere, or refuses") {
 }
 
 TEST_CASE(
-    "relay: over a slow link each piece takes half a round trip, and a lost one comes later") {
+    "relay: over a slow link each piece takes half a round trip, and a lost one arrives later") {
     for (const bool loses : {false, true}) {
         CAPTURE(loses);
         listener listening;

@@ -34,7 +34,7 @@ users::users(settings how) : how_{std::move(how)} {
 
 users::~users() {
     stop();
-    clients_.clear();  // before what their events are written into
+    clients_.clear();  // before the objects that their events use
 }
 
 bool users::go_on(int more, std::chrono::milliseconds limit) const {

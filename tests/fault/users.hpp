@@ -14,15 +14,15 @@
 
 namespace fault {
 
-/// Clients of this process whose threads acquire and release until they are stopped, whatever
-/// happens to the servers, and remember what they held. All times are of CLOCK_BOOTTIME, also those
-/// of the database in a history: its clock is what some faults are about.
+/// Clients of this process whose threads acquire and release until they are stopped, through all
+/// faults of the servers, and record what they held. All times are of CLOCK_BOOTTIME, also those of
+/// the database in a history, since some faults affect its clock.
 class users {
 public:
     struct settings {
-        std::vector<rowlock::sql::connection_source> sources;  ///< a client for each
+        std::vector<rowlock::sql::connection_source> sources;  ///< one for each client
         rowlock::client_options options = {};
-        int threads = 2;  ///< of each client
+        int threads = 2;  ///< threads of each client
         int names = 2;
         std::chrono::milliseconds hold{3};
     };
@@ -33,14 +33,14 @@ public:
 
     /// Grants so far.
     [[nodiscard]] int grants() const noexcept { return grants_; }
-    /// Until so many more have been granted; false after `limit`.
+    /// Waits for that many more grants. False after `limit`.
     [[nodiscard]] bool go_on(int more, std::chrono::milliseconds limit) const;
-    /// When the first grant that was asked for after `from` was told; 0: none yet.
+    /// The time of the first grant that was requested after `from`; 0 without one.
     [[nodiscard]] stress::micros first_since(stress::micros from) const;
-    /// What calls threw, by words, and how often.
+    /// The messages of exceptions, and how often calls threw each.
     [[nodiscard]] std::map<std::string, int> failures() const;
     [[nodiscard]] int losses(rowlock::loss_reason why) const;
-    /// The threads end; the clients stay.
+    /// Ends the threads. The clients stay.
     void stop();
     [[nodiscard]] stress::history past() const;
     [[nodiscard]] rowlock::client& client(std::size_t i) { return *clients_.at(i); }

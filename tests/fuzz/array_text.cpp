@@ -1,5 +1,5 @@
-// Lists go to PostgreSQL as one text: what it reads there is what was put in, whatever it holds.
-// Source of the reader: PostgreSQL documentation, section 8.15.6.
+// Lists are sent to PostgreSQL as one text, from which it must read the same elements, whatever
+// they contain. Source of the reader: PostgreSQL documentation, section 8.15.6.
 
 #include "sql/array_text.hpp"
 
@@ -13,7 +13,7 @@ namespace {
 
 using item = std::optional<std::string>;
 
-/// As the server reads an array of one dimension.
+/// Reads an array of one dimension as the server does.
 class array_reader {
 public:
     explicit array_reader(std::string_view text) : rest_{text} {}

@@ -1,5 +1,5 @@
-// A duration is what its digits and its unit say, rounded up to a millisecond, or refused with the
-// exit code for misuse. What we print of one can be printed.
+// A duration has the value of its digits and unit, rounded up to a millisecond, or is refused with
+// the exit code for misuse. The error is printable.
 
 #include "cli/duration.hpp"
 
@@ -31,7 +31,8 @@ bool digits(std::string_view text) {
     return std::ranges::all_of(text, [](char c) { return c >= '0' && c <= '9'; });
 }
 
-/// With integers; nothing for what is refused. Few digits, so that all of it fits.
+/// The value computed with integers, or nullopt if the text must be refused. Few digits, so that it
+/// fits.
 std::optional<std::int64_t> meaning_of(std::string_view text) {
     const std::size_t end = std::min(text.find_first_not_of("0123456789."), text.size());
     const std::string_view number = text.substr(0, end);

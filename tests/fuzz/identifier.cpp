@@ -1,5 +1,5 @@
-// The name of a caller's table or column becomes one quoted identifier, of that very name, or is
-// refused: nothing in it reaches the SQL around it. SQLite is asked for its opinion.
+// The name of a caller's table or column becomes one quoted identifier for exactly that name, or is
+// refused: none of its characters affects the surrounding SQL. SQLite gives a second opinion.
 
 #include "sql/identifier.hpp"
 
@@ -15,7 +15,7 @@ namespace {
 
 using rowlock::sql::dialect;
 
-/// Of a quoted identifier, with nothing behind it.
+/// The name in a quoted identifier that is the whole text.
 std::string unquoted(std::string_view text) {
     const char quote = text.front();
     std::string name;

@@ -1,5 +1,5 @@
-// What is said to a session, by mail or by NOTIFY, is understood as it was meant and proved by its
-// secret alone; everybody on the machine, and every role of the database, may say something else.
+// A wake-up by datagram or NOTIFY is decoded as it was encoded, and proved only by the session's
+// secret. Every program on the machine, and every role of the database, may send other texts.
 
 #include "coordination/wakeup/hint.hpp"
 #include "fuzz/target.hpp"

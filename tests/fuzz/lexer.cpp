@@ -1,6 +1,6 @@
-// The lexer takes any text apart without losing or inventing a byte, and text that is put together
-// from known pieces into just these: a literal, a quoted name or a comment is one token, whatever
-// it contains.
+// The lexer splits any text without losing or adding a byte, and text that is composed of known
+// pieces into exactly these: a literal, a quoted name or a comment is one token, whatever it
+// contains.
 
 #include "sql/lexer.hpp"
 
@@ -19,7 +19,7 @@ using rowlock::sql::lexer;
 using rowlock::sql::token;
 using rowlock::sql::token_kind;
 
-/// In memory that ends with it, so that a sanitizer sees a read past the end.
+/// Lexes a copy whose memory ends with the text, so that a sanitizer sees a read past the end.
 std::vector<token> tokens_of(std::string_view text, dialect which) {
     const auto copy = std::make_unique<char[]>(text.size());
     std::ranges::copy(text, copy.get());
@@ -59,7 +59,7 @@ bool fits(const piece& known, token_kind kind) {
     return false;
 }
 
-/// The newline that ends a line comment is no part of it.
+/// The text without the newline that ends a line comment, which is not part of it.
 std::string_view without_newline(std::string_view text) {
     return text.ends_with('\n') ? text.substr(0, text.size() - 1) : text;
 }
@@ -76,7 +76,7 @@ void known_text(fuzz::input& from, dialect which) {
         const bool one = each.is != piece::kind::code;
         const auto expected = each.is == piece::kind::comment ? without_newline(whole) : whole;
         for (; next != all.end() && next->offset < begin + expected.size(); ++next) {
-            // Blanks may belong to the whitespace in front.
+            // Blanks may belong to the whitespace before.
             const bool blank = next->kind == token_kind::whitespace;
             require((blank && !one) || fits(each, next->kind), "of its kind", text);
             require(!one || next->text == expected, "one token", text);
@@ -88,7 +88,8 @@ void known_text(fuzz::input& from, dialect which) {
 
 void any_text(const std::string& text, dialect which) {
     for (const token& each : tokens_of(text, which)) {
-        // What was opened before a token can change how it is read: only code is read alike alone.
+        // An opening quote before a token can change its meaning. Only code has the same meaning
+        // alone.
         if (each.kind != token_kind::word && each.kind != token_kind::number) continue;
         const auto alone = tokens_of(each.text, which);
         require(alone.size() == 1 && alone.front().kind == each.kind, "read alike alone", text);

@@ -1,5 +1,5 @@
-// A text is the name of a lock exactly if the rules say so, is kept byte by byte, and is never
-// repeated in the refusal.
+// A text is the name of a lock exactly if the rules allow it, is kept byte by byte, and is never
+// repeated in an error.
 
 #include "fuzz/reference.hpp"
 #include "fuzz/target.hpp"

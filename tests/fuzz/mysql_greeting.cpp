@@ -1,5 +1,5 @@
-// What a MySQL server says first, or whatever listens there in its place: it offers TLS, offers
-// none, or is refused.
+// The greeting of a MySQL server, or of any program that listens in its place: it offers TLS,
+// offers none, or is refused.
 
 #include "driver/mysql_greeting.hpp"
 

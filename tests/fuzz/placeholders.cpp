@@ -1,9 +1,9 @@
-// Placeholders are rewritten, and nothing else is: not what stands in literals, quoted names and
-// comments, and not what is rewritten already. Text that is put together from known pieces must
-// come out as known; any other text is held to what must be true of all.
+// Only placeholders are rewritten: not the contents of literals, quoted names and comments, and not
+// text that was rewritten already. Text that is composed of known pieces must give the known
+// result; any other text must satisfy the rules for all.
 //
-// First byte: which of the two. Second opinions: SQLite counts the parameters of what it can
-// prepare; a small reader finds those that SOCI would find.
+// First byte: which of the two. Second opinions: SQLite counts the parameters of statements that it
+// can prepare, and a small reader finds those that SOCI would find.
 
 #include "driver/placeholders.hpp"
 
@@ -46,8 +46,8 @@ std::string spelled(std::size_t number, spelling wanted) {
            std::to_string(number);
 }
 
-/// The numbers of the parameters that SOCI would look for, as its documentation has it: names
-/// behind a colon, but not within '…', not :: and not :=.
+/// The numbers of the parameters that SOCI would find, by its documentation: names after a colon,
+/// but not within '…', not :: and not :=.
 std::vector<std::size_t> found_by_soci(std::string_view text) {
     std::vector<std::size_t> found;
     bool quoted = false;
@@ -84,7 +84,7 @@ void ask_sqlite(const rewritten& made) {
     const int code = sqlite3_prepare_v2(db, made.text.c_str(), -1, &statement, &rest);
     if (code == SQLITE_OK && statement != nullptr && *rest == '\0') {
         const auto counted = static_cast<std::size_t>(sqlite3_bind_parameter_count(statement));
-        // A parameter of SQLite's own, such as @a, is not ours to count.
+        // SQLite's own parameters, such as @a, do not count.
         const bool own = made.text.find_first_of(":@$#") != std::string::npos;
         require(own || counted == made.parameters, "SQLite counts the same", made.text);
     }
@@ -135,7 +135,7 @@ void rewrite_known_text(fuzz::input& from, dialect which) {
             const bool placeholder = each.is == piece::kind::placeholder;
             const bool left_out = soci && each.is == piece::kind::comment;
             expected += left_out ? " " : placeholder ? spelled(each.number, wanted) : each.text;
-            // The newline that ends a line comment is no part of it.
+            // The newline that ends a line comment is not part of it.
             if (left_out && each.text.ends_with('\n')) expected += '\n';
             expected += ' ';
         }

@@ -4,11 +4,11 @@
 #include <cstdint>
 #include <string_view>
 
-/// Second opinions, written from the documents and in another way than the code they judge.
+/// Second opinions, written from the specifications and differently from the code that they check.
 namespace fuzz {
 
-/// RFC 3629, section 4: the table of well-formed byte sequences. How many bytes the first one
-/// takes, 0 if it is none.
+/// The length in bytes of the first sequence, by the table of well-formed byte sequences of RFC
+/// 3629, section 4. 0 if it is malformed.
 inline std::size_t utf8_length(std::string_view text) {
     const auto at = [text](std::size_t where) {
         return where < text.size() ? static_cast<unsigned char>(text[where]) : 0U;

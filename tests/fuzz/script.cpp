@@ -1,5 +1,5 @@
-// Migrations: a script is split into the statements it was made of, without losing one or cutting
-// one in two, and of tables only those of ours are renamed, outside literals, quotes and comments.
+// Migrations: a script is split into the statements of which it was composed, and only rowlock's
+// tables are renamed, outside literals, quotes and comments.
 
 #include "schema/script.hpp"
 
@@ -60,7 +60,7 @@ void known_script(fuzz::input& from, dialect which) {
 void any_script(const std::string& script, dialect which) {
     const auto made = split_statements(script, which);
     std::string again;
-    // On MySQL two signs are a comment where a text ends, but not before a semicolon.
+    // On MySQL two minus signs are a comment at the end of a text, but not before a semicolon.
     if (std::ranges::any_of(made, [](auto& each) { return each.ends_with("--"); })) return;
     for (const std::string& each : made) {
         require(!words_of(each).empty(), "no statement is empty", script);
@@ -76,7 +76,7 @@ void rename(const std::string& text, dialect which) {
     if (text.find("rowlock_") == std::string::npos) {
         require(there == text, "what names no table of ours stays", text);
     } else if (text.find("mine_") == std::string::npos && there != text) {
-        // What is left of ours stands where it is not to be touched.
+        // The remaining names of rowlock's tables are in literals, quotes or comments.
         require(qualify(there, which, {.prefix = "mine_"}) == there,
                 "renaming twice changes nothing", text);
     }

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-/// SQL that is put together piece by piece, so that it is known what each piece is.
+/// SQL that is composed of pieces, so that the kind of each piece is known.
 namespace fuzz {
 
 using rowlock::sql::dialect;
@@ -23,7 +23,7 @@ struct piece {
     };
     kind is;
     std::string text;
-    std::size_t number = 0;  ///< of a placeholder
+    std::size_t number = 0;  ///< a placeholder's number
 };
 
 inline dialect any_dialect(input& from) {
@@ -31,7 +31,7 @@ inline dialect any_dialect(input& from) {
     return all[from.below(3)];
 }
 
-/// Some characters that would mean something outside of quotes and comments.
+/// Some characters with a meaning outside quotes and comments.
 inline std::string awkward_text(input& from) {
     static constexpr std::string_view parts[] = {
         "$1",  "$2",   "?", ":p1", "'",        "\"", "`", "[",       "]",          "--",
@@ -54,7 +54,7 @@ inline std::string in_quotes(const std::string& content, char quote, bool backsl
     return text += quote;
 }
 
-/// `content` without what would end it too soon.
+/// `content` without the text that would end it too soon.
 inline std::string without(std::string content, std::string_view unwanted) {
     for (std::size_t at = content.find(unwanted); at != std::string::npos;
          at = content.find(unwanted)) {
@@ -69,8 +69,8 @@ inline piece any_comment(input& from, dialect which) {
         const bool hash = which == dialect::mysql && from.byte() % 2 == 0;
         return {piece::kind::comment, (hash ? "#" : "-- ") + without(content, "\n") + "\n"};
     }
-    // Blanks in front: no hint and no code of MySQL's. A / or * next to the marks would make
-    // others.
+    // A leading blank, so that it is neither a hint nor code for MySQL. A / or * next to the marks
+    // would make other marks.
     content = without(without(content, "/"), "*");
     if (which == dialect::postgresql && from.byte() % 2 == 0) {
         content += "/* " + content + " */";
@@ -101,7 +101,7 @@ inline piece any_quoted(input& from, dialect which) {
             }
             [[fallthrough]];
         default:
-            // On PostgreSQL a newline may make it part of an E'' in front, where backslashes
+            // On PostgreSQL a newline may make it part of an E'' before it, where backslashes
             // escape.
             if (which == dialect::postgresql) {
                 return {piece::kind::literal, in_quotes(without(content, "\\"), '\'', false)};
@@ -129,14 +129,14 @@ inline piece any_piece(input& from, dialect which) {
     }
 }
 
-/// Without semicolons.
+/// Pieces without semicolons.
 inline std::vector<piece> any_pieces(input& from, dialect which) {
     std::vector<piece> all;
     while (!from.empty() && all.size() < 64) all.push_back(any_piece(from, which));
     return all;
 }
 
-/// Half of the inputs build a text of pieces whose meaning is known, the others are one themselves.
+/// Half of the inputs build a text of known pieces, the others are the text themselves.
 template <typename Known, typename Any>
 int known_or_any(const std::uint8_t* data, std::size_t size, Known known_text, Any any_text) {
     input from{data, size};

@@ -1,7 +1,7 @@
-// What a statement may do to a transaction is told from its code, and from nothing that stands in
-// its literals and comments. Text of known pieces: other contents change nothing, and a second
-// statement is always seen. Any text: if SQLite runs it in a transaction and the transaction is
-// over, or a setting of the connection has changed, it was not called plain.
+// The effect of a statement on a transaction is derived from its code, and not from its literals
+// and comments. Text of known pieces: other contents change nothing, and a second statement is
+// always detected. Any text: if SQLite runs it in a transaction and the transaction has ended, or a
+// setting of the connection has changed, it was not classified as plain.
 
 #include "transaction/rows/statement_effect.hpp"
 
@@ -29,7 +29,7 @@ std::string text_of(const std::vector<piece>& pieces) {
     return text;
 }
 
-/// The same with something else in literals and comments.
+/// The same pieces with other contents of literals and comments.
 std::vector<piece> emptied(std::vector<piece> pieces) {
     for (piece& each : pieces) {
         if (each.is == piece::kind::comment) each.text = "/* x */";
@@ -88,7 +88,7 @@ private:
     sqlite3* db_ = nullptr;
 };
 
-// Would write files.
+// Whether the statement would write files.
 bool goes_outside(std::string text) {
     for (char& c : text) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
     return text.find("attach") != std::string::npos || text.find("vacuum") != std::string::npos ||

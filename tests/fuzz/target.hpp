@@ -7,8 +7,8 @@
 #include <string>
 #include <string_view>
 
-/// What libFuzzer calls with each input, and corpus_runner.cpp where there is no libFuzzer. Returns
-/// 0, or does not return: what breaks a rule ends the program.
+/// libFuzzer calls this with each input, and so does corpus_runner.cpp without libFuzzer. Returns
+/// 0. A broken rule ends the program.
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size);
 
 namespace fuzz {
@@ -21,7 +21,7 @@ inline void require(bool holds, const char* rule, std::string_view about = {}) {
     std::abort();
 }
 
-/// What no message may repeat. (Any piece of a message is soon found as an input.)
+/// A text that no message may contain. (The fuzzer soon finds any piece of a message as an input.)
 constexpr std::string_view secret = "hunter2";
 
 inline void require_no_secret(std::string_view said) {

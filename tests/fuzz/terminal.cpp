@@ -1,5 +1,5 @@
-// What the tool prints of a name or a note is one line without control characters, and still tells
-// every byte of it.
+// The tool prints a name or a note as one line without control characters, from which every byte
+// can be recovered.
 
 #include "cli/text.hpp"
 #include "fuzz/reference.hpp"

@@ -1,5 +1,5 @@
-// Database URLs: taken apart into what they were put together from, or refused; and whatever stands
-// where a password stands is in no message and no description.
+// Database URLs are split into the parts of which they were composed, or refused, and no message or
+// description contains text from the place of a password.
 //
 // First byte: which of the four.
 
@@ -63,7 +63,7 @@ void round_trip(fuzz::input& from) {
     require(same, "a URL is taken apart into its parts", text);
 }
 
-/// What the user is shown of `url`, taken or not.
+/// The text that the user sees of `url`, accepted or refused.
 std::string shown_of(const std::string& url) {
     try {
         return rowlock::open(url).description();
@@ -98,8 +98,8 @@ void keep_the_secret(fuzz::input& from) {
     const std::string rest{rests[from.below(std::size(rests))]};
     const std::string url = scheme + "://ann:" + before + std::string{secret} + behind +
                             "@db.example/shop" + (rest.empty() ? "" : "?" + rest);
-    // What follows "?user=" is a user, and "?password=" a password, whoever meant it for part of
-    // one.
+    // The text after "?user=" is a user, and after "?password=" a password, even if it was meant as
+    // a part of one.
     const std::size_t question = url.find('?');
     const bool meant =
         question < url.rfind('@') && (url.find("user=", question) != std::string::npos ||

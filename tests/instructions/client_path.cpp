@@ -1,9 +1,9 @@
-// What the client itself does in an acquire and a release of a free lock, for callgrind to count
-// (./compare). The database is played: after a few real ones on a SQLite file each statement of
-// this thread is answered, uncounted, by what the database said to the one of that text before.
-// Other threads have the real one, and are not counted.
+// The client's own work in an acquire and a release of a free lock, for callgrind to count
+// (./compare). The database is simulated: after a few real statements on a SQLite file, each
+// statement of this thread gets, uncounted, the database's earlier answer to the same text. Other
+// threads use the real database, and are not counted.
 //
-//     client_path PAIRS [TURNS]    so many pairs, in each so many turns of a loop that does nothing
+//     client_path PAIRS [TURNS]    the number of pairs, and of turns of an empty loop in each
 #include <rowlock/driver/sqlite.hpp>
 #include <rowlock/rowlock.hpp>
 
@@ -29,7 +29,7 @@ using namespace std::chrono_literals;
 thread_local bool playing = false;
 thread_local bool remembering = false;
 
-/// Around what is not the client's.
+/// Suspends the counting for work that is not the client's.
 class uncounted {
 public:
     uncounted() {
@@ -86,7 +86,8 @@ private:
 
     std::unique_ptr<sql::connection> inner_;
     sql::transaction_state played_ = sql::transaction_state::none;
-    inline static std::map<std::string, sql::result, std::less<>> said_;  ///< of the main thread
+    inline static std::map<std::string, sql::result, std::less<>>
+        said_;  ///< the main thread's answers
 };
 
 class scratch_folder {
@@ -131,7 +132,7 @@ void run(int pairs, int turns) {
         },
         "played"};
     client_options options;
-    options.ttl = 600s;  // under valgrind everything takes its time
+    options.ttl = 600s;  // valgrind is slow
     client locks{played, options};
     remembering = true;
     for (int i = 0; i < warm_up; ++i) pair(locks, 0);

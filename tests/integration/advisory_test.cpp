@@ -1,6 +1,5 @@
-// Advisory locks when something is in the way: other clients, dead connections, lost replies,
-// poolers, standbys. Orders are forced by hooks, or by looking until the other side is seen to
-// wait.
+// Advisory locks with other clients, dead connections, lost replies, poolers and standbys. The
+// tests force the orders by hooks, or wait until the server shows that the other side waits.
 
 #include "contract/server_address.hpp"
 #include "sql/pooler.hpp"
@@ -56,7 +55,7 @@ struct test_server {
         return admin->query(text, soon()).integer(0, 0);
     }
 
-    /// Process or connection that holds a name.
+    /// The process or connection that holds a name.
     [[nodiscard]] std::int64_t holder_of(const std::string& name) const {
         if (!is_postgresql()) {
             return number("select coalesce(is_used_lock('" + advisory_text(name, "rowlock") +
@@ -65,8 +64,8 @@ struct test_server {
         return number("select coalesce(max(pid), 0) from pg_locks where granted and " +
                       matches(name));
     }
-    /// Who waits for a name in the server's queue, or 0. MariaDB shows no names: there, whoever of
-    /// this process waits for one.
+    /// The process or connection that waits for a name in the server's queue, or 0. MariaDB shows
+    /// no names: there, any connection of this process that waits for one.
     [[nodiscard]] std::int64_t waiter_for(const std::string& name) const {
         if (is_postgresql()) {
             return number("select coalesce(max(pid), 0) from pg_locks where not granted and " +
@@ -98,7 +97,7 @@ private:
     }
 };
 
-/// Null if it is missing.
+/// The test server, or null if it is missing.
 std::shared_ptr<const test_server> on(support::server which) {
     const auto url = support::url_of(which);
     return url ? std::make_shared<const test_server>(*url) : nullptr;
@@ -110,7 +109,7 @@ std::shared_ptr<const test_server> on_mariadb() {
     return on(support::server::mariadb);
 }
 
-/// Connections of a node of a Galera cluster, as far as its variables tell.
+/// A connection to a node of a Galera cluster, according to the server's variables.
 class galera_node final : public forwarding {
 public:
     using forwarding::forwarding;
@@ -129,7 +128,7 @@ public:
     }
 };
 
-/// The lock is lost within `limit`: held() first, lost() too.
+/// Checks that held() turns false and lost() fires within `limit`.
 void check_lost_within(const advisory_lock& lock, clock_type::duration limit) {
     const auto signal = lock.lost();
     const auto start = clock_type::now();
@@ -186,7 +185,7 @@ TEST_CASE("a killed connection is noticed within the check period elsewhere") {
     }
 }
 
-TEST_CASE("the lock of a connection that was killed unseen is found lost by unlock()") {
+TEST_CASE("unlock() detects the loss of a lock whose connection was killed unnoticed") {
     for (const auto& db : {on_postgresql(), on_mariadb()}) {
         if (!db) continue;
         support::interception network;
@@ -202,10 +201,10 @@ TEST_CASE("the lock of a connection that was killed unseen is found lost by unlo
     }
 }
 
-TEST_CASE("a lock that the server denies is lost with the next check, others stay") {
+TEST_CASE("a lock that the server does not confirm is lost at the next check, others stay") {
     for (const auto& db : {on_postgresql(), on_mariadb()}) {
         if (!db) continue;
-        // Somebody unlocks on our very connection, as a function of the application's might.
+        // Another statement unlocks on the client's own connection, as an application's might.
         sql::connection* ours = nullptr;
         const auto exposed = sql::connection_source{db->source.speaks(),
                                                     [&](sql::deadline until) {
@@ -234,7 +233,7 @@ TEST_CASE("a lock that the server denies is lost with the next check, others sta
         CHECK(eventually(
             [&] { return log.has(event_kind::advisory_lost, loss_reason::forced_release); }));
 
-        // Found out by unlock(), before any check.
+        // unlock() detects the loss before any check.
         auto two = locks.lock(name);
         network.before([&](std::string_view statement) {
             if (statement == "advisory_unlock") ours->query(key, soon());
@@ -249,8 +248,8 @@ TEST_CASE("a lock that the server denies is lost with the next check, others sta
 
 // shows: advisory-locks
 TEST_CASE(
-    "on a silent network a lock is lost within check period and statement deadline, and the "
-    "server frees it only afterwards") {
+    "on a silent network a lock is lost within check period and statement timeout, and the server "
+    "frees it only afterwards") {
     const auto db = on_postgresql();
     if (!db) return;
     auto through = contract::address_of(support::server::postgresql);
@@ -265,11 +264,11 @@ TEST_CASE(
     const auto one = locks.lock(name);
     relay.fall_silent();
     check_lost_within(one, 300ms + 500ms + 400ms);
-    CHECK_FALSE(others.try_lock(name));  // the server heard nothing of it yet
+    CHECK_FALSE(others.try_lock(name));  // the server does not know yet
     CHECK(others.try_lock_for(name, 10s));
 }
 
-TEST_CASE("on a silent network every lock is told of its loss in time, whatever was asked first") {
+TEST_CASE("on a silent network lost() of every lock fires in time, whichever was checked first") {
     const auto db = on_postgresql();
     if (!db) return;
     auto through = contract::address_of(support::server::postgresql);
@@ -310,7 +309,7 @@ TEST_CASE("a lock that was granted although its statement failed is kept") {
         support::interception network;
         advisory_client locks{network.wrap(db->source)};
         advisory_client others{db->source};
-        // Tried: the statement is carried out, and reported as timed out.
+        // A try: the statement is executed, and reported as timed out.
         const std::string name = fresh("job");
         std::atomic<bool> once{true};
         network.after([&](std::string_view statement) {
@@ -324,7 +323,7 @@ TEST_CASE("a lock that was granted although its statement failed is kept") {
         one->unlock();
         CHECK(others.try_lock(name));
 
-        // Waited for: the same at the end of a slice that was granted.
+        // A wait: the same at the end of a slice in which the lock was granted.
         auto held = others.try_lock(name);
         const auto holder = db->holder_of(name);
         const test_server looking{db->is_postgresql()
@@ -367,7 +366,7 @@ TEST_CASE("a wait that an administrator cancels has locked nothing and may be re
             return errc{};
         });
         REQUIRE(db->somebody_waits_for(name));
-        // Between two slices there is nobody to cancel.
+        // Between two slices no statement runs that could be cancelled.
         eventually([&] {
             const auto id = std::to_string(db->waiter_for(name));
             if (id != "0") {
@@ -385,7 +384,7 @@ TEST_CASE("a wait that an administrator cancels has locked nothing and may be re
     }
 }
 
-TEST_CASE("a lock that may have been granted and cannot be asked for is given back later") {
+TEST_CASE("a lock that may have been granted and cannot be checked is released later") {
     for (const auto& db : {on_postgresql(), on_mariadb()}) {
         if (!db) continue;
         support::interception network;
@@ -405,7 +404,7 @@ TEST_CASE("a lock that may have been granted and cannot be asked for is given ba
     }
 }
 
-TEST_CASE("an unlock whose reply was lost is not taken for one of the next holder's") {
+TEST_CASE("an unlock whose reply was lost is resolved at once, or later in the background") {
     for (const auto& db : {on_postgresql(), on_mariadb()}) {
         if (!db) continue;
         support::interception network;
@@ -420,10 +419,10 @@ TEST_CASE("an unlock whose reply was lost is not taken for one of the next holde
                 throw error{errc::timed_out, "cancelled"};
             }
         });
-        one.unlock();  // done, as the server says when asked
+        one.unlock();  // the server confirms it when asked
         const auto next = others.try_lock(name);
         CHECK(next);
-        // Nobody could be reached: in the background.
+        // The server is unreachable: the client unlocks in the background.
         auto two = locks.lock(name + " two");
         std::atomic<int> failures{2};
         network.before([&](std::string_view statement) {
@@ -451,14 +450,14 @@ TEST_CASE("a connection that breaks while locking is replaced") {
             if (statement == "advisory_try" && once.exchange(false))
                 support::interception::lose_reply();
         });
-        // The lost session is closed by us, and its locks with it.
+        // The client closes the lost session, which frees its locks.
         CHECK(locks.try_lock_for(name + " two", 20s));
     }
 }
 
 // --- waiting ------------------------------------------------------------------------------------
 
-TEST_CASE("a stop ends a wait, in the server's queue and in the process'") {
+TEST_CASE("a stop ends a wait in the server's queue and in the process's queue") {
     for (const auto& db : {on_postgresql(), on_mariadb()}) {
         if (!db) continue;
         advisory_client locks{db->source};
@@ -480,7 +479,7 @@ TEST_CASE("a stop ends a wait, in the server's queue and in the process'") {
     }
 }
 
-TEST_CASE("the shared connection is free for others while somebody waits") {
+TEST_CASE("other threads can use the shared connection while one waits") {
     for (const auto& db : {on_postgresql(), on_mariadb()}) {
         if (!db) continue;
         advisory_client locks{db->source, {.wait_slice = 5s}};
@@ -498,7 +497,7 @@ TEST_CASE("the shared connection is free for others while somebody waits") {
     }
 }
 
-TEST_CASE("without a connection to wait on a waiter polls the shared one") {
+TEST_CASE("a waiter without its own connection polls on the shared one") {
     for (const auto& db : {on_postgresql(), on_mariadb()}) {
         if (!db) continue;
         advisory_client locks{db->source, {.max_connections = 1}};
@@ -514,7 +513,7 @@ TEST_CASE("without a connection to wait on a waiter polls the shared one") {
     }
 }
 
-TEST_CASE("each lock may have a connection of its own, up to a limit") {
+TEST_CASE("each lock may have its own connection, up to a limit") {
     for (const auto& db : {on_postgresql(), on_mariadb()}) {
         if (!db) continue;
         advisory_client locks{db->source,
@@ -537,7 +536,7 @@ TEST_CASE("each lock may have a connection of its own, up to a limit") {
     }
 }
 
-TEST_CASE("threads are served in the order in which they came") {
+TEST_CASE("threads are served in the order of their arrival") {
     const auto db = on_postgresql();
     if (!db) return;
     advisory_client locks{db->source};
@@ -559,7 +558,7 @@ TEST_CASE("threads are served in the order in which they came") {
     CHECK(order == std::vector<int>{0, 1, 2, 3, 4});
 }
 
-TEST_CASE("readers of one process do not pass a writer of another that waits") {
+TEST_CASE("readers of one process do not overtake a waiting writer of another") {
     const auto db = on_postgresql();
     if (!db) return;
     advisory_client readers{db->source};
@@ -583,7 +582,7 @@ TEST_CASE("readers of one process do not pass a writer of another that waits") {
     CHECK(late.get().held());
 }
 
-TEST_CASE("readers join again once the writer of another process has given up") {
+TEST_CASE("readers join again once the writer of another process has stopped waiting") {
     const auto db = on_postgresql();
     if (!db) return;
     advisory_client readers{db->source};
@@ -604,7 +603,9 @@ TEST_CASE("readers join again once the writer of another process has given up") 
     CHECK(readers.try_lock_shared(name));
 }
 
-TEST_CASE("transactions that wait for each other both go on, however soon the server looks") {
+TEST_CASE(
+    "transactions that wait for each other both go on, however early the server checks for "
+    "deadlocks") {
     const auto db = on_postgresql();
     if (!db) return;
     const std::string one = fresh("job");
@@ -627,7 +628,7 @@ TEST_CASE("transactions that wait for each other both go on, however soon the se
     }
 }
 
-TEST_CASE("a slice of waiting may be longer than the belief in a lock") {
+TEST_CASE("a slice of a wait may be longer than the time for which a lock is trusted") {
     for (const auto& db : {on_postgresql(), on_mariadb()}) {
         if (!db) continue;
         advisory_client locks{db->source,
@@ -640,7 +641,7 @@ TEST_CASE("a slice of waiting may be longer than the belief in a lock") {
         auto held = std::make_optional(others.lock(name));
         auto waiter = std::async(std::launch::async, [&] { return locks.try_lock_for(name, 9s); });
         REQUIRE(db->somebody_waits_for(name));
-        std::this_thread::sleep_for(1s);  // beyond the belief
+        std::this_thread::sleep_for(1s);  // longer than the lock is trusted
         CHECK(db->somebody_waits_for(name));
         held.reset();
         const auto start = clock_type::now();
@@ -653,13 +654,13 @@ TEST_CASE("a slice of waiting may be longer than the belief in a lock") {
     }
 }
 
-TEST_CASE("CREATE INDEX CONCURRENTLY gets through while somebody waits for a lock") {
+TEST_CASE("CREATE INDEX CONCURRENTLY succeeds while a client waits for a lock") {
     const auto db = on_postgresql();
     if (!db) return;
     const std::string table = "advisory_index_" + std::to_string(getpid());
     db->admin->query("create table " + table + " (n int)", soon());
     const std::string name = fresh("migration");
-    // As a migration does: under the lock, on another connection, an index is made.
+    // As a migration does, create an index under the lock on another connection.
     advisory_client locks{db->source};
     advisory_client others{db->source, {.statement_timeout = 20s, .keepalive_timeout = 1min}};
     const auto held = locks.lock(name);
@@ -667,13 +668,13 @@ TEST_CASE("CREATE INDEX CONCURRENTLY gets through while somebody waits for a loc
     auto waiter = std::async(std::launch::async,
                              [&] { return others.lock(name, stop.get_token()).has_value(); });
     REQUIRE(db->somebody_waits_for(name));
-    // Transactions of other programs keep it waiting too, for as long as they take.
+    // The statement also waits for transactions of other programs.
     db->admin->query("set statement_timeout = '9s'", soon());
     db->admin->query("create index concurrently on " + table + " (n)", soon());
     stop.request_stop();
     CHECK_FALSE(waiter.get());
 
-    // Control: one long wait keeps it from ending.
+    // Control: one long wait prevents it from ending.
     auto plain = db->source.connect(soon());
     auto waits = std::async(std::launch::async, [&] {
         return plain->query(
@@ -693,7 +694,7 @@ TEST_CASE("CREATE INDEX CONCURRENTLY gets through while somebody waits for a loc
 
 // --- ends ---------------------------------------------------------------------------------------
 
-TEST_CASE("the end of the object ends waits in other threads") {
+TEST_CASE("the end of an advisory_client ends the waits of other threads") {
     for (const auto& db : {on_postgresql(), on_mariadb()}) {
         if (!db) continue;
         advisory_client others{db->source};
@@ -716,7 +717,7 @@ TEST_CASE("the end of the object ends waits in other threads") {
     }
 }
 
-TEST_CASE("a forked child has no part in its parent's locks") {
+TEST_CASE("a forked child does not share its parent's locks") {
     constexpr int seems_held = 1;  // bits of the child's exit status
     constexpr int unlocks = 2;
     constexpr int takes_another = 4;
@@ -783,10 +784,10 @@ TEST_CASE("advisory locks are refused behind a transaction pooler, declared or n
     }
 }
 
-TEST_CASE("a server process that changes is found out by the statement that locks") {
+TEST_CASE("the statement that locks detects a changed server process") {
     const auto db = on_postgresql();
     if (!db) return;
-    // A pooler that passes every look at the beginning: another connection from then on.
+    // A pooler that passes every initial check, and uses another connection from then on.
     class changing final : public forwarding {
     public:
         changing(std::unique_ptr<sql::connection> first, std::unique_ptr<sql::connection> second)
@@ -812,7 +813,7 @@ TEST_CASE("a server process that changes is found out by the statement that lock
     CHECK(eventually([&] { return db->holder_of(name) == 0; }));
 }
 
-/// Transactions at the same time: so many idle server processes in the pool afterwards.
+/// Runs concurrent transactions, which leave that many idle server processes in the pool.
 void warm(const sql::connection_source& pool, int processes) {
     std::vector<std::unique_ptr<sql::connection>> all;
     for (int i = 0; i < processes; ++i) {
@@ -822,7 +823,7 @@ void warm(const sql::connection_source& pool, int processes) {
     for (const auto& each : all) each->query("rollback", soon());
 }
 
-TEST_CASE("a pooler that takes its processes in turn is refused, and no lock stays behind") {
+TEST_CASE("a pooler that alternates its processes is refused, and no lock is left behind") {
     const auto db = on_postgresql();
     if (!db) return;
     for (const int processes : {1, 2, 3, 5}) {
@@ -843,15 +844,15 @@ TEST_CASE("a pooler that takes its processes in turn is refused, and no lock sta
     }
 }
 
-/// A connection through a pooler that others use exactly while it is looked whether there is one:
-/// each look finds the process that fits.
+/// A connection through a pooler that other clients use exactly while the client checks for one, so
+/// that each check finds the process that fits.
 class among_others final : public forwarding {
 public:
     among_others(std::unique_ptr<sql::connection> inner, sql::connection_source pool)
         : forwarding{std::move(inner)}, pool_{std::move(pool)} {}
     sql::result query(std::string_view text, sql::deadline until) override {
         if (text != "begin" && text != "rollback") return forwarding::query(text, until);
-        // The process that was free last is taken while this goes on, and the next one after it.
+        // Occupies the process that was freed last, so that the statement runs on the next one.
         const auto other = pool_.connect(until);
         other->query("begin", until);
         auto answer = forwarding::query(text, until);
@@ -864,7 +865,7 @@ private:
 };
 
 // shows: advisory-locks
-TEST_CASE("behind a transaction pooler that was taken for one of sessions nobody locks twice") {
+TEST_CASE("behind a transaction pooler mistaken for a session pooler no lock is granted twice") {
     const auto db = on_postgresql();
     const auto pooler = pgbouncer::start(pgbouncer::pool_mode::transaction);
     if (!pooler || !db) return;
@@ -946,7 +947,7 @@ TEST_CASE("a lease is fenced in a transaction through a transaction pooler") {
     const std::string before = settings(*app);
     app->query("begin", soon());
     fence(*app, *held);
-    // A forced release does not get between the fence and the commit.
+    // A forced release waits for the commit of the fenced transaction.
     auto breaker = std::async(std::launch::async, [&] { return b.force_release("job"); });
     CHECK(support::somebody_waits_for_a_row(database));
     CHECK(breaker.wait_for(0s) == std::future_status::timeout);
@@ -1012,7 +1013,7 @@ TEST_CASE("a lease is acquired, contended and released through a transaction poo
     auto first = a.try_acquire("job");
     REQUIRE(first);
     CHECK_FALSE(b.try_acquire("job"));
-    CHECK_FALSE(b.try_acquire_for("job", 2500ms));  // past the ttl: heartbeats get through
+    CHECK_FALSE(b.try_acquire_for("job", 2500ms));  // longer than the ttl: heartbeats succeed
     CHECK(first->held());
     auto waiter = std::async(std::launch::async, [&] { return b.try_acquire_for("job", 10s); });
     first->release();
@@ -1032,7 +1033,7 @@ TEST_CASE("a standby is refused: it would grant what its primary grants as well"
     advisory_client primary{db->source};
     const auto held = primary.lock(name);
     const auto source = rowlock::open(replica->url());
-    // Control: the standby itself has no objection.
+    // Control: the standby itself grants the lock.
     const auto plain = source.connect(soon());
     const std::string take =
         "select pg_try_advisory_lock(" + std::to_string(advisory_number(name)) + ")::int";
@@ -1068,7 +1069,7 @@ TEST_CASE("a node of a Galera cluster is refused") {
 
 // --- interoperation -----------------------------------------------------------------------------
 
-TEST_CASE("SQL alone computes the keys, as docs/advisory-keys.md says") {
+TEST_CASE("SQL computes the same keys, as docs/advisory-keys.md says") {
     if (const auto db = on_postgresql()) {
         CHECK(db->number("select ('x' || substr(encode(sha256(convert_to('rowlock' || chr(10) || "
                          "'größe ☾', 'UTF8')), 'hex'), 1, 16))::bit(64)::bigint") ==
@@ -1092,7 +1093,7 @@ TEST_CASE("SQL alone computes the keys, as docs/advisory-keys.md says") {
 }
 
 // shows: advisory-locks
-TEST_CASE("control: above READ COMMITTED what a transaction's lock protects is read stale") {
+TEST_CASE("control: above READ COMMITTED a transaction's lock does not prevent stale reads") {
     const auto db = on_postgresql();
     if (!db) return;
     const std::string table = "advisory_stale_" + std::to_string(getpid());

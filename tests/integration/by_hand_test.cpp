@@ -21,7 +21,7 @@ using support::soon;
 
 namespace {
 
-/// What clients said of leases that they lost.
+/// The losses that clients reported.
 class losses {
 public:
     event_callback callback() {
@@ -56,7 +56,7 @@ std::string remedy_of(client& locks, const std::string& name) {
 
 }  // namespace
 
-TEST_CASE("a lease whose row is changed by hand is known to be lost within five heartbeats") {
+TEST_CASE("a client detects within five heartbeats that a lease's row was changed by hand") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         losses told;
         client locks{database.source(),
@@ -82,7 +82,7 @@ TEST_CASE("a lease whose row is changed by hand is known to be lost within five 
         CHECK(held.at("untouched").held());
         CHECK(locks.stats().sessions == 1);
 
-        // Control: the session's row, and so its heartbeat, know nothing of it.
+        // Control: the session's row is unchanged, so a heartbeat alone succeeds.
         const auto session =
             database.number("select id from rowlock_session where ttl_us = 900000");
         CHECK(database.protocol().heartbeat(*database.connect(), session, 0, soon()));
@@ -105,7 +105,7 @@ TEST_CASE("a lease whose row is changed by hand is known to be lost within five 
     }
 }
 
-TEST_CASE("a session whose row is deleted by hand is known to be lost with the next heartbeat") {
+TEST_CASE("a client detects with its next heartbeat that its session's row was deleted by hand") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         losses told;
         client locks{database.source(),
@@ -120,7 +120,7 @@ TEST_CASE("a session whose row is deleted by hand is known to be lost with the n
     }
 }
 
-TEST_CASE("a waiter whose place is deleted by hand takes another") {
+TEST_CASE("a waiter whose queue entry is deleted by hand enqueues again") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         client holder{database.source(), database.options()};
         client waiter{database.source(), database.options({.poll_interval = 100ms})};
@@ -138,7 +138,7 @@ TEST_CASE("a waiter whose place is deleted by hand takes another") {
     }
 }
 
-TEST_CASE("without the row of the token floor nothing is granted, and the message says so") {
+TEST_CASE("without the row of the token floor nothing is granted, and the error says so") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         client locks{database.source(), database.options()};
         const auto job = locks.acquire("job");

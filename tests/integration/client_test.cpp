@@ -50,8 +50,8 @@ TEST_CASE("without a network held() turns false and lost() fires before the leas
         std::promise<bool> still_ours;
         const std::stop_callback on_loss{
             lost, [&] {
-                // By the database's clock the session has not expired yet: nobody can have taken
-                // it.
+                // By the database's clock the session has not expired yet, so no other client can
+                // have the lease.
                 const bool postgresql = database.speaks() == sql::dialect::postgresql;
                 still_ours.set_value(
                     !lease.held() &&
@@ -79,8 +79,8 @@ TEST_CASE("without a network held() turns false and lost() fires before the leas
     }
 }
 
-TEST_CASE("a client of a moment makes one connection and leaves no session behind") {
-    constexpr int at_best = 20;  // a machine may take longer than a moment
+TEST_CASE("a short-lived client opens one connection and leaves no session behind") {
+    constexpr int at_best = 20;  // a busy machine may take longer
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         int fewest = 1000;
         for (int i = 0; i < at_best && fewest > 1; ++i) {
@@ -98,8 +98,8 @@ TEST_CASE("a client of a moment makes one connection and leaves no session behin
     }
 }
 
-// Not on SQLite: there nobody comes to wait behind a release, which nobody can overlap.
-TEST_CASE("a client that leaves serves who came to wait behind its release") {
+// Not on SQLite, where no enqueue can overlap a release.
+TEST_CASE("a destroyed client serves a waiter that enqueued during its last release") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
         const auto& protocol = database.protocol();
         const auto& queue = database.queue();
@@ -116,7 +116,7 @@ TEST_CASE("a client that leaves serves who came to wait behind its release") {
         interception network;
         const auto main = std::this_thread::get_id();
         network.before([&](std::string_view what) {
-            // The look that follows each release, in the background, does not come to pass.
+            // The background check that follows each release fails.
             if (std::this_thread::get_id() != main && what != "connect") {
                 interception::refuse_to_send();
             }
@@ -124,7 +124,7 @@ TEST_CASE("a client that leaves serves who came to wait behind its release") {
         {
             client locks{network.wrap(database.source()), database.options()};
             locks.acquire("job").release();
-            // Behind the release's snapshot, by somebody who dies before he looks himself.
+            // Enqueued after the release's snapshot, by a client that dies before its own poll.
             queue.enqueue(*other, {"job", session, grant_id, "1", "", std::nullopt},
                           support::soon());
             CHECK(held_by_other() == 0);
@@ -134,7 +134,7 @@ TEST_CASE("a client that leaves serves who came to wait behind its release") {
     }
 }
 
-TEST_CASE("the heartbeat's connection is made long before it is needed") {
+TEST_CASE("the heartbeat's connection is opened long before it is needed") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         interception network;
         std::atomic<int> made{0};
@@ -155,7 +155,7 @@ TEST_CASE("a lost session without a holder ends with the outage: no client waits
         std::optional<lease> held{locks.acquire("job")};
         cut(network);
         REQUIRE(eventually([&] { return !held->held(); }));
-        held.reset();  // it has stopped
+        held.reset();  // the holder has stopped
         network.before({});
         client other{database.source(), database.options({.poll_interval = 10ms})};
         const auto start = std::chrono::steady_clock::now();
@@ -201,7 +201,7 @@ TEST_CASE("a callback that blocks delays neither heartbeats nor another lease's 
     let_go.set_value();
 }
 
-TEST_CASE("an event callback that throws is contained, and the next event still comes") {
+TEST_CASE("an exception of an event callback is caught, and the next event still arrives") {
     support::lock_database database{support::backend::sqlite};
     if (!database.there()) return;
     std::atomic<int> events{0};
@@ -214,7 +214,7 @@ TEST_CASE("an event callback that throws is contained, and the next event still 
 }
 
 // shows: fault-slow-callback
-TEST_CASE("a slow event callback loses the oldest events and is told how many") {
+TEST_CASE("a slow event callback loses the oldest events, and events_dropped reports it") {
     support::lock_database database{support::backend::sqlite};
     if (!database.there()) return;
     std::promise<void> let_go;
@@ -245,7 +245,7 @@ TEST_CASE("a forked child neither renews nor releases its parent's leases") {
                 wrong |= 2;
             if (kind_of([&] { held->release(); }) != errc::wrong_process) wrong |= 4;
             held.reset();
-            locks.reset();  // closes no socket and joins no thread of the parent's
+            locks.reset();  // closes none of the parent's sockets and joins none of its threads
             _exit(wrong);
         }
         int status = -1;
@@ -262,7 +262,7 @@ TEST_CASE("a forked child neither renews nor releases its parent's leases") {
     }
 }
 
-// Run by the case below in a process of its own: holds a lease, and reports to its standard output.
+// The case below runs this one in its own process. It holds a lease and reports on standard output.
 TEST_CASE("helper: a holder that will be stopped" * doctest::skip()) {
     const auto say = [](char what) { static_cast<void>(!write(STDOUT_FILENO, &what, 1)); };
     const char* url = getenv("ROWLOCK_TEST_URL");
@@ -271,21 +271,24 @@ TEST_CASE("helper: a holder that will be stopped" * doctest::skip()) {
     REQUIRE(prefix != nullptr);
     client locks{open(url).with_tables({.prefix = prefix}), {.ttl = 1s}};
     const auto lease = locks.acquire("job");
-    auto last = std::chrono::steady_clock::now();  // before we tell: we may be stopped right away
+    auto last = std::chrono::steady_clock::now();  // before the report, after which the test may
+                                                   // stop this process
     say(lease.held() ? 'h' : '?');
     for (;;) {
         const auto now = std::chrono::steady_clock::now();
-        if (now - last > 1200ms) break;  // here we were stopped
+        if (now - last > 1200ms) break;  // the process was stopped here
         last = now;
     }
     const auto woke = std::chrono::steady_clock::now();
-    say(lease.held() ? 'B' : 'n');  // the very first look after waking up
+    say(lease.held() ? 'B' : 'n');  // the first check after SIGCONT
     const bool told = eventually([&] { return lease.lost().stop_requested(); });
     say(told && std::chrono::steady_clock::now() - woke < 500ms ? 'y' : 'N');
 }
 
 // shows: promise-5
-TEST_CASE("a stopped process wakes up knowing, and its successor came within ttl and a poll") {
+TEST_CASE(
+    "a continued process knows of its loss at once, and the next holder came within ttl and a "
+    "poll") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         int told[2];
         REQUIRE(pipe2(told, O_CLOEXEC) == 0);
@@ -328,7 +331,7 @@ TEST_CASE("a stopped process wakes up knowing, and its successor came within ttl
 }
 
 // shows: promise-11
-TEST_CASE("a black hole between client and server: lost in time, and no call hangs") {
+TEST_CASE("on a silent network a lease is lost in time, and no call hangs") {
     for (const auto which : {support::server::postgresql, support::server::mariadb}) {
         const auto backend = which == support::server::postgresql ? support::backend::postgresql
                                                                   : support::backend::mariadb;
@@ -360,7 +363,7 @@ TEST_CASE("a black hole between client and server: lost in time, and no call han
 }
 
 // shows: promise-5
-TEST_CASE("a server that cuts every connection again and again costs no lease") {
+TEST_CASE("repeatedly cut connections cost no lease") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
         interception network;
         client locks{network.wrap(database.source()), database.options({.ttl = 1500ms})};
@@ -378,7 +381,7 @@ TEST_CASE("a server that cuts every connection again and again costs no lease") 
     }
 }
 
-TEST_CASE("an unlock that failed names the lease it was about") {
+TEST_CASE("the error of a failed unlock names the lease") {
     support::lock_database database{support::backend::sqlite};
     if (!database.there()) return;
     std::atomic<std::int64_t> token{-1};
@@ -393,7 +396,7 @@ TEST_CASE("an unlock that failed names the lease it was about") {
     CHECK(eventually([&] { return token == lost.value(); }));
 }
 
-TEST_CASE("without descriptors for its threads a client says so, and works when there are some") {
+TEST_CASE("without descriptors for its threads a client reports an error, and works later") {
     support::lock_database database{support::backend::sqlite};
     if (!database.there()) return;
     client locks{database.source(), database.options({.retry = {.attempts = 1}})};
@@ -402,7 +405,7 @@ TEST_CASE("without descriptors for its threads a client says so, and works when 
     REQUIRE(getrlimit(RLIMIT_NOFILE, &before) == 0);
     const int next = dup(STDERR_FILENO);  // the lowest free one
     close(next);
-    for (int left = 0; left <= 3; ++left) {  // not enough for both threads' timers
+    for (int left = 0; left <= 3; ++left) {  // too few for both threads' timers
         rlimit tight = before;
         tight.rlim_cur = static_cast<rlim_t>(next) + static_cast<rlim_t>(left);
         REQUIRE(setrlimit(RLIMIT_NOFILE, &tight) == 0);
@@ -414,7 +417,7 @@ TEST_CASE("without descriptors for its threads a client says so, and works when 
 }
 
 // shows: promise-1
-TEST_CASE("64 contenders on three names: no error reaches them and they never meet") {
+TEST_CASE("64 contenders on three names exclude each other without an error") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         client locks{database.source(),
                      database.options({.poll_interval = 20ms, .max_connections = 16})};

@@ -1,4 +1,4 @@
-// Which clock, read when. The traps are shown first, then that we are not in them.
+// Which clock is read, and when. Controls show each trap, and the tests that rowlock avoids it.
 
 #include "support/interception.hpp"
 #include "support/lock_database.hpp"
@@ -20,7 +20,7 @@ namespace {
 
 constexpr auto wait_behind_a_lock = 1200ms;
 
-/// Holds a row's lock for a while from another connection, `during` runs behind it.
+/// Locks a row from another connection for a while. `during` waits for it.
 template <typename Action>
 auto behind_a_shared_lock(support::lock_database& database, const std::string& table,
                           const std::string& where, Action during) {
@@ -75,8 +75,8 @@ TEST_CASE("control: a plain UPDATE behind a share lock records a clock from befo
 
 // shows: promise-4
 TEST_CASE(
-    "a grant that waited for the row records times from after the wait, and its deadline is "
-    "whole") {
+    "a grant that waited for the row records times after the wait, and its deadline is not "
+    "shortened") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
         const auto& protocol = database.protocol();
         const auto db = database.connect();
@@ -94,7 +94,7 @@ TEST_CASE(
 }
 
 // shows: promise-4
-TEST_CASE("a heartbeat that waited for its row extends from after the wait") {
+TEST_CASE("a heartbeat that waited for its row extends the session from a time after the wait") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
         const auto& protocol = database.protocol();
         const auto db = database.connect();
@@ -108,7 +108,7 @@ TEST_CASE("a heartbeat that waited for its row extends from after the wait") {
 }
 
 // shows: promise-4
-TEST_CASE("sessions in different time zones agree on who is expired") {
+TEST_CASE("sessions in different time zones agree on which sessions have expired") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
         const bool postgresql = database.speaks() == sql::dialect::postgresql;
         const auto in_zone = [&](const std::string& zone) {
@@ -123,7 +123,7 @@ TEST_CASE("sessions in different time zones agree on who is expired") {
                 "in " + zone};
             return elsewhere.with_tables(database.source().tables());
         };
-        // PostgreSQL keeps the zone; on MySQL the client sets UTC on connections that are its own.
+        // PostgreSQL keeps the zone. On MySQL the client sets UTC on its own connections.
         client east{in_zone("+09:00"), database.options({.ttl = 30s})};
         client west{in_zone("-08:00"), database.options({.ttl = 30s})};
         const auto lease = east.acquire("job");
@@ -142,12 +142,12 @@ TEST_CASE("sessions in different time zones agree on who is expired") {
 }
 
 // shows: promise-4
-TEST_CASE("a heartbeat counts as one although the database's clock was set back") {
+TEST_CASE("a heartbeat counts although the database's clock was set back") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         const auto& protocol = database.protocol();
         const auto db = database.connect();
         protocol.open_session(*db, {1, "owner", "host", "program", 1, 10s}, soon());
-        // Set back so far that the new expiry is the old one: only `beats` differs.
+        // The clock is set back so that the new expiry equals the old one: only `beats` differs.
         for (int i = 0; i < 3; ++i) CHECK(protocol.heartbeat(*db, 1, 0, soon()));
         CHECK(database.number("select beats from rowlock_session") == 3);
         const bool postgresql = database.speaks() == sql::dialect::postgresql;
@@ -159,7 +159,8 @@ TEST_CASE("a heartbeat counts as one although the database's clock was set back"
     }
 }
 
-TEST_CASE("a lease is held while heartbeats come and lost when the clock jumps past the window") {
+TEST_CASE(
+    "a lease is held while heartbeats succeed, and lost when the clock jumps past the window") {
     testing::database database;
     client locks{database.source(), database.options({.ttl = 30s})};
     const auto lease = locks.acquire("job");
@@ -171,7 +172,7 @@ TEST_CASE("a lease is held while heartbeats come and lost when the clock jumps p
     CHECK(lease.held());
     CHECK(lease.remaining() == 25s);
 
-    // A suspended machine: the clock is past the window before any heartbeat could be sent.
+    // As on a suspended machine, the clock is past the window before a heartbeat can be sent.
     std::promise<void> told;
     const std::stop_callback on_loss{lease.lost(), [&] { told.set_value(); }};
     database.clock().advance(25s);

@@ -1,4 +1,4 @@
-// Hundreds of threads in line at once: what they cost, and that none is forgotten.
+// Hundreds of waiting threads: their cost, and that each is served or stopped.
 
 #include "support/lock_database.hpp"
 #include "support/queues.hpp"
@@ -23,7 +23,7 @@ using support::places;
 using support::threads_of_this_process;
 using steady = std::chrono::steady_clock;
 
-TEST_CASE("500 threads are stopped at once, and leave no place behind") {
+TEST_CASE("500 threads are stopped at once, and leave no queue entry behind") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         client holder{database.source(), database.options()};
         client waiter{database.source(), database.options({.ttl = 60s, .statement_timeout = 20s})};
@@ -55,7 +55,7 @@ TEST_CASE("500 threads are stopped at once, and leave no place behind") {
     }
 }
 
-TEST_CASE("2000 waits with random short limits leave no place and no lease") {
+TEST_CASE("2000 waits with random short limits leave neither a queue entry nor a lease") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         client locks{database.source(), database.options({.ttl = 60s, .poll_interval = 20ms})};
         std::atomic<int> inside{0};
@@ -71,7 +71,7 @@ TEST_CASE("2000 waits with random short limits leave no place and no lease") {
                     try {
                         lease = locks.try_acquire_for("job", limit);
                     } catch (const error& failure) {
-                        // The limit was over before the first answer came.
+                        // The limit passed before the first answer.
                         if (failure.kind() != errc::timed_out) throw;
                     }
                     if (!lease) continue;
@@ -91,7 +91,7 @@ TEST_CASE("2000 waits with random short limits leave no place and no lease") {
     }
 }
 
-TEST_CASE("a thousand waiting threads take a few connections and one look for all") {
+TEST_CASE("a thousand waiting threads use a few connections and share each poll") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         const bool server = database.speaks() != sql::dialect::sqlite;
         client holder{database.source(), database.options({.ttl = 60s, .statement_timeout = 20s})};
@@ -125,7 +125,8 @@ TEST_CASE("a thousand waiting threads take a few connections and one look for al
                 });
             }
             CHECK(eventually([&] { return waiter.stats().queued == many; }, 30s));
-            // Heartbeat, watchdog, room, sleeper, events; the MySQL driver has one a connection.
+            // Heartbeat, watchdog, waiting room, MySQL wait thread, events, and the MySQL driver's
+            // thread for each connection.
             CHECK(threads_of_this_process() - threads_before - many <= 6 + 8);
             const int connections = support::connections_of_this_process() - connections_before;
             CHECK(connections <= 8);

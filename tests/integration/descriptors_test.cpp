@@ -1,5 +1,5 @@
-// A program that is started inherits no descriptor of ours: a server would take our connection for
-// alive after our end, and keep what hangs on it.
+// A child program inherits none of rowlock's descriptors: otherwise a server would take a
+// connection for alive after this process has ended, and keep its locks.
 
 #include "support/lock_database.hpp"
 #include "support/queues.hpp"
@@ -51,7 +51,7 @@ std::map<int, descriptor> open_descriptors() {
     return found;
 }
 
-/// What was opened since and would be inherited.
+/// The descriptors that were opened since and would be inherited.
 std::string inherited_since(const std::map<int, descriptor>& before) {
     std::string all;
     for (const auto& [number, each] : open_descriptors()) {
@@ -68,13 +68,14 @@ std::size_t count_since(const std::map<int, descriptor>& before) {
 
 }  // namespace
 
-TEST_CASE("no descriptor of ours, or of a database's library, is inherited by a program") {
+TEST_CASE("a child program inherits no descriptor of rowlock or of a database's library") {
     const auto before = open_descriptors();
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
         client locks{database.source(), database.options({.ttl = 20s})};
         client other{database.source(), database.options({.ttl = 20s})};
         auto lease = locks.acquire("a");
-        // One that waits has its room: ears, mailbox, sleeper, file watch.
+        // A waiting client has all of these: listening connection, mailbox, wait thread, file
+        // watch.
         auto waiting = std::async(std::launch::async, [&] { return other.acquire("a"); });
         REQUIRE(eventually([&] { return locks.inspect("a")->waiting == 1; }));
         std::optional<advisory_client> advisory;
@@ -86,8 +87,8 @@ TEST_CASE("no descriptor of ours, or of a database's library, is inherited by a 
         row_session rows{database.source()};
         rows.lock_resource("r");
         const auto mine = database.source().connect(soon());
-        // The heartbeat's connection comes a moment later. A library's socket is marked once its
-        // connection stands.
+        // The heartbeat's connection opens a moment later. A library's socket is marked once it is
+        // connected.
         CHECK(eventually([&] { return count_since(before) >= 6; }));
         CHECK(eventually([&] { return inherited_since(before).empty(); }));
         rows.rollback();
@@ -98,10 +99,10 @@ TEST_CASE("no descriptor of ours, or of a database's library, is inherited by a 
     }
 }
 
-TEST_CASE("connections that threads open at the same moment are not inherited either") {
+TEST_CASE("connections that threads open at the same time are not inherited either") {
     const auto before = open_descriptors();
     ROWLOCK_FOR_EACH_BACKEND(database, support::backend::mariadb, support::backend::soci_mariadb) {
-        // Which socket is whose cannot be told then.
+        // In that case the driver cannot tell which socket belongs to which connection.
         std::vector<std::future<std::unique_ptr<sql::connection>>> all;
         for (int i = 0; i < 8; ++i) {
             all.push_back(

@@ -1,5 +1,5 @@
-// Memory and system calls run out at every single place, one after the other: the process lives on,
-// errors have their kinds, and whatever was half done is not held by anybody a moment later.
+// Each allocation and each system call fails, one after the other. The process survives, errors
+// have their kinds, and no lease or queue entry of an unfinished call remains.
 // shows: fault-failing-calls
 
 #include "support/failing_calls.hpp"
@@ -34,12 +34,12 @@ using support::system_call;
 
 namespace {
 
-// Heartbeats come soon, since they mend; a session does not expire because the machine is busy.
+// Frequent heartbeats, since they clean up, and a ttl for which a busy machine is fast enough.
 client_options patient(const support::lock_database& database) {
     return database.options({.ttl = 20s, .heartbeat = 100ms});
 }
 
-/// What an action may say when memory runs out.
+/// Checks that the action fails only as it may when memory runs out.
 void no_memory_is_told(const std::function<void()>& action) {
     try {
         action();
@@ -48,7 +48,7 @@ void no_memory_is_told(const std::function<void()>& action) {
     }
 }
 
-/// No row and no place is kept by anybody.
+/// Checks that no lease is held and no queue entry remains.
 void nothing_is_held(support::lock_database& database) {
     const bool free = eventually(
         [&] {
@@ -69,9 +69,9 @@ void nothing_is_held(support::lock_database& database) {
     }
 }
 
-/// Runs `action` with the 1st, 2nd, 3rd … allocation failing, until all succeed. Each time with a
-/// name of its own: what is left behind tells where.
-/// @param step for what takes long
+/// Runs `action` with the 1st, 2nd, 3rd … allocation failing, until all succeed. Each run has its
+/// own name, so that a row that is left behind shows the allocation.
+/// @param step larger than 1 for actions that take long
 int with_each_allocation_failing(const std::string& what,
                                  const std::function<void(const std::string&)>& action,
                                  const std::function<void(const std::string&)>& prepare = {},
@@ -97,7 +97,8 @@ int with_each_allocation_failing(const std::string& what,
     return 0;
 }
 
-/// At once, or after one more refusal: a connection was opened when there was too little for it.
+/// Checks that the client works again, at once or after one more error of a connection that was
+/// opened with too few resources.
 void recovers(client& locks, const std::string& name) {
     try {
         CHECK(locks.try_acquire_for(name, 10s).has_value());
@@ -109,7 +110,7 @@ void recovers(client& locks, const std::string& name) {
 
 }  // namespace
 
-TEST_CASE("memory that runs out anywhere in a call leaves nothing held") {
+TEST_CASE("a failed allocation anywhere in a call leaves no lease held") {
     ROWLOCK_FOR_EACH_BACKEND(database, support::backend::sqlite, support::backend::postgresql) {
         client locks{database.source(), patient(database)};
         REQUIRE(locks.try_acquire("warm").has_value());
@@ -129,7 +130,7 @@ TEST_CASE("memory that runs out anywhere in a call leaves nothing held") {
         with_each_allocation_failing(
             "behind",
             [&](const std::string& name) {
-                held.reset();  // perhaps sent and not answered
+                held.reset();  // perhaps the release was sent and not answered
                 (void)behind.try_acquire(name);
             },
             [&](const std::string& name) { held = behind.try_acquire(name + "/2"); });
@@ -159,18 +160,18 @@ TEST_CASE("memory that runs out anywhere in a call leaves nothing held") {
     }
 }
 
-TEST_CASE("memory that runs out in a queue leaves no place and keeps nobody waiting") {
+TEST_CASE("a failed allocation in a queue leaves no queue entry and blocks no waiter") {
     ROWLOCK_FOR_EACH_BACKEND(database, support::backend::sqlite, support::backend::postgresql) {
         client locks{database.source(), patient(database)};
         client rival{database.source(), patient(database)};
         std::optional<lease> theirs;
-        SUBCASE("of those who wait in vain") {
+        SUBCASE("of waiters that are not served") {
             with_each_allocation_failing(
                 "vain", [&](const std::string& name) { (void)locks.try_acquire_for(name, 1ms); },
                 [&](const std::string& name) { theirs = rival.try_acquire(name); });
             theirs.reset();
         }
-        SUBCASE("of those who are served") {
+        SUBCASE("of waiters that are served") {
             std::thread server;
             std::atomic<bool> over{false};
             with_each_allocation_failing(
@@ -191,7 +192,7 @@ TEST_CASE("memory that runs out in a queue leaves no place and keeps nobody wait
                     server.join();
                 });
         }
-        SUBCASE("of those who serve") {
+        SUBCASE("of a holder that serves a waiter") {
             std::optional<lease> ours;
             std::thread waiter;
             std::atomic<bool> served{true};
@@ -212,7 +213,7 @@ TEST_CASE("memory that runs out in a queue leaves no place and keeps nobody wait
     }
 }
 
-TEST_CASE("memory that runs out in a fenced transaction commits nothing without the lease") {
+TEST_CASE("a failed allocation in a fenced transaction commits nothing without the lease") {
     ROWLOCK_FOR_EACH_BACKEND(database, support::backend::sqlite, support::backend::postgresql) {
         client locks{database.source(), patient(database)};
         auto db = database.connect();
@@ -229,7 +230,8 @@ TEST_CASE("memory that runs out in a fenced transaction commits nothing without 
                 db->execute(commit, {}, support::soon());
             } catch (...) {
                 if (!db->alive()) {
-                    db = database.connect();  // its transaction holds the lease's row
+                    db = database
+                             .connect();  // the old connection's transaction locked the lease's row
                 } else if (db->transaction() != sql::transaction_state::none) {
                     db->execute(rollback, {}, support::soon());
                 }
@@ -240,7 +242,7 @@ TEST_CASE("memory that runs out in a fenced transaction commits nothing without 
     }
 }
 
-TEST_CASE("memory that runs out for a client from its making to its end keeps no lock") {
+TEST_CASE("a failed allocation between a client's construction and destruction keeps no lock") {
     ROWLOCK_FOR_EACH_BACKEND(database, support::backend::sqlite, support::backend::postgresql) {
         const auto options = database.options({.ttl = 1s});
         const int last = with_each_allocation_failing(
@@ -253,7 +255,7 @@ TEST_CASE("memory that runs out for a client from its making to its end keeps no
             },
             {}, {}, database.which() == support::backend::sqlite ? 1 : 5);
         CHECK(last > 50);
-        // Those that could not say good-bye expire.
+        // Sessions that could not be ended expire.
         client next{database.source(), patient(database)};
         const auto nobody_holds = [&] {
             return std::ranges::none_of(next.list({}, {.limit = 10'000}), [](const auto& each) {
@@ -265,7 +267,7 @@ TEST_CASE("memory that runs out for a client from its making to its end keeps no
     }
 }
 
-TEST_CASE("threads of ours that have no memory neither end the process nor keep a lock") {
+TEST_CASE("failed allocations in rowlock's threads neither end the process nor keep a lock") {
     ROWLOCK_FOR_EACH_BACKEND(database, support::backend::sqlite, support::backend::postgresql) {
         for (const int every : {1, 3, 17}) {
             CAPTURE(every);
@@ -293,7 +295,7 @@ TEST_CASE("threads of ours that have no memory neither end the process nor keep 
     }
 }
 
-TEST_CASE("a client that ends while nobody has memory ends") {
+TEST_CASE("a client can be destroyed while all allocations fail") {
     ROWLOCK_FOR_EACH_BACKEND(database, support::backend::sqlite, support::backend::postgresql) {
         for (const int every : {1, 2, 7}) {
             std::optional<client> locks;
@@ -310,7 +312,7 @@ TEST_CASE("a client that ends while nobody has memory ends") {
     }
 }
 
-TEST_CASE("a system call that fails is told as an error of its kind, and leaves nothing held") {
+TEST_CASE("a failed system call is reported as an error of its kind, and leaves no lease held") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         for (int which = 0; which < static_cast<int>(system_call::count_of_calls); ++which) {
             const auto call = static_cast<system_call>(which);
@@ -331,7 +333,7 @@ TEST_CASE("a system call that fails is told as an error of its kind, and leaves 
                     } catch (const error& told) {
                         CHECK(std::string_view{told.what()}.size() > 10);
                     } catch (const std::exception& other) {
-                        FAIL_CHECK("no error of ours: ", other.what());
+                        FAIL_CHECK("not a rowlock::error: ", other.what());
                     }
                     happened = failing.happened();
                 }

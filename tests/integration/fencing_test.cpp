@@ -1,5 +1,5 @@
-// Fenced transactions in the way of take-overs, forced releases, heartbeats, reclaims and the
-// reaper, the order forced by open transactions. Each protection has a control without it.
+// Races between fenced transactions and take-overs, forced releases, heartbeats, reclaims and the
+// reaper. Open transactions force the orders. Each protection has a control without it.
 
 #include "transaction/fencing/fencing.hpp"
 
@@ -40,12 +40,12 @@ const char* begin_of(const support::lock_database& database) {
     return database.speaks() == sql::dialect::sqlite ? "begin immediate" : "begin";
 }
 
-/// The application's connection, as its own handle would be: no settings of a client's.
+/// The application's own connection, without a client's settings.
 std::unique_ptr<sql::connection> application(const support::lock_database& database) {
     return database.source().connect(soon());
 }
 
-/// As a client's acquire: ends an expired holder first.
+/// Acquires as a client does: ends an expired holder's session first.
 std::int64_t take_over(const protocol_session& by, std::string_view name, std::int64_t grant_id) {
     for (;;) {
         const auto tried = by.acquire(name, grant_id);
@@ -56,23 +56,23 @@ std::int64_t take_over(const protocol_session& by, std::string_view name, std::i
     }
 }
 
-/// In the transaction on `app`, without a client's own opinion of its lease.
+/// Fences "job" in the transaction on `app`, without a client's own check of its lease.
 verdict fence_job(const protocol_session& holder, sql::connection& app, std::int64_t token,
                   std::chrono::milliseconds idle = 60s) {
     return strategy::make_fencing(holder.statements())
         ->fence(app, {"job", holder.id(), token, 0}, {.statement = 5s, .idle = idle}, soon());
 }
 
-/// No heartbeat notices it.
+/// Makes the session expire, without a change of its revision.
 void let_expire(const protocol_session& session) {
     session.leases().extend_session(session.db(), session.id(), 1us, soon());
 }
 
-/// What a server says it is.
+/// What a server claims to be.
 enum class claims : unsigned char { nothing, to_be_galera, to_be_mysql };
 
-/// A connection that does not tell whether it is in a transaction, as Connector/C++, to a MariaDB
-/// that claims to be something else.
+/// A connection that does not report whether it is in a transaction, like Connector/C++, to a
+/// MariaDB that claims to be another server.
 class reticent_connection final : public sql::connection {
 public:
     explicit reticent_connection(std::unique_ptr<sql::connection> inner, claims what = {})
@@ -177,7 +177,7 @@ TEST_CASE("SQLite: a take-over cannot write before the fenced transaction has en
     }
 }
 
-TEST_CASE("SQLite: a fence does not revive a session that has expired, although nobody ended it") {
+TEST_CASE("SQLite: a fence does not revive a session that expired without being ended") {
     ROWLOCK_FOR_EACH_BACKEND(database, support::backend::sqlite) {
         const protocol_session holder{database, 1, {.ttl = 150ms}};
         const auto first = holder.acquire("job", 11);
@@ -227,7 +227,7 @@ TEST_CASE("heartbeats pass while a transaction is fenced") {
         app->query("begin", soon());
         fence(*app, lease, {.max_idle = 1min});
         const auto beats = locks.stats().heartbeats;
-        // Three times the ttl's third: far past the expiry of an unbeaten session.
+        // Several heartbeat periods: without heartbeats the session would have expired.
         REQUIRE(eventually([&] { return locks.stats().heartbeats > beats + 5; }));
         CHECK(lease.held());
         fence(*app, lease);
@@ -251,7 +251,7 @@ TEST_CASE("control: a fence that locked the session's row would stop the heartbe
 }
 
 // shows: fenced-transactions
-TEST_CASE("a rolled-back transaction frees the row") {
+TEST_CASE("a rolled-back transaction unlocks the row") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         client locks{database.source(), database.options()};
         const auto lease = locks.acquire("job");
@@ -279,7 +279,7 @@ TEST_CASE("fences of an ended session fail and do not keep the take-over waiting
             FAIL("a verdict was expected");
         }
         CHECK(refused);
-        // The transaction is still open, and in nobody's way.
+        // The transaction is still open, and blocks no session.
         if (database.speaks() == sql::dialect::sqlite) app->query("rollback", soon());
         CHECK(successor.acquire("job", 22).what == attempt::outcome::granted);
         if (app->transaction() != sql::transaction_state::none) app->query("rollback", soon());
@@ -287,7 +287,7 @@ TEST_CASE("fences of an ended session fail and do not keep the take-over waiting
 }
 
 // shows: fenced-transactions
-TEST_CASE("control: a fence that does not ask for the session keeps the take-over waiting") {
+TEST_CASE("control: a fence that does not check the session keeps the take-over waiting") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
         const protocol_session holder{database, 1};
         const protocol_session successor{database, 2};
@@ -318,7 +318,7 @@ TEST_CASE("a holder that was stopped inside a fenced transaction is cut off afte
         REQUIRE(fence_job(holder, *app, first.token, 1s) == verdict::current);
         let_expire(holder);
         app->query(update_of(database, "token_floor set floor = floor + 1"), soon());
-        // Nobody ends the transaction: the server does.
+        // The client does not end the transaction: the server does.
         CHECK(take_over(successor, "job", 22) > first.token);
         CHECK(kind_of([&] { app->query("commit", soon()); }) != errc{});
         CHECK(database.number("select floor from rowlock_token_floor") == 0);
@@ -354,8 +354,8 @@ TEST_CASE("a fence that meets a take-over in progress waits for it and fails") {
             REQUIRE(somebody_waits_for_a_row(database));
             taker->query("commit", soon());
             const auto kind = fenced.get();
-            // Above READ COMMITTED PostgreSQL says "run it again", and MariaDB 11.6 and later at
-            // any level; then it is lost.
+            // PostgreSQL above READ COMMITTED reports a conflict, and so does MariaDB from 11.6 on
+            // at any level. A repetition then reports the loss.
             const bool aborts = postgresql || support::isolates_snapshots(*app);
             CHECK((kind == errc::lock_lost || (aborts && kind == errc::conflict)));
             const auto touch = [&] {
@@ -365,9 +365,8 @@ TEST_CASE("a fence that meets a take-over in progress waits for it and fails") {
                     other->query(update_of(database, "lease set token = token + 1"), soon());
                 });
             };
-            // PostgreSQL: the new holder's row is free at once. InnoDB keeps what it has locked
-            // after a wait, until the rollback that the caller owes, unless it has rolled back
-            // itself.
+            // PostgreSQL: the new holder's row is unlocked at once. InnoDB keeps a lock that it got
+            // after a wait until the caller's rollback, unless it has rolled back itself.
             if (aborts) {
                 CHECK(touch() == errc{});
             } else {
@@ -381,7 +380,7 @@ TEST_CASE("a fence that meets a take-over in progress waits for it and fails") {
 }
 
 // shows: fenced-transactions
-TEST_CASE("a failed fence that locked nothing first leaves the new holder's row alone") {
+TEST_CASE("a failed fence in a new transaction leaves the new holder's row unlocked") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
         const protocol_session stale{database, 1};
         const protocol_session holder{database, 2};
@@ -426,7 +425,7 @@ TEST_CASE("MariaDB: a read view from before the grant is refused; without the vi
         app->query("begin", soon());
         const auto stale =
             app->query("select settled from " + database.prefix() + "token_floor", soon());
-        database.run("update rowlock_token_floor set settled = 100");  // the former holder's work
+        database.run("update rowlock_token_floor set settled = 100");  // by the former holder
         client locks{database.source(), database.options()};
         auto lease = locks.acquire("job");
         CHECK(kind_of([&] { fence(*app, lease); }) == errc::conflict);
@@ -511,7 +510,7 @@ TEST_CASE("the reaper does not free the lease of an expired session under its fe
     }
 }
 
-TEST_CASE("a fence that finds its session ended tells all leases of the session") {
+TEST_CASE("a fence that finds its session ended reports the loss of all leases of the session") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         client locks{database.source(), database.options()};
         const auto lease = locks.acquire("job");
@@ -523,7 +522,7 @@ TEST_CASE("a fence that finds its session ended tells all leases of the session"
         app->query("rollback", soon());
         CHECK_FALSE(other.held());
         CHECK(eventually([&] { return other.lost().stop_requested(); }));
-        CHECK(locks.acquire("again").held());  // in a session of its own
+        CHECK(locks.acquire("again").held());  // in a new session
     }
 }
 
@@ -568,9 +567,10 @@ TEST_CASE("the wait of a fence is bounded on the server") {
     }
 }
 
-TEST_CASE("a fenced transaction may release its lease although somebody waits for the row") {
-    // The shared lock of the fence becomes an exclusive one, past a waiter: InnoDB might see a
-    // deadlock there.
+TEST_CASE(
+    "a fenced transaction may release its lease although another transaction waits for the row") {
+    // The shared lock of the fence is upgraded to an exclusive one although another transaction
+    // waits, which InnoDB might take for a deadlock.
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
         for (const bool writes : {true, false}) {
             CAPTURE(writes);
@@ -605,7 +605,7 @@ TEST_CASE("a client that dies before the commit of its release leaves the lease 
             const auto app = application(database);
             app->query(begin_of(database), soon());
             release_on_commit(*app, lease);
-        }  // the connection is gone, and the transaction with it
+        }  // closing the connection ends the transaction
         CHECK(eventually([&] {
             return database.number(
                        "select count(*) from rowlock_lease where session is not null "
@@ -619,7 +619,7 @@ TEST_CASE("a client that dies before the commit of its release leaves the lease 
     }
 }
 
-TEST_CASE("a release before the end of the transaction that released waits, and not for ever") {
+TEST_CASE("a release waits, for a limited time, for a transaction that has released the lease") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
         client locks{database.source(), database.options({.statement_timeout = 400ms})};
         auto lease = locks.acquire("job");
@@ -630,12 +630,12 @@ TEST_CASE("a release before the end of the transaction that released waits, and 
         CHECK(kind_of([&] { lease.release(); }) != errc{});
         CHECK(std::chrono::steady_clock::now() - start < 3s);
         app->query("rollback", soon());
-        // Told to the database in the background after all.
+        // The client repeats the release in the background.
         CHECK(eventually([&] { return locks.try_acquire("job").has_value(); }));
     }
 }
 
-TEST_CASE("a commit that released is no loss, even to a comparison with the database") {
+TEST_CASE("a comparison with the database does not take a release on commit for a loss") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         client locks{database.source(), database.options({.ttl = 600ms})};
         auto lease = locks.acquire("job");
@@ -645,7 +645,8 @@ TEST_CASE("a commit that released is no loss, even to a comparison with the data
         release_on_commit(*app, lease);
         app->query("commit", soon());
         REQUIRE(locks.force_release("other"));
-        REQUIRE(eventually([&] { return other.lost().stop_requested(); }));  // it has compared
+        REQUIRE(
+            eventually([&] { return other.lost().stop_requested(); }));  // the client has compared
         CHECK_FALSE(lease.lost().stop_requested());
         lease.release();
         CHECK(locks.stats().lost == 1);
@@ -653,7 +654,7 @@ TEST_CASE("a commit that released is no loss, even to a comparison with the data
     }
 }
 
-TEST_CASE("a rolled-back release is still the client's after a comparison with the database") {
+TEST_CASE("after a rolled-back release on commit a comparison with the database keeps the lease") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         client locks{database.source(), database.options({.ttl = 600ms})};
         auto lease = locks.acquire("job");
@@ -743,7 +744,7 @@ TEST_CASE("a reply to the fence that is lost leaves a dead connection and a held
     }
 }
 
-TEST_CASE("a connection that does not tell its transaction is asked for it") {
+TEST_CASE("a connection that does not report its transaction state is asked for it") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
         client locks{database.source(), database.options()};
         const auto lease = locks.acquire("job");
@@ -796,7 +797,7 @@ TEST_CASE("a fence finds the tables in the client's schema") {
     }
 }
 
-TEST_CASE("SQLite: a connection to another file is told from a lost lease") {
+TEST_CASE("SQLite: a connection to another file is not mistaken for a lost lease") {
     testing::database ours;
     testing::database theirs;
     client locks{ours.source(), ours.options()};
@@ -805,7 +806,7 @@ TEST_CASE("SQLite: a connection to another file is told from a lost lease") {
     app->query("begin immediate", soon());
     CHECK(kind_of([&] { fence(*app, lease); }) == errc::invalid_options);
     app->query("rollback", soon());
-    const auto right = ours.source().connect(soon());  // knows the hand-moved clock, too
+    const auto right = ours.source().connect(soon());  // uses the manual clock too
     right->query("begin immediate", soon());
     fence(*right, lease);
     right->query("commit", soon());
@@ -831,8 +832,8 @@ TEST_CASE("a fence in a forked child is refused") {
 }
 
 TEST_CASE("a release that commits while a fence's answer is on its way stays released") {
-    // The fenced transaction dies (its server connection is killed) before the fence's caller is
-    // told; only then can the other transaction release and commit.
+    // The fenced transaction dies, with its server connection, before the fence's caller has the
+    // answer. Only then can the other transaction release and commit.
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
         const bool postgresql = database.speaks() == sql::dialect::postgresql;
         client locks{database.source(), database.options()};
@@ -867,12 +868,12 @@ TEST_CASE("a release that commits while a fence's answer is on its way stays rel
     }
 }
 
-TEST_CASE("a lease that a fence finds lost is not counted as held for ever") {
+TEST_CASE("a lease that a fence finds lost is no longer counted as held") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         client locks{database.source(), database.options()};
         {
             const auto lease = locks.acquire("job");
-            // By another program, whose revision has not been heard of yet.
+            // Another program frees the lease without a new revision of the session.
             database.run("update rowlock_lease set session = null, token = token + 1");
             const auto app = application(database);
             app->query(begin_of(database), soon());
@@ -885,7 +886,7 @@ TEST_CASE("a lease that a fence finds lost is not counted as held for ever") {
     }
 }
 
-TEST_CASE("a fence that is refused does not wait for those who wait for its transaction") {
+TEST_CASE("a fence that is refused does not wait for calls that wait for its transaction") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         const bool sqlite = database.speaks() == sql::dialect::sqlite;
         support::interception network;
@@ -911,7 +912,7 @@ TEST_CASE("a fence that is refused does not wait for those who wait for its tran
         REQUIRE((sqlite ? eventually([&] { return sent.load(); })
                         : somebody_waits_for_a_row(database)));
         CHECK(kind_of([&] { fence(*app, lease); }) == errc::lock_lost);
-        // On PostgreSQL a fence that fails aborts its transaction, and lets the waiter go.
+        // On PostgreSQL a fence that fails aborts its transaction, which ends the wait.
         if (database.speaks() != sql::dialect::postgresql) {
             CHECK(waiter.wait_for(0s) == std::future_status::timeout);
         }
@@ -944,7 +945,8 @@ TEST_CASE("a read-only transaction cannot lock a lease's row on PostgreSQL, nor 
     }
 }
 
-TEST_CASE("MariaDB: tables of the same names in another database are told from an old snapshot") {
+TEST_CASE(
+    "MariaDB: tables of the same names in another database are not mistaken for an old snapshot") {
     ROWLOCK_FOR_EACH_BACKEND(database, support::backend::mariadb) {
         client locks{database.source(), database.options()};
         auto lease = locks.acquire("job");
@@ -970,8 +972,7 @@ TEST_CASE("MariaDB: tables of the same names in another database are told from a
 }
 
 // shows: newer-rows
-TEST_CASE(
-    "MariaDB: with snapshots that refuse newer rows a fence is refused or holds, never between") {
+TEST_CASE("MariaDB: with snapshots that refuse newer rows a fence either fails or protects") {
     ROWLOCK_FOR_EACH_BACKEND(database, support::backend::mariadb) {
         const auto app = application(database);
         if (app->query("show variables like 'innodb_snapshot_isolation'", soon()).empty()) return;
@@ -992,7 +993,8 @@ TEST_CASE(
 }
 
 // shows: fenced-transactions
-TEST_CASE("going back to a savepoint from before the fence undoes the fence, to a later one not") {
+TEST_CASE(
+    "a rollback to a savepoint before the fence undoes the fence, to a later one it does not") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
         client locks{database.source(), database.options()};
         client admin{database.source(), database.options()};

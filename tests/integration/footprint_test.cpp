@@ -1,4 +1,4 @@
-// I8: a failed attempt writes nothing.
+// A failed attempt writes nothing.
 
 #include "support/lock_database.hpp"
 #include <rowlock/rowlock.hpp>
@@ -42,7 +42,8 @@ TEST_CASE("300 failed attempts write nothing to the database's log") {
         const auto lease = holder.acquire("job");
         CHECK_FALSE(loser.try_acquire("job"));
 
-        // The server writes a little by itself, and more after much work: the least of some rounds.
+        // The server writes a little by itself, and more after much work. So take the least of some
+        // rounds.
         auto tried = std::numeric_limits<std::int64_t>::max();
         for (int round = 0; round < 5; ++round) {
             const auto before = log_position(database);
@@ -52,7 +53,7 @@ TEST_CASE("300 failed attempts write nothing to the database's log") {
             tried = std::min(tried, log_position(database) - before);
         }
 
-        // The control: as many statements that lock the row and change nothing.
+        // The control: the same number of statements that lock the row and change nothing.
         const auto db = database.connect();
         const std::string table = database.prefix() + "lease";
         const auto start = log_position(database);
@@ -80,7 +81,7 @@ TEST_CASE("failed attempts change no page of a SQLite file") {
     client loser{database.source(), database.options({.ttl = 10min})};
     const auto lease = holder.acquire("job");
     CHECK_FALSE(loser.try_acquire("job"));
-    // Changes with every commit of another connection that wrote.
+    // data_version changes with every commit of another connection that wrote.
     const auto before = database.number("pragma data_version");
     for (int i = 0; i < attempts; ++i) static_cast<void>(loser.try_acquire("job").has_value());
     CHECK(database.number("pragma data_version") == before);

@@ -1,5 +1,6 @@
-// Hints carry no authority: one who cannot read our tables makes nobody believe anything, and makes
-// nobody ask the database more often, though it knows all names and ids and may listen.
+// Wake-ups carry no authority: a program that cannot read rowlock's tables neither makes a client
+// believe in a grant nor makes it query more often, although it knows all names and ids and
+// listens.
 
 #include "coordination/queue/queue_protocol.hpp"
 #include "support/hints.hpp"
@@ -39,7 +40,7 @@ namespace {
 
 /// Far below the poll interval.
 constexpr auto at_once = 3s;
-/// A token that would pass every fence there will ever be.
+/// A token that would pass every later fence.
 constexpr std::int64_t forged_token = 4'000'000'000'000'000'000;
 
 client_options by_mail(const support::lock_database& database) {
@@ -80,7 +81,7 @@ struct scene {
 
 }  // namespace
 
-TEST_CASE("one who knows all but the tables makes no waiter believe in a grant") {
+TEST_CASE("a program that knows all but the tables makes no waiter believe in a grant") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         stranger stranger{database};
         scene on{database};
@@ -90,12 +91,12 @@ TEST_CASE("one who knows all but the tables makes no waiter believe in a grant")
         REQUIRE(stranger.say(on.victim, lies({on.grant_id, forged_token}), 20));
         CHECK(on.still_waits());
         CHECK(on.held.held());
-        // What is said by NOTIFY comes in order: after the hand-over all of it was heard.
+        // Notifications arrive in order: after the hand-over the waiter has read all of them.
         const auto got = on.serve();
         CHECK(got.token().value() < 100);
         CHECK(got.held());
         CHECK(on.waiter.stats().wake_ups <= 1);
-        // On MariaDB a waiter looks more and more seldom after each sleep in the server has begun.
+        // On MariaDB a waiter polls after each sleep in the server has begun, with growing pauses.
         if (database.speaks() != sql::dialect::mysql) {
             CHECK(on.waiter.stats().polls <= polls + 1);
         }
@@ -104,7 +105,8 @@ TEST_CASE("one who knows all but the tables makes no waiter believe in a grant")
 }
 
 TEST_CASE(
-    "control: who has the secret of the waiter's row is believed, until the table denies it") {
+    "control: a program with the secret of the waiter's row is believed until the table denies "
+    "it") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         stranger stranger{database};
         bool believed = false;
@@ -115,7 +117,7 @@ TEST_CASE(
             REQUIRE(stranger.say(on.victim, {strategy::encode_wakeup({on.grant_id, forged_token},
                                                                      on.victim.secret)}));
             if (database.speaks() == sql::dialect::sqlite) {
-                // There the row is asked, whatever is proved.
+                // On SQLite the client always checks the row.
                 REQUIRE(eventually([&] { return on.waiter.stats().wake_ups > 0; }));
                 CHECK(on.serve().token().value() < 100);
                 break;
@@ -135,7 +137,7 @@ TEST_CASE(
     }
 }
 
-TEST_CASE("what was overheard proves nothing else, and nothing once its grant is over") {
+TEST_CASE("an overheard proof proves nothing else, and nothing once its grant has ended") {
     support::lock_database database{support::backend::postgresql};
     if (!database.there()) return;
     stranger stranger{database};
@@ -153,7 +155,7 @@ TEST_CASE("what was overheard proves nothing else, and nothing once its grant is
         const auto grant_id = database.number("select grant_id from rowlock_waiter");
         if (round == 0) stranger.listen(victim);
         REQUIRE(stranger.say(victim, lies({grant_id, forged_token}, overheard)));
-        static_cast<void>(stranger.heard());  // that was our own voice
+        static_cast<void>(stranger.heard());  // those were the stranger's own notifications
         CHECK(waiting.wait_for(0s) == std::future_status::timeout);
         CHECK(waiter.stats().polls <= polls + 1);
         held.release();
@@ -165,7 +167,7 @@ TEST_CASE("what was overheard proves nothing else, and nothing once its grant is
         CHECK(now.front().starts_with(std::to_string(grant_id) + ' '));
         CHECK(now.front().find(victim.secret) == std::string::npos);
         overheard.push_back(now.front());
-        // Its own words again, while the grant stands and when it is over.
+        // The stranger replays the notification, during the grant and after it.
         REQUIRE(stranger.say(victim, {now.front()}));
         CHECK(got.held());
         got.release();
@@ -175,7 +177,7 @@ TEST_CASE("what was overheard proves nothing else, and nothing once its grant is
     CHECK(waiter.stats().wake_ups == 3);
 }
 
-TEST_CASE("a flood of hints that prove nothing makes a waiter ask the database no more often") {
+TEST_CASE("a flood of unproved wake-ups does not make a waiter query the database more often") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         stranger stranger{database};
         scene on{database};
@@ -186,14 +188,14 @@ TEST_CASE("a flood of hints that prove nothing makes a waiter ask the database n
         texts.emplace_back(128, 'x');
         if (database.speaks() == sql::dialect::postgresql) texts.emplace_back();
         while (steady::now() - start < 1s) REQUIRE(stranger.say(on.victim, texts, 50));
-        // Heartbeats, a sleep in the server each 2 s with its looks, and a poll each 10 s.
+        // Heartbeats, a sleep in the server every 2 s with its polls, and a poll every 10 s.
         CHECK(asked < 40);
         CHECK(on.still_waits());
         CHECK(on.serve().token().value() < 100);
     }
 }
 
-TEST_CASE("no name and no query that others may see holds what proves a hint") {
+TEST_CASE("neither an address nor a visible query contains the secret that proves a wake-up") {
     support::lock_database database{support::backend::postgresql};
     if (!database.there()) return;
     scene on{database};
@@ -209,7 +211,8 @@ TEST_CASE("no name and no query that others may see holds what proves a hint") {
     CHECK(on.serve().held());
 }
 
-TEST_CASE("a session without a mailbox is told by the database, and nobody looks for one") {
+TEST_CASE(
+    "a session without a mailbox is notified by the database, not by a socket with its number") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
         client holder{database.source(), by_mail(database)};
         client waiter{database.source(), database.options({.poll_interval = 10s})};  // has none
@@ -218,7 +221,7 @@ TEST_CASE("a session without a mailbox is told by the database, and nobody looks
         REQUIRE(places(database, 1));
         const auto to = address_of(database, database.number("select session from rowlock_waiter"));
         CHECK_FALSE(to.mailbox.has_value());
-        // A stranger has opened one under its name, and reads what is sent there.
+        // A stranger has opened a socket with its number, and reads what is sent there.
         const wakeup::mailbox trap{to.number};
         REQUIRE(eventually([&] {
             return database.speaks() == sql::dialect::postgresql
@@ -237,7 +240,7 @@ TEST_CASE("a session without a mailbox is told by the database, and nobody looks
     }
 }
 
-TEST_CASE("a grant's id tells nothing of the next one") {
+TEST_CASE("a grant's id does not reveal the next one") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         client locks{database.source(), database.options()};
         std::vector<std::int64_t> ids;

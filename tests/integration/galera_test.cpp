@@ -26,7 +26,7 @@ using support::soon;
 
 namespace {
 
-/// One for all cases; where it is missing each case says so.
+/// The node that all cases share. Where it is missing, each case says so.
 const support::galera_node* the_node() {
     static std::unique_ptr<support::galera_node> node;
     if (!node) node = support::galera_node::start();
@@ -68,7 +68,7 @@ TEST_CASE("row locks are refused on a Galera node unless the risk is accepted by
 }
 
 // shows: advisory-locks
-TEST_CASE("GET_LOCK is refused on a Galera node, which grants it for itself alone") {
+TEST_CASE("GET_LOCK is refused on a Galera node, where it excludes only clients of that node") {
     const auto* node = the_node();
     if (node == nullptr) return;
     advisory_client locks{open(node->url())};
@@ -87,7 +87,7 @@ TEST_CASE("GET_LOCK is refused on a Galera node, which grants it for itself alon
     CHECK(locks.connections() == 0);
 }
 
-TEST_CASE("on a Galera node a lease is handed over in one transaction, which wakes nobody") {
+TEST_CASE("on a Galera node one transaction hands a lease over, without a wake-up") {
     const auto* node = the_node();
     if (node == nullptr) return;
     const auto source = open(node->url());
@@ -96,7 +96,7 @@ TEST_CASE("on a Galera node a lease is handed over in one transaction, which wak
     network.transactions = true;
     std::mutex mutex;
     std::multiset<std::string> sent;
-    network.after([&](std::string_view statement) {  // that were answered without an error
+    network.after([&](std::string_view statement) {  // statements without an error
         const std::lock_guard lock{mutex};
         sent.emplace(statement);
     });
@@ -115,11 +115,11 @@ TEST_CASE("on a Galera node a lease is handed over in one transaction, which wak
     }
     held->release();
     const std::lock_guard lock{mutex};
-    CHECK(sent.count("transaction") >= 3);  // by those who had waited themselves
-    CHECK(sent.count("woken_for") == 0);    // nobody sleeps
+    CHECK(sent.count("transaction") >= 3);  // by holders that had waited themselves
+    CHECK(sent.count("woken_for") == 0);    // no waiter sleeps
 }
 
-TEST_CASE("on a Galera node a letter that comes before the row costs nobody his turn") {
+TEST_CASE("on a Galera node a datagram that arrives before the row costs no waiter its grant") {
     const auto* node = the_node();
     if (node == nullptr) return;
     const auto source = open(node->url());
@@ -186,7 +186,9 @@ TEST_CASE(
 }
 
 // shows: fenced-transactions
-TEST_CASE("on a Galera node a fence writes, and nobody gets between it and the commit") {
+TEST_CASE(
+    "on a Galera node a fence writes, and no other client's write comes between it and the "
+    "commit") {
     const auto* node = the_node();
     if (node == nullptr) return;
     const auto source = open(node->url());
@@ -220,13 +222,13 @@ TEST_CASE("on a Galera node a fence writes, and nobody gets between it and the c
         CHECK(held->held());
         app->query("commit", soon());
         CHECK(breaker.get());
-        // And the stale lease is refused.
+        // The stale lease is refused.
         app->query("begin", soon());
         CHECK(kind_of([&] { fence(*app, *held); }) == errc::lock_lost);
         app->query("rollback", soon());
     }
 
-    // Heartbeats get past the fence.
+    // Heartbeats do not wait for the fence.
     held = holder.try_acquire_for("job", 10s);
     REQUIRE(held);
     const auto slow = source.connect(soon());
@@ -250,7 +252,7 @@ TEST_CASE("on a Galera node a fence writes, and nobody gets between it and the c
     CHECK(others.try_acquire_for("job", 10s));
 }
 
-TEST_CASE("a MariaDB without a cluster is no Galera node") {
+TEST_CASE("a MariaDB without a cluster is not taken for a Galera node") {
     if (support::lock_database database{support::backend::mariadb}; database.there()) {
         CHECK_FALSE(sql::facts_of(*database.connect(), soon()).member_of == sql::cluster::galera);
     }

@@ -1,5 +1,5 @@
-// What threads that call at the same moment share, and the short ways of those who are alone: each
-// "no" of theirs is forced, and beside it stands what they do when nothing is in the way.
+// Batches of concurrent calls and the short statements of solitary ones. The tests force each
+// negative result of these, and show beside it the result without the obstacle.
 
 #include "support/failure.hpp"
 #include "support/interception.hpp"
@@ -44,7 +44,7 @@ grant_request request(std::string_view name, std::int64_t grant_id, std::int64_t
     return {name, session, grant_id, "", "", std::nullopt, false};
 }
 
-/// The live sessions 1 and 2 on one connection, and another connection beside it.
+/// The live sessions 1 and 2 on one connection, and a second connection.
 struct two_sessions {
     explicit two_sessions(support::lock_database& which)
         : database{which}, hand{which}, other{which} {
@@ -57,7 +57,7 @@ struct two_sessions {
         REQUIRE(token);
         return *token;
     }
-    /// Granted to session 1 and freed once: its token.
+    /// Grants the name to session 1 and frees it. Returns the token.
     std::int64_t used(std::string_view name) const { return hand.acquire_and_free(name, 1); }
     [[nodiscard]] bool reacquire(std::string_view name, std::int64_t known) const {
         return hand.reacquire(request(name, 50), known);
@@ -96,9 +96,9 @@ struct two_sessions {
 
 }  // namespace
 
-// --- taking back
+// --- reacquiring
 
-TEST_CASE("a lease that nobody had since is taken back with the next token") {
+TEST_CASE("a lease without a later grant is reacquired with the next token") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_FAST_BACKENDS) {
         two_sessions on{database};
         const auto token = on.used("job");
@@ -108,7 +108,7 @@ TEST_CASE("a lease that nobody had since is taken back with the next token") {
     }
 }
 
-TEST_CASE("a lease that another had since, or has, is not taken back") {
+TEST_CASE("a lease that another session has, or had since, is not reacquired") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_FAST_BACKENDS) {
         two_sessions on{database};
         const auto token = on.used("job");
@@ -122,7 +122,7 @@ TEST_CASE("a lease that another had since, or has, is not taken back") {
     }
 }
 
-TEST_CASE("a lease is not taken back past a waiter, from the floor, or by a session that is over") {
+TEST_CASE("a lease is not reacquired past a waiter, below the floor, or by an ended session") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_FAST_BACKENDS) {
         two_sessions on{database};
         const auto token = on.used("job");
@@ -145,7 +145,7 @@ TEST_CASE("a lease is not taken back past a waiter, from the floor, or by a sess
     }
 }
 
-TEST_CASE("who takes back while another is granted the lease gets nothing") {
+TEST_CASE("a reacquire that waits for a concurrent grant gets nothing") {
     ROWLOCK_FOR_EACH_BACKEND(database, support::backend::postgresql) {
         two_sessions on{database};
         const auto token = on.used("job");
@@ -166,7 +166,7 @@ TEST_CASE("who takes back while another is granted the lease gets nothing") {
 
 // --- several at once
 
-TEST_CASE("several names, old and new, are granted by one statement with tokens of their own") {
+TEST_CASE("one statement grants several old and new names, each with its own token") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_FAST_BACKENDS) {
         two_sessions on{database};
         const auto token = on.used("old");
@@ -189,7 +189,7 @@ TEST_CASE("several names, old and new, are granted by one statement with tokens 
     }
 }
 
-TEST_CASE("names with quotes, commas, braces and backslashes go together as well") {
+TEST_CASE("a batch may have names with quotes, commas, braces and backslashes") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_FAST_BACKENDS) {
         two_sessions on{database};
         const std::array<std::string, 6> names{R"(a"b)", R"(c\d)", "{e,f}", "NULL", "g'h", "ä ö"};
@@ -211,7 +211,7 @@ TEST_CASE("names with quotes, commas, braces and backslashes go together as well
 }
 
 // shows: batches
-TEST_CASE("what is held, waited for or promised is left out of a group, the rest is granted") {
+TEST_CASE("a batch leaves out names that are held, waited for or promised, and grants the rest") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_FAST_BACKENDS) {
         two_sessions on{database};
         on.used("free");
@@ -238,7 +238,7 @@ TEST_CASE("what is held, waited for or promised is left out of a group, the rest
     }
 }
 
-TEST_CASE("a session that is over is granted nothing by a group") {
+TEST_CASE("a batch grants nothing to an ended session") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_FAST_BACKENDS) {
         two_sessions on{database};
         on.used("old");
@@ -249,7 +249,7 @@ TEST_CASE("a session that is over is granted nothing by a group") {
     }
 }
 
-TEST_CASE("a group goes past the token floor") {
+TEST_CASE("the tokens of a batch are above the token floor") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_FAST_BACKENDS) {
         two_sessions on{database};
         on.used("old");
@@ -260,7 +260,7 @@ TEST_CASE("a group goes past the token floor") {
     }
 }
 
-/// Gets the answer to its first change and is gone then, as one whose deadline passed meanwhile.
+/// A connection that breaks after the answer to its first change, as after a deadline that passed.
 class dying_connection final : public sql::connection {
 public:
     explicit dying_connection(std::unique_ptr<sql::connection> inner) : inner_{std::move(inner)} {}
@@ -286,7 +286,7 @@ private:
     bool gone_ = false;
 };
 
-TEST_CASE("MariaDB: what a group was granted is told if the connection is gone before the rest") {
+TEST_CASE("MariaDB: a batch reports the grants that precede the loss of its connection") {
     support::lock_database database{support::backend::mariadb};
     if (!database.there()) return;
     two_sessions on{database};
@@ -300,7 +300,7 @@ TEST_CASE("MariaDB: what a group was granted is told if the connection is gone b
 }
 
 // shows: batches
-TEST_CASE("a row that is locked for long holds up nobody else of a group") {
+TEST_CASE("a row that is locked for long does not delay the other requests of a batch") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
         two_sessions on{database};
         const bool postgresql = database.speaks() == sql::dialect::postgresql;
@@ -316,7 +316,7 @@ TEST_CASE("a row that is locked for long holds up nobody else of a group") {
         CHECK(got[1]);
         on.other.run("commit");
         CHECK(on.acquire_all({request("locked", 3)})[0]);  // control
-        if (postgresql) continue;  // there leases that were fenced are given back alone
+        if (postgresql) continue;                          // there a fenced lease is released alone
         on.other.run("begin");
         on.other.run(share);
         CHECK(on.release_all({{"locked", 3}, {"free", 2}}) == std::vector{false, true});
@@ -325,7 +325,7 @@ TEST_CASE("a row that is locked for long holds up nobody else of a group") {
     }
 }
 
-TEST_CASE("leases that were freed together are taken back together, each at its own token") {
+TEST_CASE("leases that were released together are reacquired together, each with its own token") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_FAST_BACKENDS) {
         two_sessions on{database};
         const std::vector<std::int64_t> known{on.used("a"), on.used("b"), on.used("c"),
@@ -343,7 +343,7 @@ TEST_CASE("leases that were freed together are taken back together, each at its 
     }
 }
 
-TEST_CASE("leases are not taken back together from the floor, or by a session that is over") {
+TEST_CASE("leases are not reacquired together below the floor, or by an ended session") {
     ROWLOCK_FOR_EACH_BACKEND(database, support::backend::postgresql) {
         two_sessions on{database};
         const std::vector<std::int64_t> known{on.used("a"), on.used("b")};
@@ -367,7 +367,7 @@ TEST_CASE("leases are not taken back together from the floor, or by a session th
     }
 }
 
-TEST_CASE("a group frees only its own grants, and none that somebody waits for") {
+TEST_CASE("a batch releases only its own grants, and none with a waiter") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_FAST_BACKENDS) {
         two_sessions on{database};
         on.acquire("ours", 1);
@@ -381,8 +381,8 @@ TEST_CASE("a group frees only its own grants, and none that somebody waits for")
                                                {"waited for", 4},
                                                {"unknown", 5}};
         if (database.speaks() == sql::dialect::mysql) {
-            // Which of them were freed cannot be told where one was lost before: each is asked
-            // after alone, as after a lost reply.
+            // The statement cannot report which were freed if one was lost before: the client looks
+            // each of them up, as after a lost reply.
             CHECK(kind_of([&] { (void)on.release_all(grants); }) == errc::outcome_unknown);
             CHECK(on.release_all({{"waited for", 4}}) == std::vector{false});
         } else {
@@ -396,7 +396,7 @@ TEST_CASE("a group frees only its own grants, and none that somebody waits for")
 }
 
 // shows: batches
-TEST_CASE("groups of the same names in opposite orders exclude each other and do not deadlock") {
+TEST_CASE("batches of the same names in opposite orders exclude each other and do not deadlock") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_FAST_BACKENDS) {
         two_sessions setting{database};
         constexpr int rounds = 150;
@@ -453,7 +453,7 @@ TEST_CASE("groups of the same names in opposite orders exclude each other and do
     }
 }
 
-TEST_CASE("only what is surely held counts as held") {
+TEST_CASE("held() reports only leases with a live holder whose deadline has not passed") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_FAST_BACKENDS) {
         two_sessions on{database};
         on.acquire("held", 77, 2);
@@ -472,12 +472,13 @@ TEST_CASE("only what is surely held counts as held") {
     }
 }
 
-// --- as the client uses them
+// --- through the client
 
 namespace {
 
-/// A client of which several threads ask at the same moment, again and again, until they have
-/// shared a statement of each kind: who is first is held up for long enough that the others gather.
+/// A client whose threads call at the same moment, again and again, until they have shared a
+/// statement of each kind. Single statements are delayed for long enough that the others form a
+/// batch.
 struct crowd {
     static constexpr int many = 8;
 
@@ -502,15 +503,15 @@ struct crowd {
         return sent[name];
     }
 
-    /// How many statements were shared.
+    /// The number of shared statements.
     [[nodiscard]] int grants() {
         return count("acquire_all") + count("reacquire_all") + count("take_all") + group_commits();
     }
     [[nodiscard]] int releases() { return count("release_all") + group_commits(); }
-    /// On SQLite a group is a transaction.
+    /// On SQLite a batch is a transaction.
     [[nodiscard]] int group_commits() { return count("begin immediate"); }
 
-    /// `turn` of each of them, at once; true once what they share was seen.
+    /// Runs `turn` in all threads at once, repeatedly. Returns true once `shared` does.
     template <typename Turn>
     bool until(const std::function<bool()>& shared, Turn turn) {
         const auto end = std::chrono::steady_clock::now() + 20s;
@@ -540,7 +541,7 @@ std::int64_t rows_held(support::lock_database& database) {
 
 }  // namespace
 
-TEST_CASE("threads of one client that ask at the same moment share statements") {
+TEST_CASE("threads of one client that call at the same moment share statements") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_FAST_BACKENDS) {
         crowd all{database};
         std::atomic<int> wrong{0};
@@ -558,7 +559,7 @@ TEST_CASE("threads of one client that ask at the same moment share statements") 
     }
 }
 
-TEST_CASE("what was fenced is given back alone: its row may be locked for long") {
+TEST_CASE("a fenced lease is released alone: its row may be locked for long") {
     ROWLOCK_FOR_EACH_BACKEND(database, support::backend::postgresql) {
         crowd all{database};
         std::atomic<int> wrong{0};
@@ -578,7 +579,7 @@ TEST_CASE("what was fenced is given back alone: its row may be locked for long")
     }
 }
 
-TEST_CASE("a name that another holds fails none of those who ask together with it") {
+TEST_CASE("a name that another client holds fails no other request of its batch") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_FAST_BACKENDS) {
         client other{database.source(), database.options()};
         const auto held = other.acquire("name 3");
@@ -595,17 +596,17 @@ TEST_CASE("a name that another holds fails none of those who ask together with i
 }
 
 // shows: batches
-TEST_CASE("a shared statement whose reply is lost costs nobody his lease, and leaves none behind") {
+TEST_CASE("a lost reply to a batch costs no thread its lease, and leaves none behind") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_FAST_BACKENDS) {
         crowd all{database};
         const char* which = nullptr;
         const auto speaks = database.speaks();
-        SUBCASE("of an acquire") {
+        SUBCASE("an acquire") {
             which = speaks == sql::dialect::postgresql ? "acquire_all"
                     : speaks == sql::dialect::mysql    ? "take_all"
                                                        : "commit";
         }
-        SUBCASE("of a release") {
+        SUBCASE("a release") {
             which = speaks == sql::dialect::sqlite ? "commit" : "release_all";
         }
         std::atomic<int> lost{0};
@@ -613,7 +614,7 @@ TEST_CASE("a shared statement whose reply is lost costs nobody his lease, and le
             const bool acquires = which == std::string_view{"acquire_all"};
             const bool meant =
                 database.speaks() == sql::dialect::sqlite
-                    ? name == "commit"  // a group is a transaction there
+                    ? name == "commit"  // a batch is a transaction there
                     : name == which ||
                           (acquires && (name == "reacquire_all" || name == "take_all"));
             if (meant && lost.fetch_add(1) == 0) interception::lose_reply();
@@ -629,7 +630,7 @@ TEST_CASE("a shared statement whose reply is lost costs nobody his lease, and le
         CHECK(all.locks.stats().unknown_outcomes > 0);
         CHECK(eventually([&] { return rows_held(database) == 0; }));
         CHECK(eventually([&] { return all.locks.stats().unresolved == 0; }));
-        // Nobody is refused what he gave back.
+        // Every name is free again.
         for (int i = 0; i < crowd::many; ++i) {
             CHECK(all.locks.try_acquire("name " + std::to_string(i)));
         }
@@ -637,7 +638,7 @@ TEST_CASE("a shared statement whose reply is lost costs nobody his lease, and le
 }
 
 TEST_CASE(
-    "who was granted a lease by the first of two shared statements has it if the second fails") {
+    "a lease that the first of two shared statements granted is kept if the second one fails") {
     support::lock_database database{support::backend::postgresql};
     if (!database.there()) return;
     crowd all{database};
@@ -664,7 +665,7 @@ TEST_CASE(
     CHECK(rows_held(database) == 0);
 }
 
-TEST_CASE("a release that waits for a fenced transaction holds up nobody who releases together") {
+TEST_CASE("a release that waits for a fenced transaction does not delay concurrent releases") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
         crowd all{database};
         std::atomic<int> held_up{0};
@@ -693,7 +694,7 @@ TEST_CASE("a release that waits for a fenced transaction holds up nobody who rel
     }
 }
 
-TEST_CASE("threads that ask together after their session was ended all get their leases") {
+TEST_CASE("threads whose batch follows the end of their session all get their leases") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_FAST_BACKENDS) {
         crowd all{database};
         std::atomic<int> wrong{0};
@@ -712,7 +713,8 @@ TEST_CASE("threads that ask together after their session was ended all get their
     }
 }
 
-TEST_CASE("a try of what another has looks first, and finds it as soon as it is free") {
+TEST_CASE(
+    "a try of a lease that another client had probes first, and gets it as soon as it is free") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_FAST_BACKENDS) {
         client other{database.source(), database.options()};
         auto held = other.acquire("job");
@@ -734,7 +736,7 @@ TEST_CASE("a try of what another has looks first, and finds it as soon as it is 
     }
 }
 
-TEST_CASE("what a client gave back last it takes back by one short statement") {
+TEST_CASE("a lease that this client released last is reacquired by one short statement") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_FAST_BACKENDS) {
         interception network;
         client locks{network.wrap(database.source()), database.options()};

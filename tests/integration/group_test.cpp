@@ -1,6 +1,5 @@
-// Leases taken again and several at once, on MySQL and SQLite:
-// coordination/batch/batch_dialects.hpp. What comes between is forced by open transactions and
-// hooks.
+// Reacquired leases and batches on MySQL and SQLite: coordination/batch/batch_dialects.hpp. Open
+// transactions and hooks force the races.
 // shows: batches
 
 #include "coordination/batch/batch_dialects.hpp"
@@ -43,7 +42,7 @@ namespace {
 
 using tokens = std::vector<std::optional<std::int64_t>>;
 
-/// A session that takes and frees several leases at once.
+/// A session that acquires and releases several leases at once.
 class group_session : public support::protocol_session {
 public:
     using protocol_session::protocol_session;
@@ -51,7 +50,7 @@ public:
     [[nodiscard]] tokens acquire_all(std::span<const grant_request> requests) const {
         return on().acquire_all(requests);
     }
-    /// With grant ids 100, 101 …
+    /// Acquires with the grant ids 100, 101 …
     [[nodiscard]] tokens acquire_all(const std::vector<std::string>& names) const {
         std::vector<grant_request> requests;
         std::int64_t grant_id = 100;
@@ -67,7 +66,7 @@ public:
     }
 };
 
-/// Keeps rows as the fence of somebody else's transaction does.
+/// Locks a row as the fence of another client's transaction does.
 class row_lock {
 public:
     row_lock(support::lock_database& database, const std::string& name,
@@ -84,7 +83,7 @@ private:
     std::unique_ptr<sql::connection> db_;
 };
 
-/// Far below the time limit for locks of a connection that is set up.
+/// Far below the lock timeout of a connection that was set up.
 constexpr auto at_once = 2s;
 
 template <typename Action>
@@ -119,7 +118,7 @@ std::vector<granted_name> grants_of(const std::vector<std::string>& names) {
     return grants;
 }
 
-/// Those of them that were granted.
+/// The grants among them.
 std::vector<granted_name> grants_of(const std::vector<std::string>& names, const tokens& got) {
     auto grants = grants_of(names);
     std::erase_if(grants, [&](const granted_name& each) {
@@ -135,9 +134,9 @@ std::size_t granted(const tokens& all) {
 
 }  // namespace
 
-// --- taking again --------------------------------------------------------------------------------
+// --- reacquiring ---------------------------------------------------------------------------------
 
-TEST_CASE("a lease is taken again at the token at which it was released") {
+TEST_CASE("a lease is reacquired with the token at which it was released") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_GROUP_BACKENDS) {
         const group_session self{database, 1};
         const auto known = self.acquire_and_free("job");
@@ -145,16 +144,16 @@ TEST_CASE("a lease is taken again at the token at which it was released") {
         CHECK(held_by(database, "job", 1, 11));
         CHECK(database.number("select token from rowlock_lease") == known + 1);
         CHECK(self.leases().find_grant(self.db(), "job", 1, 11, soon()) == known + 1);
-        CHECK_FALSE(self.reacquire("job", 12, known));  // held, by us
+        CHECK_FALSE(self.reacquire("job", 12, known));  // this session holds it
         CHECK_FALSE(self.reacquire("job", 12, known + 1));
         REQUIRE(self.free("job", 11));
-        CHECK_FALSE(self.reacquire("job", 12, known));  // a grant too old
+        CHECK_FALSE(self.reacquire("job", 12, known));  // the token of an earlier grant
         CHECK_FALSE(self.reacquire("none", 12, known));
         CHECK(self.reacquire("job", 12, known + 1));
     }
 }
 
-TEST_CASE("what goes with a grant goes with one that is taken again") {
+TEST_CASE("a reacquired lease has the thread, note and deadline of its request") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_GROUP_BACKENDS) {
         const group_session self{database, 1};
         const auto known = self.acquire_and_free("job");
@@ -173,7 +172,8 @@ TEST_CASE("what goes with a grant goes with one that is taken again") {
     }
 }
 
-TEST_CASE("a lease is not taken again from another, nor after another had it") {
+TEST_CASE(
+    "a lease is not reacquired while another session holds it, nor after another session held it") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_GROUP_BACKENDS) {
         const group_session self{database, 1};
         const group_session other{database, 2};
@@ -187,7 +187,7 @@ TEST_CASE("a lease is not taken again from another, nor after another had it") {
     }
 }
 
-TEST_CASE("a waiter's ticket keeps a lease from being taken again") {
+TEST_CASE("a lease with a waiter's ticket is not reacquired") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_GROUP_BACKENDS) {
         const group_session self{database, 1};
         const group_session waiter{database, 2};
@@ -195,7 +195,7 @@ TEST_CASE("a waiter's ticket keeps a lease from being taken again") {
         waiter.enqueue("job", 22);
         CHECK_FALSE(self.reacquire("job", 11, known));
         CHECK(held(database) == 0);
-        // A dead one's too: who acquires finds out.
+        // Nor with a dead waiter's ticket. An acquire detects that the waiter is dead.
         waiter.leases().end_session(waiter.db(), 2, soon());
         CHECK_FALSE(self.reacquire("job", 11, known));
         REQUIRE(self.try_acquire("job", 11) == known + 1);
@@ -205,7 +205,7 @@ TEST_CASE("a waiter's ticket keeps a lease from being taken again") {
     }
 }
 
-TEST_CASE("an ended or expired session takes nothing again") {
+TEST_CASE("an ended or expired session reacquires nothing") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_GROUP_BACKENDS) {
         const group_session self{database, 1};
         const auto known = self.acquire_and_free("job");
@@ -223,7 +223,7 @@ TEST_CASE("an ended or expired session takes nothing again") {
     }
 }
 
-TEST_CASE("a lease is not taken again below the token floor") {
+TEST_CASE("a lease is not reacquired below the token floor") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_GROUP_BACKENDS) {
         const group_session self{database, 1};
         const auto known = self.acquire_and_free("job");
@@ -236,13 +236,13 @@ TEST_CASE("a lease is not taken again below the token floor") {
     }
 }
 
-TEST_CASE("who takes a lease again does not wait for a row that somebody has locked") {
+TEST_CASE("a reacquire does not wait for a locked row") {
     if (support::lock_database database{backend::mariadb}; database.there()) {
         const group_session self{database, 1};
         const auto known = self.acquire_and_free("job");
         const row_lock somebody{database, "job"};
         CHECK_FALSE(timed([&] { return self.reacquire("job", 11, known); }));
-        // The connection is as it was: it waits where it should.
+        // The connection's settings are unchanged: an acquire waits.
         auto control = std::async(std::launch::async, [&] { return self.try_acquire("job", 12); });
         CHECK(support::somebody_waits_for_a_row(database));
         somebody.end();
@@ -250,7 +250,7 @@ TEST_CASE("who takes a lease again does not wait for a row that somebody has loc
     }
 }
 
-TEST_CASE("taking again and groups lock no session: its heartbeat passes") {
+TEST_CASE("neither a reacquire nor a batch locks its session: heartbeats do not wait") {
     if (support::lock_database database{backend::mariadb}; database.there()) {
         const group_session self{database, 1};
         const group_session waiter{database, 2};
@@ -260,11 +260,11 @@ TEST_CASE("taking again and groups lock no session: its heartbeat passes") {
         const auto beats = [&] {
             return timed([&] { return self.leases().heartbeat(*heartbeat, 1, 0, soon()); });
         };
-        SUBCASE("again") {
+        SUBCASE("a reacquire") {
             REQUIRE(self.reacquire("job", 11, known));
             CHECK(beats());
         }
-        SUBCASE("several") {
+        SUBCASE("a batch") {
             REQUIRE(granted(self.acquire_all({"job", "other"})) == 2);
             CHECK(beats());
             REQUIRE(self.release_all({{"job", 100}, {"other", 101}}) == std::vector{true, true});
@@ -285,7 +285,7 @@ TEST_CASE("taking again and groups lock no session: its heartbeat passes") {
     }
 }
 
-TEST_CASE("a lease that was taken again is found after its reply was lost") {
+TEST_CASE("a reacquired lease is found after its reply was lost") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_GROUP_BACKENDS) {
         interception network;
         const group_session self{database, network.wrap(database.source()), 1};
@@ -299,9 +299,9 @@ TEST_CASE("a lease that was taken again is found after its reply was lost") {
     }
 }
 
-// --- several -------------------------------------------------------------------------------------
+// --- batches -------------------------------------------------------------------------------------
 
-TEST_CASE("several leases are granted and given back together, whatever their names") {
+TEST_CASE("several leases with any names are granted and released together") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_GROUP_BACKENDS) {
         const group_session self{database, 1, {.ttl = 60s}};
         std::vector<std::string> names{"job",
@@ -362,14 +362,14 @@ TEST_CASE("several leases are granted and given back together, whatever their na
         CHECK(database.number("select count(*) from rowlock_lease where grant_id is not null or "
                               "thread is not null or note is not null or deadline is not null or "
                               "acquired_at is not null") == 0);
-        // A repetition finds them gone, and a newer grant is left alone.
+        // A repeated release frees nothing, and leaves a newer grant alone.
         REQUIRE(self.try_acquire("job", 7));
         CHECK(std::ranges::count(self.release_all(grants), true) == 0);
         CHECK(held_by(database, "job", 1, 7));
     }
 }
 
-TEST_CASE("a group of sixteen is two round trips, and one to give it back, on MariaDB") {
+TEST_CASE("on MariaDB a batch of sixteen takes two round trips, and its release one") {
     if (support::lock_database database{backend::mariadb}; database.there()) {
         const group_session self{database, 1};
         const auto names = numbered(16);
@@ -386,10 +386,10 @@ TEST_CASE("a group of sixteen is two round trips, and one to give it back, on Ma
     }
 }
 
-TEST_CASE("a group touches no row but its own, however few there are") {
+TEST_CASE("a batch locks only its own rows, even if the table has few others") {
     if (support::lock_database database{backend::mariadb}; database.there()) {
         const group_session self{database, 1};
-        // Nearly all there are: an optimizer likes to read the whole table then.
+        // Nearly all rows of the table, for which an optimizer may prefer to read all of it.
         const auto names = numbered(12);
         for (const auto& name : names) self.acquire_and_free(name);
         self.acquire_and_free("another");
@@ -412,7 +412,7 @@ TEST_CASE("a group touches no row but its own, however few there are") {
     }
 }
 
-TEST_CASE("one name that cannot be had does not fail the rest") {
+TEST_CASE("one name that is held does not fail the rest of a batch") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_GROUP_BACKENDS) {
         const group_session self{database, 1};
         const group_session other{database, 2};
@@ -433,7 +433,7 @@ TEST_CASE("one name that cannot be had does not fail the rest") {
     }
 }
 
-TEST_CASE("a row that a fenced transaction has locked does not delay a group") {
+TEST_CASE("a row that a fenced transaction has locked does not delay a batch") {
     for (const auto which : {backend::mariadb, backend::soci_mariadb}) {
         DOCTEST_SUBCASE(support::to_string(which)) {
             if (support::lock_database database{which}; database.there()) {
@@ -465,7 +465,7 @@ TEST_CASE("a row that a fenced transaction has locked does not delay a group") {
     }
 }
 
-TEST_CASE("control: a group in a statement that waits is delayed by one row") {
+TEST_CASE("control: one locked row delays a batch in a statement that waits") {
     if (support::lock_database database{backend::mariadb}; database.there()) {
         const group_session self{database, 1};
         for (const auto* name : {"a", "b"}) self.acquire_and_free(name);
@@ -483,7 +483,7 @@ TEST_CASE("control: a group in a statement that waits is delayed by one row") {
     }
 }
 
-TEST_CASE("a waiter keeps its name out of a group, taken or given back") {
+TEST_CASE("a name with a waiter is neither granted nor released by a batch") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_GROUP_BACKENDS) {
         const group_session self{database, 1};
         const group_session waiter{database, 2};
@@ -504,14 +504,14 @@ TEST_CASE("a waiter keeps its name out of a group, taken or given back") {
         CHECK(self.release_all(ours) == std::vector{true, false});
         CHECK(held_by(database, "new", 1, 103));
 
-        // Its session ended, it is in nobody's way.
+        // A waiter whose session has ended does not count.
         waiter.leases().end_session(waiter.db(), 2, soon());
         CHECK(self.release_all({{"new", 103}}) == std::vector{true});
         CHECK(granted(self.acquire_all(names)) == 4);
     }
 }
 
-TEST_CASE("who barges passes waiters also in a group") {
+TEST_CASE("a barging request overtakes waiters in a batch too") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_GROUP_BACKENDS) {
         const group_session self{database, 1};
         const group_session waiter{database, 2};
@@ -527,7 +527,7 @@ TEST_CASE("who barges passes waiters also in a group") {
     }
 }
 
-TEST_CASE("an ended session gets nothing in a group") {
+TEST_CASE("a batch grants nothing to an ended session") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_GROUP_BACKENDS) {
         const group_session self{database, 1};
         for (const auto* name : {"a", "b"}) self.acquire_and_free(name);
@@ -546,7 +546,7 @@ TEST_CASE("an ended session gets nothing in a group") {
     }
 }
 
-TEST_CASE("tokens of a group rise over the floor and over each row's own") {
+TEST_CASE("each token of a batch is above the floor and above its row's own token") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_GROUP_BACKENDS) {
         const group_session self{database, 1};
         for (const auto* name : {"a", "b", "c"}) self.acquire_and_free(name);
@@ -558,7 +558,7 @@ TEST_CASE("tokens of a group rise over the floor and over each row's own") {
     }
 }
 
-TEST_CASE("a lease of an ended session, and one past its deadline, are free for a group") {
+TEST_CASE("a batch takes the leases of ended sessions and leases past their deadlines") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_GROUP_BACKENDS) {
         const group_session self{database, 1};
         const group_session dead{database, 2};
@@ -572,7 +572,7 @@ TEST_CASE("a lease of an ended session, and one past its deadline, are free for 
         CHECK(got == tokens{2, 2, std::nullopt});
         CHECK(database.number("select count(*) from rowlock_lease where deadline is not null") ==
               0);
-        // Expired and not ended: it must be ended first, and that is not for a group to do.
+        // A session that expired without being ended must be ended first. A batch does not do that.
         const group_session expired{database, 4};
         REQUIRE(expired.try_acquire("d", 41));
         database.run("update rowlock_session set expires_at = 1 where id = 4");
@@ -581,7 +581,8 @@ TEST_CASE("a lease of an ended session, and one past its deadline, are free for 
 }
 
 TEST_CASE(
-    "what another took between the look and the write stays with it, and the rest is granted") {
+    "a batch does not take what another session took between its read and its write, and grants "
+    "the rest") {
     for (const auto which : {backend::mariadb, backend::soci_mariadb}) {
         DOCTEST_SUBCASE(support::to_string(which)) {
             if (support::lock_database database{which}; database.there()) {
@@ -605,7 +606,7 @@ TEST_CASE(
                     CHECK(std::ranges::count(self.release_all(grants_of(names, got)), true) ==
                           count - 1);
                 }
-                // A new name that is there by now.
+                // Another session inserts a new name before the batch does.
                 network.before([&](std::string_view name) {
                     if (name != "insert_all") return;
                     network.before({});
@@ -619,7 +620,7 @@ TEST_CASE(
     }
 }
 
-TEST_CASE("new names are not granted below a floor that rose meanwhile") {
+TEST_CASE("new names are not granted below a floor that was raised meanwhile") {
     if (support::lock_database database{backend::mariadb}; database.there()) {
         interception network;
         const group_session self{database, network.wrap(database.source()), 1};
@@ -633,7 +634,7 @@ TEST_CASE("new names are not granted below a floor that rose meanwhile") {
     }
 }
 
-TEST_CASE("a name that somebody is just inserting does not delay a group") {
+TEST_CASE("a name whose insert is uncommitted does not delay a batch") {
     if (support::lock_database database{backend::mariadb}; database.there()) {
         const group_session self{database, 1};
         self.acquire_and_free("a");
@@ -649,7 +650,7 @@ TEST_CASE("a name that somebody is just inserting does not delay a group") {
     }
 }
 
-TEST_CASE("two groups with the same names in opposite order do not wait for each other") {
+TEST_CASE("two batches with the same names in opposite order do not wait for each other") {
     if (support::lock_database database{backend::mariadb}; database.there()) {
         for (const int count : {8, 32}) {
             CAPTURE(count);
@@ -661,7 +662,8 @@ TEST_CASE("two groups with the same names in opposite order do not wait for each
             database.run("update rowlock_lease set token = 3");
             auto turned = names;
             std::ranges::reverse(turned);
-            // The first half is ours and not committed when the other begins at its end.
+            // This session has an uncommitted grant of the first half when the other one begins at
+            // the end.
             self.db().query("begin", soon());
             const std::vector<std::string> half{names.begin(), names.begin() + count / 2};
             for (std::size_t i = 0; i < half.size(); ++i) {
@@ -677,7 +679,7 @@ TEST_CASE("two groups with the same names in opposite order do not wait for each
     }
 }
 
-TEST_CASE("control: two groups that wait for rows in opposite order deadlock") {
+TEST_CASE("control: two transactions that wait for rows in opposite order deadlock") {
     if (support::lock_database database{backend::mariadb}; database.there()) {
         const group_session self{database, 1};
         for (const auto* name : {"a", "b"}) self.acquire_and_free(name);
@@ -702,7 +704,7 @@ TEST_CASE("control: two groups that wait for rows in opposite order deadlock") {
     }
 }
 
-TEST_CASE("the grants of a group whose reply was lost are found by their ids") {
+TEST_CASE("the grants of a batch whose reply was lost are found by their ids") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_GROUP_BACKENDS) {
         const bool sqlite = database.speaks() == sql::dialect::sqlite;
         for (const int count : {3, 20}) {
@@ -720,7 +722,7 @@ TEST_CASE("the grants of a group whose reply was lost are found by their ids") {
                 CHECK(again.leases().find_grant(again.db(), each.name, count, each.grant_id,
                                                 soon()) > 0);
             }
-            // And what was lost before the commit was never granted.
+            // A batch that was lost before its commit granted nothing.
             database.run("update rowlock_lease set session = null, grant_id = null");
             const group_session third{database, network.wrap(database.source()), count + 2};
             network.after({});
@@ -736,7 +738,8 @@ TEST_CASE("the grants of a group whose reply was lost are found by their ids") {
     }
 }
 
-TEST_CASE("a group of which part was granted and cannot be read is of unknown outcome") {
+TEST_CASE(
+    "the outcome of a batch is unknown if part of it was granted and the grants cannot be read") {
     if (support::lock_database database{backend::mariadb}; database.there()) {
         interception network;
         const group_session self{database, network.wrap(database.source()), 1};
@@ -754,7 +757,7 @@ TEST_CASE("a group of which part was granted and cannot be read is of unknown ou
     }
 }
 
-TEST_CASE("of a group given back nobody is told that a lost lease was released") {
+TEST_CASE("the release of a batch never reports a lost lease as released") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_GROUP_BACKENDS) {
         const group_session self{database, 1};
         const group_session other{database, 2};
@@ -765,7 +768,7 @@ TEST_CASE("of a group given back nobody is told that a lost lease was released")
             database.run(
                 "update rowlock_lease set session = null, grant_id = null, token = token + 1 "
                 "where name = 'n1'");
-            // One statement cannot tell which of them it was; a transaction can.
+            // One statement cannot report which lease was lost. A transaction can.
             const bool told = database.speaks() == sql::dialect::sqlite || count > 16;
             if (!told) {
                 CHECK(kind_of([&] { (void)self.release_all(grants_of(names)); }) ==
@@ -780,7 +783,7 @@ TEST_CASE("of a group given back nobody is told that a lost lease was released")
     }
 }
 
-TEST_CASE("a server without SKIP LOCKED grants one by one what it cannot grant at once") {
+TEST_CASE("without SKIP LOCKED a large batch grants nothing, and is left to grants one by one") {
     if (support::lock_database database{backend::mariadb}; database.there()) {
         interception network;
         const group_session self{database, network.wrap(database.source()), 1};
@@ -795,13 +798,13 @@ TEST_CASE("a server without SKIP LOCKED grants one by one what it cannot grant a
         CHECK(sql::transaction_of(self.db(), soon()) == sql::transaction_state::none);
         const int sent = network.statements;
         CHECK(granted(self.acquire_all(names)) == 0);
-        CHECK(network.statements - sent == 2);  // two looks, and it is not tried again
+        CHECK(network.statements - sent == 2);  // two probes; SKIP LOCKED is not tried again
         CHECK(granted(self.acquire_all({"n0", "n1"})) == 2);
     }
 }
 
-TEST_CASE("MySQL, which can limit no single statement, takes groups in a transaction") {
-    // The path of a server that is no MariaDB, on one that knows SKIP LOCKED too.
+TEST_CASE("MySQL, which cannot limit a single statement, runs batches in a transaction") {
+    // A MariaDB takes MySQL's path here, since it has SKIP LOCKED too.
     if (support::lock_database database{backend::mariadb}; database.there()) {
         interception network;
         const group_session self{database, network.wrap(database.source()), 1};
@@ -827,9 +830,9 @@ TEST_CASE("MySQL, which can limit no single statement, takes groups in a transac
     }
 }
 
-// --- looking -------------------------------------------------------------------------------------
+// --- probes --------------------------------------------------------------------------------------
 
-TEST_CASE("a look at several leases says what a look at each says") {
+TEST_CASE("a probe of several leases reports what a probe of each reports") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_GROUP_BACKENDS) {
         const group_session self{database, 1};
         const group_session other{database, 2};
@@ -876,7 +879,7 @@ TEST_CASE("a look at several leases says what a look at each says") {
     }
 }
 
-TEST_CASE("a look at several leases waits for nobody and writes nothing") {
+TEST_CASE("a probe of several leases does not wait for locks and writes nothing") {
     if (support::lock_database database{backend::mariadb}; database.there()) {
         const group_session self{database, 1};
         const group_session other{database, 2};

@@ -1,5 +1,5 @@
-// On MySQL and MariaDB a lease is handed over by a transaction that is sent as one text. Here it is
-// cut off at every place, and compared with the same transaction sent statement by statement.
+// On MySQL and MariaDB a transaction that is sent as one text hands a lease over. These tests
+// interrupt it at each point, and compare it with the same transaction sent statement by statement.
 
 #include "contract/server_address.hpp"
 #include "coordination/queue/queue_protocol.hpp"
@@ -71,7 +71,7 @@ struct line {
     [[nodiscard]] strategy::release_outcome release() const {
         return queue.release(*db, "job", first, 11, true, soon());
     }
-    /// Keeps the row of the lease for itself.
+    /// Locks the row of the lease.
     void block() const {
         other->query("begin", soon());
         other->query("select * from " + database.prefix() + "lease for update", soon());
@@ -101,7 +101,7 @@ auto in_background(Action action) {
     return std::async(std::launch::async, std::move(action));
 }
 
-/// A connection on which `session` sleeps, before a gate of its own.
+/// A connection on which `session` sleeps, behind its own gate.
 struct mysql_wait_thread {
     mysql_wait_thread(const line& at, std::int64_t who, std::unique_ptr<sql::connection> made)
         : session{who}, gate{who + 500}, keeper{connected(at.database)}, db{std::move(made)} {
@@ -143,7 +143,7 @@ const std::vector<std::string> job{"job"};
 
 }  // namespace
 
-TEST_CASE("a holder that was told who is next gives the lease to that one, by compare-and-set") {
+TEST_CASE("a holder that knows the next waiter hands the lease to it by compare-and-set") {
     support::lock_database database{backend::mariadb};
     if (!database.there()) return;
     bool whole = false;
@@ -162,7 +162,7 @@ TEST_CASE("a holder that was told who is next gives the lease to that one, by co
     const auto pass_on = [&] {
         return at.queue.pass_on(*at.db, "job", at.first, 11, *settled->next, {}, soon());
     };
-    SUBCASE("if nothing has happened") {
+    SUBCASE("if nothing has changed") {
         const auto served = pass_on();
         REQUIRE(served);
         CHECK(served->grant_id == 22);
@@ -170,10 +170,10 @@ TEST_CASE("a holder that was told who is next gives the lease to that one, by co
         CHECK(database.number("select count(*) from rowlock_lease where grant_id = 22 and thread = "
                               "'thread' and note = 'a note' and deadline is not null") == 1);
         CHECK(database.number("select count(*) from rowlock_waiter") == 1);
-        CHECK_FALSE(pass_on());  // it is not ours any more
+        CHECK_FALSE(pass_on());  // the session does not hold it any more
         CHECK(database.number("select grant_id from rowlock_lease") == 22);
     }
-    SUBCASE("not if it has given up: the release finds the one behind it") {
+    SUBCASE("not if that waiter has cancelled: the release finds the one behind it") {
         const std::array<std::int64_t, 1> gone{22};
         REQUIRE(at.queue.cancel(*at.other, gone, soon()).size() == 1);
         CHECK_FALSE(pass_on());
@@ -181,7 +181,7 @@ TEST_CASE("a holder that was told who is next gives the lease to that one, by co
         CHECK(database.number("select grant_id from rowlock_lease") == 11);
         CHECK(at.release().next->grant_id == 33);
     }
-    SUBCASE("not if another was put in by force meanwhile") {
+    SUBCASE("not if the lease was released by force and granted meanwhile") {
         strategy::victim victim;
         REQUIRE(at.leases.force_release(*at.other, "job", victim, soon()));
         REQUIRE(at.queue.grant_next(*at.other, "job", soon()));
@@ -190,7 +190,7 @@ TEST_CASE("a holder that was told who is next gives the lease to that one, by co
     }
 }
 
-TEST_CASE("a transaction as a whole and statement by statement hands over to the same effect") {
+TEST_CASE("a hand-over has the same effect sent as one text and statement by statement") {
     std::vector<std::string> effects;
     std::vector<std::uint64_t> trips;
     for (const bool whole : {true, false}) {
@@ -219,7 +219,7 @@ TEST_CASE("a transaction as a whole and statement by statement hands over to the
         CHECK_FALSE(at.release().freed);
         CHECK_FALSE(at.release().next.has_value());
         CHECK(database.number("select count(*) from rowlock_waiter") == 1);
-        // The last one has none behind it.
+        // The last waiter has none behind it.
         REQUIRE(at.queue.release(*at.db, "job", at.second, 22, true, soon()).next.has_value());
         const auto last = at.queue.release(*at.db, "job", at.third, 33, true, soon());
         CHECK(last.freed);
@@ -229,11 +229,11 @@ TEST_CASE("a transaction as a whole and statement by statement hands over to the
         CHECK_FALSE(line::in_transaction(*at.db));
     }
     CHECK(effects.at(0) == effects.at(1));
-    CHECK(trips.at(0) == 2);  // a look, and the transaction
+    CHECK(trips.at(0) == 2);  // the probe, and the transaction
     CHECK(trips.at(1) == 5);
 }
 
-TEST_CASE("a hand-over that could not have the lease's row leaves nothing") {
+TEST_CASE("a hand-over that cannot lock the lease's row changes nothing") {
     support::lock_database database{backend::mariadb};
     if (!database.there()) return;
     const line at{database};
@@ -248,19 +248,19 @@ TEST_CASE("a hand-over that could not have the lease's row leaves nothing") {
 }
 
 // shows: promise-9
-TEST_CASE("a hand-over that is interrupted leaves nothing") {
+TEST_CASE("a hand-over that is interrupted changes nothing") {
     support::lock_database database{backend::mariadb};
     if (!database.there()) return;
     const line at{database};
     at.block();
-    SUBCASE("by another") {
+    SUBCASE("by KILL QUERY") {
         const auto number = at.number_of(*at.db);
         auto releasing = in_background([&] { return kind_of([&] { (void)at.release(); }); });
         REQUIRE(support::somebody_waits_for_a_row(database));
         database.admin().query("kill query " + std::to_string(number), soon());
         CHECK(releasing.get() == errc::timed_out);
     }
-    if (!support::mysql_alone()) {  // it limits no statement that writes
+    if (!support::mysql_alone()) {  // MySQL limits no statement that writes
         SUBCASE("by the limit on a statement's time") {
             at.db->query("set session max_statement_time = 0.2", soon());
             CHECK(kind_of([&] { (void)at.release(); }) == errc::timed_out);
@@ -275,7 +275,7 @@ TEST_CASE("a hand-over that is interrupted leaves nothing") {
 }
 
 // shows: promise-9
-TEST_CASE("a hand-over whose connection is cut leaves nothing") {
+TEST_CASE("a hand-over whose connection is cut changes nothing") {
     support::lock_database database{backend::mariadb};
     if (!database.there()) return;
     const line at{database};
@@ -293,7 +293,7 @@ TEST_CASE("a hand-over whose connection is cut leaves nothing") {
 }
 
 // shows: promise-9
-TEST_CASE("a lost reply to a hand-over loses no waiter's turn") {
+TEST_CASE("a lost reply to a hand-over loses no waiter's grant") {
     support::lock_database database{backend::mariadb};
     if (!database.there()) return;
     interception network;
@@ -304,7 +304,7 @@ TEST_CASE("a lost reply to a hand-over loses no waiter's turn") {
     };
     client holder = made(1s);
     client waiter = made(5s);
-    // In the server, where the hand-over wakes it.
+    // The waiter sleeps in the server, where the hand-over wakes it.
     const auto queued = [&](client& of) {
         auto waiting = in_background([&of] { return of.acquire("job"); });
         REQUIRE(eventually(
@@ -315,14 +315,14 @@ TEST_CASE("a lost reply to a hand-over loses no waiter's turn") {
     };
     for (const std::string lost : {"transaction", "woken_for"}) {
         CAPTURE(lost);
-        // A thread of a client's may still be in it when this round is over.
+        // A client's thread may still use it after this round.
         const auto seen = std::make_shared<std::atomic<int>>(0);
         // On a busy machine a poll may find the lease before the wake-up is read.
         for (int round = 0; round < 10 && *seen == 0; ++round) {
             auto first = holder.acquire("job");
             auto waiting = queued(waiter);
             first.release();
-            auto second = waiting.get();  // who waited expects others to wait
+            auto second = waiting.get();  // a client that waited expects further waiters
             waiting = queued(holder);
             network.after([lost, seen](std::string_view what) {
                 if (what == lost && (*seen)++ == 0) interception::lose_reply();
@@ -342,7 +342,7 @@ TEST_CASE("a lost reply to a hand-over loses no waiter's turn") {
 }
 
 // shows: promise-9
-TEST_CASE("a waiter that the hand-over wakes finds it, whatever its driver") {
+TEST_CASE("a waiter with either driver that the hand-over wakes finds its grant") {
     for (const auto driver : {backend::mariadb, backend::soci_mariadb}) {
         support::lock_database database{backend::mariadb};
         support::lock_database other_driver{driver};
@@ -364,7 +364,7 @@ TEST_CASE("a waiter that the hand-over wakes finds it, whatever its driver") {
             REQUIRE(found.size() == 1);
             CHECK(found[0].grant_id == done.next->grant_id);
             CHECK(found[0].durable);
-            // And from the beginning.
+            // Set up the next round.
             const auto next = done.next->grant_id;
             REQUIRE(at.queue.release(*at.other, "job", at.second, next, false, soon()).freed);
             held = ++last;
@@ -377,7 +377,7 @@ TEST_CASE("a waiter that the hand-over wakes finds it, whatever its driver") {
     }
 }
 
-TEST_CASE("a name, a note and a thread of any characters go through the one text") {
+TEST_CASE("a name, a note and a thread may hold any characters in the one text") {
     support::lock_database database{backend::mariadb};
     if (!database.there()) return;
     const line at{database};
@@ -398,7 +398,7 @@ TEST_CASE("a name, a note and a thread of any characters go through the one text
 }
 
 // shows: promise-9
-TEST_CASE("a transaction as a whole changes one row with each statement, or nothing") {
+TEST_CASE("a transaction sent as one text changes one row with each statement, or nothing") {
     support::lock_database database{backend::mariadb};
     if (!database.there()) return;
     const line at{database};
@@ -425,12 +425,12 @@ TEST_CASE("a transaction as a whole changes one row with each statement, or noth
     CHECK(transact(several, nowhere) == false);
     CHECK(transact(one, nowhere) == false);
     CHECK(kind_of([&] { (void)transact(broken, here); }) == errc::schema_outdated);
-    CHECK_FALSE(transact(foreign, {}).has_value());  // its text is not ours
+    CHECK_FALSE(transact(foreign, {}).has_value());  // not a statement of rowlock
     CHECK(token() == at.token);
     CHECK(waiters() == 4);
     CHECK(at.db->alive());
     CHECK_FALSE(line::in_transaction(*at.db));
-    // What follows the commit does not matter.
+    // The result of the text after the commit does not matter.
     CHECK(transact(one, here, "kill query null") == true);
     CHECK(token() == at.token + 2);
     CHECK(transact(one, here, "select 1 union select 2") == true);
@@ -438,13 +438,13 @@ TEST_CASE("a transaction as a whole changes one row with each statement, or noth
     CHECK(at.db->query("select 7", soon()).integer(0, 0) == 7);
 }
 
-TEST_CASE("where several statements in one text are refused a lease is handed over one by one") {
+TEST_CASE("where several statements in one text are refused, a hand-over sends them one by one") {
     support::lock_database database{backend::mariadb};
     if (!database.there()) return;
     auto address = contract::address_of(support::server::mariadb);
     support::tcp_relay proxy{address.port};
-    // A proxy that does not pass CLIENT_MULTI_STATEMENTS on: a bit of the first answer's flags,
-    // which come behind the header of four bytes.
+    // A proxy that hides CLIENT_MULTI_STATEMENTS: a bit of the greeting's flags, which follow its
+    // header of four bytes.
     proxy.alter_first([](std::string& greeting) {
         constexpr unsigned multi_statements = 1;
         greeting.at(6) =
@@ -460,10 +460,11 @@ TEST_CASE("where several statements in one text are refused a lease is handed ov
     REQUIRE(done.next.has_value());
     CHECK(done.next->grant_id == 22);
     CHECK_FALSE(done.next->woken);
-    CHECK(through->round_trips() - before == 7);  // a look, the text, a rollback, and one by one
+    CHECK(through->round_trips() - before ==
+          7);  // the probe, the text, a rollback, then one by one
     const auto again = through->round_trips();
     CHECK(at.queue.release(*through, "job", at.second, 22, true, soon()).next->grant_id == 33);
-    CHECK(through->round_trips() - again <= 8);  // what comes again is prepared
+    CHECK(through->round_trips() - again <= 8);  // statements that were sent before are prepared
     CHECK(through->alive());
     CHECK_FALSE(line::in_transaction(*through));
 }

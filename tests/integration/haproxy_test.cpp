@@ -22,7 +22,7 @@ using namespace std::chrono_literals;
 using support::eventually;
 using support::soon;
 
-TEST_CASE("connections that a proxy cuts while they idle cost neither a lease nor a place") {
+TEST_CASE("idle connections that a proxy cuts cost neither a lease nor a queue entry") {
     ROWLOCK_FOR_EACH_BACKEND(database, support::backend::postgresql, support::backend::mariadb) {
         const auto proxy = support::haproxy::start(database.url(), 700ms);
         if (!proxy) return;
@@ -38,7 +38,7 @@ TEST_CASE("connections that a proxy cuts while they idle cost neither a lease no
         auto second_waiter =
             std::async(std::launch::async, [&] { return third.acquire("behind a proxy"); });
         REQUIRE(eventually([&] { return holder.waiters("behind a proxy").size() == 2; }));
-        // The proxy has cut what idled between two heartbeats.
+        // The proxy has cut the connections that were idle between two heartbeats.
         REQUIRE(eventually([&] { return holder.stats().heartbeats >= 3; }, 60s));
         CHECK(holder.stats().reconnects > 0);
         CHECK(held.held());
@@ -53,7 +53,7 @@ TEST_CASE("connections that a proxy cuts while they idle cost neither a lease no
     }
 }
 
-TEST_CASE("a proxy that leads to another server costs the leases, and says why") {
+TEST_CASE("a proxy that switches to another server costs the leases, and the events say why") {
     for (const auto which : {support::server::postgresql, support::server::mariadb}) {
         CAPTURE(which == support::server::postgresql);
         auto first = support::own_server::start(which);
@@ -64,7 +64,7 @@ TEST_CASE("a proxy that leads to another server costs the leases, and says why")
         if (!first || !second) continue;
         migrate(open(first->url()));
         migrate(open(second->url()));
-        // Other users: the proxy passes on what the client sends.
+        // The users differ, and the proxy forwards the client's.
         const auto user_of = [](const std::string& url) { return url.substr(0, url.rfind('@')); };
         const auto proxy = support::haproxy::start(first->url(), 1min, second->url());
         if (!proxy) return;
@@ -89,7 +89,7 @@ TEST_CASE("a proxy that leads to another server costs the leases, and says why")
         first->stop();
         REQUIRE(eventually([&] { return !held.held(); }, 60s));
         CHECK(eventually([&] { return server_changed.load(); }));
-        // And goes on there.
+        // The client goes on at the other server.
         CHECK(holder.try_acquire_for("led astray", 20s));
     }
 }

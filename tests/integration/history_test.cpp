@@ -1,4 +1,5 @@
-// The history: what the database records of leases, places and sessions, and what that must not do.
+// The history: what the database records of leases, queue entries and sessions, and what the
+// recording must not affect.
 
 #include "coordination/queue/queue_protocol.hpp"
 #include "sql/table_names.hpp"
@@ -35,7 +36,7 @@ std::vector<history_record> past(const support::lock_database& database, std::st
     return read_history(database.source(), {.name = std::move(name)});
 }
 
-/// Of one name, in a word each.
+/// The kinds of the records of one name, as words.
 std::string kinds(const support::lock_database& database, const std::string& name = {}) {
     std::string words;
     for (const auto& one : past(database, name)) {
@@ -55,13 +56,13 @@ std::string seconds_ago(const support::lock_database& database, int seconds) {
     return "cast((julianday('now') - 2440587.5) * 86400000000 as integer) - " + number + "000000";
 }
 
-/// As if the session had not been heard of for long.
+/// Makes a session expire.
 void let_expire(support::lock_database& database, std::int64_t session) {
     database.run("update rowlock_session set expires_at = " + seconds_ago(database, 1) +
                  " where id = " + std::to_string(session));
 }
 
-/// Sessions of no client, set up in the tables.
+/// Sessions without a client, inserted into the tables.
 struct strangers {
     explicit strangers(support::lock_database& which)
         : database{which}, leases{which.protocol()}, queue{which.queue()}, db{which.connect()} {}
@@ -83,11 +84,11 @@ struct strangers {
 
 }  // namespace
 
-TEST_CASE("nothing is recorded until somebody asks for it") {
+TEST_CASE("nothing is recorded until the history is switched on") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         CHECK(history_status(database.source()) == history_recording::absent);
         CHECK(kind_of([&] { (void)past(database); }) == errc::schema_outdated);
-        // The reaper asks nothing of a table that is not there.
+        // The reaper does not use a missing table.
         CHECK(reap(database.source(), database.reaping(1h, 10min)).history_deleted == 0);
         record(database);
         CHECK(past(database).empty());
@@ -111,7 +112,7 @@ TEST_CASE("nothing is recorded until somebody asks for it") {
     }
 }
 
-TEST_CASE("grants and releases are recorded, with whose they are") {
+TEST_CASE("grants and releases are recorded with their owners") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
         record(database);
         std::int64_t first = 0;
@@ -123,7 +124,7 @@ TEST_CASE("grants and releases are recorded, with whose they are") {
             first = held.token().value();
             session = held.session_id();
             held.release();
-            locks.acquire("a", {.max_duration = 1h}).release();  // taken back the short way
+            locks.acquire("a", {.max_duration = 1h}).release();  // reacquired
         }
         const auto all = past(database, "a");
         REQUIRE(kinds(database, "a") == "granted released granted released");
@@ -148,7 +149,7 @@ TEST_CASE("grants and releases are recorded, with whose they are") {
     }
 }
 
-TEST_CASE("a queue, a hand-over, force, and what is given up are recorded") {
+TEST_CASE("enqueues, hand-overs, forced releases and cancellations are recorded") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         record(database);
         const strangers some{database};
@@ -182,7 +183,9 @@ TEST_CASE("a queue, a hand-over, force, and what is given up are recorded") {
     }
 }
 
-TEST_CASE("what dead sessions leave is recorded as such, also by the reaper and by reclaim") {
+TEST_CASE(
+    "the leases and queue entries of dead sessions are recorded as such, also by the reaper and "
+    "reclaim") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         record(database);
         const strangers some{database};
@@ -216,7 +219,7 @@ TEST_CASE("what dead sessions leave is recorded as such, also by the reaper and 
 }
 
 // shows: history
-TEST_CASE("what is rolled back was never recorded") {
+TEST_CASE("a change that is rolled back is not recorded") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         record(database);
         client locks{database.source(), database.options()};
@@ -232,7 +235,7 @@ TEST_CASE("what is rolled back was never recorded") {
     }
 }
 
-TEST_CASE("each of a group is recorded") {
+TEST_CASE("each lease of a batch is recorded") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         record(database);
         constexpr int threads = 8;
@@ -260,7 +263,7 @@ TEST_CASE("each of a group is recorded") {
     }
 }
 
-TEST_CASE("a time is read after the lease's row was waited for") {
+TEST_CASE("a record's time is read after the wait for the lease's row") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
         record(database);
         const strangers some{database};
@@ -272,7 +275,7 @@ TEST_CASE("a time is read after the lease's row was waited for") {
         auto released = std::async(
             std::launch::async, [&] { return some.leases.release(*some.db, "a", 1, 11, soon()); });
         REQUIRE(support::somebody_waits_for_a_row(database));
-        std::this_thread::sleep_for(300ms);  // what the record must show
+        std::this_thread::sleep_for(300ms);  // the wait that the record must include
         const auto unlocked = std::chrono::system_clock::now();
         other->query("rollback", soon());
         CHECK(released.get());
@@ -280,7 +283,7 @@ TEST_CASE("a time is read after the lease's row was waited for") {
     }
 }
 
-TEST_CASE("SQLite: a record has the time that its lease has, to the digit") {
+TEST_CASE("SQLite: a record has exactly the time of its lease") {
     support::lock_database database{support::backend::sqlite};
     if (!database.there()) return;
     record(database);
@@ -291,7 +294,7 @@ TEST_CASE("SQLite: a record has the time that its lease has, to the digit") {
                           "on l.name = h.name where h.at = l.acquired_at") == 40);
 }
 
-TEST_CASE("no heartbeat waits for a transaction that is recorded, at whatever isolation") {
+TEST_CASE("no heartbeat waits for a transaction that is recorded, at any isolation level") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
         record(database);
         const strangers some{database};
@@ -300,7 +303,7 @@ TEST_CASE("no heartbeat waits for a transaction that is recorded, at whatever is
             const auto heart = database.connect();
             return some.leases.heartbeat(*heart, 1, 0, std::chrono::steady_clock::now() + 2s);
         };
-        // A grant in a transaction of ours.
+        // A grant in an open transaction.
         some.db->query("begin", soon());
         REQUIRE(some.acquire("a", 1, 11) > 0);
         CHECK(beats());
@@ -311,7 +314,7 @@ TEST_CASE("no heartbeat waits for a transaction that is recorded, at whatever is
                        soon());
         CHECK(beats());
         some.db->query("rollback", soon());
-        // A release in the caller's.
+        // A release in the caller's transaction.
         client locks{database.source(), database.options()};
         auto held = locks.acquire("b");
         const auto db = database.source().connect(soon());
@@ -331,7 +334,7 @@ TEST_CASE("no heartbeat waits for a transaction that is recorded, at whatever is
     }
 }
 
-TEST_CASE("times are UTC, whatever the time zone of who writes or reads") {
+TEST_CASE("times are UTC in any time zone of the writer and the reader") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
         record(database);
         const auto elsewhere = database.source().connect(soon());
@@ -351,7 +354,7 @@ TEST_CASE("times are UTC, whatever the time zone of who writes or reads") {
 }
 
 // shows: history
-TEST_CASE("who changes the tables by hand is recorded, and cannot pass as us") {
+TEST_CASE("changes by hand are recorded, and are distinguished from rowlock's own") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         record(database);
         const strangers some{database};
@@ -374,7 +377,7 @@ TEST_CASE("who changes the tables by hand is recorded, and cannot pass as us") {
     }
 }
 
-TEST_CASE("heartbeats and other steps that move no lease are not recorded") {
+TEST_CASE("heartbeats and other writes that change no holder are not recorded") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         record(database);
         const strangers some{database};
@@ -437,7 +440,7 @@ TEST_CASE("a history is read by name, by age, by number and page by page") {
     }
 }
 
-TEST_CASE("the triggers outlive migrations up and down, and go with the last") {
+TEST_CASE("the triggers survive migrations up and down, and are dropped with the last one") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         record(database);
         migrate(database.source(), {}, 1);
@@ -456,7 +459,7 @@ TEST_CASE("the triggers outlive migrations up and down, and go with the last") {
     }
 }
 
-TEST_CASE("the history finds its own tables, whatever the search path of the writer") {
+TEST_CASE("the history finds its own tables with any search path of the writer") {
     support::lock_database database{backend::postgresql};
     if (!database.there()) return;
     const std::string schema = database.prefix() + "apart";
@@ -474,7 +477,7 @@ TEST_CASE("the history finds its own tables, whatever the search path of the wri
     db->query("drop schema " + schema, soon());  // nothing is left in it
 }
 
-TEST_CASE("switching the history on does not stop locks for long while a fence is open") {
+TEST_CASE("switching the history on does not block locks for long while a fence is open") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
         client locks{database.source(), database.options()};
         auto held = locks.acquire("a");
@@ -499,7 +502,8 @@ TEST_CASE("switching the history on does not stop locks for long while a fence i
     }
 }
 
-TEST_CASE("a role that may insert there, and on MySQL one with no right to it, moves leases") {
+TEST_CASE(
+    "a role with the right to insert records, and on MySQL one without rights, can use leases") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
         record(database);
         const bool postgresql = database.speaks() == sql::dialect::postgresql;
@@ -522,7 +526,7 @@ TEST_CASE("a role that may insert there, and on MySQL one with no right to it, m
                 database.run("grant insert on rowlock_history to " + who);
             }
             locks.acquire("a").release();
-            // It may neither read nor shorten the history: its reaper leaves that to another.
+            // It may neither read nor shorten the history, so its reaper does not.
             CHECK(reap(database.at(url), database.reaping(1h, 10min)).history_deleted == 0);
             CHECK(kind_of([&] { (void)read_history(database.at(url)); }) != errc{});
         }

@@ -1,5 +1,5 @@
-// A holder whose rows another client has changed is woken: it knows at once, and not with its next
-// heartbeat. What wakes it is a hint, and makes it ask the database.
+// A holder whose rows another client has changed is woken: it learns of the change at once, and not
+// with its next heartbeat. The wake-up makes it ask the database.
 
 #include "coordination/wakeup/hint.hpp"
 #include "support/hints.hpp"
@@ -54,13 +54,13 @@ std::int64_t session_of(support::lock_database& database, const std::string& nam
     return database.number("select session from rowlock_lease where name = '" + name + "'");
 }
 
-/// Until the connection of the heartbeat is there, which comes some time after the session.
+/// Waits until the heartbeat's connection is open, which happens some time after the session's.
 void settle(support::lock_database& database, const client& holder) {
     if (database.speaks() == sql::dialect::sqlite) return;
     REQUIRE(eventually([&] { return holder.stats().connections >= 2; }));
 }
 
-/// Until a connection to PostgreSQL listens for this session.
+/// Waits until a connection to PostgreSQL listens for this session.
 void await_listener(support::lock_database& database, std::int64_t session) {
     const auto channel = strategy::notification_channel(address_of(database, session));
     REQUIRE(eventually([&] {
@@ -69,7 +69,7 @@ void await_listener(support::lock_database& database, std::int64_t session) {
     }));
 }
 
-/// Asks for "job", and checks that its holder knows soon.
+/// Requests the release of "job", and checks that its holder learns of it soon.
 void ask(client& by, const lease& held) {
     const auto start = steady::now();
     REQUIRE(by.request_release("job", held.token()));
@@ -81,7 +81,7 @@ void ask(client& by, const lease& held) {
 }  // namespace
 
 // shows: fault-break
-TEST_CASE("a holder that is asked to stop knows at once, long before its next heartbeat") {
+TEST_CASE("a holder learns of a requested release at once, long before its next heartbeat") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         std::atomic<bool> asked_for{false};
         client holder{database.source(),
@@ -95,13 +95,13 @@ TEST_CASE("a holder that is asked to stop knows at once, long before its next he
         ask(asking, held);
         CHECK(bystander.held());
         CHECK(eventually([&] { return asked_for.load(); }));
-        // Its refused heartbeat, the one that is confirmed, and no more.
+        // One heartbeat that is refused and one that is confirmed.
         CHECK(holder.stats().heartbeats <= 2);
     }
 }
 
 // shows: fault-break-now
-TEST_CASE("a holder whose lock is taken by force knows at once") {
+TEST_CASE("a holder learns of a forced release at once") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         client holder{database.source(), by_mail(database)};
         client other{database.source(), by_mail(database)};
@@ -115,7 +115,7 @@ TEST_CASE("a holder whose lock is taken by force knows at once") {
     }
 }
 
-TEST_CASE("a holder that waits for another lock, or has waited, is woken all the same") {
+TEST_CASE("a holder that waits for another lock, or has waited, is woken too") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         client holder{database.source(), by_mail(database)};
         client other{database.source(), by_mail(database)};
@@ -129,13 +129,13 @@ TEST_CASE("a holder that waits for another lock, or has waited, is woken all the
         }
         theirs.reset();
         waiting.get().release();
-        // Its waiting room is open, and nobody waits there.
+        // Its waiting room is open, without a waiter.
         const auto again = acquire_soon(holder, "job");
         ask(other, again);
     }
 }
 
-TEST_CASE("a new session of a client that has waited is woken, too") {
+TEST_CASE("a new session of a client that has waited is woken too") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         client holder{database.source(), by_mail(database, {.poll_interval = 100ms})};
         client other{database.source(), by_mail(database)};
@@ -192,7 +192,7 @@ TEST_CASE("a holder on another machine that has waited is woken by PostgreSQL") 
 }
 
 // shows: fault-break
-TEST_CASE("control: a holder that hears nothing knows with its next heartbeat") {
+TEST_CASE("control: a holder without wake-ups learns of it with its next heartbeat") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         client holder{
             database.source(),
@@ -207,7 +207,7 @@ TEST_CASE("control: a holder that hears nothing knows with its next heartbeat") 
     }
 }
 
-TEST_CASE("a change that is heard before the grant it may be about is asked after with pauses") {
+TEST_CASE("a wake-up that precedes the grant which it concerns is followed by checks with pauses") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
         interception network;
         auto options = by_mail(database);
@@ -219,12 +219,12 @@ TEST_CASE("a change that is heard before the grant it may be about is asked afte
         network.before([&](std::string_view what) { heartbeats += what == "heartbeat" ? 1 : 0; });
         network.after([&](std::string_view what) {
             if (what != "acquire" && what != "insert_lease") return;
-            // The lease has a deadline in its row, and its caller does not know of it yet.
+            // The lease's row has a deadline, and the caller does not have the grant yet.
             database.run("update rowlock_session set revision = revision + 1");
             std::this_thread::sleep_for(3500ms);
         });
         const auto held = holder.acquire("job", {.max_duration = 30s});
-        // Each of the two heartbeats several times a period; without pauses there are thousands.
+        // Several of both kinds of heartbeat in a period. Without pauses there are thousands.
         CHECK(heartbeats < 60);
         CHECK(heartbeats > 2);
         CHECK(other.held());
@@ -232,7 +232,7 @@ TEST_CASE("a change that is heard before the grant it may be about is asked afte
     }
 }
 
-TEST_CASE("one who knows all but the tables causes no statement of a holder") {
+TEST_CASE("a program that knows all but the tables causes no statement of a holder") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         stranger stranger{database};
         interception network;
@@ -248,7 +248,7 @@ TEST_CASE("one who knows all but the tables causes no statement of a holder") {
         const bool postgresql = database.speaks() == sql::dialect::postgresql;
         if (postgresql) await_listener(database, session_of(database, "job"));
         ask(other, asked);
-        // For the request, and then for the new revision.
+        // Once for the request and once for the new revision.
         REQUIRE(eventually([&] { return compared >= 2; }));
         const auto held = holder.acquire("other");
         const auto session = session_of(database, "other");
@@ -259,7 +259,7 @@ TEST_CASE("one who knows all but the tables causes no statement of a holder") {
         network.before([&](std::string_view) { ++sent; });
         const std::string zeros(32, '0');
         const std::string later = "look " + std::to_string(known + 1);
-        // What was overheard when it was asked, among them.
+        // Among them the wake-up that was overheard at the request.
         auto texts = lies({known + 1, known + 1},
                           {strategy::said_to_look(known, victim.secret),
                            strategy::encode_wakeup({known + 1, known + 1}, victim.secret)});
@@ -271,11 +271,11 @@ TEST_CASE("one who knows all but the tables causes no statement of a holder") {
               strategy::said_to_look(std::numeric_limits<std::int64_t>::max(), zeros)}) {
             texts.push_back(text);
         }
-        // Longer than the second that lies between two heartbeats which were asked for.
+        // Longer than the second between two heartbeats that wake-ups cause.
         const auto from = steady::now();
         while (steady::now() - from < 1500ms) REQUIRE(stranger.say(victim, texts, 10));
         CHECK(sent == 0);
-        // It hears: one that knows the secret.
+        // A client that knows the secret wakes it.
         const auto start = steady::now();
         CHECK(other.force_release("other"));
         CHECK(eventually([&] { return !held.held(); }, at_once));
@@ -283,7 +283,7 @@ TEST_CASE("one who knows all but the tables causes no statement of a holder") {
     }
 }
 
-TEST_CASE("control: a reader of our tables causes a heartbeat a second, however much it says") {
+TEST_CASE("control: a reader of rowlock's tables causes at most a heartbeat a second") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         stranger stranger{database};
         client holder{database.source(), by_mail(database)};
@@ -308,7 +308,7 @@ TEST_CASE("control: a reader of our tables causes a heartbeat a second, however 
     }
 }
 
-TEST_CASE("a client may be destroyed while it is told things") {
+TEST_CASE("a client may be destroyed while wake-ups arrive") {
     support::lock_database database{support::backend::sqlite};
     if (!database.there()) return;
     for (int i = 0; i < 20; ++i) {

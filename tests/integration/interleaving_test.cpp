@@ -1,5 +1,5 @@
-// Two clients in each other's way, the order forced by open transactions and hooks. Every case
-// names what would go wrong, and those that can have a control that does go wrong.
+// Races between two clients. Open transactions and hooks force the orders. Every case names the
+// fault, and has a control that shows it where one is possible.
 
 #include "support/blocked.hpp"
 #include "support/failure.hpp"
@@ -27,7 +27,7 @@ using support::soon;
 
 namespace {
 
-/// Until session 1 has expired by the database's clock.
+/// Waits until session 1 has expired by the database's clock.
 bool session_1_expires(support::lock_database& database) {
     const bool postgresql = database.speaks() == sql::dialect::postgresql;
     const std::string now = postgresql
@@ -53,8 +53,8 @@ TEST_CASE(
         REQUIRE(first.acquire("job", 11).what == attempt::outcome::granted);
         first.end();  // the lease is free now
 
-        // The row is locked; the waiter judges it free in its snapshot and waits. Session 3 is
-        // opened and granted the lease behind the waiter's back.
+        // The row is locked. The waiter finds it free in its snapshot and waits. Meanwhile session
+        // 3 is opened and granted the lease.
         const auto blocker = database.connect();
         blocker->query("begin", soon());
         blocker->query("select * from " + database.prefix() + "lease where name = 'job' for update",
@@ -77,14 +77,13 @@ TEST_CASE(
 
 // shows: newer-rows
 TEST_CASE(
-    "a take-over that waited for the row looks at it anew where MariaDB isolates snapshots; "
-    "control: "
+    "a take-over that waited for the row rereads it where MariaDB isolates snapshots; control: "
     "without the client's settings it fails") {
     if (support::lock_database database{support::backend::mariadb}; database.there()) {
         const std::string lease = database.prefix() + "lease";
         const protocol_session first{database, 1};
         const protocol_session waiter{database, 2};
-        // As every new connection has it from MariaDB 11.6 on.
+        // The default of every new connection from MariaDB 11.6 on.
         const std::string isolated = "set session innodb_snapshot_isolation = on";
         if (kind_of([&] { waiter.db().query(isolated, soon()); }) != errc{}) {
             MESSAGE("this server does not have innodb_snapshot_isolation");
@@ -142,7 +141,7 @@ TEST_CASE(
                            "where name = 'job'",
                        soon());
         blocker->query("commit", soon());
-        CHECK(late.get() == 1);  // session 3 lives, and is robbed
+        CHECK(late.get() == 1);  // session 3 is live, and loses its lease
     }
 }
 
@@ -162,7 +161,7 @@ TEST_CASE("a heartbeat that comes after its session was ended changes nothing") 
         REQUIRE(ender.leases().end_expired_session(ender.db(), 1, soon()));
         CHECK_FALSE(holder.heartbeat());
         CHECK_FALSE(holder.is_live());
-        // Not even with a clock far in the past, where it would not look expired.
+        // Not even with a clock far in the past, by which the session would not have expired.
         move_expiry("4");
         CHECK_FALSE(holder.heartbeat());
     }
@@ -170,7 +169,8 @@ TEST_CASE("a heartbeat that comes after its session was ended changes nothing") 
 
 // shows: promise-3
 TEST_CASE(
-    "an ender that meets a heartbeat in flight waits for it and then leaves the session alone") {
+    "the end of an expired session waits for a heartbeat in flight and then leaves the session "
+    "alone") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
         const protocol_session holder{database, 1, {.ttl = 2s}};
         const protocol_session ender{database, 2};
@@ -184,7 +184,7 @@ TEST_CASE(
             return ender.leases().end_expired_session(ender.db(), 1, soon());
         });
         REQUIRE(somebody_waits_for_a_row(database));
-        // A second heartbeat in the same transaction: committed now, it is young.
+        // A second heartbeat in the same transaction, as if it were committed now.
         holder.db().query(
             "update " + database.prefix() + "session set expires_at = " +
                 (postgresql ? "clock_timestamp() + interval '1 hour'" : "expires_at + 3600000000") +
@@ -207,15 +207,14 @@ TEST_CASE("a heartbeat that waited for its row past the expiry does not revive t
         auto beat = std::async(std::launch::async, [&] { return holder.heartbeat(); });
         REQUIRE(somebody_waits_for_a_row(database));
         REQUIRE(session_1_expires(database));
-        blocker->query("rollback",
-                       soon());  // the row did not change: PostgreSQL would not re-check it
+        blocker->query("rollback", soon());  // an unchanged row, which PostgreSQL does not re-check
         CHECK_FALSE(beat.get());
     }
 }
 
 // shows: promise-7
 TEST_CASE(
-    "a lease is granted after a forced release only to one of two takers that probed together") {
+    "after a forced release a lease is granted to only one of two sessions that probed at once") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
         const protocol_session a{database, 1};
         const protocol_session b{database, 2};
@@ -244,7 +243,7 @@ TEST_CASE(
                 try {
                     if (taker.get().what == attempt::outcome::granted) ++granted;
                 } catch (const error& failure) {
-                    // InnoDB: two inserts behind one that was rolled back. A client repeats it.
+                    // InnoDB: two inserts after one that was rolled back. A client repeats them.
                     CHECK(failure.kind() == errc::deadlock);
                 }
             }
@@ -255,7 +254,7 @@ TEST_CASE(
 }
 
 // shows: promise-3
-TEST_CASE("no grant without a live session: it expired a moment before") {
+TEST_CASE("a session that expired a moment before is granted nothing") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         const protocol_session late{database, 1, {.ttl = 100ms}};
         REQUIRE(eventually([&] { return !late.is_live(); }));
@@ -264,9 +263,7 @@ TEST_CASE("no grant without a live session: it expired a moment before") {
     }
 }
 
-TEST_CASE(
-    "a client whose session was ended in the middle of an acquire opens another and tells nobody "
-    "of the orphan") {
+TEST_CASE("a client whose session is ended during an acquire acquires in a new session") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         support::interception network;
         client locks{network.wrap(database.source()), database.options({.ttl = 1s})};
@@ -290,7 +287,7 @@ TEST_CASE(
     }
 }
 
-TEST_CASE("a client that was stopped while it was being granted never returns an expired success") {
+TEST_CASE("a client that was stopped during a grant never returns an expired success") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         support::interception network;
         client locks{network.wrap(database.source()), database.options({.ttl = 3s})};
@@ -302,8 +299,8 @@ TEST_CASE("a client that was stopped while it was being granted never returns an
         network.after([&](std::string_view name) {
             const bool granting = name == "acquire" || name == "take" || name == "insert_lease";
             if (std::this_thread::get_id() == thread && granting && once.exchange(false)) {
-                // As if the whole process had been stopped right after the grant: no heartbeat is
-                // sent until another client has ended the session.
+                // As if the process had been stopped right after the grant: it sends no heartbeat
+                // until another client has ended the session.
                 const protocol_session other{database, 9};
                 const auto ours =
                     database.number("select session from rowlock_lease where name = 'job'");
@@ -325,8 +322,7 @@ TEST_CASE("a client that was stopped while it was being granted never returns an
 }
 
 // shows: promise-7
-TEST_CASE(
-    "two sessions of one owner that reclaim at the same time: one wins each lease, tokens rise") {
+TEST_CASE("two sessions of one owner that reclaim at once: one gets each lease, and tokens rise") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
         const protocol_session before{database, 1};
         for (int i = 0; i < 5; ++i) {
@@ -349,7 +345,7 @@ TEST_CASE(
         auto second = std::async(std::launch::async, reclaim, std::cref(b));
         first.get();
         second.get();
-        // One of the two ended the other; every lease is with a live session or free, once.
+        // One of the two ended the other. Each lease is free or held by a live session.
         const bool postgresql = database.speaks() == sql::dialect::postgresql;
         CHECK(database.number(std::string{"select count(*) from rowlock_session where "} +
                               (postgresql ? "not ended" : "ended = 0")) <= 1);

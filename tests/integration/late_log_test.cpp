@@ -1,6 +1,6 @@
-// InnoDB shows a commit before it is on the disk. What a client reads of a grant then, it tells
-// nobody before it is. The server is one of our own whose log can be held back, and which is killed
-// then: what had been read is gone. MariaDB and MySQL only.
+// InnoDB shows a commit before it is on the disk. A client that reads a grant then does not report
+// it before it is durable. The tests start a server whose log can be held back, and kill it: what
+// was read is lost. MariaDB and MySQL only.
 
 #include "coordination/wakeup/wake_up.hpp"
 #include "support/interception.hpp"
@@ -41,7 +41,7 @@ bool is_ready(const std::future<Answer>& answer) {
     return answer.wait_for(0ms) == std::future_status::ready;
 }
 
-/// One for all cases: it takes seconds to make.
+/// The server that all cases share, since it takes seconds to start.
 support::late_server& the_server() {
     static support::late_server server;
     return server;
@@ -51,14 +51,14 @@ std::int64_t of_lease(const protocol_connection& look, const std::string& column
     return look.number("select " + column + " from rowlock_lease where name = 'job'");
 }
 
-/// Until the first queue entry, of a client, is there: its session and its grant id.
+/// Waits for the first queue entry of a client. Returns its session and its grant id.
 strategy::granted_name first_place(const protocol_connection& look, std::int64_t& session) {
     REQUIRE(eventually([&] { return look.number("select count(*) from rowlock_waiter") == 1; }));
     session = look.number("select session from rowlock_waiter");
     return {"job", look.number("select grant_id from rowlock_waiter")};
 }
 
-/// Session 1 holds "job" by its grant 11; what it releases is given to the first in line by a
+/// Session 1 holds "job" by its grant 11. Its release hands the lease to the first waiter by a
 /// commit that does not return while the log is held.
 struct holder {
     explicit holder(const sql::connection_source& on) : source{on}, hand{on}, look{on} {
@@ -69,7 +69,7 @@ struct holder {
         token = hand.try_acquire("job", 1, 11).value_or(0);
         REQUIRE(token > 0);
     }
-    /// Returns when everybody sees what became of it.
+    /// Returns once the uncommitted result of the release is visible.
     [[nodiscard]] std::future<bool> release_unflushed() const {
         auto releasing = in_background([this] {
             try {
@@ -87,7 +87,7 @@ struct holder {
     std::int64_t token = 0;
 };
 
-/// A client whose statements are counted by name, and can be kept back.
+/// A client whose statements are counted by name, and can be held back.
 class watched_client {
 public:
     watched_client(const sql::connection_source& source, client_options options,
@@ -111,12 +111,12 @@ public:
         kept_ = std::move(what);
         waiting_ = 0;
     }
-    /// The connection stays, the statement fails in a way that passes.
+    /// Makes the statement fail with a transient error. The connection stays usable.
     void refuse(std::string what) {
         const std::lock_guard lock{mutex_};
         refused_ = std::move(what);
     }
-    /// That one is kept back since keep(), so none from before that is still under way.
+    /// Waits until a statement is held back since keep(). None from before is then still running.
     [[nodiscard]] bool has_kept() {
         return eventually([&] { return waiting_ > 0; });
     }
@@ -144,7 +144,7 @@ private:
     std::optional<client> client_;
 };
 
-/// Waits for "job" and tells the token, or 0.
+/// Waits for "job". Returns the token, or 0.
 std::future<std::int64_t> wait_for_job(watched_client& who, std::chrono::milliseconds limit = 20s) {
     return in_background([&who, limit] {
         const auto lease = who->try_acquire_for("job", limit);
@@ -154,14 +154,14 @@ std::future<std::int64_t> wait_for_job(watched_client& who, std::chrono::millise
 
 }  // namespace
 
-TEST_CASE("what is read of a grant is told when it is on the disk, and not before") {
+TEST_CASE("a grant that was read is reported once it is on the disk, and not before") {
     auto& server = the_server();
     if (!server.there()) return;
     const holder at{server.source()};
     const protocol_connection& look = at.look;
     client_options options{.ttl = 30s, .poll_interval = 5s, .wake_ups = wakeup_mode::polling};
 
-    SUBCASE("found by a look at the place") {
+    SUBCASE("found by a poll") {
         watched_client b{server.source(), options};
         b.keep("places");
         auto told = wait_for_job(b);
@@ -175,23 +175,24 @@ TEST_CASE("what is read of a grant is told when it is on the disk, and not befor
         CHECK(released.get());
         CHECK(told.get() == at.token + 1);
     }
-    SUBCASE("found when the place is given up") {
+    SUBCASE("found by the cancellation") {
         options.retry.max_backoff = 2ms;
         watched_client b{server.source(), options};
-        b.refuse("places");  // and find nothing before that
+        b.refuse("places");  // so that no poll finds the grant first
         auto told = wait_for_job(b, 2s);
         std::int64_t session = 0;
         static_cast<void>(first_place(look, session));
         const auto held_log = server.hold_log();
         auto released = at.release_unflushed();
         CHECK(b.makes_sure());
-        CHECK(told.get() == 0);  // it had no time left to wait for the disk
+        CHECK(told.get() == 0);  // no time was left to wait for the disk
         server.let_log_go();
         CHECK(released.get());
         b.refuse("");
-        CHECK(eventually([&] { return of_lease(look, "session") == 0; }));  // and was given back
+        CHECK(
+            eventually([&] { return of_lease(look, "session") == 0; }));  // the client released it
     }
-    SUBCASE("found by one who was woken amid the commit") {
+    SUBCASE("found by a waiter that was woken during the commit") {
         options.wake_ups = wakeup_mode::database;
         options.poll_interval = 30s;
         watched_client b{server.source(), options};
@@ -215,7 +216,7 @@ TEST_CASE("what is read of a grant is told when it is on the disk, and not befor
         CHECK(released.get());
         CHECK(told.get() == at.token + 1);
     }
-    SUBCASE("asked of the protocol") {
+    SUBCASE("read through the protocol") {
         at.hand.open(2);
         at.hand.enqueue("job", 2, 22);
         const auto held_log = server.hold_log();
@@ -223,7 +224,7 @@ TEST_CASE("what is read of a grant is told when it is on the disk, and not befor
         const protocol_connection first{server.source()};
         const protocol_connection second{server.source()};
         const protocol_connection third{server.source()};
-        // What the giver has told us of is durable, and what is merely read is not believed.
+        // A grant that the releasing session reported is durable. One that was only read is not.
         CHECK(look.queue().served(look.db(), "job", 2, 22, soon(), at.token + 1).has_value());
         CHECK(look.queue().read_served(look.db(), "job", 2, 22, soon()).has_value());
         auto served = in_background([&] { return first.served("job", 2, 22).has_value(); });
@@ -251,7 +252,7 @@ TEST_CASE("what is read of a grant is told when it is on the disk, and not befor
         CHECK(several.get());
         CHECK(found.get());
     }
-    SUBCASE("that another was put out by force, whose reply was lost") {
+    SUBCASE("after a forced release whose reply was lost") {
         const auto held_log = server.hold_log();
         const protocol_connection forcing{server.source()};
         auto first = in_background([&] { return forcing.force_release("job"); });
@@ -274,7 +275,7 @@ TEST_CASE("what is read of a grant is told when it is on the disk, and not befor
     }
 }
 
-TEST_CASE("a hand-over that its giver has told of costs no commit of the one who is woken") {
+TEST_CASE("a hand-over that the releasing client reported costs the woken client no commit") {
     for (const bool whole_transactions : {false, true}) {
         CAPTURE(whole_transactions);
         support::lock_database database{support::backend::mariadb};
@@ -294,7 +295,7 @@ TEST_CASE("a hand-over that its giver has told of costs no commit of the one who
                                "join rowlock_waiter w where p.state = 'User lock' and "
                                "p.info like concat('%rowlock#_wake#_', w.session) escape '#'") == 1;
                 } catch (const error&) {
-                    return false;  // MySQL: a statement of another program is no valid text
+                    return false;  // MySQL: another program's statement is not valid text
                 }
             };
             REQUIRE(eventually(asleep));
@@ -303,12 +304,12 @@ TEST_CASE("a hand-over that its giver has told of costs no commit of the one who
             CHECK(waiting.get() > 0);
             told += b.confirmations() == before ? 1 : 0;
         }
-        // A look soon after a sleep began may have found the grant before the word came.
+        // A poll soon after the start of a sleep may have found the grant before the wake-up.
         CHECK(told >= 5);
     }
 }
 
-TEST_CASE("a crash takes back what was read: no token twice, no two holders; control: a raw read") {
+TEST_CASE("after a crash that lost a grant which was read no token repeats; control: a raw read") {
     auto& server = the_server();
     if (!server.there()) return;
     for (const std::string_view then : {"reclaim", "barging", "hand-over"}) {
@@ -335,11 +336,11 @@ TEST_CASE("a crash takes back what was read: no token twice, no two holders; con
         const auto token = at->token;
         at.reset();
 
-        // What the crash has left: the grant before, and the place.
+        // After the crash the previous grant and the queue entry are back.
         const protocol_connection hand{server.source()};
         REQUIRE(of_lease(hand, "token") == token);
         REQUIRE(of_lease(hand, "session") == 1);
-        b.keep("places");  // it stands in line, and gets no turn before all is looked at
+        b.keep("places");  // it queues, and is not granted before the checks below
         REQUIRE(b.has_kept());
         std::int64_t other = 0;
         if (then == "reclaim") {
@@ -347,7 +348,7 @@ TEST_CASE("a crash takes back what was read: no token twice, no two holders; con
             const auto reclaimed = successor.reclaim();
             REQUIRE(reclaimed.size() == 1);
             other = reclaimed.front().token().value();
-            CHECK(other > believed->token);  // which is left out
+            CHECK(other > believed->token);  // the lost token is skipped
             CHECK(of_lease(hand, "session") != session);
         } else if (then == "barging") {
             hand.end(1);
@@ -355,7 +356,7 @@ TEST_CASE("a crash takes back what was read: no token twice, no two holders; con
             const auto lease = barging.try_acquire("job", {.queueing = queueing::barging});
             REQUIRE(lease);
             other = lease->token().value();
-            CHECK(other == believed->token);  // control: to whom believed it there were two
+            CHECK(other == believed->token);  // control: two holders with one token
         } else {
             hand.open(3);
             hand.run("update rowlock_waiter set ticket = ticket + 1000");
@@ -366,7 +367,7 @@ TEST_CASE("a crash takes back what was read: no token twice, no two holders; con
             REQUIRE(next);
             CHECK(next->session == 3);
             other = next->token;
-            CHECK(other == believed->token);  // control: as before
+            CHECK(other == believed->token);  // control: the same token again
             REQUIRE(hand.release("job", 3, 33).freed);
         }
         CHECK_FALSE(is_ready(told));
@@ -383,7 +384,7 @@ TEST_CASE("a client whose sleeping connection breaks compares what it holds at o
              {.ttl = 60s, .poll_interval = 30s, .wake_ups = wakeup_mode::database}};
     const auto held = b.acquire("held");
     at.look.run("update rowlock_lease set session = null, token = token + 1 where name = 'held'");
-    // It has waited, and sleeps in the server to the end of that sleep, two seconds at most.
+    // It has waited, and its sleep in the server lasts two seconds at most.
     std::stop_source stop;
     auto waiting = in_background([&] { return b.acquire("job", stop.get_token()).has_value(); });
     REQUIRE(eventually([&] {

@@ -1,5 +1,4 @@
-// Places and grants of threads that gave up waiting: what becomes of them, and what quiet waiting
-// costs.
+// Queue entries and grants of threads that stopped waiting, and the cost of a wait without events.
 
 #include "support/interception.hpp"
 #include "support/lock_database.hpp"
@@ -26,17 +25,17 @@ using support::interception;
 
 namespace {
 
-/// The first statement of those that delete a ticket.
+/// Whether this is the first of the statements that delete a ticket.
 bool cancels(std::string_view what) {
     return what == "cancel" || what == "tickets";
 }
 
-/// A client that gave up its place, but whose cancel has not been sent yet.
+/// Holds a client's cancellation back before it is sent.
 struct cancel_held_up {
     std::promise<void> go;
     std::shared_ptr<std::atomic<bool>> reached = std::make_shared<std::atomic<bool>>(false);
     std::mutex mutex;
-    std::vector<std::string> sent;  ///< from then on
+    std::vector<std::string> sent;  ///< statements since the cancellation
 
     explicit cancel_held_up(interception& network) {
         network.before(
@@ -53,7 +52,7 @@ struct cancel_held_up {
     }
 };
 
-/// Until the client with that ttl has a lease, whether it knows or not.
+/// Waits until the client with a ttl of 60 s has been granted the lease, whether it knows or not.
 bool served_to_ttl_60s(support::lock_database& database) {
     return eventually([&] {
         return database.number(
@@ -64,7 +63,7 @@ bool served_to_ttl_60s(support::lock_database& database) {
 
 }  // namespace
 
-TEST_CASE("a lease that is served to a thread that gave up goes on after one statement more") {
+TEST_CASE("a lease granted to a thread that stopped waiting goes on after one more statement") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         for (const bool another_waits : {false, true}) {
             CAPTURE(another_waits);
@@ -94,7 +93,7 @@ TEST_CASE("a lease that is served to a thread that gave up goes on after one sta
             } else {
                 CHECK(eventually([&] { return other.try_acquire("job").has_value(); }));
             }
-            // The cancel, a look where there is one, and the release or the hand-over.
+            // The cancellation, a probe on some databases, and the release or the hand-over.
             const auto sent = cancel.statements();
             CHECK(std::ranges::find(sent, "heartbeat") == sent.end());
             CHECK(std::ranges::find(sent, "served") == sent.end());
@@ -104,7 +103,7 @@ TEST_CASE("a lease that is served to a thread that gave up goes on after one sta
     }
 }
 
-TEST_CASE("a grant to a thread that gave up is given back, however slow the statements are") {
+TEST_CASE("a grant to a thread that stopped waiting is released, however slow the statements are") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         client holder{database.source(), database.options()};
         client other{database.source(), database.options()};
@@ -125,7 +124,7 @@ TEST_CASE("a grant to a thread that gave up is given back, however slow the stat
     }
 }
 
-TEST_CASE("a call that gave up does not count as one that waits") {
+TEST_CASE("a call that stopped waiting does not count as waiting") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         client holder{database.source(), database.options()};
         const auto job = holder.acquire("job");
@@ -141,7 +140,7 @@ TEST_CASE("a call that gave up does not count as one that waits") {
     }
 }
 
-TEST_CASE("a client that waits quietly sends few statements") {
+TEST_CASE("a client that waits without events sends few statements") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
         client holder{database.source(), database.options()};
         const auto job = holder.acquire("job");
@@ -151,12 +150,12 @@ TEST_CASE("a client that waits quietly sends few statements") {
         auto waiting = std::async(std::launch::async,
                                   [&] { return waiter.try_acquire_for("job", 7s).has_value(); });
         REQUIRE(support::places(database, 1));
-        std::this_thread::sleep_for(1s);  // all is opened and set up
+        std::this_thread::sleep_for(1s);  // all connections are open and set up
         network.before([sent](std::string_view) { ++*sent; });
         std::this_thread::sleep_for(4s);
         const int in_four_seconds = *sent;
         network.before({});
-        // One look a second; on MariaDB also a sleep in the server, every two.
+        // One poll a second, and on MariaDB a sleep in the server every two seconds.
         const bool sleeps = database.speaks() == sql::dialect::mysql;
         CHECK(in_four_seconds <= (sleeps ? 8 : 5));
         CHECK_FALSE(waiting.get());

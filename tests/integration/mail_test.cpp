@@ -1,5 +1,5 @@
-// Who waits on the same machine is told past the database. The database tells all others, and is
-// what is believed in the end.
+// Wake-up datagrams between processes of one machine. The database notifies all other waiters, and
+// verifies every grant.
 
 #include "coordination/queue/queue_protocol.hpp"
 #include "coordination/wakeup/mailbox.hpp"
@@ -37,7 +37,7 @@ using steady = std::chrono::steady_clock;
 
 namespace {
 
-/// Far below the poll interval of 10 s: somebody was told.
+/// Far below the poll interval of 10 s, so a waiter that is served sooner was notified.
 constexpr auto at_once = 3s;
 
 client_options by_mail(const support::lock_database& database, client_options options = {}) {
@@ -59,8 +59,8 @@ bool has_mailbox(support::lock_database& database, std::int64_t session) {
     return support::mail_to(support::address_of(database, session)).reachable();
 }
 
-/// Whether the database can tell it now: it listens before it looks for the first time, or sleeps
-/// in the server.
+/// Whether the database can notify the waiter now: it listens before its first poll, or sleeps in
+/// the server.
 bool waits_to_be_told(support::lock_database& database, const client& waiter) {
     if (database.speaks() == sql::dialect::postgresql) return waiter.stats().polls > 0;
     return database.number(
@@ -113,14 +113,14 @@ private:
     };
 };
 
-/// Hears what PostgreSQL tells a session, too.
+/// Listens to the notifications that PostgreSQL sends to a session.
 class eavesdropper {
 public:
     eavesdropper(const support::lock_database& database, const strategy::wake_address& of)
         : db_{database.connect()} {
         db_->notifications()->listen(strategy::notification_channel(of), soon());
     }
-    /// By now: a round trip brings what was said before it.
+    /// The number of notifications so far: a round trip brings all that were sent before it.
     [[nodiscard]] std::size_t heard() {
         db_->query("select 1", soon());
         count_ += db_->notifications()->take().size();
@@ -132,7 +132,7 @@ private:
     std::size_t count_ = 0;
 };
 
-/// Three clients hand "job" on; the second and the third wait for it.
+/// Three clients hand "job" over. The second and the third wait for it.
 struct relay {
     relay(support::lock_database& database, const client_options& options)
         : first{database.source(), options},
@@ -145,7 +145,8 @@ struct relay {
         });
         got_second = std::async(std::launch::async, [&] { return acquire_soon(second, "job"); });
         REQUIRE(places(database, 1));
-        // It can be told from now on. One that finds its grant by that look learns of no next one.
+        // It can be notified from now on. If it found its grant by that poll, it would not learn
+        // the next waiter.
         REQUIRE(eventually([&] { return second.stats().polls > 0; }));
         got_third = std::async(std::launch::async, [&] { return acquire_soon(third, "job"); });
         REQUIRE(places(database, 2));
@@ -154,9 +155,9 @@ struct relay {
         held.release();
         held = got_second.get();
     }
-    /// PostgreSQL: until the holder knows who is next, so that its release passes the lease on. Its
-    /// waiting room learns that by `settle`, some time after the hand-over. A release of another
-    /// name makes the same thread look for waiters: its look comes after all that it did with the
+    /// PostgreSQL: waits until the holder knows the next waiter, so that its release passes the
+    /// lease on. Its waiting room learns that by `settle`, some time after the hand-over. A release
+    /// of another name makes the same thread check for waiters, after all that it did with the
     /// answer to `settle`.
     void let_the_holder_learn_who_is_next() {
         REQUIRE(eventually([&] { return settled > 0; }));
@@ -181,15 +182,15 @@ struct relay {
 }  // namespace
 
 // shows: wake-ups
-TEST_CASE("who waits on this machine is told at once, and without a word from the database") {
+TEST_CASE(
+    "a waiter on this machine is notified at once, without a notification from the database") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         std::mutex mutex;
         std::vector<std::string> sent;
         relay on{database, by_mail(database)};
         REQUIRE(has_mailbox(database, on.third_session));
         const bool postgresql = database.speaks() == sql::dialect::postgresql;
-        // One that does not know whom to pass the lease to hands it over in a statement that
-        // notifies.
+        // A holder that does not know the next waiter hands over in a statement that notifies.
         if (postgresql) on.let_the_holder_learn_who_is_next();
         on.network.before([&](std::string_view name) {
             const std::lock_guard lock{mutex};
@@ -208,7 +209,7 @@ TEST_CASE("who waits on this machine is told at once, and without a word from th
 }
 
 // shows: wake-ups
-TEST_CASE("control: a client that is not to be told past the database is told by it") {
+TEST_CASE("control: a client with wakeup_mode::database is notified by the database") {
     support::lock_database database{support::backend::postgresql};
     if (!database.there()) return;
     relay on{database, by_database(database)};
@@ -221,7 +222,7 @@ TEST_CASE("control: a client that is not to be told past the database is told by
 }
 
 // shows: wake-ups
-TEST_CASE("who waits on another machine is told by the database") {
+TEST_CASE("a waiter without a mailbox on this machine is notified by the database") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
         client holder{database.source(), by_mail(database)};
         client waiter{database.source(), by_database(database)};
@@ -240,7 +241,7 @@ TEST_CASE("who waits on another machine is told by the database") {
 }
 
 // shows: wake-ups
-TEST_CASE("where the mail does not arrive the database tells") {
+TEST_CASE("where the datagram does not arrive the database notifies") {
     support::lock_database database{support::backend::postgresql};
     if (!database.there()) return;
     const auto& queue = database.queue();
@@ -267,14 +268,14 @@ TEST_CASE("where the mail does not arrive the database tells") {
     CHECK(box.take().size() > 1);
     next.to.mailbox = *wakeup::network_namespace() + 1;
     queue.tell_served(*db, next, soon());
-    CHECK(ear.heard() == 4);  // it has that name elsewhere: what has it here is a stranger's
+    CHECK(ear.heard() ==
+          4);  // the name belongs to another namespace: the local socket is a stranger's
 }
 
-// How it could be forged, by whom, and that it cannot: forged_hints_test.cpp.
+// forged_hints_test.cpp shows that other programs cannot forge a datagram.
 // shows: wake-ups
 TEST_CASE(
-    "a letter that lies, by one who can read our tables, is believed no longer than its "
-    "verification takes") {
+    "a datagram that a reader of rowlock's tables forges is believed only until it is verified") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         client holder{database.source(), by_mail(database)};
         client waiter{database.source(), by_mail(database)};
@@ -288,7 +289,7 @@ TEST_CASE(
         REQUIRE(eventually([&] { return waiter.stats().polls > 0; }));
         REQUIRE(support::mail_to(victim).post(forged));
         if (database.speaks() == sql::dialect::sqlite) {
-            // Who may read the file need not be allowed to write it: the row is asked.
+            // A reader of the file need not be allowed to write it, so the client checks the row.
             REQUIRE(eventually([&] { return waiter.stats().wake_ups == 1; }));
             CHECK(waiting.wait_for(200ms) == std::future_status::timeout);
             held.release();
@@ -296,7 +297,8 @@ TEST_CASE(
             continue;
         }
         CHECK(eventually([&] { return waiter.stats().lost == 1; }, at_once));
-        // On a busy machine it may be refuted before its thread runs, which then waits on in vain.
+        // On a busy machine the client may refute it before the thread runs, which then goes on
+        // waiting.
         if (auto believed = waiting.get()) {
             CHECK_FALSE(believed->held());
             CHECK(kind_of([&] { believed->release(); }) == errc::lock_lost);
@@ -308,7 +310,7 @@ TEST_CASE(
 }
 
 // shows: wake-ups
-TEST_CASE("who dies between the commit and the letter costs the next in line a look at the table") {
+TEST_CASE("a holder that loses the reply to its hand-over delays the next waiter by one poll") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
         auto options = by_mail(database);
         options.poll_interval = 500ms;
@@ -316,7 +318,7 @@ TEST_CASE("who dies between the commit and the letter costs the next in line a l
         relay on{database, options};
         REQUIRE(has_mailbox(database, on.third_session));
         if (database.speaks() == sql::dialect::postgresql) on.let_the_holder_learn_who_is_next();
-        // The reply to what gave the lease away is lost: nobody is told.
+        // The reply to the hand-over is lost: no datagram is sent.
         on.network.after([&](std::string_view name) {
             if ((name == "pass_on" || name == "hand_over" || name == "commit") &&
                 lost.fetch_add(1) == 0) {

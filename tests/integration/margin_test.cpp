@@ -1,4 +1,4 @@
-// The time between lost() and the next holder, in which the old one may still work.
+// The margin: the time between lost() and the next grant, in which the old holder may still work.
 // shows: promise-5
 
 #include "support/failure.hpp"
@@ -29,7 +29,7 @@ using support::kind_of;
 
 namespace {
 
-/// What runs until the network is cut, and hears of the loss. The network is back at that moment.
+/// An outage that ends at the moment of the loss.
 class outage {
 public:
     explicit outage(interception& network) : network_{network} {}
@@ -40,7 +40,7 @@ public:
     void begin() {
         network_.before([](std::string_view) { interception::refuse_to_send(); });
     }
-    /// Watches this loss from now on.
+    /// Ends the outage at this loss.
     void end_with(std::stop_token lost) {
         watch_.emplace(std::move(lost), std::function<void()>{[this] {
                            over_at_ = steady::now();
@@ -60,15 +60,15 @@ private:
     std::atomic<bool> over_{false};
 };
 
-/// A margin that nobody waits for by accident: the trust window is over after 300 ms.
+/// A margin too long to pass by chance during a test: the trust window is over after 300 ms.
 const client_options long_margin{.ttl = 20s, .heartbeat = 100ms, .margin = 19700ms};
 
-/// When `name` is ours, or nothing within `limit`.
+/// Whether `to` is granted `name` within `limit`.
 bool passes_within(client& to, const std::string& name, milliseconds limit) {
     return to.try_acquire_for(name, limit).has_value();
 }
 
-/// Another server answers on new connections, once that is said.
+/// A connection that appears to lead to another server if `renamed`.
 class renamed_connection final : public sql::forwarding_connection {
 public:
     renamed_connection(std::unique_ptr<sql::connection> inner, bool renamed)
@@ -118,7 +118,7 @@ sql::connection_source renaming(const sql::connection_source& inner,
 
 }  // namespace
 
-TEST_CASE("an outage that ends soon gives a lost lease to the next only after the whole margin") {
+TEST_CASE("a lease lost in a short outage goes to the next holder only after the whole margin") {
     constexpr auto margin = 1500ms;
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         interception network;
@@ -135,15 +135,15 @@ TEST_CASE("an outage that ends soon gives a lost lease to the next only after th
         });
         const auto after = next.get();
         REQUIRE(now.over());
-        CHECK(after >= margin - 200ms);  // what it may take until lost() is heard here
+        CHECK(after >= margin - 200ms);  // the time until lost() fires in this process
         CHECK(after < margin + 2s);
         CHECK(kind_of([&] { static_cast<void>(locks.acquire("job")); }) == errc{});
     }
 }
 
-// The control of the case above, too: with a holder that says so at once the next is granted within
-// the margin, as it was when the client ended its session by itself.
-TEST_CASE("a holder that says that it stopped shortens the margin") {
+// Also the control of the case above: after a holder that stops at once the next one is granted
+// within the margin.
+TEST_CASE("a holder that has stopped ends the margin early") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         interception network;
         client locks{network.wrap(database.source()), database.options(long_margin)};
@@ -159,7 +159,7 @@ TEST_CASE("a holder that says that it stopped shortens the margin") {
         now.end_with(held->lost());
         REQUIRE(now.over());
         CHECK_FALSE(passes_within(other, "job", 300ms));
-        SUBCASE("by a release, which says that it was lost") {
+        SUBCASE("by a release, which reports the loss") {
             CHECK(kind_of([&] { held->release(); }) == errc::lock_lost);
         }
         SUBCASE("by its destruction") {
@@ -170,7 +170,7 @@ TEST_CASE("a holder that says that it stopped shortens the margin") {
         }
         CHECK_FALSE(passes_within(other, "job", 200ms));
         plain.unlock();
-        twice.unlock();  // once of two times
+        twice.unlock();  // one of two holds
         CHECK_FALSE(passes_within(other, "job", 200ms));
         twice.unlock();
         CHECK(passes_within(other, "job", 5s));
@@ -223,7 +223,7 @@ TEST_CASE("a lost session that had waiters and no holder is ended at once") {
     }
 }
 
-TEST_CASE("a client that takes over from itself waits for the holders of what it has lost") {
+TEST_CASE("a client that takes over its own lost leases waits for their holders") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         interception network;
         auto options = database.options(long_margin);
@@ -240,7 +240,7 @@ TEST_CASE("a client that takes over from itself waits for the holders of what it
     }
 }
 
-TEST_CASE("a client whose session is lost amid its reclaim waits for the holders of that session") {
+TEST_CASE("a client whose session is lost during a reclaim waits for the holders of that session") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         interception network;
         auto options = database.options(long_margin);
@@ -282,7 +282,7 @@ TEST_CASE("leases lost to another server keep their margin there") {
     }
 }
 
-TEST_CASE("a client that is destroyed ends what it has lost at once") {
+TEST_CASE("a destroyed client ends its lost sessions at once") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         interception network;
         std::optional<client> locks{std::in_place, network.wrap(database.source()),
@@ -298,7 +298,7 @@ TEST_CASE("a client that is destroyed ends what it has lost at once") {
     }
 }
 
-TEST_CASE("a lease with a deadline of its own goes to the next at that deadline, not before") {
+TEST_CASE("a lease with its own deadline goes to the next holder at that deadline, not before") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         constexpr auto max_duration = 1800ms;
         client locks{database.source(), database.options()};
@@ -317,7 +317,7 @@ TEST_CASE("a lease with a deadline of its own goes to the next at that deadline,
     }
 }
 
-TEST_CASE("a deadline's lease goes on as soon as its holder has said that it stopped") {
+TEST_CASE("a lease that was lost at its own deadline is free as soon as its holder has stopped") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         constexpr auto max_duration = 9s;  // a sixth of it is the margin
         client locks{database.source(), database.options({.ttl = 60s})};

@@ -1,4 +1,4 @@
-// The standard faces: mutex and recursive_mutex.
+// mutex and recursive_mutex.
 
 #include "support/failure.hpp"
 #include "support/interception.hpp"
@@ -209,7 +209,7 @@ TEST_CASE("a thread that locks a second mutex of the same name is refused, not l
         CHECK_FALSE(b.try_lock());
         CHECK_FALSE(again.try_lock());
         CHECK(watched.statements == before);
-        // Another client, another name and another thread wait for the lock as ever.
+        // Another client, another name and another thread wait for the lock as usual.
         rowlock::mutex abroad{other, "job"};
         CHECK_FALSE(abroad.try_lock_for(20ms));
         rowlock::mutex beside{locks, "other job"};
@@ -229,7 +229,9 @@ TEST_CASE("a thread that locks a second mutex of the same name is refused, not l
     }
 }
 
-TEST_CASE("a thread that acquires a lease which it holds waits for it, and that is no deadlock") {
+TEST_CASE(
+    "a thread that acquires a lease which it holds waits for it, which is not reported as a "
+    "deadlock") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         client locks{database.source(), database.options({.poll_interval = 20ms})};
         auto held = locks.acquire("job");
@@ -261,7 +263,7 @@ TEST_CASE("a thread that lost a lock may lock it by another mutex object") {
     }
 }
 
-TEST_CASE("a mutex says what a caller did wrong") {
+TEST_CASE("errors of a mutex's caller are reported") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         std::atomic<int> failures{0};
         client locks{database.source(), database.options({.on_event = [&](const event& what) {
@@ -335,7 +337,7 @@ TEST_CASE("re-entry after the lease was lost fails, and the lock can be started 
         CHECK(eventually([&] { return !lock.held(); }));
         CHECK(kind_of([&] { lock.lock(); }) == errc::lock_lost);
         CHECK(kind_of([&] { static_cast<void>(lock.try_lock()); }) == errc::lock_lost);
-        lock.release();  // one of two: nothing is asked of the database
+        lock.release();  // one of two holds: no statement is sent
         CHECK(kind_of([&] { lock.release(); }) == errc::lock_lost);
         lock.lock();
         CHECK(lock.held());

@@ -1,5 +1,5 @@
-// Optimistic updates in each other's way, the order forced by open transactions. Each danger has a
-// control that shows it.
+// Races between optimistic updates. Open transactions force the orders. Each danger has a control
+// that shows it.
 
 #include "support/blocked.hpp"
 #include "support/failure.hpp"
@@ -36,7 +36,7 @@ std::string time_type(sql::dialect speaks) {
     return "text";
 }
 
-/// One article, A1, of which there are 10; and two connections, A's and B's.
+/// One article, A1, with a stock of 10, and two connections, A's and B's.
 class shop {
 public:
     explicit shop(support::lock_database& database)
@@ -53,7 +53,7 @@ public:
             "version bigint not null, changed " +
             time + " not null, deleted_at " + time + " null)");
         database.run("insert into rowlock_shop values ('A1', 10, 1, '2026-01-02 03:04:05', null)");
-        // What catalogs say is asked now, not within the interleavings.
+        // Reads the catalogs now, and not during the races.
         (void)stock.read(*a_, "A1", {});
         (void)by_time.read(*a_, "A1", {});
     }
@@ -71,9 +71,9 @@ public:
     [[nodiscard]] std::int64_t quantity() const {
         return database_.number("select quantity from rowlock_shop");
     }
-    /// Until B is seen to wait for a row that A has locked.
+    /// Waits until the server shows that B waits for a row that A has locked.
     [[nodiscard]] bool b_waits() const { return support::somebody_waits_for_a_row(database_); }
-    /// A has done `first` and not committed; B begins `second` and waits; then A ends with `end`.
+    /// A runs `first` without committing, B begins `second` and waits, then A ends with `end`.
     template <typename First, typename Second>
     auto interleave(First first, const char* end, Second second) const {
         a_->query("begin", soon());
@@ -103,7 +103,7 @@ TEST_CASE("an update that waited for another writer's commit is a conflict") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
         for (const char* level : {"read committed", "repeatable read"}) {
             if (database.speaks() == sql::dialect::postgresql && level[0] == 'r' && level[2] == 'p')
-                continue;  // its own case, below
+                continue;  // a case below covers it
             CAPTURE(level);
             const shop at{database};
             at.b().query(database.speaks() == sql::dialect::mysql
@@ -124,7 +124,7 @@ TEST_CASE("an update that waited for another writer's commit is a conflict") {
                         .what();
                 });
             CHECK(late == outcome::conflict);
-            // The transaction was not aborted: it can go on.
+            // The transaction is not aborted and can go on.
             at.b().query("select 1 from " + at.table(), soon());
             at.b().query("commit", soon());
             CHECK(at.quantity() == 9);
@@ -145,7 +145,7 @@ TEST_CASE("control: a blind update in the same order loses the other one") {
     }
 }
 
-TEST_CASE("an update that waited for a writer who rolled back is made") {
+TEST_CASE("an update that waited for a writer that rolled back succeeds") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
         const shop at{database};
         const auto late = at.interleave(
@@ -215,8 +215,8 @@ TEST_CASE("a time as version: an update that waited is a conflict") {
 TEST_CASE("two updates within one tick of the clock differ") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         const shop at{database};
-        // The clock cannot be held still, but a row can be ahead of it by years: then every reading
-        // is as good as equal.
+        // The clock cannot be stopped, but a row can be years ahead of it. Then all readings are in
+        // effect equal.
         const std::string tick = "'2150-01-01 00:00:00.000'";
         database.run("update rowlock_shop set changed = " + tick);
         const auto seen = at.by_time.read(at.a(), "A1", {})->version();
@@ -235,7 +235,8 @@ TEST_CASE("control: where both write the same plain clock reading, an update is 
             "update " + at.table() + " set changed = " + tick +
             ", quantity = quantity - 1 where sku = 'A1' and changed = " + tick;
         CHECK(at.a().query(plain, soon()).affected() == 1);
-        CHECK(at.b().query(plain, soon()).affected() == 1);  // based on what A has overwritten
+        CHECK(at.b().query(plain, soon()).affected() ==
+              1);  // based on a value that A has overwritten
     }
 }
 
@@ -288,7 +289,7 @@ TEST_CASE("MariaDB's REPEATABLE READ: the snapshot is old, and the update sees t
     }
 }
 
-TEST_CASE("in a MariaDB transaction with an old snapshot, gone is told as conflict") {
+TEST_CASE("in a MariaDB transaction with an old snapshot a row that is gone is a conflict") {
     if (support::lock_database database{backend::mariadb}; database.there()) {
         const shop at{database};
         at.b().query("set session transaction isolation level repeatable read", soon());
@@ -314,12 +315,12 @@ TEST_CASE("SQLite: a transaction that read before another connection wrote gets 
               }) == errc::conflict);
         at.b().query("rollback", soon());
         CHECK(at.quantity() == 9);
-        // Without a transaction of its own it is told at once.
+        // Outside a transaction the conflict is reported at once.
         CHECK(at.stock.update(at.b(), "A1", seen, {}).what() == outcome::conflict);
     }
 }
 
-TEST_CASE("two who insert the same key: one does, and the other is told") {
+TEST_CASE("of two inserts of one key one succeeds, and the other reports the taken key") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
         const shop at{database};
         const auto late = at.interleave(
@@ -335,7 +336,7 @@ TEST_CASE("two who insert the same key: one does, and the other is told") {
     }
 }
 
-TEST_CASE("a key that was taken after the snapshot is taken") {
+TEST_CASE("a key that was inserted after the snapshot counts as taken") {
     if (support::lock_database database{backend::mariadb}; database.there()) {
         const shop at{database};
         at.b().query("set session transaction isolation level repeatable read", soon());
@@ -344,20 +345,22 @@ TEST_CASE("a key that was taken after the snapshot is taken") {
         const std::vector<assignment> made{{"changed", "2026-01-01 00:00:00"}};
         CHECK(at.stock.insert(at.a(), "B2", made));
         CHECK_FALSE(at.stock.insert(at.b(), "B2", made));
-        CHECK_FALSE(at.stock.read(at.b(), "B2", {}));  // the snapshot's answer
+        CHECK_FALSE(at.stock.read(at.b(), "B2", {}));  // the snapshot does not contain it
         at.b().query("rollback", soon());
     }
 }
 
 TEST_CASE(
-    "an erased row that is made anew matches a version seen before; a soft-deleted does not") {
+    "a version seen before an erase matches the row inserted again; after a soft delete it does "
+    "not") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         const shop at{database};
         const std::vector<assignment> made{{"changed", "2026-01-01 00:00:00"}};
         CHECK(at.stock.insert(at.a(), "B2", made) == row_version{1});
         CHECK(at.stock.erase(at.a(), "B2", row_version{1}));
         CHECK(at.stock.insert(at.a(), "B2", made) == row_version{1});
-        CHECK(at.stock.update(at.b(), "B2", row_version{1}, {}));  // documented: seen before
+        CHECK(at.stock.update(at.b(), "B2", row_version{1},
+                              {}));  // documented: a version seen before the erase
 
         const auto deleted = at.stock.soft_delete(at.a(), "A1", row_version{1});
         CHECK(at.stock.restore(at.a(), "A1", deleted.version()));
@@ -401,7 +404,7 @@ TEST_CASE("four threads count to two hundred by retry_on_conflict, with conflict
                         {.attempts = 1000, .backoff = 1ms, .max_backoff = 20ms, .total = 60s},
                         [&](int attempt) {
                             const auto row = table->read(*db, "A1", {"quantity"});
-                            // At least one conflict is forced: somebody is quicker.
+                            // Forces at least one conflict by an earlier update.
                             if (thread == 0 && i == 0 && attempt == 1) {
                                 const auto theirs = retry_on_conflict(
                                     {.attempts = 1000, .backoff = 1ms, .total = 60s}, [&](int) {
@@ -427,7 +430,7 @@ TEST_CASE("four threads count to two hundred by retry_on_conflict, with conflict
     }
 }
 
-TEST_CASE("with a transaction per attempt they count exactly, too") {
+TEST_CASE("four threads count exactly with a transaction per attempt too") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         const shop at{database};
         database.run("update rowlock_shop set quantity = 0");
@@ -460,7 +463,7 @@ TEST_CASE("with a transaction per attempt they count exactly, too") {
     }
 }
 
-TEST_CASE("many who create and move the same resources in transactions do not get stuck") {
+TEST_CASE("many threads that create and update the same resources in transactions all finish") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
         const versions files{database.source().tables()};
         std::atomic<int> created{0};
@@ -477,7 +480,7 @@ TEST_CASE("many who create and move the same resources in transactions do not ge
                         [&](int) {
                             mine = files.create(*db, name).has_value();
                             const auto seen = files.read(*db, name);
-                            // Created by another after our snapshot.
+                            // Another thread created it after this snapshot.
                             if (!seen) return update_result::conflict();
                             return files.update(*db, name, *seen);
                         });
@@ -494,7 +497,7 @@ TEST_CASE("many who create and move the same resources in transactions do not ge
     }
 }
 
-TEST_CASE("PostgreSQL: a domain is as good as the type behind it") {
+TEST_CASE("PostgreSQL: a domain is treated like its underlying type") {
     if (support::lock_database database{backend::postgresql}; database.there()) {
         const auto db = database.connect();
         const std::string prefix = database.prefix();
@@ -517,17 +520,17 @@ TEST_CASE("PostgreSQL: a domain is as good as the type behind it") {
     }
 }
 
-TEST_CASE("one table object serves threads, each on a connection of its own") {
+TEST_CASE("one table object serves several threads, each with its own connection") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         const shop at{database};
         const versioned_table fresh{
-            {.table = at.table(), .key = {"sku"}, .version = "version"}};  // nothing asked yet
+            {.table = at.table(), .key = {"sku"}, .version = "version"}};  // no catalog read yet
         std::vector<std::future<bool>> threads;
         for (int thread = 0; thread < 4; ++thread) {
             threads.push_back(std::async(std::launch::async, [&] {
                 const auto db = database.connect();
                 for (int i = 0; i < 20; ++i) {
-                    // More shapes than are kept, in the end.
+                    // In the end more shapes than the object keeps.
                     const auto row = fresh.read(
                         *db, "A1",
                         std::vector<std::string>(static_cast<std::size_t>(i * 8), "quantity"));
@@ -542,7 +545,8 @@ TEST_CASE("one table object serves threads, each on a connection of its own") {
 }
 
 // shows: optimistic-versions
-TEST_CASE("a change whose reply was lost may come later, and the same change again is made once") {
+TEST_CASE(
+    "a change whose reply was lost may be applied later, and a repetition of it is applied once") {
     if (support::lock_database database{backend::postgresql}; database.there()) {
         const shop at{database};
         const auto change = [&](sql::connection& db) {
@@ -553,9 +557,9 @@ TEST_CASE("a change whose reply was lost may come later, and the same change aga
         at.a().query("update " + at.table() + " set quantity = quantity", soon());
         auto late = std::async(std::launch::async, [&] { return kind_of([&] { change(*lost); }); });
         REQUIRE(at.b_waits());
-        ::shutdown(lost->socket(), SHUT_RDWR);  // the server does not look at it while it waits
+        ::shutdown(lost->socket(), SHUT_RDWR);  // the server does not notice it while it waits
         CHECK(late.get() == errc::outcome_unknown);
-        // Control: the row tells nothing yet.
+        // Control: the row does not show the change yet.
         CHECK(at.stock.read(at.b(), "A1", {})->version() == row_version{1});
         auto again = std::async(std::launch::async, [&] { return change(at.b()); });
         const bool both_wait = support::waiting_for_rows(database, 2);
@@ -568,7 +572,7 @@ TEST_CASE("a change whose reply was lost may come later, and the same change aga
 }
 
 // shows: optimistic-versions
-TEST_CASE("documented: a version that was rolled back may come again and match") {
+TEST_CASE("documented: a version that was rolled back may be assigned again and match") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         const shop at{database};
         at.a().query("begin", soon());
@@ -579,7 +583,8 @@ TEST_CASE("documented: a version that was rolled back may come again and match")
     }
 }
 
-TEST_CASE("documented: at MySQL's READ UNCOMMITTED a version is read that is rolled back") {
+TEST_CASE(
+    "documented: at MySQL's READ UNCOMMITTED a version may be read that is rolled back later") {
     if (support::lock_database database{backend::mariadb}; database.there()) {
         const shop at{database};
         for (const char* level : {"read uncommitted", "read committed"}) {
@@ -597,7 +602,8 @@ TEST_CASE("documented: at MySQL's READ UNCOMMITTED a version is read that is rol
     }
 }
 
-TEST_CASE("MySQL's SERIALIZABLE: of two who have read and write, one is a deadlock's victim") {
+TEST_CASE(
+    "MySQL's SERIALIZABLE: of two transactions that read and then write one is a deadlock victim") {
     ROWLOCK_FOR_EACH_BACKEND(database, backend::mariadb, backend::soci_mariadb) {
         const shop at{database};
         const auto begin = [&](sql::connection& db) {

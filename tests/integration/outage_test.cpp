@@ -1,5 +1,5 @@
-// Waiting through an outage: lost sessions, a database that is away or full, and what a time limit
-// bounds.
+// Waiting through an outage: lost sessions, a database that is unreachable or full, and time
+// limits.
 
 #include "support/failure.hpp"
 #include "support/interception.hpp"
@@ -27,10 +27,10 @@ using steady = std::chrono::steady_clock;
 
 namespace {
 
-/// A generous bound for "at once", where the next poll would be seconds away.
+/// A generous bound for "at once" in tests whose next poll is seconds away.
 constexpr auto at_once = 1s;
 
-/// Counts what a client tells.
+/// Counts a client's events.
 class listener {
 public:
     event_callback callback() {
@@ -77,14 +77,15 @@ private:
     std::atomic<steady::time_point> latest_{};
 };
 
-/// Gives up long before the outages below end.
+/// Ends its retries long before the outages below end.
 retry_policy impatient() {
     return {.attempts = 2, .backoff = 10ms, .max_backoff = 20ms, .total = 100ms};
 }
 
 }  // namespace
 
-TEST_CASE("a waiter whose session was ended goes to the end of the line, and says so") {
+TEST_CASE(
+    "a waiter whose session was ended goes to the end of the queue, and an event reports it") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         client holder{database.source(), database.options()};
         auto held = holder.acquire("job");
@@ -109,7 +110,9 @@ TEST_CASE("a waiter whose session was ended goes to the end of the line, and say
     }
 }
 
-TEST_CASE("a waiter whose session was ended fails if it was told to, or holds another lease") {
+TEST_CASE(
+    "a waiter whose session was ended fails with when_cut_off::fail, or if it holds another "
+    "lease") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         client holder{database.source(), database.options()};
         auto held = holder.acquire("job");
@@ -123,7 +126,7 @@ TEST_CASE("a waiter whose session was ended fails if it was told to, or holds an
             end_session_of(database, "waiter");
             CHECK(waiting.get() == errc::lock_lost);
         };
-        SUBCASE("told to") {
+        SUBCASE("when_cut_off::fail") {
             client waiter{database.source(),
                           database.options(
                               {.ttl = 3s, .when_cut_off = when_cut_off::fail, .owner = "waiter"})};
@@ -160,7 +163,7 @@ TEST_CASE("a waiter outlasts an outage that outlasts its session and the retries
         CHECK(waiting.wait_for(0s) == std::future_status::timeout);
         CHECK(held.held());
         held.release();
-        // At the latest when the session that was lost has expired, should its place be served.
+        // At the latest when the lost session has expired, if its queue entry was served.
         CHECK(waiting.get().held());
     }
 }
@@ -207,7 +210,7 @@ TEST_CASE("a stop and a time limit end a wait that an outage has cut off") {
     }
 }
 
-TEST_CASE("no attempt of a timed call starts after its limit; control: before it another does") {
+TEST_CASE("no attempt of a timed call starts after its limit; control: before the limit one does") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         constexpr auto limit = 300ms;
         interception network;
@@ -221,7 +224,7 @@ TEST_CASE("no attempt of a timed call starts after its limit; control: before it
         network.before([&](std::string_view) {
             if (std::this_thread::get_id() == caller && stalled && steady::now() > until) ++late;
         });
-        // The reply to the first statement comes after the limit, or rather not at all.
+        // The reply to the first statement is lost, after the limit.
         network.after([&](std::string_view) {
             if (std::this_thread::get_id() != caller || std::exchange(stalled, true)) return;
             std::this_thread::sleep_until(until + 50ms);
@@ -238,9 +241,9 @@ TEST_CASE("no attempt of a timed call starts after its limit; control: before it
         CHECK(late > 0);
         network.before({});
         network.after({});
-        // What may have been granted is given back.
+        // A lease that may have been granted is released.
         CHECK(acquire_soon(other, "job").held());
-        // One attempt has no limit but the retries.
+        // A try is limited only by the number of retries.
         stalled = true;
         CHECK(locks.try_acquire("free"));
     }

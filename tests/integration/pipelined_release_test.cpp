@@ -1,5 +1,5 @@
-// release_mode::pipelined: what a client promises of a release that it does not wait for. The
-// release is held up in the server by a transaction that has locked the lease's row.
+// release_mode::pipelined: the promises of a release that the client does not wait for. A
+// transaction that has locked the lease's row delays the release in the server.
 
 #include "support/blocked.hpp"
 #include "support/event_log.hpp"
@@ -34,12 +34,12 @@ client_options pipelined(const lock_database& database, event_log* told = nullpt
     return database.options(std::move(options));
 }
 
-/// After the first release of a connection its statement is prepared there.
+/// Releases often enough that the statement is prepared on the connection.
 void warm_up(client& locks) {
     for (int i = 0; i < 2; ++i) (void)locks.acquire("warm-up");
 }
 
-/// Has locked the row of `job`, so that whatever wants to change it waits.
+/// Locks the row of `job`, so that all statements that change it wait.
 class obstacle {
 public:
     explicit obstacle(lock_database& database) : database_{database} {
@@ -56,7 +56,7 @@ public:
         database_.run("commit");
     }
     [[nodiscard]] bool stops_somebody() const { return blocked() != 0; }
-    /// The server process of whoever waits for us, or 0.
+    /// The server process that waits for this lock, or 0.
     [[nodiscard]] std::int64_t blocked() const {
         return database_.number(
             "select coalesce(max(pid), 0) from pg_stat_activity "
@@ -68,7 +68,7 @@ private:
     bool gone_ = false;
 };
 
-/// A client that has given `job` back without waiting; the server cannot free it yet.
+/// A client that has released `job` without waiting. The server cannot free it yet.
 struct stopped_release {
     explicit stopped_release(lock_database& database)
         : locks{database.source(), pipelined(database, &told)}, job{taken(locks)}, stops{database} {
@@ -95,15 +95,15 @@ bool is_held(lock_database& database) {
 
 }  // namespace
 
-TEST_CASE("a release that is not waited for is on its way when the destructor returns") {
+TEST_CASE("a pipelined release has been sent when the destructor returns") {
     lock_database database{backend::postgresql};
     if (!database.there()) return;
     SUBCASE("pipelined: it returns although the server cannot free the row yet") {
         stopped_release at{database};
         CHECK(is_held(database));
-        CHECK(at.locks.stats().released == 2);  // those of the warming up
+        CHECK(at.locks.stats().released == 2);  // the releases of the warm-up
         at.stops.commit();
-        // Nobody calls the client any more.
+        // The client completes the release without a further call.
         CHECK(eventually([&] { return !is_held(database); }));
         CHECK(eventually([&] { return at.locks.stats().released == 3; }));
     }
@@ -122,7 +122,7 @@ TEST_CASE("a release that is not waited for is on its way when the destructor re
 }
 
 // shows: pipelined-releases
-TEST_CASE("whatever the client does next comes after the release, on whichever connection") {
+TEST_CASE("the client's next statements run after the release, on any connection") {
     lock_database database{backend::postgresql};
     if (!database.there()) return;
     stopped_release at{database};
@@ -135,7 +135,7 @@ TEST_CASE("whatever the client does next comes after the release, on whichever c
     (void)seen.get();
 }
 
-TEST_CASE("a thread that is told of the release finds the lock free") {
+TEST_CASE("a thread that learns of the release from another thread finds the lock free") {
     lock_database database{backend::postgresql};
     if (!database.there()) return;
     client locks{database.source(), pipelined(database)};
@@ -145,7 +145,7 @@ TEST_CASE("a thread that is told of the release finds the lock free") {
     const auto take_turns = [&](int first) {
         for (int i = first; i < turns; i += 2) {
             while (turn < i) std::this_thread::yield();
-            if (!locks.try_acquire("job")) ++missed;  // given back at once
+            if (!locks.try_acquire("job")) ++missed;  // the temporary lease is released at once
             turn = i + 1;
         }
     };
@@ -180,11 +180,11 @@ TEST_CASE("a release whose connection breaks is reported, and repeated in the ba
     CHECK(at.locks.try_acquire("job").has_value());
 }
 
-TEST_CASE("somebody who came to wait unseen is served, though nobody uses the client any more") {
+TEST_CASE("a waiter that the release did not see is served, although the client is idle") {
     lock_database database{backend::postgresql};
     if (!database.there()) return;
     client_options patient = database.options();
-    patient.poll_interval = 60s;  // its own looks would hide a lost wake-up
+    patient.poll_interval = 60s;  // its own polls would hide a lost wake-up
     client other{database.source(), patient};
     for (int round = 0; round < 10; ++round) {
         client locks{database.source(), pipelined(database)};
@@ -201,7 +201,7 @@ TEST_CASE("somebody who came to wait unseen is served, though nobody uses the cl
 }
 
 // shows: pipelined-releases
-TEST_CASE("closing the client waits for what is on its way") {
+TEST_CASE("the destruction of the client waits for pipelined releases") {
     lock_database database{backend::postgresql};
     if (!database.there()) return;
     event_log told;
@@ -218,7 +218,7 @@ TEST_CASE("closing the client waits for what is on its way") {
     CHECK_FALSE(told.has(event_kind::lease_lost));
 }
 
-TEST_CASE("where it is not possible the release is waited for") {
+TEST_CASE("where pipelining is not possible the release is waited for") {
     ROWLOCK_FOR_EACH_BACKEND(database, backend::sqlite, backend::mariadb,
                              backend::soci_postgresql) {
         client locks{database.source(), pipelined(database)};
@@ -230,7 +230,7 @@ TEST_CASE("where it is not possible the release is waited for") {
     }
 }
 
-TEST_CASE("a fence and release() know nothing of it") {
+TEST_CASE("a fence and release() are not pipelined") {
     lock_database database{backend::postgresql};
     if (!database.there()) return;
     client locks{database.source(), pipelined(database)};

@@ -1,5 +1,4 @@
-// Another server answers than before: a standby was promoted, which may not know all that its
-// primary granted.
+// A change of servers: a standby was promoted, and may lack some of its primary's grants.
 
 #include "sql/connection_memory.hpp"
 #include "support/blocked.hpp"
@@ -31,7 +30,7 @@ using support::soon;
 namespace {
 
 constexpr std::int64_t raise = std::int64_t{1} << 32;
-/// Those that have standbys; MySQL in MariaDB's place.
+/// The servers with standbys. MySQL may take MariaDB's place.
 std::vector<support::server> servers() {
     if (support::mysql_alone()) return {support::server::mariadb};
     return {support::server::postgresql, support::server::mariadb};
@@ -68,7 +67,7 @@ std::int64_t floor_of(const std::string& url) {
         .integer(0, 0);
 }
 
-/// Takes and gives back, so often; the last token.
+/// Acquires and releases the given number of times. Returns the last token.
 std::int64_t use(client& locks, const std::string& name, int times) {
     std::int64_t token = 0;
     for (int i = 0; i < times; ++i) {
@@ -82,7 +81,7 @@ std::int64_t use(client& locks, const std::string& name, int times) {
 
 const client_options quick{.ttl = 3s, .poll_interval = 100ms, .statement_timeout = 1s};
 
-/// The same hosts, the standby first.
+/// A URL with the same hosts, the standby first.
 std::string standby_first(const replicated_pair& pair) {
     const auto& primary = pair.primary_url();
     const auto port = primary.substr(primary.rfind(':'));
@@ -99,7 +98,7 @@ TEST_CASE("after the promotion of a standby that lagged all leases are lost and 
         const auto pair = replicated_pair::start(which, replicated_pair::commits::asynchronous);
         if (!pair) return;
         const auto source = open(pair->url());
-        // The control does the same without being told which server it is.
+        // The control does the same without the server's identity.
         const auto blind_source = support::unnamed(source).with_tables({.prefix = "blind_"});
         migrate(source);
         migrate(blind_source);
@@ -120,7 +119,7 @@ TEST_CASE("after the promotion of a standby that lagged all leases are lost and 
         const auto late = locks.acquire("unknown to the standby");
         const auto before = server_of(pair->primary_url());
         CHECK(before == server_of(pair->url()));
-        CHECK(before == server_of(standby_first(*pair)));  // the first that accepts writes
+        CHECK(before == server_of(standby_first(*pair)));  // the first host that accepts writes
 
         pair->kill_primary();
         CHECK(kind_of([&] { (void)open(pair->url()).connect(soon()); }) ==
@@ -136,7 +135,7 @@ TEST_CASE("after the promotion of a standby that lagged all leases are lost and 
         CHECK(events.count(event_kind::session_ended, loss_reason::server_changed) == 1);
         CHECK(use(locks, "job", 2) > token);
         CHECK(locks.try_acquire_for("known to the standby", 10s));
-        CHECK(floor_of(pair->standby_url()) == raise);  // once, by two clients
+        CHECK(floor_of(pair->standby_url()) == raise);  // raised once by two clients
         CHECK(server_of(pair->standby_url()) != before);
         client blind_too{blind_source, quick};
         CHECK(use(blind_too, "job", 1) <= greatest_blind);
@@ -144,7 +143,7 @@ TEST_CASE("after the promotion of a standby that lagged all leases are lost and 
 }
 
 // shows: fail-over
-TEST_CASE("a crash and a restart of the server are no change of it") {
+TEST_CASE("a crash and a restart of the server are not a change of servers") {
     for (const auto which : servers()) {
         CAPTURE(to_string(which));
         const auto server = support::own_server::start(which);
@@ -164,7 +163,8 @@ TEST_CASE("a crash and a restart of the server are no change of it") {
     }
 }
 
-TEST_CASE("a session is granted nothing and not extended on a server it was not opened on") {
+TEST_CASE(
+    "a session is neither granted a lease nor extended on a server on which it was not opened") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
         const auto& protocol = database.protocol();
         const auto db = database.connect();
@@ -181,13 +181,14 @@ TEST_CASE("a session is granted nothing and not extended on a server it was not 
             CHECK_FALSE(protocol.state_of(*db, 7, soon()).live);
             const auto denied = protocol.acquire(*db, request("job", 7, 2), soon());
             CHECK(denied.what == strategy::attempt::outcome::session_dead);
-            // What it held stays its own until it expires or is ended.
+            // Its leases stay held until it expires or is ended.
             protocol.open_session(*db, {8, "owner", "host", "program", 1, 60s}, soon());
             const auto other = protocol.acquire(*db, request("taken", 8, 3), soon());
             CHECK(other.what == strategy::attempt::outcome::held);
             database.run("delete from rowlock_session where id = 8");
         }
-        database.run("update rowlock_session set server_identity = ''");  // of an older version
+        database.run(
+            "update rowlock_session set server_identity = ''");  // a session of an older version
         CHECK(protocol.heartbeat(*db, 7, 0, soon()));
     }
 }
@@ -198,7 +199,8 @@ TEST_CASE("two clients that meet a new server at once raise the token floor once
         const auto first = database.connect();
         const auto second = database.connect();
         protocol.open_session(*first, {1, "owner", "host", "program", 1, 60s}, soon());
-        CHECK(database.number("select floor from rowlock_token_floor") == 0);  // met, not changed
+        CHECK(database.number("select floor from rowlock_token_floor") ==
+              0);  // the first server a session is opened on is no change
         database.run("update rowlock_token_floor set server_identity = 'before', floor = 17");
         first->query("begin", soon());
         protocol.open_session(*first, {2, "owner", "host", "program", 1, 60s}, soon());
@@ -222,19 +224,19 @@ TEST_CASE("a client whose session lives on another server loses it by the next h
         client locks{database.source(),
                      database.options({.ttl = 3s, .on_event = events.callback()})};
         const auto held = locks.acquire("job");
-        // As it looks from the new server: the row came from the one before.
+        // As on the new server, the row has the identity of the previous one.
         database.run(database.speaks() == sql::dialect::postgresql
                          ? "update rowlock_session set server_identity = '1/0000002A'"
                          : "update rowlock_session set server_identity = 'mariadb:uid:42'");
         CHECK(eventually([&] { return !held.held(); }));
-        // The connection still leads to the server that the client knows: a session that is over.
+        // The connection still leads to the server that the client knows, so the session has ended.
         CHECK(eventually(
             [&] { return events.count(event_kind::lease_lost, loss_reason::session_ended) == 1; }));
         CHECK(locks.try_acquire_for("job", 10s));
     }
 }
 
-TEST_CASE("a role that may not ask for the server's name goes by the timeline") {
+TEST_CASE("the client of a role that may not read the server's identity uses the timeline") {
     const auto server = support::own_server::start(support::server::postgresql);
     if (!server) return;
     const auto admin = open(server->url()).connect(soon());
@@ -249,7 +251,7 @@ TEST_CASE("a role that may not ask for the server's name goes by the timeline") 
     CHECK(server_of(server->url()).ends_with("/00000001"));
     client locks{open(url), quick};
     CHECK(use(locks, "job", 3) == 3);
-    // One that may ask finds another name, which is harmless.
+    // A role that may read it sees another identity, which is harmless.
     client asking{open(server->url()), quick};
     CHECK(use(asking, "job", 1) > raise);
 
@@ -257,8 +259,10 @@ TEST_CASE("a role that may not ask for the server's name goes by the timeline") 
     CHECK(kind_of([&] { use(locks, "job", 1); }) == errc::access_denied);
 }
 
-TEST_CASE("who was promised a token before the promotion is in the way until its session is over") {
-    // It was told, perhaps: the grant itself need not be on disk, nor on the standby (ADR 23).
+TEST_CASE(
+    "a session that was promised a token before the promotion blocks the lease until it has "
+    "ended") {
+    // The session may know of its grant, which need not be on disk, nor on the standby (ADR 23).
     lock_database database{support::backend::postgresql};
     if (!database.there()) return;
     const auto& protocol = database.protocol();
@@ -272,7 +276,7 @@ TEST_CASE("who was promised a token before the promotion is in the way until its
         "insert into rowlock_waiter (name, session, grant_id, enqueued_at) "
         "values ('job', 2, 22, clock_timestamp())");
     database.run("update rowlock_lease set successor = 22");
-    // As the standby knows it: the holder's client has ended its session there.
+    // The state on the standby, where the holder's client has ended its session.
     database.run("update rowlock_session set server_identity = '1/0000002A' where id < 3");
     protocol.end_session(*db, 1, soon());
     CHECK(protocol.acquire(*db, request("job", 3, 33), soon()).what == outcome::held);
@@ -282,10 +286,10 @@ TEST_CASE("who was promised a token before the promotion is in the way until its
     protocol.end_session(*db, 2, soon());
     const auto granted = protocol.acquire(*db, request("job", 3, 35), soon());
     CHECK(granted.what == outcome::granted);
-    CHECK(granted.token == 3);  // past the promised one
+    CHECK(granted.token == 3);  // above the promised token
 }
 
-TEST_CASE("a promise that this server cannot keep keeps nobody who looks busy") {
+TEST_CASE("grant_next does not loop on a promise that this server cannot keep") {
     lock_database database{support::backend::postgresql};
     if (!database.there()) return;
     const auto& protocol = database.protocol();
@@ -309,7 +313,7 @@ TEST_CASE("a promise that this server cannot keep keeps nobody who looks busy") 
     next = queue.grant_next(*db, "job", soon());
     REQUIRE(next.has_value());
     CHECK(next->grant_id == 33);
-    CHECK(next->token == 3);  // past the promised one
+    CHECK(next->token == 3);  // above the promised token
 }
 
 TEST_CASE("behind a pooler a session is opened on the server that answers now") {
@@ -322,7 +326,7 @@ TEST_CASE("behind a pooler a session is opened on the server that answers now") 
     const auto db = source.connect(soon());
     REQUIRE_FALSE(db->keeps_session_state());
     const auto server = protocol.open_session(*db, {1, "owner", "host", "program", 1, 60s}, soon());
-    // What it was led to before the pooler was switched.
+    // The server that the connection led to before the pooler was switched.
     sql::memory_of(*db).server = "1/0000002A";
     CHECK(protocol.open_session(*db, {2, "owner", "host", "program", 2, 60s}, soon()) == server);
     CHECK(protocol.acquire(*db, request("job", 2, 22), soon()).what ==

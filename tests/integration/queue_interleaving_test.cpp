@@ -1,5 +1,5 @@
-// Waiters, releasers and cancellers in each other's way, the order forced by open transactions.
-// Each case has a control beside it: the statement that looks as good and goes wrong.
+// Races between waiters, releases and cancellations. Open transactions force the order of each.
+// Each case has a control: a statement that looks equally correct and fails.
 
 #include "housekeeping/reaping.hpp"
 #include "support/blocked.hpp"
@@ -43,19 +43,18 @@ strategy::wake_address ears_of(std::int64_t session) {
     return {.number = 100 + session, .secret = std::string(32, 'a')};
 }
 
-/// With an address, at which the session is notified of grants.
+/// Opens a session with an address at which it is notified of grants.
 void open(const protocol_connection& on, std::int64_t session) {
     on.open(session, {.wake = ears_of(session)});
 }
 
-/// One execution of grant_next's statement, without the repetition.
+/// Executes grant_next's statement once, without repeating it.
 sql::result grant_next_once(const protocol_connection& on, const std::string& name) {
     const std::array<sql::value, 1> parameters{sql::value{name}};
     return on.db().execute(on.statements()("grant_next"), parameters, soon());
 }
 
-/// "job", which nobody holds, and three live sessions of which 2 and 3 wait: tickets of grants 22
-/// and 33.
+/// Three live sessions: 1 holds "job", 2 and 3 wait for it with the tickets of grants 22 and 33.
 struct two_waiters {
     explicit two_waiters(support::lock_database& which)
         : database{which},
@@ -71,7 +70,7 @@ struct two_waiters {
         hand.enqueue("job", 3, 33);
     }
 
-    /// The holder is gone: the lease is free by definition.
+    /// Ends the holder's session, which frees the lease by definition.
     void free() const { hand.end(1); }
     [[nodiscard]] std::int64_t holder() const {
         return database.number(
@@ -80,7 +79,7 @@ struct two_waiters {
     [[nodiscard]] std::int64_t tickets() const {
         return database.number("select count(*) from rowlock_waiter");
     }
-    /// Nobody holds what somebody waits for, and nothing is under way.
+    /// Whether a ticket waits for a lease without a live holder, with no statement under way.
     [[nodiscard]] bool stuck() const {
         const bool postgresql = database.speaks() == sql::dialect::postgresql;
         return database.number(std::string{"select count(*) from rowlock_waiter w "
@@ -103,7 +102,6 @@ auto in_background(Action action) {
 }  // namespace
 
 // --- both rows or none
-// ------------------------------------------------------------------------------
 
 // shows: promise-9
 TEST_CASE("a ticket whose cancellation is under way is not granted, the next one is") {
@@ -123,7 +121,9 @@ TEST_CASE("a ticket whose cancellation is under way is not granted, the next one
     }
 }
 
-TEST_CASE("the same for whoever looks, and a cancellation that is rolled back cancels nothing") {
+TEST_CASE(
+    "grant_next skips a ticket whose cancellation commits, and grants one whose cancellation rolls "
+    "back") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
         for (const bool commits : {true, false}) {
             CAPTURE(commits);
@@ -144,7 +144,7 @@ TEST_CASE("the same for whoever looks, and a cancellation that is rolled back ca
 }
 
 // shows: promise-9
-TEST_CASE("control: taking the lease before the ticket is sure grants what was cancelled") {
+TEST_CASE("control: taking the lease before deleting the ticket grants a cancelled ticket") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
         const two_waiters at{database};
         at.free();
@@ -161,12 +161,12 @@ TEST_CASE("control: taking the lease before the ticket is sure grants what was c
         at.blocker.run("commit");
         CHECK(deleting.get() == 0);
         at.other.run("commit");
-        CHECK(at.holder() == 22);  // held for ever by a live session that knows nothing of it
+        CHECK(at.holder() == 22);  // held by a live session that does not know of the grant
     }
 }
 
 // shows: promise-9
-TEST_CASE("a lease that another takes meanwhile costs no ticket") {
+TEST_CASE("a grant that finds the lease taken meanwhile keeps every ticket") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
         const two_waiters at{database};
         at.free();
@@ -182,7 +182,7 @@ TEST_CASE("a lease that another takes meanwhile costs no ticket") {
     }
 }
 
-TEST_CASE("a release whose lease is taken by force meanwhile costs no ticket") {
+TEST_CASE("a release whose lease was released by force meanwhile keeps every ticket") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
         const two_waiters at{database};
         at.blocker.run("begin");
@@ -199,7 +199,7 @@ TEST_CASE("a release whose lease is taken by force meanwhile costs no ticket") {
 }
 
 // shows: promise-9
-TEST_CASE("control: deleting the ticket before the lease is sure loses it") {
+TEST_CASE("control: deleting the ticket before taking the lease loses the ticket") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
         const two_waiters at{database};
         at.free();
@@ -217,18 +217,18 @@ TEST_CASE("control: deleting the ticket before the lease is sure loses it") {
         REQUIRE(somebody_waits_for_a_row(database));
         at.blocker.run("commit");
         CHECK(taking.get() == 0);
-        CHECK(at.tickets() == 1);  // session 2 waits without a place
+        CHECK(at.tickets() == 1);  // session 2 waits without a ticket
     }
 }
 
-// --- nobody is forgotten
-// ----------------------------------------------------------------------------
+// --- no waiter is forgotten
 
-TEST_CASE("a release that cannot see the ticket yet, and the looks of both sides afterwards") {
+TEST_CASE(
+    "a release that cannot see an uncommitted ticket, and the checks of both sides afterwards") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
         bool contended = false;
-        SUBCASE("nobody expected") {}
-        SUBCASE("somebody expected") {
+        SUBCASE("no waiter expected") {}
+        SUBCASE("a waiter expected") {
             contended = true;
         }
         const protocol_connection hand{database};
@@ -243,10 +243,10 @@ TEST_CASE("a release that cannot see the ticket yet, and the looks of both sides
         const std::vector<std::string> name{"job"};
         CHECK(hand.names_with_waiters(name).empty());
         waiter.run("commit");
-        // The control: with what was done so far nobody would ever be served.
+        // The control: without the checks below the waiter would never be served.
         CHECK(database.number("select count(*) from rowlock_waiter") == 1);
         CHECK(database.number("select count(*) from rowlock_lease where session is null") == 1);
-        // Each writes first and looks afterwards: whoever is later sees the other.
+        // Each side writes first and checks afterwards, so the later one sees the other's write.
         CHECK(hand.names_with_waiters(name) == name);
         CHECK(waiter.places_of(2).waiting.at(0).free);
         CHECK(waiter.grant_next("job").value().grant_id == 22);
@@ -254,11 +254,13 @@ TEST_CASE("a release that cannot see the ticket yet, and the looks of both sides
 }
 
 // shows: promise-9
-TEST_CASE("a grant to a session that ends meanwhile goes on to the next when the ender looks") {
+TEST_CASE(
+    "a grant to a session that ends meanwhile goes to the next waiter when the ender calls "
+    "grant_next") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
         const two_waiters at{database};
         at.free();
-        // Somebody's grant to 22 has run and not committed when session 2 ends.
+        // A grant to 22 has run, but not committed, when session 2 ends.
         at.blocker.run("begin");
         at.blocker.run("update " + at.lease +
                        " set session = 2, grant_id = 22, token = token + 1 where name = 'job'");
@@ -276,7 +278,7 @@ TEST_CASE("a grant to a session that ends meanwhile goes on to the next when the
 }
 
 // shows: promise-9
-TEST_CASE("control: a failed comparison that is not repeated leaves the queue to nobody") {
+TEST_CASE("control: a failed comparison that is not repeated leaves the queue unserved") {
     if (support::lock_database database{support::backend::postgresql}; database.there()) {
         const two_waiters at{database};
         at.free();
@@ -294,7 +296,7 @@ TEST_CASE("control: a failed comparison that is not repeated leaves the queue to
 }
 
 // shows: promise-9
-TEST_CASE("whoever gives a lease on waits for a fenced transaction of its last holder") {
+TEST_CASE("grant_next waits for a fenced transaction of the last holder") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
         const two_waiters at{database};
         at.blocker.run("begin");
@@ -311,7 +313,7 @@ TEST_CASE("whoever gives a lease on waits for a fenced transaction of its last h
 }
 
 // shows: promise-9
-TEST_CASE("control: to skip a locked lease is to leave its queue to nobody") {
+TEST_CASE("control: a grant_next that skips a locked lease leaves its queue unserved") {
     if (support::lock_database database{support::backend::postgresql}; database.there()) {
         const two_waiters at{database};
         at.blocker.run("begin");
@@ -347,7 +349,8 @@ TEST_CASE("a wait for a fenced transaction ends with the connection's limit, and
 }
 
 // shows: promise-9
-TEST_CASE("a lease row that the reaper deletes under a queue is made again, its token above") {
+TEST_CASE(
+    "a lease row that the reaper deletes under a queue is inserted again with a greater token") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
         const two_waiters at{database};
         const auto token = database.number("select token from rowlock_lease");
@@ -366,7 +369,7 @@ TEST_CASE("a lease row that the reaper deletes under a queue is made again, its 
 }
 
 // shows: promise-9
-TEST_CASE("control: without a row to compare nobody is served, however often one looks") {
+TEST_CASE("control: without a lease row, single executions of grant_next serve no waiter") {
     if (support::lock_database database{support::backend::postgresql}; database.there()) {
         const two_waiters at{database};
         at.free();
@@ -380,8 +383,8 @@ TEST_CASE("control: without a row to compare nobody is served, however often one
     }
 }
 
-/// Two that insert the row of "job" wait for a third, which has done so and takes it back: InnoDB
-/// gives both a lock that they share, and each then waits for the other to let go of it.
+/// Two inserts of the row of "job" wait for a third, which is rolled back. InnoDB then grants both
+/// a shared lock on the row, and each waits for the other to release it.
 template <typename Insert>
 auto behind_an_insertion_that_fails(const two_waiters& at, Insert insert) {
     at.database.run("delete from rowlock_lease where name = 'job'");
@@ -395,7 +398,7 @@ auto behind_an_insertion_that_fails(const two_waiters& at, Insert insert) {
 }
 
 TEST_CASE(
-    "two clients that make a row again at once are no deadlock: one of them serves the waiter") {
+    "two clients that insert a lease row again at once do not deadlock: one serves the waiter") {
     if (support::lock_database database{support::backend::mariadb}; database.there()) {
         const two_waiters at{database};
         at.free();
@@ -406,7 +409,7 @@ TEST_CASE(
     }
 }
 
-TEST_CASE("two acquirers that insert a row at once are no deadlock: one of them has the lease") {
+TEST_CASE("two acquirers that insert a row at once do not deadlock: one of them has the lease") {
     if (support::lock_database database{support::backend::mariadb}; database.there()) {
         const two_waiters at{database};
         at.free();
@@ -422,8 +425,7 @@ TEST_CASE("two acquirers that insert a row at once are no deadlock: one of them 
     }
 }
 
-TEST_CASE(
-    "control: one of two that insert a row behind a third is a deadlock's victim on MariaDB") {
+TEST_CASE("control: on MariaDB one of two inserts that wait for a third is a deadlock victim") {
     if (support::lock_database database{support::backend::mariadb}; database.there()) {
         const two_waiters at{database};
         const auto kinds = behind_an_insertion_that_fails(at, [&](const protocol_connection& hand) {
@@ -436,7 +438,8 @@ TEST_CASE(
     }
 }
 
-/// Before the ticket of 22, drawn long before it committed, 1000 was served; 44 stands behind that.
+/// Makes 22's ticket one that was drawn long before it committed: ticket 1000 has been served, and
+/// 44 queues with a later ticket.
 std::int64_t overtake(const two_waiters& at) {
     const auto ticket = at.database.number("select ticket from rowlock_waiter where grant_id = 22");
     at.database.run("delete from rowlock_waiter where grant_id = 33");
@@ -447,7 +450,7 @@ std::int64_t overtake(const two_waiters& at) {
     return ticket;
 }
 
-TEST_CASE("looks that were set back are not set forth again by a grant that did not see it") {
+TEST_CASE("a watermark that was reset is not raised again by a grant that did not see the reset") {
     if (support::lock_database database{support::backend::postgresql}; database.there()) {
         for (const bool released : {true, false}) {
             CAPTURE(released);
@@ -464,7 +467,7 @@ TEST_CASE("looks that were set back are not set forth again by a grant that did 
             at.blocker.run("commit");
             const auto next = granting.get();
             REQUIRE(next.has_value());
-            CHECK(next->grant_id == 44);  // by the snapshot it had
+            CHECK(next->grant_id == 44);  // by the statement's snapshot
             CHECK_FALSE(at.hand.places_of(2).waiting.at(0).behind_watermark);
             const auto last = at.other.release("job", 3, 44).next;
             REQUIRE(last.has_value());
@@ -474,7 +477,7 @@ TEST_CASE("looks that were set back are not set forth again by a grant that did 
     }
 }
 
-TEST_CASE("looks are set back beside whoever releases to nobody, acquires or frees by force") {
+TEST_CASE("a reset of the watermark survives a concurrent release, acquire or forced release") {
     if (support::lock_database database{support::backend::postgresql}; database.there()) {
         for (const std::string what : {"release", "acquire", "force"}) {
             CAPTURE(what);
@@ -485,7 +488,7 @@ TEST_CASE("looks are set back beside whoever releases to nobody, acquires or fre
             if (what == "acquire") at.free();
             at.blocker.run("begin");
             at.blocker.queue().reset_watermark(at.blocker.db(), "job", ticket, soon());
-            std::optional<handed_over> given;  // by a release that, having waited, looks anew
+            std::optional<handed_over> given;  // by a release, which checks again after its wait
             auto acting = in_background([&]() -> bool {
                 if (what == "release") {
                     const auto done = at.other.release("job", 1, 11, false);
@@ -508,13 +511,12 @@ TEST_CASE("looks are set back beside whoever releases to nobody, acquires or fre
     }
 }
 
-// --- nobody waits who need not
-// ----------------------------------------------------------------------
+// --- no needless waits
 
-TEST_CASE("a place is taken, looked at and given up while the lease's row is locked") {
+TEST_CASE("a queue entry is added, read and cancelled while the lease's row is locked") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
         const two_waiters at{database};
-        at.blocker.run("begin");  // the holder's fenced transaction, at its strictest
+        at.blocker.run("begin");  // the holder's fenced transaction, with the strongest lock
         at.blocker.run("select * from " + at.lease + " where name = 'job' for update");
         const auto until = std::chrono::steady_clock::now() + 2s;
         at.other.queue().enqueue(at.other.db(), {"job", 3, 44, "", "", std::nullopt, false}, until);
@@ -526,7 +528,7 @@ TEST_CASE("a place is taken, looked at and given up while the lease's row is loc
 }
 
 // shows: promise-9
-TEST_CASE("heartbeats pass whoever hands over, enqueues or cancels") {
+TEST_CASE("heartbeats do not wait for hand-overs, enqueues or cancellations") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
         const auto beats = [&](const protocol_connection& heart) {
             heart.run(database.speaks() == sql::dialect::postgresql
@@ -542,7 +544,7 @@ TEST_CASE("heartbeats pass whoever hands over, enqueues or cancels") {
             const two_waiters at{fresh};
             const protocol_connection heart{fresh};
             if (what == "grant_next") at.free();
-            // In the middle: it has what it could get, and waits for the tickets.
+            // The statement has locked what it could, and waits for the tickets.
             at.blocker.run("begin");
             at.blocker.run("select * from " + at.waiter + " for update");
             auto midway = in_background([&] {
@@ -581,7 +583,7 @@ TEST_CASE("control: an update that reads sessions stops their heartbeats on Mari
     }
 }
 
-TEST_CASE("a place is given up beside whoever has its ticket, without a deadlock") {
+TEST_CASE("a cancellation beside a transaction that has locked the ticket does not deadlock") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
         const two_waiters at{database};
         const auto ticket = std::to_string(
@@ -596,7 +598,7 @@ TEST_CASE("a place is given up beside whoever has its ticket, without a deadlock
     }
 }
 
-TEST_CASE("control: to give it up by its grant id is a deadlock on MariaDB") {
+TEST_CASE("control: a cancellation by grant id deadlocks on MariaDB") {
     if (support::lock_database database{support::backend::mariadb}; database.there()) {
         const two_waiters at{database};
         const auto ticket = std::to_string(
@@ -616,8 +618,7 @@ TEST_CASE("control: to give it up by its grant id is a deadlock on MariaDB") {
     }
 }
 
-TEST_CASE(
-    "two acquirers and a barging one around a hand-over: one holder, the waiter or the barger") {
+TEST_CASE("a barging acquire beside a grant to a waiter: exactly one of the two gets the lease") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
         const two_waiters at{database};
         at.free();
@@ -636,12 +637,11 @@ TEST_CASE(
     }
 }
 
-// --- everything at once
-// -----------------------------------------------------------------------------------
+// --- all transitions at once
 
 namespace {
 
-/// All transitions in any order, at a few names, on one connection.
+/// Runs all transitions in random order on a few names, over one connection.
 class storm {
 public:
     storm(support::lock_database& database, std::int64_t number, reaper_options reaping)
@@ -650,7 +650,8 @@ public:
           number_{number},
           next_{number * 1'000'000} {
         reaping_.statement_timeout = 10s;
-        // Eight connections at three rows, and a disk that others may keep busy for seconds.
+        // Eight connections share three rows, and other programs may keep the disk busy for
+        // seconds.
         hand_.leases().set_up(hand_.db(), 19s, soon());
         renew();
     }
@@ -692,7 +693,7 @@ public:
 
     static bool may_be_victim(unsigned dice) { return dice % 16 == 6 || dice % 16 == 9; }
 
-    /// Gives up and releases what there is.
+    /// Cancels all entries and releases all leases of the session.
     void end() {
         cancel();
         look();
@@ -725,7 +726,7 @@ private:
         hand_.open(next, {.owner = owner, .ttl = 60s});
         try {
             (void)hand_.leases().reclaim(hand_.db(), owner, next, soon());
-        } catch (const error&) {  // a victim, that goes on with what it has
+        } catch (const error&) {  // a deadlock victim keeps its old session
             hand_.end(next);
             throw;
         }
@@ -751,7 +752,8 @@ private:
             if (std::find(gone.begin(), gone.end(), grant_id) != gone.end()) {
                 (void)hand_.grant_next(name);
             } else {
-                held_.emplace_back(name, grant_id);  // served, or gone with force
+                held_.emplace_back(name,
+                                   grant_id);  // served, and perhaps released by force
             }
         }
     }
@@ -786,9 +788,9 @@ private:
 
 }  // namespace
 
-TEST_CASE("all transitions at once: no deadlock, no token twice, nobody left behind") {
+TEST_CASE("all transitions at once: no deadlock, no token twice, no waiter left behind") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
-        bool deleting = false;  // rows of idle leases, with no regard for statements that run
+        bool deleting = false;  // whether rows of idle leases are deleted without any grace
         SUBCASE("rows stay") {}
         SUBCASE("rows are deleted") {
             deleting = true;
@@ -796,7 +798,7 @@ TEST_CASE("all transitions at once: no deadlock, no token twice, nobody left beh
         constexpr std::int64_t threads = 8;
         const int rounds = 250;
         const bool postgresql = database.speaks() == sql::dialect::postgresql;
-        // Every token that a grant ever wrote, by the database itself.
+        // A trigger records every token that a grant writes.
         const std::string lease = database.prefix() + "lease";
         const std::string grants = database.prefix() + "grants";
         database.run("create table " + grants +
@@ -834,7 +836,7 @@ TEST_CASE("all transitions at once: no deadlock, no token twice, nobody left beh
                     try {
                         storms[i]->once(name, what);
                     } catch (const error& failure) {
-                        // Forced releases and reclaims meet in cycles, and are repeated.
+                        // Forced releases and reclaims may deadlock, and callers repeat them.
                         if (failure.kind() == errc::deadlock && storm::may_be_victim(what)) {
                             ++cycles;
                         } else if (failures++ == 0) {
@@ -862,9 +864,8 @@ TEST_CASE("all transitions at once: no deadlock, no token twice, nobody left beh
 }
 
 // --- notifications
-// ----------------------------------------------------------------------------------
 
-TEST_CASE("PostgreSQL notifies the one session that was served, and nobody when nobody waits") {
+TEST_CASE("PostgreSQL notifies only the session that was served, and none when no session waits") {
     if (support::lock_database database{support::backend::postgresql}; database.there()) {
         const std::unique_ptr<PGconn, decltype(&PQfinish)> ear{PQconnectdb(database.url().c_str()),
                                                                &PQfinish};
@@ -912,11 +913,11 @@ TEST_CASE("PostgreSQL notifies the one session that was served, and nobody when 
     }
 }
 
-TEST_CASE("PostgreSQL: a hand-over waits for the disk, a release to nobody does not") {
+TEST_CASE("PostgreSQL: a hand-over waits for the disk, a release without waiters does not") {
     if (support::lock_database database{support::backend::postgresql}; database.there()) {
         const protocol_connection hand{database};
         for (const std::int64_t id : {1, 2}) open(hand, id);
-        // What the statement leaves set until its commit shows inside a transaction.
+        // The setting that the statement makes until its commit is visible inside a transaction.
         const auto left = [&](bool waited, bool contended) {
             REQUIRE(hand.try_acquire("job", 1, 11));
             if (waited) hand.enqueue("job", 2, 22);
@@ -932,8 +933,7 @@ TEST_CASE("PostgreSQL: a hand-over waits for the disk, a release to nobody does 
     }
 }
 
-// --- all at once
-// ------------------------------------------------------------------------------------
+// --- many threads
 
 namespace {
 
@@ -943,7 +943,7 @@ struct queued {
     std::int64_t token;
 };
 
-/// What sixteen threads did to one name.
+/// What the threads observed for one name.
 struct record {
     std::atomic<int> inside{0};
     std::atomic<int> overlaps{0};
@@ -1002,7 +1002,7 @@ private:
                 return grant.has_value();
             },
             100s);
-        if (!served) throw error{errc::timed_out, "this place in the queue is forgotten"};
+        if (!served) throw error{errc::timed_out, "this queue entry is forgotten"};
         mine.token = grant->token;
         const std::lock_guard lock{facts.access};
         facts.served.push_back(mine);
@@ -1015,7 +1015,7 @@ private:
     std::int64_t grants_ = 0;
 };
 
-/// Pairs where one was answered before the other was sent, and yet served after it.
+/// Counts pairs where the first was enqueued before the second was sent, but served after it.
 int order_violations(const std::vector<queued>& served) {
     int wrong = 0;
     for (const auto& a : served) {
@@ -1030,7 +1030,7 @@ int order_violations(const std::vector<queued>& served) {
 
 // shows: promise-9
 TEST_CASE(
-    "sixteen threads at three names: in order, one at a time, nobody forgotten, no deadlock") {
+    "sixteen threads on three names: in order, one at a time, no waiter forgotten, no deadlock") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         constexpr int threads = 16;
         const int rounds = database.which() == support::backend::postgresql ? 150 : 80;

@@ -1,4 +1,4 @@
-// The code that README.md shows, compiled and run. The first case keeps the two the same.
+// The code that README.md shows, compiled and run. The first case checks that they are equal.
 
 #include <rowlock/testing.hpp>
 
@@ -49,7 +49,9 @@ TEST_CASE("README.md shows the code that is compiled here") {
     CHECK(shown == compiled);
 }
 
-TEST_CASE("README.md's example works under the lock, stops when told to, and frees the lock") {
+TEST_CASE(
+    "README.md's example works under the lock, stops when its callback says so, and frees the "
+    "lock") {
     rowlock::testing::database database;
     const std::string url = database.source().description();
     rowlock::client elsewhere{rowlock::open(url)};

@@ -1,4 +1,4 @@
-// Housekeeping: what it removes, what it must leave, and that no token ever comes again.
+// The reaper: what it removes, what it must keep, and that no token repeats.
 
 #include "housekeeping/reaping.hpp"
 #include "support/blocked.hpp"
@@ -37,15 +37,15 @@ void age(support::lock_database& database, const std::string& table, const std::
                                                                 : " - " + by + "000000"));
 }
 
-/// One round that thinks retention (1 h) and grace (10 min) have passed since everything before.
+/// Runs a round for which retention (1 h) and grace (10 min) have passed since all earlier changes.
 reap_report reap_an_hour_later(support::lock_database& database) {
     age(database, "lease", "changed_at", 3601);
     age(database, "token_floor", "raised_at", 601);
     return reap(database.source(), database.reaping(1h, 10min));
 }
 
-/// So many rows that were given back two hours ago, and a floor over them that has settled: the
-/// next round deletes them. `name` makes a name of a number.
+/// Adds rows that were released two hours ago, and a settled floor above their tokens, so that the
+/// next round deletes them. `name` makes a name from a number.
 template <typename Name>
 void add_reapable(support::lock_database& database, int rows, Name name) {
     const std::string then = database.speaks() == sql::dialect::postgresql
@@ -68,20 +68,20 @@ std::int64_t rows_of(support::lock_database& database) {
     return database.number("select count(*) from rowlock_lease");
 }
 
-/// PostgreSQL's deletion by hand, on a connection and in a transaction of the test's own.
+/// PostgreSQL's statement that deletes rows, on the test's own connection and in its transaction.
 class deletion {
 public:
     explicit deletion(support::lock_database& database)
         : db_{database.connect()}, statement_{database.statements()("delete_leases")} {}
 
-    /// With this text instead of the statement's own.
+    /// Replaces a part of the statement's text.
     void replace(const std::string& part, const std::string& by) {
         auto text = statement_.text();
         const auto at = text.find(part);
         REQUIRE(at != std::string::npos);
         statement_ = sql::statement{text.replace(at, part.size(), by)};
     }
-    /// Every row that may go, at most `batch`.
+    /// Deletes the rows that may be deleted, at most `batch`.
     std::int64_t run(std::int64_t batch = 1000) {
         constexpr std::int64_t an_hour = 3'600'000'000;
         const std::array<sql::value, 5> all{sql::value{batch}, sql::value{an_hour}, sql::value{0},
@@ -96,10 +96,10 @@ private:
     sql::statement statement_;
 };
 
-/// Between what a deletion has seen and the locking of the rows it found, "late" is acquired. Tells
-/// whether its row is still there.
+/// Acquires "late" between a deletion's snapshot and its locking of the rows. Returns whether the
+/// row still exists.
 bool survives(support::lock_database& database, deletion& reaper) {
-    // It stops at the first row it looks at, for as long as somebody has the advisory lock.
+    // The deletion stops at the first row that it reads while the advisory lock is held.
     reaper.replace(
         "where l.ctid >",
         "where (select pg_advisory_xact_lock_shared(20261121)) is not null and l.ctid >");
@@ -124,7 +124,7 @@ bool survives(support::lock_database& database, deletion& reaper) {
 }  // namespace
 
 // shows: promise-2
-TEST_CASE("a name whose row was reaped goes on with greater tokens") {
+TEST_CASE("a name whose row was reaped gets greater tokens") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
         client locks{database.source(), database.options()};
         fencing_token last;
@@ -136,7 +136,8 @@ TEST_CASE("a name whose row was reaped goes on with greater tokens") {
 
         CHECK(reap_an_hour_later(database).leases_pending == 1);  // the floor rises first
         CHECK(database.number("select count(*) from rowlock_lease") == 2);
-        const auto second = reap_an_hour_later(database);  // then it settles, and the row goes
+        const auto second =
+            reap_an_hour_later(database);  // then it settles, and the row is deleted
         CHECK(second.leases_deleted == 1);
         CHECK(second.leases_pending == 0);
         CHECK(database.number("select count(*) from rowlock_lease") == 1);
@@ -144,14 +145,14 @@ TEST_CASE("a name whose row was reaped goes on with greater tokens") {
 
         const auto next = locks.acquire("job");
         CHECK(next.token() > last);
-        // A row that was never reaped passes the floor as well.
+        // A row that was never reaped gets tokens above the floor as well.
         untouched.release();
         CHECK(locks.acquire("held").token() > last);
     }
 }
 
 // shows: promise-2
-TEST_CASE("control: a row that is deleted by hand, without the floor, brings old tokens back") {
+TEST_CASE("control: old tokens repeat after a row is deleted by hand without the floor") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         client locks{database.source(), database.options()};
         locks.acquire("job").release();
@@ -178,10 +179,10 @@ TEST_CASE("a row is not deleted before the floor has settled for the grace") {
 }
 
 // shows: promise-2
-TEST_CASE("an insert that computed its token before the row was reaped cannot undercut it") {
-    // The insert waits for another's uncommitted row, as it would for one being deleted. It
-    // computed its token under the old floor; by the time it goes on the name has had greater
-    // tokens.
+TEST_CASE(
+    "an insert that computed its token before the row was reaped never gets a smaller token") {
+    // The insert waits for another's uncommitted row, as it would for one that is being deleted. It
+    // computed its token with the old floor. When it goes on, the name has had greater tokens.
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
         const auto& protocol = database.protocol();
         const auto db = database.connect();
@@ -204,7 +205,7 @@ TEST_CASE("an insert that computed its token before the row was reaped cannot un
     }
 }
 
-TEST_CASE("expired sessions are ended, their leases freed, and rows that nothing names deleted") {
+TEST_CASE("expired sessions are ended, their leases freed, and unreferenced rows deleted") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
         const auto& protocol = database.protocol();
         const auto db = database.connect();
@@ -234,12 +235,12 @@ TEST_CASE("expired sessions are ended, their leases freed, and rows that nothing
 }
 
 // shows: promise-10
-TEST_CASE("names with tickets are left alone, tickets of dead sessions are not") {
+TEST_CASE("rows of names with tickets are kept, and tickets of dead sessions are deleted") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         client other{database.source(), database.options()};
         const auto lease = other.acquire("other");
-        // Not the same client: one that has released compares its rows with what it knows when its
-        // heartbeat connects, and gives the ticket up.
+        // Another client, since one that has released compares its rows when its heartbeat
+        // connects, and would cancel the ticket.
         client{database.source(), database.options()}.acquire("job").release();
         const std::string now = database.speaks() == sql::dialect::postgresql ? "now()" : "0";
         const auto ticket = [&](std::int64_t session, int grant) {
@@ -264,8 +265,8 @@ TEST_CASE("several reapers, takers and releases at once: no deadlock, no smaller
         std::atomic<bool> stop{false};
         std::atomic<std::int64_t> deleted{0};
         std::vector<std::future<void>> reapers;
-        // Short, so that rows really go while names are in use; the grace still outlives
-        // statements.
+        // Short, so that rows are deleted while names are in use. The grace is still longer than
+        // any statement.
         auto options = database.reaping(2s, 1100ms);
         options.batch = 5;
         for (int i = 0; i < 3; ++i) {
@@ -274,8 +275,7 @@ TEST_CASE("several reapers, takers and releases at once: no deadlock, no smaller
                     try {
                         deleted += reap(database.source(), options).leases_deleted;
                     } catch (const error& failure) {
-                        // A busy machine does not keep such short deadlines. The next round goes
-                        // on.
+                        // A busy machine may miss such short deadlines. The next round goes on.
                         if (!failure.retryable() && failure.kind() != errc::outcome_unknown) throw;
                     }
                 }
@@ -288,7 +288,7 @@ TEST_CASE("several reapers, takers and releases at once: no deadlock, no smaller
             takers.push_back(std::async(std::launch::async, [&, thread] {
                 int regressions = 0;
                 std::map<std::string, fencing_token> last;
-                // Rows are used, become idle, go, and come back.
+                // Rows are used, become idle, are deleted, and are inserted again.
                 for (int round = 0; round < 2; ++round) {
                     if (round > 0) CHECK(eventually([&] { return deleted > 0; }, 60s));
                     for (int i = 0; i < 30; ++i) {
@@ -308,10 +308,10 @@ TEST_CASE("several reapers, takers and releases at once: no deadlock, no smaller
     }
 }
 
-// --- while others use the rows
+// --- concurrent use of the rows
 
 // shows: promise-10
-TEST_CASE("a lease that is acquired between the reaper's look and its deletion stays") {
+TEST_CASE("a lease that is acquired between the reaper's read and its deletion is kept") {
     support::lock_database database{support::backend::postgresql};
     if (!database.there()) return;
     deletion reaper{database};
@@ -320,7 +320,7 @@ TEST_CASE("a lease that is acquired between the reaper's look and its deletion s
 }
 
 // shows: promise-10
-TEST_CASE("control: without the look at the locked row the reaper deletes a lease that is held") {
+TEST_CASE("control: without a check of the locked row the reaper deletes a held lease") {
     support::lock_database database{support::backend::postgresql};
     if (!database.there()) return;
     deletion reaper{database};
@@ -332,7 +332,7 @@ TEST_CASE("control: without the look at the locked row the reaper deletes a leas
 }
 
 // shows: promise-10
-TEST_CASE("MariaDB: a lease that is acquired between the reaper's look and its deletion stays") {
+TEST_CASE("MariaDB: a lease that is acquired between the reaper's read and its deletion is kept") {
     support::lock_database database{support::backend::mariadb};
     if (!database.there()) return;
     add_reapable(database, 3, numbered);
@@ -347,12 +347,13 @@ TEST_CASE("MariaDB: a lease that is acquired between the reaper's look and its d
     CHECK(report.leases_deleted == 2);
     CHECK(late->held());
     CHECK(database.number("select count(*) from rowlock_lease where name = 'job 1001'") == 1);
-    // Control: by its name alone it would have gone.
+    // Control: a deletion by name alone would have deleted it.
     CHECK(database.run("delete from rowlock_lease where name = 'job 1001'").affected() == 1);
 }
 
 // shows: promise-10
-TEST_CASE("an acquire that meets a row on its way out waits for the commit and goes on above it") {
+TEST_CASE(
+    "an acquire of a row that is being deleted waits for the commit and gets a greater token") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
         const auto reaper = database.connect();
         const auto remove = [&] {
@@ -383,22 +384,22 @@ TEST_CASE("an acquire that meets a row on its way out waits for the commit and g
 }
 
 // shows: promise-10
-TEST_CASE("two reapers at once: neither waits, each takes what the other leaves") {
+TEST_CASE("two reapers at once do not wait, and each deletes what the other leaves") {
     support::lock_database database{support::backend::postgresql};
     if (!database.there()) return;
     add_reapable(database, 10, numbered);
     deletion first{database};
     first.query("begin");
-    CHECK(first.run(4) == 4);  // and has not committed
+    CHECK(first.run(4) == 4);  // without a commit
 
     const auto second = reap(database.source(), database.reaping(1h, 10min));
     CHECK(second.leases_deleted == 6);
-    CHECK(rows_of(database) == 4);  // as long as the first may still roll back
+    CHECK(rows_of(database) == 4);  // while the first may still roll back
     SUBCASE("the first commits") {
         first.query("commit");
         CHECK(rows_of(database) == 0);
     }
-    SUBCASE("the first dies: another round has them") {
+    SUBCASE("the first dies: the next round deletes its rows") {
         first.query("rollback");
         CHECK(reap(database.source(), database.reaping(1h, 10min)).leases_deleted == 4);
         CHECK(rows_of(database) == 0);
@@ -445,15 +446,15 @@ TEST_CASE(
     }
 }
 
-// --- going over the table
+// --- table scans
 
-TEST_CASE("a round deletes every idle row once, whatever lies between them") {
+TEST_CASE("a round deletes every idle row once, among rows that are not idle") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
         client locks{database.source(), database.options()};
         constexpr int all = 240;  // several pages
-        // In another order on the disk than by name.
+        // The order on disk differs from the order of names.
         add_reapable(database, all, [](int i) { return numbered(i * 77 % all); });
-        // Every third is held, every sixth was not idle for long, and the last name of all stays.
+        // Every third row is held or was released recently, among them the last name of all.
         std::vector<lease> held;
         for (int i = 0; i < all; i += 3) {
             held.push_back(locks.acquire(numbered(i)));
@@ -466,7 +467,7 @@ TEST_CASE("a round deletes every idle row once, whatever lies between them") {
             const auto report = reap(database.source(), options);
             CHECK(report.leases_deleted == all * 2 / 3);
             CHECK(rows_of(database) == all / 3);
-            // And once more behind where the last one ended: a round begins at the start.
+            // More rows before the end of the last round: each round starts at the first name.
             add_reapable(database, all, [](int i) { return "again " + std::to_string(i); });
             CHECK(reap(database.source(), options).leases_deleted == all);
             int next = 0;
@@ -480,7 +481,7 @@ TEST_CASE("a round deletes every idle row once, whatever lies between them") {
 }
 
 // shows: promise-10
-TEST_CASE("leases of dead sessions are freed past those that somebody keeps locked") {
+TEST_CASE("leases of dead sessions are freed past others whose rows stay locked") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
         const auto& protocol = database.protocol();
         const auto db = database.connect();
@@ -493,7 +494,7 @@ TEST_CASE("leases of dead sessions are freed past those that somebody keeps lock
         }
         protocol.end_session(*db, 1, soon());
         protocol.end_session(*db, 2, soon());
-        // As a fenced transaction does.
+        // A lock like a fenced transaction's.
         const auto fenced = database.connect();
         const bool postgresql = database.speaks() == sql::dialect::postgresql;
         const std::string shared = postgresql ? "for share" : "lock in share mode";
@@ -505,7 +506,7 @@ TEST_CASE("leases of dead sessions are freed past those that somebody keeps lock
         options.batch = 2;
         const auto first = reap(database.source(), options);
         CHECK(first.leases_freed == 19);
-        // A session is there as long as a lease names it.
+        // A session is kept while a lease refers to it.
         CHECK(first.sessions_deleted == 1);
         CHECK(database.number("select id from rowlock_session") == 1);
         fenced->query("rollback", soon());
@@ -537,7 +538,7 @@ TEST_CASE("PostgreSQL: a reaper goes on behind rows that it cannot free") {
     CHECK(reap(database.source(), options).leases_freed == 3);
 }
 
-TEST_CASE("a round reads a table of leases a few times, however many batches there are") {
+TEST_CASE("a round reads the table of leases a few times, however many batches it has") {
     support::lock_database database{support::backend::postgresql};
     if (!database.there()) return;
     constexpr int rows = 4000;
@@ -547,7 +548,7 @@ TEST_CASE("a round reads a table of leases a few times, however many batches the
             "= '" +
             database.prefix() + "lease'::regclass");
     };
-    // What was read is told when a connection closes, soon after.
+    // The server publishes a connection's reads soon after it closes.
     const auto read_by = [&](const std::function<void()>& work) {
         add_reapable(database, rows, [](int i) { return numbered(i); });
         database.run("update rowlock_token_floor set floor = 9999, settled = 9999");
@@ -562,7 +563,7 @@ TEST_CASE("a round reads a table of leases a few times, however many batches the
     options.batch = 100;
     CHECK(read_by([&] { CHECK(reap(database.source(), options).leases_deleted == rows); }) <
           15 * rows);
-    // Control: batches that do not know where the one before ended.
+    // Control: batches that each start at the first name.
     CHECK(read_by([&] {
               deletion from_the_start{database};
               while (from_the_start.run(100) > 0) {
@@ -595,7 +596,7 @@ TEST_CASE("SQLite: the file is not locked for longer than a batch of rows takes"
     CHECK(reap(database.source(), options).leases_deleted == 0);
 }
 
-TEST_CASE("a client runs a reaper of its own and reports each round") {
+TEST_CASE("a client runs its own reaper and reports each round") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         const auto& protocol = database.protocol();
         const auto db = database.connect();
@@ -627,7 +628,7 @@ TEST_CASE("reaper options out of range are refused") {
         return false;
     };
     CHECK(refused({.interval = 0ms}));
-    CHECK(refused({.retention = 49s}));  // less than ten statement deadlines
+    CHECK(refused({.retention = 49s}));  // less than ten statement timeouts
     CHECK(refused({.grace = 9s}));
     CHECK(refused({.batch = 0}));
     CHECK(refused({.statement_timeout = 0ms}));

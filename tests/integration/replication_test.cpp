@@ -1,4 +1,4 @@
-// Roles of whole servers: a synchronous standby that does not answer, for which everybody waits,
+// Roles of whole servers: a synchronous standby that does not answer, for which all commits wait,
 // and a primary that is made read-only. Run alone.
 
 #include "support/failure.hpp"
@@ -15,7 +15,7 @@ using support::eventually;
 
 namespace {
 
-/// Makes commits wait for a standby that is not there.
+/// Makes commits wait for a missing standby.
 class missing_standby {
 public:
     explicit missing_standby(support::lock_database& database) : database_{database} {
@@ -32,8 +32,8 @@ public:
     missing_standby& operator=(const missing_standby&) = delete;
 
 private:
-    /// It is the checkpointer that makes commits wait; a process that shows the new setting may be
-    /// ahead of it.
+    /// Whether a commit waits. Commits wait once the checkpointer has read the new setting, which
+    /// other processes may show earlier.
     bool a_commit_waits() {
         const auto db = database_.connect();
         try {
@@ -53,7 +53,7 @@ private:
     support::lock_database& database_;
 };
 
-/// As a fail-over tool does with the primary that was.
+/// Makes the server read-only, as a fail-over tool does with a former primary.
 class made_read_only {
 public:
     explicit made_read_only(support::lock_database& database) : database_{database} {
@@ -69,7 +69,8 @@ private:
 
 }  // namespace
 
-TEST_CASE("an advisory lock ends with its server's time as primary, and is not granted after") {
+TEST_CASE(
+    "an advisory lock is lost when its server is no longer the primary, and is not granted there") {
     support::lock_database database{support::backend::mariadb};
     if (!database.there()) return;
     advisory_client locks{database.source(), {.check_period = 100ms, .statement_timeout = 1s}};
@@ -85,7 +86,7 @@ TEST_CASE("an advisory lock ends with its server's time as primary, and is not g
 }
 
 // shows: fault-unconfirmed-commit
-TEST_CASE("a grant that no synchronous standby confirmed is not taken for one") {
+TEST_CASE("a grant without a synchronous standby's confirmation is not reported as granted") {
     support::lock_database database{support::backend::postgresql};
     if (!database.there()) return;
     client locks{database.source(), database.options({.statement_timeout = 700ms})};
@@ -98,7 +99,7 @@ TEST_CASE("a grant that no synchronous standby confirmed is not taken for one") 
         } catch (const error& failure) {
             CHECK((failure.kind() == errc::outcome_unknown || failure.kind() == errc::timed_out));
         }
-        // It is committed on the primary: whoever looks sees it held.
+        // It is committed on the primary, where readers see it held.
         CHECK(
             database.number(
                 "select count(*) from rowlock_lease where name = 'job' and session is not null") ==

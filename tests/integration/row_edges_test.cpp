@@ -28,7 +28,7 @@ using support::soon;
 using support::waiting_for_rows;
 
 // shows: row-locks
-TEST_CASE("a row that is replaced by one transaction after the other is missed by no waiter") {
+TEST_CASE("a row that is replaced by one transaction after the other is found by every waiter") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
         shop store{database};
         const auto replace = [&](row_session& session) {
@@ -61,7 +61,7 @@ TEST_CASE("a row that is replaced by one transaction after the other is missed b
     }
 }
 
-TEST_CASE("retry does not repeat work that has committed by itself, whatever it throws then") {
+TEST_CASE("retry does not repeat work that committed by itself and then throws") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         shop store{database};
         int calls = 0;
@@ -108,7 +108,7 @@ TEST_CASE("lock_all does not deadlock if two sessions name the key's columns in 
     }
 }
 
-TEST_CASE("the wait for one lock is not the wait of the caller's own statements") {
+TEST_CASE("the wait limit of one lock does not apply to the caller's own statements") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
         shop store{database};
         for (const bool resource : {false, true}) {
@@ -134,7 +134,7 @@ TEST_CASE("the wait for one lock is not the wait of the caller's own statements"
 }
 
 // shows: row-locks
-TEST_CASE("a statement that ends the transaction and begins another is noticed") {
+TEST_CASE("a statement that ends the transaction and begins another is detected") {
     if (support::lock_database database{support::backend::postgresql}; database.there()) {
         shop store{database};
         for (const char* text :
@@ -168,7 +168,7 @@ TEST_CASE("a statement that ends the transaction and begins another is noticed")
     }
 }
 
-TEST_CASE("a statement that commits as a side effect is refused or noticed") {
+TEST_CASE("a statement that commits as a side effect is refused or detected") {
     if (support::lock_database database{support::backend::mariadb}; database.there()) {
         shop store{database};
         std::vector<const char*> texts{"set password for nobody = password('x')",
@@ -192,7 +192,7 @@ TEST_CASE("a statement that commits as a side effect is refused or noticed") {
             const bool noticed = std::string_view{text}.starts_with("execute");
             CHECK(store.stock("A1") == (noticed ? 9 : 10));
         }
-        // And what commits nothing is let through.
+        // Statements without an implicit commit are allowed.
         row_session session{database.source()};
         texts = {"set @a = 1",
                  "do 1",
@@ -245,7 +245,7 @@ TEST_CASE("a key that finds more than one row is refused") {
     }
 }
 
-TEST_CASE("a number too great for its column locks no other row") {
+TEST_CASE("a number too large for its column locks no other row") {
     ROWLOCK_FOR_EACH_BACKEND(database, support::backend::mariadb, support::backend::soci_mariadb) {
         shop store{database};
         const std::string table = database.prefix() + "wide";
@@ -278,7 +278,7 @@ TEST_CASE("a number too great for its column locks no other row") {
     }
 }
 
-TEST_CASE("after USE, what was known of a table's indexes is another table's") {
+TEST_CASE("after USE the cached indexes of another database's table are not used") {
     if (support::lock_database database{support::backend::mariadb}; database.there()) {
         shop store{database};
         const std::string other = database.prefix() + "other";
@@ -370,7 +370,7 @@ TEST_CASE("rows of odd tables and types are locked one by one") {
     }
 }
 
-TEST_CASE("a row that a policy keeps from being locked is not taken for a missing one") {
+TEST_CASE("a row that a policy protects from locking is not taken for a missing one") {
     if (support::lock_database database{support::backend::postgresql}; database.there()) {
         shop store{database};
         const std::string role = database.prefix() + "teller";
@@ -419,7 +419,7 @@ TEST_CASE("tables whose names differ in case are kept apart") {
 
 namespace {
 
-/// Throws what is no error of ours, after the statement was run.
+/// Throws an exception other than rowlock::error after the statement was executed.
 class careless final : public sql::connection {
 public:
     careless(std::unique_ptr<sql::connection> inner, std::string at)
@@ -449,7 +449,7 @@ private:
 
 }  // namespace
 
-TEST_CASE("an exception out of the library beneath leaves no transaction in the pool") {
+TEST_CASE("an exception of the underlying library leaves no transaction in the pool") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         shop store{database};
         const char* begin = database.speaks() == sql::dialect::mysql ? "start" : "begin";
@@ -481,11 +481,11 @@ TEST_CASE("an exception out of the library beneath leaves no transaction in the 
             CHECK(next.lock(store.table(), {"sku"}, {"A1"}, {.wait = row_wait::nowait()}));
             next.rollback();
         }
-        CHECK(store.stock("A1") == 9);  // of the commit
+        CHECK(store.stock("A1") == 9);  // the commit took effect
     }
 }
 
-TEST_CASE("a kept statement outlives a column's change of type") {
+TEST_CASE("a prepared statement survives a change of a column's type") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS, support::backend::soci_postgresql,
                              support::backend::soci_mariadb) {
         shop store{database};
@@ -506,7 +506,7 @@ TEST_CASE("a kept statement outlives a column's change of type") {
         CHECK(lock("id", 1));
         database.run(alter + "id" + to + "bigint" + (postgresql ? "" : " not null"));
         database.run("insert into " + store.table() + " values (99999999999, 'D4', '9', 9, 9, 9)");
-        if (postgresql) {  // prepared for a smaller type: fails once, and is prepared anew
+        if (postgresql) {  // prepared for a smaller type: fails once, and is prepared again
             CHECK(kind_of([&] { (void)lock("id", 99999999999); }) == errc::invalid_options);
         }
         CHECK(lock("id", 99999999999));
@@ -514,7 +514,7 @@ TEST_CASE("a kept statement outlives a column's change of type") {
     }
 }
 
-TEST_CASE("skip_locked does not wait for a table for longer than a statement may take") {
+TEST_CASE("skip_locked waits for a locked table no longer than the statement timeout") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS, support::backend::soci_mariadb) {
         shop store{database};
         const auto altering = database.connect();
@@ -536,7 +536,7 @@ TEST_CASE("skip_locked does not wait for a table for longer than a statement may
     }
 }
 
-TEST_CASE("a failed lock_row leaves no setting of the caller's changed on MariaDB and MySQL") {
+TEST_CASE("a failed lock_row leaves the caller's settings unchanged on MariaDB and MySQL") {
     ROWLOCK_FOR_EACH_BACKEND(database, support::backend::mariadb, support::backend::soci_mariadb) {
         shop store{database};
         row_session holder{database.source()};
@@ -565,7 +565,9 @@ TEST_CASE("a failed lock_row leaves no setting of the caller's changed on MariaD
     }
 }
 
-TEST_CASE("a server process that is killed in its commit leaves an unknown outcome, not repeated") {
+TEST_CASE(
+    "a server process that is killed during its commit is an unknown outcome, which is not "
+    "repeated") {
     ROWLOCK_FOR_EACH_BACKEND(database, support::backend::postgresql,
                              support::backend::soci_postgresql) {
         shop store{database};
@@ -606,7 +608,7 @@ TEST_CASE("a server process that is killed in its commit leaves an unknown outco
     }
 }
 
-TEST_CASE("many threads share few places") {
+TEST_CASE("many threads share few sessions") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
         shop store{database};
         database.run("update " + store.table() + " set stock = 1000");

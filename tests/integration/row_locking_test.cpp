@@ -64,7 +64,7 @@ row_session_options patient(const support::lock_database& database) {
 }  // namespace
 
 // shows: row-locks
-TEST_CASE("who waits for a row gets it after the holder's commit, and reads what that wrote") {
+TEST_CASE("a waiter gets a row after its holder's commit, and reads what the holder wrote") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
         shop store{database};
         row_session holder{database.source()};
@@ -96,7 +96,9 @@ TEST_CASE("control: without the lock two sales read the same stock") {
     }
 }
 
-TEST_CASE("of two sessions that lock in opposite orders one is a victim, and its retry succeeds") {
+TEST_CASE(
+    "of two sessions that lock in opposite orders one is a deadlock victim, and its retry "
+    "succeeds") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
         shop store{database};
         std::barrier both_have_one{2};
@@ -157,7 +159,7 @@ TEST_CASE("lock_all in opposite orders does not deadlock where lock() in those o
     }
 }
 
-TEST_CASE("a row that was deleted and inserted anew while it was waited for is not missing") {
+TEST_CASE("a row that was deleted and inserted again during a wait for it is found") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
         shop store{database};
         const auto replace = [&](row_session& holder) {
@@ -178,7 +180,7 @@ TEST_CASE("a row that was deleted and inserted anew while it was waited for is n
         CHECK(waiter.get() == 99);
 
         if (!is_postgresql(database)) continue;
-        // Control: one plain FOR UPDATE says that there is no such row.
+        // Control: a plain FOR UPDATE does not find the row.
         database.run("update " + store.table() + " set id = 1 where sku = 'A1'");
         row_session again{database.source()};
         REQUIRE(again.lock(store.table(), {"sku"}, {"A1"}));
@@ -207,7 +209,8 @@ TEST_CASE("in a table of three rows two sessions lock different rows") {
             CHECK(two.lock(store.table(), {"sku"}, {"B2"}, {.wait = row_wait::nowait()}));
         }
         if (is_postgresql(database)) continue;
-        // Controls: what InnoDB reads it locks, without an index and by one that does not fit.
+        // Controls: InnoDB locks all rows that it reads, without an index or by one that does not
+        // fit.
         for (const char* where : {"shelf = 8", "sku = 42"}) {
             const auto careless = database.connect();
             careless->query("set session transaction isolation level repeatable read", soon());
@@ -222,7 +225,7 @@ TEST_CASE("in a table of three rows two sessions lock different rows") {
     }
 }
 
-TEST_CASE("a text column of another character set is looked up by its index all the same") {
+TEST_CASE("a text column of another character set is looked up by its index too") {
     if (support::lock_database database{support::backend::mariadb}; database.there()) {
         const std::string table = database.prefix() + "latin";
         database.run("create table " + table +
@@ -233,14 +236,15 @@ TEST_CASE("a text column of another character set is looked up by its index all 
         CHECK(one.lock(table, {"k"}, {"\xc3\xa9"}));
         CHECK(two.lock(table, {"k"}, {"a"}, {.wait = row_wait::nowait()}));
         CHECK_FALSE(two.lock(table, {"k"}, {"A"}));
-        CHECK_FALSE(two.lock(table, {"k"}, {"\xe6\x97\xa5"}));  // no such letter: not the row `?`
+        CHECK_FALSE(two.lock(table, {"k"},
+                             {"\xe6\x97\xa5"}));  // not in the character set, and not the row `?`
         one.rollback();
         two.rollback();
         database.run("drop table " + table);
     }
 }
 
-TEST_CASE("an index that was dropped is noticed") {
+TEST_CASE("a dropped index is detected") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
         shop store{database};
         const auto lock = [&](std::chrono::milliseconds trust) {
@@ -322,7 +326,7 @@ TEST_CASE(
 }
 
 // shows: row-locks
-TEST_CASE("a session whose connection was killed is lost, and run again by retry") {
+TEST_CASE("a session whose connection was killed is lost, and retry repeats it") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
         shop store{database};
         row_session_options options;
@@ -347,7 +351,7 @@ TEST_CASE("a session whose connection was killed is lost, and run again by retry
     }
 }
 
-TEST_CASE("a connection that died in the pool is replaced without a word") {
+TEST_CASE("a connection that died in the pool is replaced without an error") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
         shop store{database};
         std::int64_t process = 0;
@@ -419,7 +423,7 @@ TEST_CASE("at repeatable read a row that changed behind the snapshot is a confli
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
         shop store{database};
         row_session session{database.source(), {.isolation_level = isolation::repeatable_read}};
-        // MariaDB before 11.6 and MySQL lock the row as it is by now.
+        // MariaDB before 11.6 and MySQL lock the current version of the row.
         if (!is_postgresql(database) && !support::isolates_snapshots(session.connection()))
             continue;
         session.connection().query("select count(*) from " + store.table(), soon());
@@ -429,7 +433,7 @@ TEST_CASE("at repeatable read a row that changed behind the snapshot is a confli
     }
 }
 
-TEST_CASE("there are at most max_sessions, and a place that comes free is taken") {
+TEST_CASE("at most max_sessions exist, and the end of one lets a waiting one begin") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         row_session_options one{.max_sessions = 1, .checkout_timeout = 30ms};
         std::optional<row_session> first{std::in_place, database.source(), one};
@@ -439,7 +443,7 @@ TEST_CASE("there are at most max_sessions, and a place that comes free is taken"
         one.checkout_timeout = 10s;
         row_session_report told;
         one.on_end = [&](const row_session_report& end) { told = end; };
-        // On a busy machine the second thread may come late, and wait for less than the first
+        // On a busy machine the second thread may start late, and wait for less time than the first
         // holds.
         for (int attempt = 0; attempt < 10 && told.checkout_wait < 40ms; ++attempt) {
             if (!first) first.emplace(database.source(), one);
@@ -455,7 +459,7 @@ TEST_CASE("there are at most max_sessions, and a place that comes free is taken"
     }
 }
 
-TEST_CASE("a pooled connection is used again, and keeps no setting of a caller's") {
+TEST_CASE("a pooled connection is reused without the former caller's settings") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
         const bool postgresql = is_postgresql(database);
         std::int64_t before = 0;
@@ -487,10 +491,10 @@ TEST_CASE("a pooled connection is used again, and keeps no setting of a caller's
     }
 }
 
-TEST_CASE("PostgreSQL is left with no setting at all outside of the transaction") {
+TEST_CASE("PostgreSQL keeps no setting outside the transaction") {
     if (support::lock_database database{support::backend::postgresql}; database.there()) {
         shop store{database};
-        // What a pooler would hand to another client afterwards.
+        // The connection that a pooler would hand to another client afterwards.
         const auto pooled = postgresql::open(*support::url_of(support::server::postgresql),
                                              {.transaction_pooler = true});
         sql::connection* left = nullptr;
@@ -519,7 +523,8 @@ TEST_CASE("PostgreSQL is left with no setting at all outside of the transaction"
     }
 }
 
-TEST_CASE("of two sessions that make the same resource one waits, and makes it after a roll-back") {
+TEST_CASE(
+    "of two sessions that create the same resource one waits, and creates it after a rollback") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
         for (const bool commits : {false, true}) {
             row_session first{database.source(), patient(database)};
@@ -537,7 +542,8 @@ TEST_CASE("of two sessions that make the same resource one waits, and makes it a
     }
 }
 
-TEST_CASE("a forked child can use neither the session nor its source's pool, and closes nothing") {
+TEST_CASE(
+    "a forked child can use neither the session nor its source's pool, and closes no connection") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
         shop store{database};
         { row_session idle{database.source()}; }
@@ -562,7 +568,7 @@ TEST_CASE("a forked child can use neither the session nor its source's pool, and
 
 namespace {
 
-/// A connection to a server that says of every plan that it scans the table.
+/// A connection to a server whose every plan claims to scan the table.
 class scanning_server final : public sql::connection {
 public:
     explicit scanning_server(std::unique_ptr<sql::connection> inner) : inner_{std::move(inner)} {}
@@ -593,7 +599,8 @@ private:
 
 }  // namespace
 
-TEST_CASE("a bounded wait for a row is as long as it says, whatever the server's own limit is") {
+TEST_CASE(
+    "a bounded wait for a row lasts as long as requested, with any lock timeout of the server") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
         shop store{database};
         row_session holder{database.source()};
@@ -615,7 +622,7 @@ TEST_CASE("a bounded wait for a row is as long as it says, whatever the server's
     }
 }
 
-TEST_CASE("a server that would scan the table despite its index is not let") {
+TEST_CASE("a plan that scans the table despite its index is refused") {
     if (support::lock_database database{support::backend::mariadb}; database.there()) {
         shop store{database};
         const sql::connection_source source{
@@ -662,7 +669,7 @@ TEST_CASE("on SQLite the first lock waits for the file, and a session holds it")
     if (support::lock_database database{support::backend::sqlite}; database.there()) {
         shop store{database};
         std::optional<row_session> holder{std::in_place, database.source()};
-        row_session other{database.source(), patient(database)};  // nothing is locked by beginning
+        row_session other{database.source(), patient(database)};  // the beginning locks nothing
         REQUIRE(holder->lock(store.table(), {"sku"}, {"A1"}));
         auto waiter = std::async(std::launch::async, [&] {
             return other.lock(store.table(), {"sku"}, {"B2"}).has_value();

@@ -1,5 +1,5 @@
 // PostgreSQL: another role may create operators, functions and types in a schema of the search
-// path. None of our statements may choose one.
+// path. None of rowlock's statements may resolve to one.
 
 #include "sql/statements.hpp"
 #include "support/failure.hpp"
@@ -32,7 +32,7 @@ using support::soon;
 
 namespace {
 
-/// Statements that run on the caller's handles, or before our own connection's path is pinned.
+/// Statements that run on the caller's handles, or before the path of rowlock's connection is set.
 const std::set<std::string, std::less<>> on_any_path{
     "fence",          "release_on_commit",  "insert_resource", "row_session_setup",
     "row_table",      "column_types",       "advisory_setup",  "advisory_try_in",
@@ -41,10 +41,10 @@ const std::set<std::string, std::less<>> on_any_path{
     "version_update", "version_restore",    "history",         "history_of",
 };
 
-/// Text with parameters in it: DO takes none. `wait_in` below runs it.
+/// A text that contains parameters, since DO takes none. `wait_in` below runs it.
 constexpr std::string_view not_planned = "advisory_wait";
 
-/// Every PostgreSQL statement of the tree, by name.
+/// Every PostgreSQL statement of the source tree, by name.
 std::vector<std::pair<std::string, std::string>> all_statements(const std::string& prefix) {
     std::vector<std::pair<std::string, std::string>> found;
     for (const auto& each : sql::written_statements(sql::dialect::postgresql)) {
@@ -60,7 +60,7 @@ bool part_of_name(char c) {
     return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_';
 }
 
-/// Words with a parenthesis behind them, and runs of the characters that operators are made of.
+/// Collects words before a parenthesis, and runs of the characters of operators.
 void collect(std::string_view text, std::set<std::string>& functions,
              std::set<std::string>& operators) {
     constexpr std::string_view signs = "+-*/<>=~!@#%^&|`?";
@@ -98,9 +98,9 @@ std::string as_array(const std::set<std::string>& all) {
     return text + "]";
 }
 
-/// For each pair of types an operator of every name, and for each function of these names one with
-/// other types in each place. Calling one is forbidden to the role that the tests use, and
-/// PostgreSQL asks for that right when a plan begins, not only when it gets there.
+/// SQL that creates an operator of every name for each pair of types, and functions of these names
+/// with other parameter types. The role that the tests use may not call them, and PostgreSQL checks
+/// that right when a plan starts, not only at the call.
 std::string hostile_schema(const std::set<std::string>& functions,
                            const std::set<std::string>& operators) {
     return R"(do $body$
@@ -194,7 +194,7 @@ public:
     }
 
     [[nodiscard]] bool there() const { return owner_ != nullptr; }
-    /// As the role that may not call what was planted.
+    /// The URL of the role that may not call the planted functions.
     [[nodiscard]] const std::string& url() const { return url_; }
     [[nodiscard]] std::unique_ptr<sql::connection> connect(const std::string& path) const {
         auto made = postgresql::open(url_).connect(soon());
@@ -208,7 +208,7 @@ private:
     void run(const std::string& text) { admin_->query(text, soon()); }
 
     void plant() {
-        std::set<std::string> functions{// in texts that are made at run time
+        std::set<std::string> functions{// from texts that are composed at run time
                                         "count",
                                         "to_regclass",
                                         "isfinite",
@@ -241,7 +241,7 @@ private:
         owner_->query("revoke execute on all functions in schema hostile from public", soon());
         owner_->query("grant usage on schema hostile to public", soon());
         owner_->query("grant all on schema app to public", soon());
-        // Every new connection of the victim finds the stranger's schema before all others.
+        // Every new connection of the victim searches the stranger's schema first.
         owner_->query("alter role " + name_ + " set search_path = hostile, pg_catalog, app",
                       soon());
     }
@@ -252,13 +252,13 @@ private:
     std::unique_ptr<sql::connection> owner_;
 };
 
-/// One for all cases: it takes seconds to fill.
+/// The database that all cases share, since it takes seconds to fill.
 hostile_database& planted() {
     static hostile_database only;
     return only;
 }
 
-/// What PostgreSQL says of a statement's plan; empty if it chooses nothing that was planted.
+/// PostgreSQL's error for a statement's plan, or an empty string if it uses no planted function.
 std::string objection(sql::connection& db, const std::string& text) {
     std::string given;
     for (std::size_t i = 0; i < parameters_of(text); ++i) given += i == 0 ? "(null" : ", null";
@@ -290,7 +290,7 @@ void migrate_app() {
 
 }  // namespace
 
-TEST_CASE("what was planted is chosen where a statement leaves room for it") {
+TEST_CASE("control: planted operators and functions are chosen where a statement allows it") {
     if (!planted().there()) return;
     const auto ours = planted().connect("pg_catalog, hostile");
     CHECK(objection(*ours, "select $1::bigint * interval '1 s'").find("planted_interval") !=
@@ -306,10 +306,10 @@ TEST_CASE("what was planted is chosen where a statement leaves room for it") {
     CHECK(objection(*any, "select $1::bigint operator(pg_catalog.=) 1").empty());
 }
 
-TEST_CASE("no statement chooses an operator, a function or a type of another schema") {
+TEST_CASE("no statement uses an operator, a function or a type of another schema") {
     if (!planted().there()) return;
     migrate_app();
-    // The stranger's schema may be the very one of our tables.
+    // The stranger's schema may even be the one with rowlock's tables.
     const auto ours = planted().connect("pg_catalog, hostile, app");
     const auto any = planted().connect("hostile, pg_catalog, app");
     std::size_t planned = 0;
@@ -324,7 +324,7 @@ TEST_CASE("no statement chooses an operator, a function or a type of another sch
     CHECK(planned > 80);
 }
 
-TEST_CASE("no text over the caller's tables chooses an operator of another schema") {
+TEST_CASE("no statement on the caller's tables uses an operator of another schema") {
     using optimistic::mark;
     using optimistic::storage;
     if (!planted().there()) return;
@@ -363,7 +363,7 @@ TEST_CASE("no text over the caller's tables chooses an operator of another schem
     check();
 }
 
-TEST_CASE("a client lives among what was planted, on its connections and on the caller's") {
+TEST_CASE("a client works beside planted functions, on its own connections and on the caller's") {
     if (!planted().there()) return;
     migrate_app();
     const auto source = postgresql::open(planted().url());
@@ -376,7 +376,7 @@ TEST_CASE("a client lives among what was planted, on its connections and on the 
     std::jthread waiter{[&] { next = other.try_acquire_for("a", 20s); }};
     CHECK(support::eventually([&] { return locks.inspect("a")->waiting == 1; }));
 
-    // The caller's handle keeps the stranger's path.
+    // The caller's handle keeps the search path with the stranger's schema.
     const auto mine = source.connect(soon());
     mine->query("begin", soon());
     fence(*mine, lease);
@@ -393,7 +393,7 @@ TEST_CASE("a client lives among what was planted, on its connections and on the 
     CHECK_NOTHROW(reap(source));
 }
 
-TEST_CASE("rows are locked and written among what was planted") {
+TEST_CASE("rows are locked and written beside planted functions") {
     if (!planted().there()) return;
     migrate_app();
     auto& owner = planted().owner();
@@ -446,7 +446,7 @@ TEST_CASE("a key of an extension's type is compared by that type's operator") {
     owner.query("grant usage on schema more to public", soon());
     owner.query("grant all on app.label to public", soon());
     const auto mine = postgresql::open(planted().url()).connect(soon());
-    // As text it would be another.
+    // As text the key would be a different one.
     CHECK(mine->query("select from app.label where id operator(pg_catalog.=) 'aPPLE'", soon())
               .empty());
     mine->query("begin", soon());
@@ -459,7 +459,7 @@ TEST_CASE("a key of an extension's type is compared by that type's operator") {
     mine->query("rollback", soon());
 }
 
-TEST_CASE("a connection of a client searches pg_catalog and the schema of the tables alone") {
+TEST_CASE("a client's connection searches only pg_catalog and the schema of its tables") {
     if (!planted().there()) return;
     migrate_app();
     for (const bool by_soci : {false, true}) {
@@ -474,14 +474,14 @@ TEST_CASE("a connection of a client searches pg_catalog and the schema of the ta
     }
 }
 
-TEST_CASE("a fence asks the tables of its client, not tables that the caller's path finds first") {
+TEST_CASE("a fence reads the tables of its client, not others that the caller's path finds first") {
     if (!planted().there()) return;
     migrate_app();
     const auto source = postgresql::open(planted().url());
     client locks{source};
     auto lease = locks.acquire("fenced");
     const auto mine = source.connect(soon());
-    // Another schema with tables of the same names, in which the lease is nobody's.
+    // Another schema with tables of the same names, in which the lease is free.
     planted().owner().query("create schema decoy", soon());
     planted().owner().query("grant all on schema decoy to public", soon());
     mine->query("set search_path = decoy", soon());

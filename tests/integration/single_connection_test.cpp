@@ -31,10 +31,10 @@ using steady = std::chrono::steady_clock;
 
 namespace {
 
-/// Less than any poll, heartbeat or deadline here.
+/// Less than every poll interval, heartbeat and deadline of these tests.
 constexpr auto at_once = 3s;
 
-/// How many connections are open, and at most were at one moment.
+/// The number of open connections, and their greatest number so far.
 struct counted {
     std::atomic<int> open{0};
     std::atomic<int> most{0};
@@ -75,15 +75,15 @@ sql::connection_source counting(const sql::connection_source& source,
         .with_tables(source.tables());
 }
 
-/// Waits behind a holder, is granted, holds for some heartbeats and releases; on how many
-/// connections.
+/// Waits behind a holder, is granted, holds for some heartbeats and releases. Returns the number of
+/// connections used.
 int connections_used(support::lock_database& database, bool single) {
     client holder{database.source(), database.options()};
     auto held = holder.acquire("job");
     const auto count = std::make_shared<counted>();
     {
         client one{counting(database.source(), count),
-                   // A heartbeat that is late by a quarter of its period takes a second connection.
+                   // A heartbeat that is late by a quarter of its period opens a second connection.
                    database.options({.ttl = 24s, .heartbeat = 2s, .single_connection = single})};
         auto waiting = std::async(std::launch::async, [&] { return acquire_soon(one, "job"); });
         REQUIRE(places(database, 1));
@@ -104,23 +104,25 @@ int connections_used(support::lock_database& database, bool single) {
 
 }  // namespace
 
-TEST_CASE("a client of a single connection waits, holds and releases on one; by default on three") {
+TEST_CASE(
+    "a client with a single connection waits, holds and releases on one; by default on three") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
         CHECK(connections_used(database, true) == 1);
         CHECK(connections_used(database, false) >= 3);
     }
 }
 
-TEST_CASE("a waiter of a single connection is woken by PostgreSQL, and by its poll on MariaDB") {
+TEST_CASE("a waiter with a single connection is woken by PostgreSQL, and by its poll on MariaDB") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
         const bool postgresql = database.speaks() == sql::dialect::postgresql;
         client holder{database.source(), database.options({.wake_ups = wakeup_mode::database})};
-        client waiter{database.source(),
-                      database.options({.ttl = 60s,
-                                        .heartbeat = 100ms,  // which may read what is said to it
-                                        .poll_interval = postgresql ? 30'000ms : 100ms,
-                                        .wake_ups = wakeup_mode::database,
-                                        .single_connection = true})};
+        client waiter{
+            database.source(),
+            database.options({.ttl = 60s,
+                              .heartbeat = 100ms,  // a heartbeat may read the waiter's notification
+                              .poll_interval = postgresql ? 30'000ms : 100ms,
+                              .wake_ups = wakeup_mode::database,
+                              .single_connection = true})};
         for (int i = 0; i < 5; ++i) {
             auto held = holder.acquire("job");
             auto waiting = std::async(std::launch::async, [&] {
@@ -138,7 +140,7 @@ TEST_CASE("a waiter of a single connection is woken by PostgreSQL, and by its po
     }
 }
 
-TEST_CASE("a row that another has locked keeps a single connection from no heartbeat") {
+TEST_CASE("a locked row delays no heartbeat on a single connection") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
         client locks{database.source(),
                      database.options({.ttl = 3s, .heartbeat = 700ms, .single_connection = true})};
@@ -147,7 +149,8 @@ TEST_CASE("a row that another has locked keeps a single connection from no heart
         auto& other = database.admin();
         other.query("begin", soon());
         database.run("select token from rowlock_lease where name = 'row' for update");
-        // Longer than the ttl. Without the brief waits each attempt would take a statement's time.
+        // Longer than the ttl. Without short lock timeouts each attempt would take a statement
+        // timeout.
         std::atomic<bool> done{false};
         auto trying = std::async(std::launch::async, [&] {
             while (!done) {
@@ -193,8 +196,8 @@ TEST_CASE("a single connection that stalls costs no lease: the heartbeat opens a
 
 namespace {
 
-/// Until one connection to PostgreSQL listens for the session that holds "job", and has said
-/// nothing since.
+/// Waits until a connection to PostgreSQL listens for the session that holds "job", and has sent no
+/// statement since.
 void await_listener(support::lock_database& database) {
     const auto session = database.number("select session from rowlock_lease where name = 'job'");
     const auto channel = strategy::notification_channel(support::address_of(database, session));
@@ -204,8 +207,8 @@ void await_listener(support::lock_database& database) {
     }));
 }
 
-/// A client of a single connection, behind a relay, that waits in line: only a notification of
-/// PostgreSQL wakes it within the minute.
+/// A queued client with a single connection, behind a relay. Only a notification of PostgreSQL
+/// wakes it within a minute.
 class distant_waiter {
 public:
     explicit distant_waiter(support::lock_database& database)
@@ -222,20 +225,20 @@ public:
               return steady::now();
           })} {
         REQUIRE(places(database, 1));
-        // Its room listens before it polls.
+        // Its waiting room listens before it polls.
         REQUIRE(eventually([&] { return locks.stats().polls >= 1; }));
     }
     ~distant_waiter() { link.cut(); }
     distant_waiter(const distant_waiter&) = delete;
     distant_waiter& operator=(const distant_waiter&) = delete;
 
-    /// The connection that all of it uses.
+    /// The one connection of the client.
     int connection() const {
         const auto open_now = link.connections();
         REQUIRE(open_now.size() == 1);
         return open_now.front();
     }
-    /// When it was granted.
+    /// The time of its grant.
     steady::time_point arrival() { return arrival_.get(); }
     void beats(std::uint64_t more) const {
         const auto before = locks.stats().heartbeats;
@@ -261,7 +264,7 @@ private:
 
 }  // namespace
 
-TEST_CASE("a waiter listens on the connection that takes the place of one that stalls") {
+TEST_CASE("a waiter listens on the connection that replaces one that stalls") {
     ROWLOCK_FOR_EACH_BACKEND(database, support::backend::postgresql) {
         client holder{database.source(), database.options({.wake_ups = wakeup_mode::database})};
         auto held = holder.acquire("job");
@@ -271,7 +274,7 @@ TEST_CASE("a waiter listens on the connection that takes the place of one that s
         const auto from = steady::now();
         held.release();
         CHECK(waiter.arrival() - from < at_once);
-        // It has released its lease, and on no connection that stalls.
+        // It has released its lease on a connection that does not stall.
         CHECK(steady::now() - from < 5 * at_once);
     }
 }
@@ -282,7 +285,7 @@ TEST_CASE("a waiter listens again after another call found the single connection
         auto held = holder.acquire("job");
         distant_waiter waiter{database};
         const auto connection = waiter.connection();
-        // It has the turn while the connection breaks.
+        // Another call uses the connection while it breaks.
         waiter.link.hold_answer(1);
         auto asking = std::async(std::launch::async, [&] {
             return support::kind_of([&] { static_cast<void>(waiter.locks.inspect("job")); });
@@ -298,7 +301,7 @@ TEST_CASE("a waiter listens again after another call found the single connection
     }
 }
 
-TEST_CASE("a waiter hears of its turn while its client pauses after a failure") {
+TEST_CASE("a waiter is notified of its grant while its client pauses after a failure") {
     ROWLOCK_FOR_EACH_BACKEND(database, support::backend::postgresql) {
         for (const bool single : {true, false}) {
             CAPTURE(single);
@@ -330,7 +333,7 @@ TEST_CASE("a waiter hears of its turn while its client pauses after a failure") 
     }
 }
 
-TEST_CASE("a holder that has waited hears of a request after its single connection was cut") {
+TEST_CASE("a holder that has waited is notified of a request after its single connection was cut") {
     ROWLOCK_FOR_EACH_BACKEND(database, support::backend::postgresql) {
         client other{database.source(), database.options({.wake_ups = wakeup_mode::database})};
         std::optional<lease> theirs{other.acquire("job")};
@@ -350,15 +353,15 @@ TEST_CASE("a holder that has waited hears of a request after its single connecti
         std::vector<lease> held;
         held.push_back(waiting.get());
         for (int i = 0; i < 5; ++i) held.push_back(locks.acquire("job " + std::to_string(i)));
-        // The first that connects again is refused.
+        // The first reconnect is refused.
         link.refuse(true);
         link.cut();
         REQUIRE(eventually([&] { return link.counted().refused > 0; }));
         const auto beats = locks.stats().heartbeats;
         link.refuse(false);
-        // One heartbeat follows upon the break, the next a third of the ttl later.
+        // One heartbeat follows the break, the next comes a third of the ttl later.
         REQUIRE(eventually([&] { return locks.stats().heartbeats > beats; }));
-        // It may take a moment more until it listens.
+        // The client may listen only a moment later.
         CHECK(std::ranges::any_of(held, [&](const lease& each) {
             REQUIRE(other.request_release(each.name(), each.token()));
             return eventually([&] { return each.lost().stop_requested(); }, 1s);
@@ -366,7 +369,7 @@ TEST_CASE("a holder that has waited hears of a request after its single connecti
     }
 }
 
-TEST_CASE("turns on a single connection cost no heartbeats where the heartbeat listens") {
+TEST_CASE("calls on a single connection cause no heartbeats where the heartbeat listens") {
     ROWLOCK_FOR_EACH_BACKEND(database, support::backend::postgresql) {
         support::interception network;
         client locks{
@@ -375,7 +378,8 @@ TEST_CASE("turns on a single connection cost no heartbeats where the heartbeat l
                 {.ttl = 60s, .wake_ups = wakeup_mode::database, .single_connection = true})};
         const auto held = locks.acquire("job");
         await_listener(database);
-        // Looked for with each heartbeat until no late statement can bring its lease any more.
+        // The client looks for the lost grant with each heartbeat until no late statement can make
+        // it.
         network.before([caller = std::this_thread::get_id()](std::string_view) {
             if (std::this_thread::get_id() == caller) support::interception::lose_reply();
         });
@@ -386,7 +390,7 @@ TEST_CASE("turns on a single connection cost no heartbeats where the heartbeat l
         const auto beats = locks.stats().heartbeats;
         const auto until = steady::now() + 2s;
         while (steady::now() < until) {
-            CHECK(locks.inspect("job"));  // a turn of another
+            CHECK(locks.inspect("job"));  // another use of the connection
             std::this_thread::sleep_for(1ms);
         }
         CHECK(locks.stats().heartbeats < beats + 20);

@@ -1,4 +1,4 @@
-// Clients far away from their database: a relay makes every packet late, and loses some.
+// Clients far away from their database: a relay delays every packet, and loses some.
 
 #include "contract/server_address.hpp"
 #include "support/interception.hpp"
@@ -66,7 +66,7 @@ private:
     std::string url_;
 };
 
-/// What became of one client.
+/// The result of one client.
 struct fate {
     std::uint64_t lost = 0;
     std::uint64_t sessions = 0;
@@ -74,7 +74,7 @@ struct fate {
     bool held = false;
 };
 
-/// The first `what` of another thread than this one is not sent before the test says so.
+/// Holds back the first `what` of another thread until the test lets it go.
 interception::hook not_from_here(std::string_view wanted,
                                  const std::shared_ptr<std::atomic<int>>& stuck,
                                  const std::shared_future<void>& go) {
@@ -94,8 +94,8 @@ fate hold_for(support::lock_database& database, milliseconds time, milliseconds 
     return {seen.lost, seen.sessions, seen.heartbeats, job.held()};
 }
 
-/// From the call of release() by one far client to the return of acquire() in another, told by the
-/// database: the quickest of some, after one that prepares statements.
+/// The time from the call of release() in one far client to the return of acquire() in another that
+/// the database notifies: the shortest of some, after one that prepares statements.
 steady::duration hand_over(support::lock_database& database) {
     far_away here{database};
     far_away there{database};
@@ -149,7 +149,7 @@ TEST_CASE("a ttl of ten round trips holds its leases, with and without lost pack
     }
 }
 
-TEST_CASE("a lease outlives that its heartbeat's own connection cannot be opened") {
+TEST_CASE("a lease is kept although its heartbeat's own connection cannot be opened") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
         interception network;
         client locks{network.wrap(database.source()), database.options({.ttl = 900ms})};
@@ -168,7 +168,7 @@ TEST_CASE("a lease outlives that its heartbeat's own connection cannot be opened
     }
 }
 
-TEST_CASE("a heartbeat that is not answered is sent on another connection in time") {
+TEST_CASE("a heartbeat without an answer is sent on another connection in time") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
         interception network;
         client locks{network.wrap(database.source()), database.options({.ttl = 900ms})};
@@ -229,7 +229,7 @@ TEST_CASE("a forced release is known while the heartbeat's own connection is bei
     }
 }
 
-TEST_CASE("a ttl that is too short for the link is warned of, with what would do") {
+TEST_CASE("the client warns of a ttl that is too short for the link, and names a sufficient one") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
         for (const bool is_short : {true, false}) {
             CAPTURE(is_short);

@@ -1,6 +1,6 @@
-// A line on an SQLite file: the first of it watches the file, the others look away and are told by
-// name. Whether somebody is told is what the tests decide; where a wake-up is the point, the poll
-// interval is 10 s.
+// A queue on an SQLite file: its first waiters watch the file, the others rest and are notified by
+// name. The tests decide whether a waiter is notified. In tests of wake-ups the poll interval is
+// 10 s.
 
 #include "coordination/queue/queue_protocol.hpp"
 #include "support/hints.hpp"
@@ -29,7 +29,7 @@ namespace {
 
 constexpr auto at_once = 1s;
 
-/// Tells nobody and hears nobody, as one in another network namespace or behind SOCI.
+/// Sends and receives no wake-ups, like a client in another network namespace or behind SOCI.
 class silent_connection final : public sql::connection {
 public:
     explicit silent_connection(std::unique_ptr<sql::connection> inner) : inner_{std::move(inner)} {}
@@ -64,7 +64,7 @@ sql::connection_source silent(const sql::connection_source& inner) {
         .with_tables(inner.tables());
 }
 
-/// Session 7, whom no client looks after: it holds "job" and stands in line for it.
+/// Session 7, without a client: it holds "job" and has further entries in its queue.
 class crowd {
 public:
     crowd(support::lock_database& database, int in_line)
@@ -79,7 +79,7 @@ public:
         CHECK(queue_.grant_next(*db_, "job", soon()));
     }
 
-    /// All of it at once, in commits that tell nobody anything.
+    /// Deletes its entries and frees the lease, without a wake-up.
     void vanish() {
         database_.run("delete from rowlock_waiter where session = 7");
         database_.run("update rowlock_lease set session = null, grant_id = null");
@@ -101,7 +101,7 @@ bool places(support::lock_database& database, std::int64_t count) {
         [&] { return database.number("select count(*) from rowlock_waiter") == count; });
 }
 
-/// From now on it relies on being told by name.
+/// Has the waiter woken by name once. From then on it relies on that.
 void be_told_once(support::lock_database& database, client& waiter) {
     client speaker{database.source(), database.options()};
     REQUIRE(eventually([&] {
@@ -111,11 +111,11 @@ void be_told_once(support::lock_database& database, client& waiter) {
         CHECK(places(database, 1));
         lease.release();
         waiting.get();
-        return waiter.stats().wake_ups > told;  // else he saw the commit before the mail
+        return waiter.stats().wake_ups > told;  // else it saw the commit before the datagram
     }));
 }
 
-/// Until it has polled after a pause of 160 ms or more. Its next poll by the clock is later still.
+/// Waits until the client has polled after a pause of 160 ms or more. Its next pause is longer.
 void until_polls_are_rare(const client& waiter) {
     constexpr int rare = 80;  // samples, 2 ms or more apart: a stall of this thread is one
     auto polls = waiter.stats().polls;
@@ -131,7 +131,7 @@ void until_polls_are_rare(const client& waiter) {
 }  // namespace
 
 // shows: wake-ups
-TEST_CASE("of a line on an SQLite file only the first ones look at what others commit") {
+TEST_CASE("only the first waiters of a queue on an SQLite file poll after commits of others") {
     support::lock_database database{support::backend::sqlite};
     if (!database.there()) return;
     client holder{database.source(), database.options()};
@@ -147,7 +147,7 @@ TEST_CASE("of a line on an SQLite file only the first ones look at what others c
         REQUIRE(places(database, i + 1));
     }
     database.run("create table noise (n)");
-    // Those that came have been seen by all; what counts is what comes now.
+    // All waiters have seen the enqueues. Only the commits that follow count.
     const auto looks = [&](const auto& which) { return which->stats().polls; };
     const auto first_before = looks(clients.front());
     const auto last_before = looks(clients.back());
@@ -169,7 +169,7 @@ TEST_CASE("of a line on an SQLite file only the first ones look at what others c
     CHECK(told >= many / 2);
 }
 
-TEST_CASE("who is far back is told by name when he is served") {
+TEST_CASE("a waiter far back in the queue is notified by name when it is served") {
     support::lock_database database{support::backend::sqlite};
     if (!database.there()) return;
     client waiter{database.source(), database.options({.poll_interval = 10s})};
@@ -182,14 +182,14 @@ TEST_CASE("who is far back is told by name when he is served") {
     others.vanish();
     const auto next = others.serve_next();
     REQUIRE(next);
-    SUBCASE("told") {
+    SUBCASE("notified") {
         const auto start = steady::now();
         others.tell(*next);
         CHECK(waiting.get().held());
         CHECK(steady::now() - start < at_once);
         CHECK(waiter.stats().wake_ups == told + 1);
     }
-    SUBCASE("control: not told") {
+    SUBCASE("control: not notified") {
         CHECK(waiting.wait_for(500ms) == std::future_status::timeout);
         others.tell(*next);
         CHECK(waiting.get().held());
@@ -197,7 +197,9 @@ TEST_CASE("who is far back is told by name when he is served") {
 }
 
 // shows: wake-ups
-TEST_CASE("who was told nothing finds that all before him have vanished, within a poll interval") {
+TEST_CASE(
+    "a waiter that is not notified finds within a poll interval that all entries before its own "
+    "are gone") {
     support::lock_database database{support::backend::sqlite};
     if (!database.there()) return;
     client waiter{database.source(), database.options({.poll_interval = 800ms})};
@@ -212,7 +214,9 @@ TEST_CASE("who was told nothing finds that all before him have vanished, within 
     CHECK(steady::now() - start < 800ms + at_once);
 }
 
-TEST_CASE("who has come to the head of the line watches the file, whoever tells him nothing") {
+TEST_CASE(
+    "a waiter at the head of the queue watches the file, although the client before it notifies "
+    "none") {
     support::lock_database database{support::backend::sqlite};
     if (!database.there()) return;
     client mute{silent(database.source()), database.options({.poll_interval = 50ms})};
@@ -240,7 +244,7 @@ TEST_CASE("who has come to the head of the line watches the file, whoever tells 
 }
 
 // shows: wake-ups
-TEST_CASE("mail that lies is not believed, and mail that makes no sense harms nobody") {
+TEST_CASE("a forged datagram is not believed, and a malformed one does no harm") {
     support::lock_database database{support::backend::sqlite};
     if (!database.there()) return;
     client holder{database.source(), database.options()};
@@ -256,7 +260,7 @@ TEST_CASE("mail that lies is not believed, and mail that makes no sense harms no
         "1 1",
         std::to_string(grant_id) + " 99",
         strategy::encode_wakeup({grant_id, 99}, std::string(32, '0')),
-        strategy::encode_wakeup({grant_id, 99}, victim.secret),  // by one who can read the file
+        strategy::encode_wakeup({grant_id, 99}, victim.secret),  // by a reader of the file
         " ",
         "x",
         "1",

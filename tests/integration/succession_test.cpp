@@ -1,6 +1,6 @@
-// A lease whose next token is promised: who gets it, who does not, and what a crash of the server
-// leaves of it. PostgreSQL only. Orders are forced by open transactions and by hooks, crashes are
-// real ones of a server of our own that writes its log late.
+// A lease whose next token is promised to a waiter: which session gets it, which does not, and what
+// a crash of the server leaves of it. PostgreSQL only. Open transactions and hooks force the
+// orders. The crashes are real: the tests start a server that writes its log late.
 
 #include "housekeeping/reaping.hpp"
 #include "support/blocked.hpp"
@@ -50,7 +50,7 @@ public:
     explicit job_queue(const support::lock_database& database)
         : protocol_connection{database}, prefix_{database.prefix()} {}
 
-    /// An entry with a ticket of our choice, as by an enqueue that stalled after it had drawn it.
+    /// Adds an entry with a given ticket, as an enqueue that stalled after drawing it does.
     void enqueue_late(std::int64_t session, std::int64_t grant_id, std::int64_t ticket) const {
         run("insert into " + prefix_ +
             "waiter (name, session, grant_id, ticket, enqueued_at) overriding system value "
@@ -61,15 +61,15 @@ public:
     [[nodiscard]] std::int64_t of_lease(const std::string& column) const {
         return number("select " + column + " from " + prefix_ + "lease where name = 'job'");
     }
-    /// As if there had been no such thing as a promise.
+    /// Deletes the promise.
     void forget_promise() const { run("update " + prefix_ + "lease set successor = null"); }
 
 private:
     std::string prefix_ = "rowlock_";
 };
 
-/// Session 2 holds "job" by its grant 22, and has settled it: the next token, on disk, is promised
-/// to grant 33 of session 3. Behind that waits grant 44 of session 4. Session 1 had it before.
+/// Session 2 holds "job" by its grant 22, and has settled it: the next token is promised, durably,
+/// to grant 33 of session 3. Grant 44 of session 4 waits behind that. Session 1 held it before.
 struct promise {
     explicit promise(const job_queue& by) : hand{by} {
         for (const std::int64_t id : {1, 2, 3, 4, 5}) {
@@ -112,11 +112,11 @@ auto in_background(Action action) {
 
 }  // namespace
 
-// --- who is served
-// ----------------------------------------------------------------------------------
+// --- which waiter is served
 
-TEST_CASE("a promise is kept before a lower ticket, whoever serves; control: without it, not") {
-    for (const auto* how : {"by a release", "by whoever looks", "by whom the holder saw"}) {
+TEST_CASE(
+    "a promise precedes a lower ticket on every path; control: without the promise it does not") {
+    for (const auto* how : {"by a release", "by grant_next", "by a pass_on"}) {
         for (const bool promised : {true, false}) {
             CAPTURE(how);
             CAPTURE(promised);
@@ -129,7 +129,7 @@ TEST_CASE("a promise is kept before a lower ticket, whoever serves; control: wit
             std::optional<handed_over> served;
             if (how == "by a release"sv) {
                 served = hand.release("job", 2, 22).next;
-            } else if (how == "by whoever looks"sv) {
+            } else if (how == "by grant_next"sv) {
                 hand.end(2);
                 served = hand.grant_next("job");
             } else {
@@ -142,7 +142,7 @@ TEST_CASE("a promise is kept before a lower ticket, whoever serves; control: wit
     }
 }
 
-TEST_CASE("tickets are served in their order, each promise to the next of them") {
+TEST_CASE("tickets are served in order, each promise goes to the next of them") {
     support::lock_database database{backend::postgresql};
     if (!database.there()) return;
     const job_queue hand{database};
@@ -163,7 +163,7 @@ TEST_CASE("tickets are served in their order, each promise to the next of them")
 
 namespace {
 
-/// The token of whoever gets the lease in this way, after its heir has gone.
+/// Returns the token of the grant that follows in this way after the promised waiter has gone.
 std::int64_t token_of_another(const job_queue& hand, std::string_view how) {
     if (how == "released to the next") {
         const auto served = hand.release("job", 2, 22).next.value();
@@ -187,17 +187,18 @@ std::int64_t token_of_another(const job_queue& hand, std::string_view how) {
         return hand.of_lease("token");
     }
     hand.end(2);
-    if (how == "taken past the line") return hand.acquire("job", 5, 55, {.barging = true}).token;
+    if (how == "taken by a barging acquire")
+        return hand.acquire("job", 5, 55, {.barging = true}).token;
     return hand.grant_next("job").value().token;
 }
 
 }  // namespace
 
 // shows: promised-tokens
-TEST_CASE("a promised token is left out for everybody else; control: without the promise, not") {
+TEST_CASE("every other grant skips the promised token; control: without the promise it does not") {
     for (const auto* how :
          {"released to the next", "passed on to the next", "taken by a newcomer",
-          "reclaimed by the owner", "taken past the line", "served by whoever looks"}) {
+          "reclaimed by the owner", "taken by a barging acquire", "served by grant_next"}) {
         for (const int variant : {0, 1, 2}) {
             CAPTURE(how);
             CAPTURE(variant);
@@ -219,7 +220,8 @@ TEST_CASE("a promised token is left out for everybody else; control: without the
 }
 
 // shows: promised-tokens
-TEST_CASE("nobody passes the heir, not even who barges, and he is told that it is held") {
+TEST_CASE(
+    "no acquire overtakes the promised waiter, not even a barging one: the lease counts as held") {
     support::lock_database database{backend::postgresql};
     if (!database.there()) return;
     const job_queue hand{database};
@@ -235,12 +237,13 @@ TEST_CASE("nobody passes the heir, not even who barges, and he is told that it i
     CHECK_FALSE(barging.try_acquire_for("job", 300ms, {.queueing = queueing::barging}));
     CHECK_FALSE(barging.try_acquire("job", {.queueing = queueing::barging}));
     CHECK(hand.of_lease("token") == at.token);
-    // Control: it is the promise that keeps it.
+    // Control: without the promise a barging try succeeds.
     hand.forget_promise();
     CHECK(barging.try_acquire("job", {.queueing = queueing::barging}));
 }
 
-TEST_CASE("a place that no look would find is promised nothing; control: it stops the queue") {
+TEST_CASE(
+    "an entry behind the watermark gets no promise; control: a promise to it stops the queue") {
     support::lock_database database{backend::postgresql};
     if (!database.there()) return;
     const job_queue hand{database};
@@ -253,13 +256,13 @@ TEST_CASE("a place that no look would find is promised nothing; control: it stop
     hand.enqueue_late(5, 55, 2001);
     auto next = hand.settle("job", 2, 22).value().next.value();
     REQUIRE(next.grant_id == 33);
-    SUBCASE("as it is") {
+    SUBCASE("without a promise") {
         CHECK_FALSE(next.after);
         REQUIRE(hand.pass_on("job", 2, 22, next));
         hand.end(3);
         CHECK(hand.grant_next("job").value().grant_id == 55);
     }
-    SUBCASE("control: promised all the same") {
+    SUBCASE("control: with a promise") {
         next.after = 44;
         REQUIRE(hand.pass_on("job", 2, 22, next));
         hand.end(3);
@@ -268,7 +271,8 @@ TEST_CASE("a place that no look would find is promised nothing; control: it stop
 }
 
 TEST_CASE(
-    "a lease that is taken by force goes to the heir all the same, and no token comes twice") {
+    "a lease that is released by force goes to the promised waiter, and no token is granted "
+    "twice") {
     support::lock_database database{backend::postgresql};
     if (!database.there()) return;
     const job_queue hand{database};
@@ -276,12 +280,12 @@ TEST_CASE(
     REQUIRE(hand.force_release("job"));
     CHECK_FALSE(hand.pass_on("job", 2, 22, at.next));
     CHECK_FALSE(hand.settle("job", 2, 22));
-    SUBCASE("the heir") {
+    SUBCASE("the promised waiter") {
         const auto served = hand.grant_next("job").value();
         CHECK(served.grant_id == 33);
         CHECK(served.token > at.token + 1);
     }
-    SUBCASE("another") {
+    SUBCASE("another waiter") {
         REQUIRE(hand.cancel({33}).size() == 1);
         const auto served = hand.grant_next("job").value();
         CHECK(served.grant_id == 44);
@@ -289,7 +293,7 @@ TEST_CASE(
     }
 }
 
-TEST_CASE("a row with a promise that the reaper deletes leaves the promised token used up") {
+TEST_CASE("a row with a promise that the reaper deletes never grants the promised token") {
     support::lock_database database{backend::postgresql};
     if (!database.there()) return;
     const job_queue hand{database};
@@ -312,10 +316,9 @@ TEST_CASE("a row with a promise that the reaper deletes leaves the promised toke
     CHECK(hand.acquire("job", 5, 55).token == at.token + (promised ? 2 : 1));
 }
 
-// --- in each other's way
-// ----------------------------------------------------------------------------
+// --- races
 
-TEST_CASE("who gives up while the lease is passed on to him: all of it happens, or nothing") {
+TEST_CASE("a hand-over to a waiter that cancels meanwhile happens as a whole or not at all") {
     ROWLOCK_FOR_EACH_BACKEND(database, backend::postgresql, backend::soci_postgresql) {
         for (const bool commits : {true, false}) {
             CAPTURE(commits);
@@ -334,7 +337,7 @@ TEST_CASE("who gives up while the lease is passed on to him: all of it happens, 
             CHECK(hand.of_lease("token") == at.token + (commits ? 0 : 1));
             CHECK(hand.of_lease("successor") == (commits ? 33 : 44));
             if (!commits) continue;
-            // The release that follows serves the next, with a token beyond.
+            // The release that follows serves the next waiter, with a token above the promised one.
             const auto next = hand.release("job", 2, 22).next.value();
             CHECK(next.grant_id == 44);
             CHECK(next.token == at.token + 2);
@@ -342,15 +345,15 @@ TEST_CASE("who gives up while the lease is passed on to him: all of it happens, 
     }
 }
 
-TEST_CASE("who looks judges the heir again if he gives up meanwhile") {
+TEST_CASE("a release or grant_next checks the promised waiter again if it cancels meanwhile") {
     support::lock_database database{backend::postgresql};
     if (!database.there()) return;
     const job_queue hand{database};
     const job_queue blocker{database};
     const promise at{hand};
     bool releases = true;
-    SUBCASE("a release, and a look after it") {}
-    SUBCASE("a look") {
+    SUBCASE("a release, then grant_next") {}
+    SUBCASE("grant_next") {
         releases = false;
         hand.end(2);
     }
@@ -367,7 +370,7 @@ TEST_CASE("who looks judges the heir again if he gives up meanwhile") {
     CHECK(served.token == at.token + 2);
 }
 
-TEST_CASE("a lease that changed hands is neither passed on nor settled by its last holder") {
+TEST_CASE("a former holder can neither pass on nor settle a lease that changed hands") {
     support::lock_database database{backend::postgresql};
     if (!database.there()) return;
     const job_queue hand{database};
@@ -390,7 +393,7 @@ TEST_CASE("a lease that changed hands is neither passed on nor settled by its la
 }
 
 // shows: promised-tokens
-TEST_CASE("settling revives no session, and leaves alone what a heartbeat writes meanwhile") {
+TEST_CASE("settling revives no session, and keeps what a concurrent heartbeat writes") {
     support::lock_database database{backend::postgresql};
     if (!database.there()) return;
     const job_queue hand{database};
@@ -408,7 +411,7 @@ TEST_CASE("settling revives no session, and leaves alone what a heartbeat writes
         CHECK_FALSE(hand.is_live(2));
         CHECK_FALSE(hand.heartbeat(2));
     }
-    SUBCASE("behind a heartbeat, or the end of the session") {
+    SUBCASE("settling after a heartbeat, or after the end of the session") {
         for (const bool ends : {false, true}) {
             CAPTURE(ends);
             other.run("begin");
@@ -430,7 +433,7 @@ TEST_CASE("settling revives no session, and leaves alone what a heartbeat writes
                               session + " where id = 2") == 1);
         }
     }
-    SUBCASE("a heartbeat behind a settling") {
+    SUBCASE("a heartbeat after settling") {
         other.run("begin");
         REQUIRE(other.settle("job", 2, 22));
         auto beating = in_background([&] { return hand.heartbeat(2); });
@@ -440,7 +443,7 @@ TEST_CASE("settling revives no session, and leaves alone what a heartbeat writes
     }
 }
 
-TEST_CASE("without its session's row a grant is not settled, and no promise is told") {
+TEST_CASE("without its session's row a grant is not settled, and no promise is reported") {
     support::lock_database database{backend::postgresql};
     if (!database.there()) return;
     const job_queue hand{database};
@@ -451,7 +454,7 @@ TEST_CASE("without its session's row a grant is not settled, and no promise is t
     CHECK_FALSE(settled->next.value().promised);
 }
 
-TEST_CASE("a fence at REPEATABLE READ is not disturbed by a settling; control: by a write it is") {
+TEST_CASE("settling does not disturb a fence at REPEATABLE READ; control: a write does") {
     support::lock_database database{backend::postgresql};
     if (!database.there()) return;
     const job_queue hand{database};
@@ -463,10 +466,10 @@ TEST_CASE("a fence at REPEATABLE READ is not disturbed by a settling; control: b
     transaction->query("begin isolation level repeatable read", soon());
     transaction->query("select 1", soon());
     bool written = false;
-    SUBCASE("settled meanwhile") {
+    SUBCASE("settled before the fence") {
         REQUIRE(hand.settle("job", 2, 22));
     }
-    SUBCASE("control: the row was written meanwhile") {
+    SUBCASE("control: the row was written before the fence") {
         written = true;
         hand.run("update " + database.prefix() + "lease set changed_at = clock_timestamp()");
     }
@@ -477,19 +480,18 @@ TEST_CASE("a fence at REPEATABLE READ is not disturbed by a settling; control: b
         transaction->query("rollback", soon());
         return;
     }
-    // Nor does a settling wait for the fence.
+    // Settling does not wait for the fence either.
     REQUIRE(hand.settle("job", 2, 22));
     transaction->query("commit", soon());
 }
 
 // --- the disk
-// ---------------------------------------------------------------------------------------
 
-TEST_CASE("only a promise that was kept is passed on without waiting for the disk") {
+TEST_CASE("only a hand-over to the promised waiter does not wait for the disk") {
     support::lock_database database{backend::postgresql};
     if (!database.there()) return;
     const job_queue hand{database};
-    // What the statement leaves set until its commit shows inside a transaction.
+    // The setting that the statement makes until its commit is visible inside a transaction.
     const auto left = [&](const next_in_line& next, bool may_be_asynchronous) {
         hand.run("begin");
         REQUIRE(hand.pass_on("job", 2, 22, next, may_be_asynchronous));
@@ -512,7 +514,7 @@ TEST_CASE("only a promise that was kept is passed on without waiting for the dis
 
 namespace {
 
-/// A server whose log reaches the disk ten seconds late, unless somebody waits for it.
+/// A server whose log reaches the disk ten seconds late, unless a commit waits for it.
 class late_server {
 public:
     late_server() : server_{support::own_server::start(support::server::postgresql)} {
@@ -530,7 +532,7 @@ public:
     [[nodiscard]] std::unique_ptr<job_queue> hand() const {
         return std::make_unique<job_queue>(*source_);
     }
-    /// Nobody holds anything, nobody waits.
+    /// Deletes all waiters, leases and sessions.
     void reset() const {
         const auto db = source_->connect(soon());
         for (const std::string table : {"waiter", "lease", "session"}) {
@@ -550,24 +552,25 @@ private:
 }  // namespace
 
 // shows: promised-tokens
-TEST_CASE("a crash that loses a hand-over: nobody but the heir gets the lease, nobody his token") {
+TEST_CASE(
+    "after a crash that lost a hand-over only the promised waiter gets the lease, and its token") {
     const late_server server;
     if (!server.there()) return;
     for (const auto* then :
          {"the client of the last holder releases again", "the last holder is dead",
-          "the heir is dead", "by force", "control: as if nothing had been promised"}) {
+          "the promised waiter is dead", "by force", "control: no promise"}) {
         CAPTURE(then);
         const std::string_view what{then};
         handed_over told{};
         std::unique_ptr<job_queue> hand;
-        // The server writes its log every ten seconds: once in a while just then.
+        // The server writes its log every ten seconds, and may do so at the wrong moment.
         for (int attempt = 0; attempt < 5; ++attempt) {
             server.reset();
             {
                 const auto before = server.hand();
                 const promise at{*before};
                 at.let_44_come_first();
-                // A commit that waits: all of it so far is on disk.
+                // This commit waits for the disk, so the log so far is durable.
                 before->run(
                     "insert into rowlock_lease (name, token, changed_at) values ('x', 1, now())");
                 told = before->pass_on("job", 2, 22, at.next).value();
@@ -577,7 +580,7 @@ TEST_CASE("a crash that loses a hand-over: nobody but the heir gets the lease, n
             hand = server.hand();
             if (hand->of_lease("grant_id") == 22) break;
         }
-        // It was lost indeed: the holder before has it, and the place is back.
+        // The hand-over is lost: the previous holder has the lease, and the entry is back.
         REQUIRE(hand->of_lease("grant_id") == 22);
         REQUIRE(hand->number("select count(*) from rowlock_waiter where grant_id = 33") == 1);
         if (what == "the client of the last holder releases again") {
@@ -593,7 +596,7 @@ TEST_CASE("a crash that loses a hand-over: nobody but the heir gets the lease, n
             const auto again = hand->grant_next("job").value();
             CHECK(again.grant_id == told.grant_id);
             CHECK(again.token == told.token);
-        } else if (what == "the heir is dead") {  // and his token is not given again
+        } else if (what == "the promised waiter is dead") {  // and its token is not granted again
             hand->end(3);
             const auto other = hand->release("job", 2, 22).next.value();
             CHECK(other.grant_id == 44);
@@ -602,7 +605,7 @@ TEST_CASE("a crash that loses a hand-over: nobody but the heir gets the lease, n
             REQUIRE(hand->force_release("job"));
             CHECK(hand->acquire("job", 5, 55, {.barging = true}).what == attempt::outcome::held);
             CHECK(hand->grant_next("job").value().grant_id == told.grant_id);
-        } else {  // another gets the lease, and the same token
+        } else {  // another waiter gets the lease with the same token
             hand->forget_promise();
             const auto other = hand->release("job", 2, 22).next.value();
             CHECK(other.grant_id == 44);
@@ -612,12 +615,14 @@ TEST_CASE("a crash that loses a hand-over: nobody but the heir gets the lease, n
 }
 
 // shows: promised-tokens
-TEST_CASE("what was not settled waits for the disk; control: a promise that did not is lost") {
+TEST_CASE(
+    "a hand-over without a settled promise waits for the disk; control: one that does not is "
+    "lost") {
     const late_server server;
     if (!server.there()) return;
     enum class variant : unsigned char { settled, not_promised, control_believed };
-    // The server writes its log now and then by itself, also what waits for no disk: then there is
-    // nothing to lose, and the control is tried again.
+    // The server also writes its log at times of its own, including commits that do not wait. Then
+    // the crash loses nothing, and the control is repeated.
     int spared = 0;
     for (const auto which : {variant::settled, variant::not_promised, variant::control_believed,
                              variant::control_believed, variant::control_believed}) {
@@ -628,8 +633,8 @@ TEST_CASE("what was not settled waits for the disk; control: a promise that did 
             const auto hand = server.hand();
             const promise at{*hand};
             token = at.token;
-            REQUIRE(
-                hand->pass_on("job", 2, 22, at.next));  // not on disk: to 33, with a promise to 44
+            REQUIRE(hand->pass_on("job", 2, 22,
+                                  at.next));  // not on disk: granted to 33, promised to 44
             next_in_line seen{.ticket = at.next.ticket + 1,
                               .session = 4,
                               .grant_id = 44,
@@ -644,16 +649,16 @@ TEST_CASE("what was not settled waits for the disk; control: a promise that did 
         }
         server.crash_and_start();
         const auto hand = server.hand();
-        if (which == variant::settled) {  // the promise is there, and kept
+        if (which == variant::settled) {  // the promise is durable, and kept
             CHECK(hand->of_lease("grant_id") == 33);
             CHECK(hand->of_lease("successor") == 44);
             hand->end(4);
             hand->enqueue("job", 5, 55);
             CHECK(hand->release("job", 3, 33).next.value().token == token + 3);
-        } else if (which == variant::not_promised) {  // the hand-over is there
+        } else if (which == variant::not_promised) {  // the hand-over is durable
             CHECK(hand->of_lease("grant_id") == 44);
             CHECK(hand->of_lease("token") == token + 2);
-        } else {  // all is lost: the token that 44 was told is given to another
+        } else {  // both are lost: another session gets the token that 44 had
             if (hand->of_lease("grant_id") != 22 && ++spared < 3) continue;
             REQUIRE(hand->of_lease("grant_id") == 22);
             hand->end(3);
@@ -666,11 +671,10 @@ TEST_CASE("what was not settled waits for the disk; control: a promise that did 
 }
 
 // --- clients
-// ----------------------------------------------------------------------------------------
 
 namespace {
 
-/// A client whose statements of some kinds can be kept back.
+/// A client whose statements of some kinds can be held back.
 class kept_client {
 public:
     explicit kept_client(const sql::connection_source& source)
@@ -702,7 +706,7 @@ public:
         kept_ = std::move(what);
     }
     void let_go() { keep({}); }
-    /// Once.
+    /// Runs the action once, after the next statement `what`.
     void step_in_after(std::string what, std::function<void()> action) {
         const std::lock_guard lock{mutex_};
         step_ = std::move(what);
@@ -730,14 +734,15 @@ private:
     std::optional<client> client_;
 };
 
-/// What would find out that a grant is not in the table.
+/// The statements that would detect that a grant is not in the table.
 const std::vector<std::string> doubts{"settle", "session_leases"};
-/// And what would find out that it has a place, and give that up.
+/// Those, and the statement that would find its queue entry, to be cancelled.
 const std::vector<std::string> all_doubts{"settle", "session_leases", "places"};
-/// What would release again what a crash has brought back.
+/// The statement that leads to a second release of what a crash has brought back.
 const std::vector<std::string> repairs{"session_leases"};
 
-/// c was told of its grant by b, asynchronously, and has not settled it; then the server crashed.
+/// Client b hands over to c without waiting for the disk. c knows of its grant and has not settled
+/// it when the server crashes.
 struct crashed_hand_over {
     explicit crashed_hand_over(bool released = false) {
         if (!server.there()) return;
@@ -745,8 +750,8 @@ struct crashed_hand_over {
         b.emplace(server.source());
         c.emplace(server.source());
         before.emplace(server.source(), client_options{.ttl = 5min});
-        // A settling that was answered may not have been noted yet when the release comes, and a
-        // heartbeat may bring the hand-over to the disk.
+        // The release may precede the client's note of a settling that was answered, and a
+        // heartbeat may bring the hand-over to the disk. Then the round is repeated.
         for (int tries = 0; !passes_on() || !is_lost_in_crash(released); ++tries) {
             REQUIRE(tries < 20);
             c->let_go();
@@ -757,8 +762,8 @@ struct crashed_hand_over {
         REQUIRE(hand->number("select count(*) from rowlock_waiter") == 1);
     }
 
-    /// The lease goes round; whether a passed it on to b with a promise to c, and b to c, who is
-    /// told and cannot settle.
+    /// Passes the lease round. Returns whether a passed it on to b with a promise to c, and b to c,
+    /// which knows of its grant and cannot settle it.
     [[nodiscard]] bool passes_on() {
         const int passed_by_a = (*a).passed_on();
         const int passed_by_b = (*b).passed_on();
@@ -771,7 +776,7 @@ struct crashed_hand_over {
         c->keep(doubts);
         held.release();
         auto of_a = first.get().value();
-        // Who finds his grant before he is told of it settles nothing: then this round is in vain.
+        // A waiter that finds its grant by a poll settles nothing, which makes this round useless.
         eventually([&] { return a->settled() > settled_by_a; }, 1s);
         of_a.release();
         auto of_b = second.get().value();
@@ -822,12 +827,12 @@ struct crashed_hand_over {
 }  // namespace
 
 // shows: promised-tokens
-TEST_CASE("who was told of a hand-over that a crash lost keeps the lease if it is given again") {
+TEST_CASE("a waiter whose hand-over a crash lost keeps the lease if it is granted again") {
     crashed_hand_over at;
     if (!at.server.there()) return;
     client other{at.server.source(), {}};
     CHECK_FALSE(other.try_acquire("job", {.queueing = queueing::barging}));
-    at.b->let_go();  // its client finds the row that it had released
+    at.b->let_go();  // b finds the row that it had released
     REQUIRE(eventually([&] { return at.hand->of_lease("token") == at.lease->token().value(); }));
     const int settled = at.c->settled();
     at.c->let_go();
@@ -840,7 +845,9 @@ TEST_CASE("who was told of a hand-over that a crash lost keeps the lease if it i
 }
 
 // shows: promised-tokens
-TEST_CASE("who finds out first that a crash lost his hand-over loses it, and nobody is stuck") {
+TEST_CASE(
+    "a waiter that detects first that a crash lost its hand-over loses the lease, and the queue "
+    "goes on") {
     crashed_hand_over at;
     if (!at.server.there()) return;
     at.c->let_go();
@@ -855,11 +862,10 @@ TEST_CASE("who finds out first that a crash lost his hand-over loses it, and nob
     CHECK(next->token() > at.lease->token());
 }
 
-TEST_CASE(
-    "a place that a crash brought back to a client that is done with it keeps nobody waiting") {
+TEST_CASE("a queue entry that a crash brought back after its release blocks no waiter") {
     crashed_hand_over at{true};
     if (!at.server.there()) return;
-    // It compares what it has with the table, while the place becomes a lease.
+    // The client compares its leases with the table while the entry is granted.
     const auto serve = [&] {
         const auto look = at.server.hand();
         at.b->let_go();
@@ -868,10 +874,10 @@ TEST_CASE(
                    look->of_lease("token") == at.lease->token().value();
         }));
     };
-    SUBCASE("after it has looked at its places") {
+    SUBCASE("after it has read its queue entries") {
         at.c->step_in_after("places", serve);
     }
-    SUBCASE("after it has looked at its leases") {
+    SUBCASE("after it has read its leases") {
         at.c->step_in_after("session_leases", serve);
     }
     at.c->let_go();
@@ -884,14 +890,15 @@ TEST_CASE(
 
 // shows: promise-7
 TEST_CASE(
-    "a crash may lose a session with nothing on it, and no lease or place without its session") {
+    "a crash may lose a session with neither lease nor entry, and keeps no lease or entry without "
+    "one") {
     const late_server server;
     if (!server.there()) return;
     const auto wait_for_disk = [](const job_queue& hand) {
         hand.run(
             "insert into rowlock_lease (name, token, changed_at) values ('x', 1, now()) "
             "on conflict (name) do update set token = excluded.token + 1");
-        // The log's writer does not wait with a page that is full.
+        // The log's writer writes full pages at once.
         hand.run("select pg_switch_wal()");
     };
     for (const bool with_lease : {false, true}) {
@@ -915,7 +922,7 @@ TEST_CASE(
     }
 }
 
-TEST_CASE("a release that a crash takes back before the first heartbeat connects is repeated") {
+TEST_CASE("a release that a crash undid before the first heartbeat connects is repeated") {
     const late_server server;
     if (!server.there()) return;
     client locks{server.source(), {.ttl = 6s}};
@@ -927,7 +934,7 @@ TEST_CASE("a release that a crash takes back before the first heartbeat connects
     }));
 }
 
-TEST_CASE("a client whose session a crash lost goes on with another") {
+TEST_CASE("a client whose session a crash lost goes on in a new session") {
     const late_server server;
     if (!server.there()) return;
     {
@@ -936,7 +943,7 @@ TEST_CASE("a client whose session a crash lost goes on with another") {
         REQUIRE(hand->acquire("job", 7, 70).what == attempt::outcome::granted);
     }
     client locks{server.source(), {}};
-    CHECK_FALSE(locks.try_acquire("job"));  // which opens the session and writes nothing else
+    CHECK_FALSE(locks.try_acquire("job"));  // opens the session and writes nothing else
     server.crash_and_start();
     REQUIRE(server.hand()->number("select count(*) from rowlock_session") == 1);
     const auto lease = locks.try_acquire_for("free", 20s);

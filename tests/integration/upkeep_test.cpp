@@ -1,4 +1,4 @@
-// What a client's background owes to its leases, while one of them makes trouble.
+// A client's background work while the row of one lease is locked.
 
 #include "support/failure.hpp"
 #include "support/interception.hpp"
@@ -25,7 +25,7 @@ using support::soon;
 
 namespace {
 
-/// Keeps the row of one lease, as a fenced transaction does.
+/// Locks the row of one lease, as a fenced transaction does.
 class row_lock {
 public:
     row_lock(support::lock_database& database, const std::string& name)
@@ -46,7 +46,7 @@ private:
 }  // namespace
 
 // shows: fault-break-now
-TEST_CASE("a lease whose row is locked keeps no other from being found lost") {
+TEST_CASE("a lease whose row is locked does not delay the detection of another's loss") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
         client locks{database.source(), database.options({.ttl = 6s})};
         client other{database.source(), database.options()};
@@ -64,7 +64,7 @@ TEST_CASE("a lease whose row is locked keeps no other from being found lost") {
 }
 
 // shows: promise-6
-TEST_CASE("a lease whose row is locked keeps no lost release from being repeated") {
+TEST_CASE("a lease whose row is locked does not prevent the repetition of another's lost release") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
         interception network;
         client locks{network.wrap(database.source()),
@@ -75,7 +75,8 @@ TEST_CASE("a lease whose row is locked keeps no lost release from being repeated
         const row_lock blocker{database, "a"};
         REQUIRE(eventually([&] { return locks.stats().unresolved == 1; }));
         const auto lost = std::make_shared<std::atomic<bool>>(false);
-        const auto self = std::this_thread::get_id();  // not what the heartbeat sends for the other
+        const auto self =
+            std::this_thread::get_id();  // not the heartbeat's release of the other lease
         network.before([lost, self](std::string_view what) {
             if (std::this_thread::get_id() == self && what.starts_with("release") &&
                 !lost->exchange(true)) {
@@ -90,7 +91,7 @@ TEST_CASE("a lease whose row is locked keeps no lost release from being repeated
 }
 
 // shows: promise-6
-TEST_CASE("a reclaim that fails half-way keeps nothing that nobody was told of") {
+TEST_CASE("a reclaim that fails half-way keeps no lease that its caller did not get") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         for (const bool again : {true, false}) {
             CAPTURE(again);
@@ -120,7 +121,7 @@ TEST_CASE("a reclaim that fails half-way keeps nothing that nobody was told of")
     }
 }
 
-TEST_CASE("whoever waits for a predecessor's lease that is over is served when that is reclaimed") {
+TEST_CASE("a waiter for a predecessor's lease past its deadline is served at the reclaim") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         client before{database.source(), database.options({.owner = "me"})};
         client waiter{database.source(), database.options({.poll_interval = 1min})};
@@ -137,11 +138,11 @@ TEST_CASE("whoever waits for a predecessor's lease that is over is served when t
 }
 
 // shows: fault-destroyed-client
-TEST_CASE("a call that is still under way opens no session of a destroyed client") {
+TEST_CASE("a call that is still running opens no session of a destroyed client") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         client holder{database.source(), database.options()};
         auto job = holder.acquire("job");
-        SUBCASE("of one that looks again and again") {
+        SUBCASE("of a call that polls") {
             std::optional<client> barging{std::in_place, database.source(), database.options()};
             auto waiting = std::async(std::launch::async, [&] {
                 return kind_of([&] {
@@ -153,7 +154,7 @@ TEST_CASE("a call that is still under way opens no session of a destroyed client
             barging.reset();
             CHECK(waiting.get() == errc::lock_lost);
         }
-        SUBCASE("of one that was on its way to the database") {
+        SUBCASE("of a call that was about to send a statement") {
             interception network;
             std::optional<client> trying{std::in_place, network.wrap(database.source()),
                                          database.options()};

@@ -1,5 +1,5 @@
-// Standing in line while something goes wrong: servers that restart, processes that fork or stop,
-// poolers that nobody declared, owners that come back, strangers who shout.
+// Waiting in a queue amid faults: servers that restart, processes that fork or stop, undeclared
+// poolers, owners that return, forged notifications.
 
 #include "coordination/queue/queue_protocol.hpp"
 #include "support/failure.hpp"
@@ -53,7 +53,7 @@ std::int64_t number(const sql::connection_source& source, const std::string& tex
     return source.connect(soon())->query(text, soon()).integer(0, 0);
 }
 
-/// Until so many tickets stand at this server.
+/// Waits until this server has that many tickets.
 bool places(const sql::connection_source& source, std::int64_t count) {
     return eventually(
         [&] { return number(source, "select count(*) from rowlock_waiter") == count; });
@@ -69,7 +69,7 @@ bool places(const sql::connection_source& source, std::int64_t count) {
 // NOLINTEND(bugprone-macro-parentheses)
 
 // shows: promise-9
-TEST_CASE("a server that restarts, or crashes, keeps the line: who waits is served afterwards") {
+TEST_CASE("a server that restarts or crashes keeps its queues, and waiters are served afterwards") {
     ROWLOCK_FOR_EACH_SERVER(server) {
         const auto source = open(server->url());
         migrate(source);
@@ -88,7 +88,7 @@ TEST_CASE("a server that restarts, or crashes, keeps the line: who waits is serv
                 server->stop();
             }
             server->start_again();
-            // It has looked at its place again, and goes on waiting.
+            // The waiter has polled again, and goes on waiting.
             CHECK(eventually([&] { return waiter.stats().polls > polls + 1; }));
             CHECK(waiting.wait_for(0s) == std::future_status::timeout);
             CHECK(held.held());
@@ -106,7 +106,8 @@ TEST_CASE("a server that restarts, or crashes, keeps the line: who waits is serv
 }
 
 // shows: promise-9
-TEST_CASE("who lost the answer to his ticket stands in line again, in a new session if need be") {
+TEST_CASE(
+    "a waiter that lost the reply to its enqueue enqueues again, if necessary in a new session") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         interception network;
         client holder{database.source(), database.options({.ttl = 60s})};
@@ -123,7 +124,7 @@ TEST_CASE("who lost the answer to his ticket stands in line again, in a new sess
                                         .retry = {.attempts = 100, .max_backoff = 100ms}})};
         waiter.try_acquire("other")->release();
         auto held = holder.acquire("job");
-        // The server is away from the moment in which it had the ticket, beyond the ttl.
+        // The server is unreachable from the enqueue until after the ttl.
         std::atomic<bool> away{false};
         network.before([&](std::string_view) {
             if (away) interception::refuse_to_send();
@@ -141,7 +142,8 @@ TEST_CASE("who lost the answer to his ticket stands in line again, in a new sess
         CHECK(was_over);
         CHECK(eventually([&] { return waiter.stats().queued == 1; }));
         CHECK(waiter.stats().sessions == 2);
-        // The place of the old session may stand before it: in nobody's way, and the reaper's.
+        // The old session's entry may precede the new one. It blocks no waiter; the reaper deletes
+        // it.
         const auto start = steady::now();
         held.release();
         CHECK(waiting.get().held());
@@ -150,7 +152,7 @@ TEST_CASE("who lost the answer to his ticket stands in line again, in a new sess
 }
 
 // shows: promise-9
-TEST_CASE("a server that stays away beyond the ttl: a waiter that asked for it is told") {
+TEST_CASE("a server that is down beyond the ttl ends a wait with when_cut_off::fail") {
     ROWLOCK_FOR_EACH_SERVER(server) {
         const auto source = open(server->url());
         migrate(source);
@@ -166,29 +168,30 @@ TEST_CASE("a server that stays away beyond the ttl: a waiter that asked for it i
             }
         });
         REQUIRE(places(source, 1));
-        // We see the ticket before its thread has the answer, and who lost that has no place.
+        // The ticket is visible before its thread has the answer, and without the answer it has no
+        // entry.
         REQUIRE(eventually([&] { return waiter.stats().queued == 1; }));
         server->stop();
-        // While the server is away, by our own clock.
+        // The call fails while the server is down, by the client's own clock.
         CHECK(waiting.wait_for(2s + at_once) == std::future_status::ready);
         server->start_again();
         const auto [kind, message] = waiting.get();
         CAPTURE(message);
         CHECK(kind == errc::lock_lost);
         held.release();
-        // In a new session; the old place is in nobody's way.
+        // In a new session. The old entry blocks no waiter.
         CHECK(waiter.try_acquire_for("job", 10s));
         CHECK(waiter.stats().sessions == 2);
     }
 }
 
 // shows: fault-neighbouring-versions
-TEST_CASE("a waiter behind a lease that its own client cannot give back fails with the reason") {
+TEST_CASE("a waiter behind a lease that its own client cannot release fails with the reason") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         interception network;
         client locks{network.wrap(database.source()), database.options({.ttl = 3s})};
         auto held = locks.acquire("job");
-        // As if the tables were migrated down under the client: all works, and releases do not.
+        // As if the tables were migrated down under the client: all statements but releases work.
         std::atomic<bool> outdated{true};
         network.before([&](std::string_view what) {
             const bool frees = what.starts_with("release") || what.starts_with("free_") ||
@@ -198,7 +201,7 @@ TEST_CASE("a waiter behind a lease that its own client cannot give back fails wi
         CHECK(kind_of([&] { held.release(); }) == errc::schema_outdated);
         CHECK(kind_of([&] { static_cast<void>(locks.try_acquire_for("job", patience)); }) ==
               errc::schema_outdated);
-        // What was given up meanwhile is given back once the tables are right.
+        // The client releases the abandoned lease once the tables are right.
         outdated = false;
         CHECK(locks.try_acquire_for("job", patience));
     }
@@ -215,7 +218,7 @@ TEST_CASE("a fork while threads wait: the child may not use the client, the pare
         auto held = holder.acquire("job");
         auto waiting = std::async(std::launch::async, [&] { return acquire_soon(*waiter, "job"); });
         REQUIRE(places(database, 1));
-        // The waiting room is at work, and may have its mutex when the child is made.
+        // The waiting room is running, and may hold its mutex at the fork.
         for (int i = 0; i < 25; ++i) {
             const pid_t child = fork();
             if (child == 0) {
@@ -249,8 +252,8 @@ TEST_CASE("a fork while threads wait: the child may not use the client, the pare
 
 namespace {
 
-/// Another clock, until a chosen thread looks at it: that thread was stopped for a while, and for
-/// everybody it is later from then on.
+/// Follows another clock until a chosen thread reads it. From then on it is ahead by `pause` for
+/// all threads, as if that thread had been stopped for as long.
 class clock_with_a_pause final : public time_source {
 public:
     using clock = std::function<std::chrono::nanoseconds()>;
@@ -275,7 +278,7 @@ private:
     mutable std::atomic<bool> passed_{false};
 };
 
-/// A thread that is stopped between its grant and its return from acquire().
+/// Stops a thread between its grant and its return from acquire().
 void stop_before_return(const sql::connection_source& source, client_options options,
                         clock_with_a_pause::clock time) {
     options.when_cut_off = when_cut_off::fail;
@@ -295,14 +298,14 @@ void stop_before_return(const sql::connection_source& source, client_options opt
             return failure.kind() == errc::lock_lost ? 'l' : 'e';
         }
     });
-    // It sleeps: its next look at the clock is after its grant.
+    // The thread sleeps: it next reads the clock after its grant.
     REQUIRE(eventually([&] { return waiter.stats().polls > 0; }));
     clock->stop_at_next_look(thread);
     held.release();
     CHECK(waiting.get() == 'l');
     CHECK(clock->passed());
     CHECK(words.find("came too late") != std::string::npos);
-    // What nobody was told of goes to others, and the client goes on in a new session.
+    // The unreported grant goes to another client, and the waiter goes on in a new session.
     auto next = holder.try_acquire_for("job", 10s);
     REQUIRE(next);
     next->release();
@@ -328,11 +331,10 @@ TEST_CASE("a thread that was stopped between its grant and its return reports no
 
 // --- what stands before the database ------------------------------------------------------------
 
-// Nobody promises that all works there: the names of prepared statements are shared with others,
-// and what is found out by looking may be wrong while the pooler is busy. A declared pooler has
-// neither.
+// An undeclared pooler is not fully supported: clients share the names of prepared statements, and
+// detection may be wrong while the pooler is busy. A declared pooler has neither problem.
 // shows: wake-ups
-TEST_CASE("behind a transaction pooler that nobody declared, who waits in line is served") {
+TEST_CASE("a waiter behind an undeclared transaction pooler is served") {
     support::lock_database database{support::backend::postgresql};
     if (!database.there()) return;
     const auto pooler = support::pgbouncer::start(support::pgbouncer::pool_mode::transaction);
@@ -369,7 +371,7 @@ TEST_CASE("behind a transaction pooler that nobody declared, who waits in line i
 
 namespace {
 
-/// A process of this owner that crashed: a live session that nobody renews.
+/// Leaves what a crashed process of this owner leaves: a live session without heartbeats.
 void leave_behind(support::lock_database& database, const std::string& owner, std::int64_t id) {
     database.protocol().open_session(*database.connect(), {id, owner, "host", "program", 1, 60s},
                                      soon());
@@ -378,7 +380,7 @@ void leave_behind(support::lock_database& database, const std::string& owner, st
 }  // namespace
 
 // shows: promise-9
-TEST_CASE("an owner that comes back takes its leases past those who wait, who are served later") {
+TEST_CASE("a returning owner reclaims its leases past the queue, which is served later") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         leave_behind(database, "worker 1", 7);
         REQUIRE(database.protocol()
@@ -394,7 +396,7 @@ TEST_CASE("an owner that comes back takes its leases past those who wait, who ar
         REQUIRE(reclaimed.size() == 1);
         CHECK(reclaimed.front().name() == "kept");
         CHECK(reclaimed.front().held());
-        // The place stands, before a lease with another holder and another token.
+        // The waiter's entry remains, at a lease with another holder and another token.
         CHECK(waiting.wait_for(100ms) == std::future_status::timeout);
         CHECK(places(database, 1));
         const auto token = reclaimed.front().token();
@@ -409,7 +411,8 @@ TEST_CASE("an owner that comes back takes its leases past those who wait, who ar
 
 // shows: promise-9
 TEST_CASE(
-    "an owner that comes back leaves the places of its old session, and who is behind goes on") {
+    "a returning owner leaves its old session's queue entries, and waiters behind them are "
+    "served") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         client holder{database.source(), database.options()};
         auto held = holder.acquire("job");
@@ -421,7 +424,7 @@ TEST_CASE(
 
         client back{database.source(), database.options({.owner = "worker 1"})};
         CHECK(back.reclaim().empty());
-        // In line again, behind those who came meanwhile: the old place was the old session's.
+        // It queues behind later arrivals: the old entry belongs to the old session.
         auto again = std::async(std::launch::async, [&] { return acquire_soon(back, "job"); });
         REQUIRE(eventually([&] { return back.stats().queued == 1; }));
         const auto start = steady::now();
@@ -432,7 +435,7 @@ TEST_CASE(
         got.release();
         CHECK(again.get().held());
         CHECK(steady::now() - start < 2 * at_once);
-        // What is left is the old place: nobody's any more, and the reaper's.
+        // The old session's entry remains until the reaper deletes it.
         CHECK(places(database, 1));
         CHECK(database.number("select session from rowlock_waiter") == 7);
     }
@@ -440,7 +443,7 @@ TEST_CASE(
 
 // --- what a release does first ------------------------------------------------------------------
 
-TEST_CASE("who got a lease in line releases it to the line at once, and else to nobody first") {
+TEST_CASE("a lease that was waited for is released with a hand-over first, another one without") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         interception network;
         std::mutex guard;
@@ -455,7 +458,7 @@ TEST_CASE("who got a lease in line releases it to the line at once, and else to 
         client other{database.source(), database.options()};
         std::optional<lease> mine;
         bool in_line = false;
-        SUBCASE("got in line") {
+        SUBCASE("waited for") {
             in_line = true;
             auto theirs = other.acquire("job");
             auto waiting =
@@ -464,10 +467,10 @@ TEST_CASE("who got a lease in line releases it to the line at once, and else to 
             theirs.release();
             waiting.get();
         }
-        SUBCASE("control: got at once") {
+        SUBCASE("control: granted at once") {
             mine = releaser.acquire("job");
         }
-        // Longer than a client remembers what else it has learnt of the crowd at a name.
+        // Longer than a client remembers that a name was contended.
         std::this_thread::sleep_for(1100ms);
         auto behind =
             std::async(std::launch::async, [&] { return other.try_acquire_for("job", patience); });
@@ -486,17 +489,17 @@ TEST_CASE("who got a lease in line releases it to the line at once, and else to 
     }
 }
 
-// --- strangers who shout ------------------------------------------------------------------------
+// --- forged notifications -----------------------------------------------------------------------
 
 namespace {
 
-/// Tells the waiters of this case's tables something, as anybody with a connection can.
+/// Sends a notification to the waiters of this test's tables, as any connection can.
 void shout(support::lock_database& database, const std::string& payload) {
     database.run("select pg_notify('rowlock_' || wake_address, '" + payload +
                  "') from rowlock_session");
 }
 
-/// The same, by one who can read our tables: he has what proves it.
+/// Sends a notification with the proof that a reader of rowlock's tables can compute.
 void shout_proved(support::lock_database& database, std::int64_t grant_id, std::int64_t token) {
     const auto session = database.number(
         "select max(session) from rowlock_waiter where grant_id = " + std::to_string(grant_id));
@@ -506,7 +509,7 @@ void shout_proved(support::lock_database& database, std::int64_t grant_id, std::
 
 }  // namespace
 
-TEST_CASE("notifications that make no sense are not heard, and the line goes on") {
+TEST_CASE("malformed notifications are ignored, and the queue goes on") {
     support::lock_database database{support::backend::postgresql};
     if (!database.there()) return;
     client holder{database.source(), database.options()};
@@ -531,7 +534,7 @@ TEST_CASE("notifications that make no sense are not heard, and the line goes on"
         CHECK(waiting.wait_for(20ms) == std::future_status::timeout);
     }
     CHECK(waiter.stats().wake_ups == 0);
-    CHECK(waiter.stats().polls <= polls + 1);  // nor does it ask the database
+    CHECK(waiter.stats().polls <= polls + 1);  // and they cause no poll
     CHECK(held.held());
     const auto start = steady::now();
     held.release();
@@ -541,8 +544,7 @@ TEST_CASE("notifications that make no sense are not heard, and the line goes on"
 
 // shows: wake-ups
 TEST_CASE(
-    "a grant that a reader of our tables forges is believed no longer than its verification "
-    "takes") {
+    "a grant that a reader of rowlock's tables forges is believed only until it is verified") {
     support::lock_database database{support::backend::postgresql};
     if (!database.there()) return;
     // The verification comes after the call has returned: on a busy machine it may refute the grant
@@ -557,8 +559,8 @@ TEST_CASE(
     client next{database.source(), database.options({.poll_interval = 10s})};
     auto held = holder.acquire("job");
     std::optional<std::chrono::milliseconds> max_duration;
-    SUBCASE("of a lease without an end") {}
-    SUBCASE("of one with a deadline, which no notification can tell") {
+    SUBCASE("a lease without a deadline") {}
+    SUBCASE("a lease with a deadline, which no notification contains") {
         max_duration = 20s;
         returned = true;
     }
@@ -582,7 +584,7 @@ TEST_CASE(
         CHECK(eventually([&] { return !believed->held(); }, at_once));
         CHECK(eventually([&] { return believed->lost().stop_requested(); }, at_once));
         CHECK(kind_of([&] { believed->release(); }) == errc::lock_lost);
-        // Nobody stands at this place any more: it is given up.
+        // The thread that waited has returned, so the client deletes its entry.
         CHECK(places(database, 1));
         CHECK(waiter.stats().held == 0);
     }
@@ -601,19 +603,20 @@ TEST_CASE(
 }
 
 // shows: wake-ups
-TEST_CASE("a notification with a wrong token is found out, though the grant is real") {
+TEST_CASE("a notification with a wrong token is detected, although the grant is real") {
     support::lock_database database{support::backend::postgresql};
     if (!database.there()) return;
     client holder{database.source(), database.options()};
     client waiter{database.source(), database.options({.poll_interval = 10s})};
     auto held = holder.acquire("job");
-    // In one transaction with the release: a token that would pass every fence there will ever be.
+    // The forged token would pass every later fence. The release is still uncommitted meanwhile.
     const auto db = database.connect();
     db->query("begin", soon());
-    // It stays idle for as long as the attempts below take.
+    // The transaction is idle for as long as the attempts below take.
     release_on_commit(*db, held, {.max_idle = 5min});
     std::optional<lease> believed;
-    // On a busy machine it may be found out before the call returns, which then goes on waiting.
+    // On a busy machine the client may detect it before the call returns, which then goes on
+    // waiting.
     for (int attempt = 0; attempt < 10 && !believed; ++attempt) {
         const auto polls = waiter.stats().polls;
         auto waiting =
@@ -626,7 +629,7 @@ TEST_CASE("a notification with a wrong token is found out, though the grant is r
     }
     REQUIRE(believed);
     CHECK(eventually([&] { return !believed->held(); }, at_once));
-    believed.reset();  // it has stopped, and waits for no margin
+    believed.reset();  // the holder has stopped, so no margin remains
     db->query("commit", soon());
     CHECK(nobody_holds(database));
     CHECK(places(database, 0));

@@ -1,5 +1,5 @@
-// Standing in line: order, wake-ups, giving up, cycles. Races are forced by hooks and locks; where
-// a wake-up is the point, the poll interval is 10 s.
+// Waiting in a queue: order, wake-ups, cancellation, deadlocks. Hooks and locks force the races. In
+// tests of wake-ups the poll interval is 10 s.
 
 #include "coordination/queue/queue_protocol.hpp"
 #include "support/blocked.hpp"
@@ -49,16 +49,16 @@ using steady = std::chrono::steady_clock;
 
 namespace {
 
-/// Whether waiters of this client are woken, rather than look.
+/// Whether clients of this back end are woken. The others poll.
 bool is_woken(const support::lock_database& database) {
     return database.which() != support::backend::soci_sqlite &&
            database.which() != support::backend::soci_postgresql;
 }
 
-/// A generous bound for "at once", where the next poll would be seconds away.
+/// A generous bound for "at once" in tests whose next poll is seconds away.
 constexpr auto at_once = 1s;
 
-/// The poll interval of tests about wake-ups: where nobody wakes us, a poll must be near.
+/// The poll interval of tests of wake-ups: short for back ends without wake-ups.
 milliseconds far_poll(const support::lock_database& database) {
     return is_woken(database) ? 10s : 100ms;
 }
@@ -66,7 +66,7 @@ milliseconds far_poll(const support::lock_database& database) {
 }  // namespace
 
 // shows: promise-9
-TEST_CASE("threads and clients are served in the order in which they came") {
+TEST_CASE("threads and clients are served in the order of their arrival") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
         client first{database.source(), database.options({.poll_interval = far_poll(database)})};
         client second{database.source(), database.options({.poll_interval = far_poll(database)})};
@@ -101,10 +101,10 @@ TEST_CASE("threads and clients are served in the order in which they came") {
 }
 
 // shows: promise-9
-TEST_CASE("nobody passes those who stand in line, unless he asks for it") {
+TEST_CASE("no acquire overtakes the queue, except a barging one") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         client locks{database.source(), database.options()};
-        // The place of a live session that is never served: its lease is free.
+        // An entry of a live session, at a free lease that no call hands over.
         const auto& protocol = database.protocol();
         const auto& queue = database.queue();
         const auto db = database.connect();
@@ -115,18 +115,18 @@ TEST_CASE("nobody passes those who stand in line, unless he asks for it") {
         auto passed = locks.try_acquire("job", {.queueing = queueing::barging});
         CHECK(passed);
         passed->release();
-        // Handed on by the release.
+        // The release hands over to the queue.
         CHECK(eventually([&] {
             return database.number("select coalesce(max(session), 0) from rowlock_lease") == 7;
         }));
-        // Who barges waits without a place.
+        // A barging acquire waits without a queue entry.
         CHECK_FALSE(locks.try_acquire_for("job", 60ms, {.queueing = queueing::barging}));
         CHECK(places(database, 0));
     }
 }
 
 // shows: promise-9
-TEST_CASE("whatever ends a lease wakes the first waiter at once") {
+TEST_CASE("every end of a lease wakes the first waiter at once") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         client waiter{database.source(), database.options({.poll_interval = far_poll(database)})};
         std::optional<client> holder{std::in_place, database.source(), database.options()};
@@ -138,7 +138,7 @@ TEST_CASE("whatever ends a lease wakes the first waiter at once") {
                 lease.release();
             });
             REQUIRE(places(database, 1));
-            // It has looked at its place, and sleeps.
+            // The waiter has polled once, and sleeps.
             REQUIRE(eventually([&] { return waiter.stats().polls > 0; }));
             return waiting;
         };
@@ -158,7 +158,7 @@ TEST_CASE("whatever ends a lease wakes the first waiter at once") {
             waiting.get();
             CHECK(got - start < at_once);
         }
-        SUBCASE("the end of its client") {
+        SUBCASE("the destruction of its client") {
             const auto lease = holder->acquire("job");
             auto waiting = wait();
             const auto start = steady::now();
@@ -190,7 +190,7 @@ TEST_CASE("whatever ends a lease wakes the first waiter at once") {
 }
 
 // shows: promise-9
-TEST_CASE("a release that comes between the failed try and the place is seen") {
+TEST_CASE("a waiter notices a release between its failed try and its first poll") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         interception network;
         client holder{database.source(), database.options()};
@@ -207,7 +207,7 @@ TEST_CASE("a release that comes between the failed try and the place is seen") {
                 if (what == "enqueue" && !released.exchange(true)) lease.release();
             });
         }
-        SUBCASE("before its owner looks at the line") {
+        SUBCASE("before its owner polls the queue") {
             network.before([&](std::string_view what) {
                 if (what == "places" && !released.exchange(true)) lease.release();
             });
@@ -221,14 +221,14 @@ TEST_CASE("a release that comes between the failed try and the place is seen") {
 
 namespace {
 
-/// Statements with which a client sleeps in a MySQL server.
+/// The start of the statement in which a client sleeps in a MySQL server.
 constexpr std::string_view sleeps = "select get_lock('rowlock_gate_";
 
 bool is_a_sleep(std::string_view what) {
     return what.starts_with(sleeps) && what.find(" as rowlock_wake_") != std::string_view::npos;
 }
 
-/// The sleep that is under way in the server, or nothing.
+/// The text of the sleep statement that runs in the server, or an empty string.
 std::string sleep_under_way(support::lock_database& database) {
     const auto found = database.run(
         "select p.info from information_schema.processlist p join " + database.prefix() +
@@ -240,7 +240,9 @@ std::string sleep_under_way(support::lock_database& database) {
 }  // namespace
 
 // shows: wake-ups
-TEST_CASE("a wake-up that comes before a sleep has begun costs a look, not a poll interval") {
+TEST_CASE(
+    "a wake-up before the sleep statement begins delays the waiter by one poll, not a poll "
+    "interval") {
     ROWLOCK_FOR_EACH_BACKEND(database, support::backend::mariadb, support::backend::soci_mariadb) {
         interception network;
         client holder{database.source(), database.options()};
@@ -250,7 +252,8 @@ TEST_CASE("a wake-up that comes before a sleep has begun costs a look, not a pol
         steady::time_point start;
         network.before([&](std::string_view what) {
             if (!is_a_sleep(what) || released.exchange(true)) return;
-            // The first look of this sleep has found nothing. What is said now nobody hears.
+            // The poll that goes with this sleep has found nothing. A wake-up now reaches no
+            // sleeper.
             const auto polls = waiter.stats().polls;
             CHECK(eventually([&] { return waiter.stats().polls > polls; }));
             start = steady::now();
@@ -264,7 +267,9 @@ TEST_CASE("a wake-up that comes before a sleep has begun costs a look, not a pol
 }
 
 // shows: wake-ups
-TEST_CASE("who loses the connection that keeps his gate is woken before the next one") {
+TEST_CASE(
+    "a waiter whose gate's connection is killed sleeps again behind a new gate and is woken at "
+    "once") {
     ROWLOCK_FOR_EACH_BACKEND(database, support::backend::mariadb, support::backend::soci_mariadb) {
         interception network;
         std::atomic<int> sleeps_begun{0};
@@ -286,7 +291,7 @@ TEST_CASE("who loses the connection that keeps his gate is woken before the next
             const auto next = sleep_under_way(database);
             return !next.empty() && next != first;
         }));
-        CHECK(sleeps_begun - before <= 2);  // it does not run against the open gate
+        CHECK(sleeps_begun - before <= 2);  // it does not retry in a loop while the gate is open
         const auto start = steady::now();
         lease.release();
         CHECK(waiting.get());
@@ -315,8 +320,8 @@ TEST_CASE("a client that waits in a MySQL server ends at once") {
 
 namespace {
 
-/// A holder whose release waits for the row, having seen nobody in line; meanwhile somebody stands
-/// there who has looked and found it held. Returns whether the waiter is served soon.
+/// Runs a release that has seen no waiter and waits for the lease's row. Meanwhile a waiter
+/// enqueues and finds the lease held. Returns whether the waiter is served soon.
 bool is_served_after_blind_release(support::lock_database& database,
                                    const std::function<void()>& release) {
     client waiter{database.source(), database.options({.poll_interval = 10s})};
@@ -342,7 +347,7 @@ bool is_served_after_blind_release(support::lock_database& database,
 }  // namespace
 
 // shows: promise-9
-TEST_CASE("a release that saw nobody in line looks again after its commit") {
+TEST_CASE("a release that saw no waiter checks for waiters again after its commit") {
     if (support::lock_database database{support::backend::postgresql}; database.there()) {
         client holder{database.source(), database.options()};
         auto lease = holder.acquire("job");
@@ -351,7 +356,7 @@ TEST_CASE("a release that saw nobody in line looks again after its commit") {
 }
 
 // shows: promise-9
-TEST_CASE("control: without that look nobody serves the waiter") {
+TEST_CASE("control: without that check the waiter is not served") {
     if (support::lock_database database{support::backend::postgresql}; database.there()) {
         const auto& protocol = database.protocol();
         const auto db = database.connect();
@@ -368,7 +373,7 @@ TEST_CASE("control: without that look nobody serves the waiter") {
 }
 
 // shows: promise-9
-TEST_CASE("waiters survive the end of every connection, that of the waiting room included") {
+TEST_CASE("waiters survive the loss of every connection, including the waiting room's") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         interception network;
         client holder{database.source(), database.options()};
@@ -397,7 +402,7 @@ TEST_CASE("waiters survive the end of every connection, that of the waiting room
 }
 
 // shows: promise-9
-TEST_CASE("a time limit or a stop ends a wait within 50 ms, and the place is given up") {
+TEST_CASE("a time limit or a stop ends a wait within 50 ms, and the queue entry is deleted") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         client holder{database.source(), database.options()};
         client waiter{database.source(), database.options({.poll_interval = 10s})};
@@ -424,18 +429,18 @@ TEST_CASE("a time limit or a stop ends a wait within 50 ms, and the place is giv
                       return waiting.get() - start;
                   }) < 50ms);
         }
-        SUBCASE("a time limit that has passed takes no place") {
+        SUBCASE("a wait with a time limit of zero adds no queue entry") {
             CHECK_FALSE(waiter.try_acquire_for("job", 0ms));
             CHECK(waiter.stats().queued == 0);
         }
         CHECK(places(database, 0));
-        // Its thread may have left before the answer came.
+        // The waiting thread may have returned before the answer to its cancellation.
         CHECK(eventually([&] { return waiter.stats().waiting == 0; }));
     }
 }
 
 // shows: promise-9
-TEST_CASE("a database that hangs keeps nobody waiting beyond his time") {
+TEST_CASE("a wait ends in time although the database hangs") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         client holder{database.source(), database.options()};
         const auto stop_while_it_hangs = [&] {
@@ -455,7 +460,7 @@ TEST_CASE("a database that hangs keeps nobody waiting beyond his time") {
             const auto start = steady::now();
             stop.request_stop();
             const auto took = waiting.get() - start;
-            // It is granted to nobody: given back as soon as the database answers.
+            // The client gives a grant back as soon as the database answers.
             lease.release();
             network.before({});
             go_on.set_value();
@@ -473,8 +478,8 @@ bool is_ready(const std::future<lease>& call) {
     return call.wait_for(0s) == std::future_status::ready;
 }
 
-/// A thread waits for "job" and is asked to stop; a thread of another client waits behind it. The
-/// holder releases at a moment that the case chooses.
+/// A thread waits for "job" and is asked to stop. A thread of another client waits behind it. The
+/// holder releases at a moment that the test chooses.
 struct withdrawal {
     explicit withdrawal(support::lock_database& database)
         : waiter{network.wrap(database.source()),
@@ -499,7 +504,7 @@ struct withdrawal {
             if ((what == "cancel" || what == "tickets") && !released.exchange(true)) hand_over();
         });
     }
-    /// Only when the thread has stopped waiting for the result of its cancellation.
+    /// Releases only after the thread has stopped waiting for the result of its cancellation.
     void release_before_late_cancel() {
         network.before([this](std::string_view what) {
             if ((what != "cancel" && what != "tickets") || released.exchange(true)) return;
@@ -514,7 +519,7 @@ struct withdrawal {
             }
         });
     }
-    /// On MySQL a release that expects no waiter hands over to none.
+    /// Releases and grants. On MySQL a release that expects no waiter does not hand over.
     void hand_over() {
         held.release();
         (void)hand.grant_next("job");
@@ -526,7 +531,7 @@ struct withdrawal {
 
     interception network;
     std::atomic<bool> released{false};
-    std::atomic<bool> returned{false};  ///< the thread that gave up
+    std::atomic<bool> returned{false};  ///< the thread that was asked to stop has returned
     std::stop_source stop;
     client waiter, holder, next;
     lease held;
@@ -550,9 +555,9 @@ bool keeps_earlier_grant(support::lock_database& database) {
 }  // namespace
 
 // shows: promise-9
-TEST_CASE("a grant that comes before the cancellation of a thread giving up is kept") {
+TEST_CASE("a thread that is stopped keeps a grant that precedes its cancellation") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
-        // The thread waits 40 ms for the result: on a busy machine it may come later.
+        // The thread waits 40 ms for the result, which may take longer on a busy machine.
         bool kept = false;
         for (int round = 0; round < 10 && !kept; ++round) kept = keeps_earlier_grant(database);
         CHECK(kept);
@@ -562,13 +567,13 @@ TEST_CASE("a grant that comes before the cancellation of a thread giving up is k
 }
 
 // shows: promise-9
-TEST_CASE("a grant that meets a thread giving up too late goes on to the next") {
+TEST_CASE("a grant that reaches a stopped thread too late goes to the next waiter") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         withdrawal at{database};
-        SUBCASE("granted first, but told too late") {
+        SUBCASE("granted first, but answered too late") {
             at.release_before_late_cancel();
         }
-        SUBCASE("given up first") {
+        SUBCASE("cancelled first") {
             at.release_after_cancel();
         }
         CHECK_FALSE(at.give_up());
@@ -580,7 +585,7 @@ TEST_CASE("a grant that meets a thread giving up too late goes on to the next") 
 }
 
 // shows: promise-9
-TEST_CASE("a waiter whose own session was ended is told") {
+TEST_CASE("a waiter whose own session was ended fails with lock_lost") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         client holder{database.source(), database.options()};
         auto lease = holder.acquire("job");
@@ -604,7 +609,7 @@ TEST_CASE("a waiter whose own session was ended is told") {
     }
 }
 
-TEST_CASE("a lost reply to the taking of a place, or to a release, loses nobody's turn") {
+TEST_CASE("a lost reply to an enqueue or a release loses no queue entry") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         interception network;
         client holder{network.wrap(database.source()), database.options()};
@@ -617,7 +622,7 @@ TEST_CASE("a lost reply to the taking of a place, or to a release, loses nobody'
                 if (what == wanted && !once.exchange(true)) interception::lose_reply();
             });
         };
-        SUBCASE("the place") {
+        SUBCASE("the enqueue") {
             lose("enqueue");
             auto waiting =
                 std::async(std::launch::async, [&] { acquire_soon(waiter, "job").release(); });
@@ -640,9 +645,10 @@ TEST_CASE("a lost reply to the taking of a place, or to a release, loses nobody'
     }
 }
 
-// Its ticket was drawn long before it committed. Here the others are served by decree.
+// The waiter's ticket was drawn long before it committed. An update of `served` stands for the
+// later tickets that were served meanwhile.
 // shows: promise-9
-TEST_CASE("a place that was overtaken is served by the next release all the same") {
+TEST_CASE("a queue entry behind the watermark is still served by the next release") {
     if (support::lock_database database{support::backend::postgresql}; database.there()) {
         client holder{database.source(), database.options()};
         client waiter{database.source(), database.options({.poll_interval = 100ms})};
@@ -670,7 +676,7 @@ TEST_CASE("a place that was overtaken is served by the next release all the same
 }
 
 // shows: fault-vanished-entry
-TEST_CASE("a place that vanished is taken anew") {
+TEST_CASE("a waiter whose queue entry vanished enqueues again") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         client holder{database.source(), database.options()};
         client waiter{database.source(), database.options({.poll_interval = 50ms})};
@@ -679,14 +685,14 @@ TEST_CASE("a place that vanished is taken anew") {
         REQUIRE(places(database, 1));
         database.run("delete from rowlock_waiter");
         REQUIRE(places(database, 1));
-        // The row is there before its writer hears of it.
+        // The row is visible before the waiter has the answer.
         CHECK(eventually([&] { return waiter.stats().queued == 2; }));
         lease.release();
         CHECK(waiting.get().held());
     }
 }
 
-TEST_CASE("a lease with a deadline of its own keeps it through the line") {
+TEST_CASE("a queued lease keeps its own deadline, which counts from the grant") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         client holder{database.source(), database.options()};
         client waiter{database.source(),
@@ -695,7 +701,7 @@ TEST_CASE("a lease with a deadline of its own keeps it through the line") {
         auto waiting = std::async(
             std::launch::async, [&] { return acquire_soon(waiter, "job", {.max_duration = 20s}); });
         REQUIRE(places(database, 1));
-        std::this_thread::sleep_for(300ms);  // counts from the grant, not from the asking
+        std::this_thread::sleep_for(300ms);  // the deadline counts from the grant, not the request
         held.release();
         const auto lease = waiting.get();
         CHECK(lease.remaining() > 15s);
@@ -703,7 +709,7 @@ TEST_CASE("a lease with a deadline of its own keeps it through the line") {
     }
 }
 
-TEST_CASE("who waits is told his position, and how long it took") {
+TEST_CASE("events report a waiter's position and the time it has waited") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         client holder{database.source(), database.options()};
         auto held = holder.acquire("job");
@@ -743,7 +749,7 @@ TEST_CASE("who waits is told his position, and how long it took") {
 
 namespace {
 
-/// A thread that holds one lock and waits for the next: false if it had to give way.
+/// Holds one lock and waits for the next. Returns false if this thread is the deadlock victim.
 bool holds_and_waits(client& locks, const std::string& first, const std::string& second,
                      std::latch& all_hold) {
     rowlock::mutex mine{locks, first};
@@ -763,17 +769,17 @@ bool holds_and_waits(client& locks, const std::string& first, const std::string&
 }  // namespace
 
 // shows: deadlocks
-TEST_CASE("of a cycle of waiters exactly one gives way, and the others go on") {
+TEST_CASE("a deadlock cycle has exactly one victim, and the other waiters go on") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         constexpr auto parties = 3;
         std::vector<std::unique_ptr<client>> clients;
         bool one_client = false;
         auto detection = deadlock_detection::by_thread;
-        SUBCASE("of threads of one client") {
+        SUBCASE("threads of one client") {
             one_client = true;
         }
-        SUBCASE("of clients") {}
-        SUBCASE("of clients that are one party each") {
+        SUBCASE("clients") {}
+        SUBCASE("clients, each one node of the wait graph") {
             detection = deadlock_detection::by_client;
         }
         for (int i = 0; i < parties; ++i) {
@@ -804,13 +810,14 @@ TEST_CASE("of a cycle of waiters exactly one gives way, and the others go on") {
     }
 }
 
-TEST_CASE("whose turn comes too late for the lease's own deadline, again and again, is told so") {
+TEST_CASE(
+    "a waiter whose grants repeatedly arrive after the lease's own deadline fails with timed_out") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         interception network;
         client slow{network.wrap(database.source()), database.options({.poll_interval = 200ms})};
         client other{database.source(), database.options({.poll_interval = 200ms})};
         const auto self = std::this_thread::get_id();
-        network.after([&](std::string_view) {  // its own statements pass, its turns come late
+        network.after([&](std::string_view) {  // only the grants are delayed
             if (std::this_thread::get_id() != self) std::this_thread::sleep_for(60ms);
         });
         std::atomic<bool> over{false};
@@ -835,7 +842,7 @@ TEST_CASE("whose turn comes too late for the lease's own deadline, again and aga
 }
 
 // shows: deadlocks
-TEST_CASE("a place that was given up and still stands for a moment makes no cycle") {
+TEST_CASE("a cancelled queue entry that is deleted a moment later makes no deadlock cycle") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         const auto& protocol = database.protocol();
         const auto& queue = database.queue();
@@ -847,7 +854,7 @@ TEST_CASE("a place that was given up and still stands for a moment makes no cycl
         const strategy::grant_request theirs{"theirs", 1, 11, "u", "", std::nullopt};
         REQUIRE(protocol.acquire(*db, theirs, support::soon()).what ==
                 strategy::attempt::outcome::granted);
-        // Whoever holds "theirs" has given up "ours", and goes on.
+        // The holder of "theirs" has stopped waiting for "ours", and goes on.
         queue.enqueue(*db, {"ours", 1, 22, "u", "", std::nullopt}, support::soon());
         std::atomic<int> looks{0};
         network.after([&](std::string_view what) {
@@ -868,7 +875,8 @@ TEST_CASE("a place that was given up and still stands for a moment makes no cycl
 
 // shows: deadlocks
 TEST_CASE(
-    "threads that do not wait for each other are no cycle, unless their client is one party") {
+    "threads that do not wait for each other make no deadlock cycle, unless their client is one "
+    "node") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         auto detection = deadlock_detection::by_thread;
         bool cycle = false;
@@ -916,7 +924,7 @@ TEST_CASE(
     }
 }
 
-TEST_CASE("detection that is off leaves a cycle to the time limits") {
+TEST_CASE("without deadlock detection only the time limits end a cycle") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         const auto options = database.options(
             {.poll_interval = 50ms, .deadlock_detection = deadlock_detection::off});
@@ -941,7 +949,7 @@ TEST_CASE("detection that is off leaves a cycle to the time limits") {
     }
 }
 
-// Run by the case below in a process of its own: waits, and reports what came of it.
+// The case below runs this one in its own process. It waits and reports the outcome.
 TEST_CASE("helper: a waiter that will be stopped" * doctest::skip()) {
     client locks{
         open(getenv("ROWLOCK_TEST_URL")).with_tables({.prefix = getenv("ROWLOCK_TEST_PREFIX")}),
@@ -957,7 +965,7 @@ TEST_CASE("helper: a waiter that will be stopped" * doctest::skip()) {
 }
 
 // shows: promise-9
-TEST_CASE("a process that was stopped while it was granted reports no success") {
+TEST_CASE("a process that was stopped while it was granted the lease reports no success") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         client holder{database.source(), database.options()};
         auto held = holder.acquire("job");
@@ -979,7 +987,7 @@ TEST_CASE("a process that was stopped while it was granted reports no success") 
         close(told[1]);
         REQUIRE(places(database, 1));
         kill(waiter, SIGSTOP);
-        held.release();  // to the stopped process, whose session still lives
+        held.release();  // hands over to the stopped process, whose session still lives
         CHECK(places(database, 0));
         const auto next = holder.try_acquire_for("job", 10s);
         CHECK(next);
@@ -995,7 +1003,7 @@ TEST_CASE("a process that was stopped while it was granted reports no success") 
     }
 }
 
-TEST_CASE("a lease released in the caller's transaction goes on soon after its commit") {
+TEST_CASE("a lease released in the caller's transaction goes to the waiter soon after the commit") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         client holder{database.source(), database.options()};
         client waiter{database.source(), database.options({.poll_interval = 10s})};
@@ -1014,7 +1022,7 @@ TEST_CASE("a lease released in the caller's transaction goes on soon after its c
     }
 }
 
-TEST_CASE("a client that is destroyed tells those who still wait in it") {
+TEST_CASE("a destroyed client ends the calls that still wait in it") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         client holder{database.source(), database.options()};
         auto lease = holder.acquire("job");
@@ -1073,7 +1081,7 @@ TEST_CASE("a grant between clients costs four statements on PostgreSQL") {
             list += what + " " + std::to_string(count) + ", ";
         }
         INFO(list);
-        // The beginning, the end and a heartbeat or two are not steady contention.
+        // The allowance covers the start, the end and a heartbeat or two.
         CHECK(all <= 4 * rounds * 4 + 60);
     }
 }

@@ -1,4 +1,4 @@
-# Compiles each ```cpp block of the documentation as it stands, a translation unit of its own.
+# Compiles each ```cpp block of the documentation, as a separate translation unit.
 #
 #   cmake -DSOURCE=… -DCOMPILER=… "-DINCLUDES=…|…" -DWORK=… -P compile_snippets.cmake
 file(GLOB pages ${SOURCE}/README.md ${SOURCE}/CONTRIBUTING.md ${SOURCE}/docs/*.md)
@@ -8,7 +8,7 @@ file(MAKE_DIRECTORY ${WORK})
 set(count 0)
 foreach(page IN LISTS pages)
     file(READ ${page} text)
-    # What has a meaning in CMake's lists.
+    # Characters with a meaning in CMake's lists.
     string(REPLACE ";" "@SEMICOLON@" text "${text}")
     string(REPLACE "[" "@OPEN@" text "${text}")
     string(REPLACE "]" "@CLOSE@" text "${text}")

@@ -209,7 +209,7 @@ bool kill_one(support::lock_database& database, const std::string& candidates, u
                          ? "select pg_terminate_backend(" + id + ")"
                          : "kill connection " + id);
     } catch (const rowlock::error&) {
-        return false;  // ended by itself meanwhile
+        return false;  // it has ended meanwhile
     }
     return true;
 }
@@ -218,7 +218,7 @@ bool kill_one(support::lock_database& database, const std::string& candidates, u
 
 bool kill_a_listener(support::lock_database& database, unsigned choice) {
     if (database.speaks() == dialect::postgresql) {
-        // The waiting room's connection: it was LISTEN, or what the room alone runs, that ran last.
+        // The waiting room's connection: the last statement was LISTEN, or one that only it runs.
         return kill_one(
             database,
             "select pid from pg_stat_activity a where pid <> pg_backend_pid() and "
@@ -231,8 +231,7 @@ bool kill_a_listener(support::lock_database& database, unsigned choice) {
     if (database.speaks() == dialect::mysql) {
         return kill_one(
             database,
-            // A sleeper, or the connection that its gate is shut by: the waiting
-            // room's.
+            // A sleeping connection, or the waiting room's, which holds its gate.
             "with mysql_wait_thread as (select p.id, p.info from information_schema.processlist "
             "p where p.info like 'select get#_lock(%) as rowlock#_wake#_%' escape '#' "
             "and exists (select 1 from rowlock_session s "

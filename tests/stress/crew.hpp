@@ -16,7 +16,7 @@
 
 namespace stress {
 
-/// What a process of the crew does; see queue_worker.cpp.
+/// The work of a process of the crew; see queue_worker.cpp.
 struct role {
     std::string mode = "handoff";
     int names = 1;
@@ -30,12 +30,12 @@ struct role {
     bool barging = false;
     bool fails_when_cut_off = false;  ///< when_cut_off::fail
     unsigned seed = 1;
-    std::string program = {};             ///< another that speaks as queue_worker does
+    std::string program = {};             ///< another program with queue_worker's interface
     std::vector<std::string> words = {};  ///< more of its KEY=VALUE
     std::vector<std::string> environment = {};
 };
 
-/// A process with a client of its own. Killed if it still runs when this object goes.
+/// A process with its own client. The destructor kills it if it still runs.
 class member {
 public:
     member(const support::lock_database& database, const role& part, std::string log);
@@ -47,13 +47,13 @@ public:
     [[nodiscard]] const std::string& log() const noexcept { return log_; }
     [[nodiscard]] bool killed() const noexcept { return killed_; }
 
-    /// Lets it begin, once it is connected.
+    /// Lets it start, once it is connected.
     void begin();
-    /// Until it has said this word.
+    /// Waits until it has printed this word.
     [[nodiscard]] bool says(const std::string& word, std::chrono::milliseconds limit);
-    /// Until its threads have ended by themselves, its client living on; false after `limit`.
+    /// Waits until its threads have ended by themselves. Its client lives on. False after `limit`.
     [[nodiscard]] bool done(std::chrono::milliseconds limit);
-    /// Gives up what it waits for and ends, once it has been waited for.
+    /// Makes it cancel its waits and end. wait() returns its exit code.
     void stop();
     /// Its exit code; fails the test case if it does not end within `limit`.
     int wait(std::chrono::milliseconds limit = std::chrono::seconds{20});
@@ -82,11 +82,11 @@ public:
     member& add(const role& part);
     [[nodiscard]] const std::vector<std::unique_ptr<member>>& members() const { return members_; }
     void begin();
-    /// Stops all that live; a failure of theirs fails the test case.
+    /// Stops all live members. A member's failure fails the test case.
     void stop();
-    /// For files of theirs.
+    /// The folder for their files.
     [[nodiscard]] const std::string& folder() const noexcept { return folder_; }
-    /// What all of them have written so far.
+    /// The history that all of them have written so far.
     [[nodiscard]] history past() const;
 
 private:
@@ -95,19 +95,19 @@ private:
     std::vector<std::unique_ptr<member>> members_;
 };
 
-/// Places and holds in the tables, of whomever.
+/// The queue entries and leases in the tables, of all sessions.
 struct remains {
     std::int64_t tickets = 0;
     std::int64_t holds = 0;
 };
 [[nodiscard]] remains left_in(support::lock_database& database);
 
-/// Kills, at the server, a connection on which a waiter sleeps; false if none was found.
+/// Kills, at the server, a connection on which a waiter sleeps. False if none was found.
 bool kill_a_listener(support::lock_database& database, unsigned choice);
-/// … any connection that has used the tables of this database lately.
+/// Likewise any connection that has used the tables of this database recently.
 bool kill_a_connection(support::lock_database& database, unsigned choice);
 
-/// Kills listeners after random pauses, on a thread of its own, until destroyed.
+/// Kills listeners after random pauses, in its own thread, until destroyed.
 class listener_killer {
 public:
     listener_killer(support::lock_database& database, unsigned seed,

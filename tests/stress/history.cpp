@@ -48,12 +48,13 @@ struct interval {
     micros end;
 };
 
-/// Of a hold that was ended by force nothing is said: its holder may believe in it for a heartbeat.
+/// No rule applies to a hold that was ended by force: its holder may trust it for a heartbeat.
 bool was_forced(const history& all, const observed_hold& one) {
     return all.forced.contains(one.grant_id);
 }
 
-/// Neighbours by begin suffice: whoever overlaps anything overlaps the one that reaches farthest.
+/// It suffices to compare neighbours by start: a hold that overlaps any earlier one overlaps the
+/// one that ends last.
 violations overlapping(const history& all,
                        const std::function<interval(const observed_hold&)>& part,
                        const std::string& kind) {
@@ -80,8 +81,8 @@ violations overlapping(const history& all,
     return found;
 }
 
-/// Events come on a thread of their own, later, but in order: the places of which a name's events
-/// tell before its lease_acquired belong to that grant, if one thread alone asks for the name.
+/// Events arrive in another thread, later, but in order: the queue positions that a name's events
+/// report before its lease_acquired belong to that grant, if only one thread requests the name.
 class place_events {
 public:
     void waiting(const std::string& name, micros at) { waiting_[name].push_back(at); }
@@ -114,7 +115,7 @@ observed_hold grant_from(std::istringstream& line, pid_t process) {
     return one;
 }
 
-/// Which hold of a name had the greatest token of those that were acquired by some time.
+/// The hold of a name with the greatest token among those acquired by a given time.
 auto latest_of(const by_name<observed_hold>& names) {
     std::map<std::string, std::map<micros, const observed_hold*>> tops;
     for (const auto& [name, holds] : names) {
@@ -155,12 +156,12 @@ micros wall_time() noexcept {
 // Lines, by their first letter:
 //   C name thread called queues               a call begins
 //   G name thread token session grant called acquired db_begin
-//   E thread believed_until db_end release_called                 about to release
+//   E thread believed_until db_end release_called                 before the release
 //   R thread released result
 //   N thread returned result                  the call ended without a grant
 //   U name thread token before after acknowledged                a fenced write of a counter
 //   W name at, A name token                    the events `waiting` and `lease_acquired`
-//   #                                         words
+//   #                                         notes
 void history::read(const std::string& path, pid_t process) {
     std::ifstream file{path};
     if (!file) throw std::runtime_error{"no log " + path};
@@ -268,7 +269,7 @@ violations unfair_calls(const history& all) {
     for (auto& [name, served] : names) {
         std::sort(served.begin(), served.end(),
                   [](const attempt* a, const attempt* b) { return a->token > b->token; });
-        micros earliest = never;  // place taken, among those served later
+        micros earliest = never;  // the earliest enqueue of those served later
         const attempt* whose = nullptr;
         for (const attempt* each : served) {
             if (earliest < each->called) {
@@ -366,7 +367,7 @@ violations late_grants(const history& all, const std::vector<fault>& faults,
             check(*holds[i - 1], holds[i]->called, holds[i]->acquired, of(*holds[i]));
         }
     }
-    // Who waited in vain may have waited for a lease that was free.
+    // A waiter that was not served may have waited for a free lease.
     const auto last_before = latest_of(names);
     for (const auto& each : all.attempts) {
         if (each.token != 0 || each.returned == 0 || !each.queues) continue;

@@ -1,4 +1,4 @@
-// The stress tests' checkers find what they look for.
+// The stress tests' checkers find the violations for which they check.
 
 #include "stress/history.hpp"
 
@@ -51,18 +51,18 @@ TEST_CASE("holds one after the other break no rule") {
     CHECK(late_grants(all, {}, {.usual = 11, .after_fault = 11}).empty());
 }
 
-TEST_CASE("a hold that was ended by force overlaps nobody, the others do") {
+TEST_CASE("a hold that was ended by force counts as no overlap, the others do") {
     auto all = of({held(1, 10, 40), held(3, 20, 30), held(4, 25, 50)});
     for (auto& each : all.holds) each.grant_id = 10 + each.token;
     CHECK(overlapping_beliefs(all).size() == 2);
     all.forced = {11};
-    CHECK(overlapping_beliefs(all).size() == 1);  // 3 and 4: no force took the lock from 3
+    CHECK(overlapping_beliefs(all).size() == 1);  // 3 and 4: 3 did not lose its lock by force
     CHECK(overlaps(all).size() == 1);
     all.forced = {12};
     CHECK(overlapping_beliefs(all).size() == 2);
 }
 
-TEST_CASE("an overlap is found, also with one that is not the neighbour") {
+TEST_CASE("an overlap is found, also with a hold that is not the neighbour") {
     CHECK(overlaps(of({held(1, 10, 21), held(2, 20, 30)})).size() == 1);
     CHECK(overlapping_beliefs(of({held(1, 10, 100), held(2, 20, 30), held(3, 40, 50)})).size() ==
           2);
@@ -71,30 +71,30 @@ TEST_CASE("an overlap is found, also with one that is not the neighbour") {
     CHECK(overlaps(of({held(1, 10, 20), elsewhere})).empty());
 }
 
-TEST_CASE("a hold that was lost before its first look has no time in it") {
+TEST_CASE("a hold that was lost before its first check has no duration") {
     auto lost = held(1, 10, 90);
     lost.db_begin = lost.db_end = 0;
     CHECK(overlaps(of({lost, held(2, 20, 30)})).empty());
 }
 
-TEST_CASE("a token that repeats or goes back is found") {
+TEST_CASE("a token that repeats or falls is found") {
     CHECK(token_regressions(of({held(2, 10, 20), held(2, 30, 40)})).size() == 1);
     CHECK(token_regressions(of({held(3, 10, 20), held(2, 30, 40)})).size() == 1);
 }
 
-TEST_CASE("who came after a place had been taken must not be served before it") {
+TEST_CASE("a call that was made after another's enqueue must not be served before it") {
     CHECK(unfair_calls(of({}, {asked(1, 10, 15), asked(2, 20, 25)})).empty());
     CHECK(unfair_calls(of({}, {asked(2, 10, 15), asked(1, 20, 25)})).size() == 1);
     // They overlap: either order.
     CHECK(unfair_calls(of({}, {asked(2, 10, 22), asked(1, 20, 25)})).empty());
-    // Far apart in the order of service, and the passer-by never had a place.
+    // Far apart in the order of service, and the overtaking call never enqueued.
     CHECK(unfair_calls(of({}, {asked(9, 10, 15), asked(8, 12, 19), asked(1, 20, 0)})).size() == 1);
     auto barging = asked(1, 20, 0);
     barging.queues = false;
     CHECK(unfair_calls(of({}, {asked(2, 10, 15), barging})).empty());
 }
 
-TEST_CASE("a grant that comes late is found, and excused by a fault") {
+TEST_CASE("a late grant is found, and excused by a fault") {
     const auto all = of({held(1, 10, 20), held(2, 90, 95)});
     auto waited = all;
     waited.holds[1].called = 12;
@@ -106,7 +106,7 @@ TEST_CASE("a grant that comes late is found, and excused by a fault") {
     CHECK(hand_offs(all).empty());
 }
 
-TEST_CASE("a wait in vain for a lease that was free is found") {
+TEST_CASE("a wait without a grant for a free lease is found") {
     auto vain = asked(0, 12, 13);
     vain.result = "none";
     vain.returned = 100;
@@ -115,13 +115,13 @@ TEST_CASE("a wait in vain for a lease that was free is found") {
     CHECK(late_grants(of({held(1, 10, 60)}, {vain}), {}, {.usual = 50, .after_fault = 60}).empty());
 }
 
-TEST_CASE("results that nobody expects are counted") {
+TEST_CASE("unexpected results are counted") {
     auto odd = held(1, 10, 20);
     odd.result = "timed_out";
     CHECK(unexpected_results(of({odd, held(2, 20, 30)}), {"ok"}).size() == 1);
 }
 
-// --- what the database records ---------------------------------------------------------------
+// --- the database's records ------------------------------------------------------------------
 
 namespace {
 
@@ -150,7 +150,7 @@ public:
         record one{.kind = kind, .session = session, .ends_at = ends_at};
         return append(std::move(one));
     }
-    /// The latest record's own deadline, or the transaction and snapshot of a place.
+    /// Sets the latest record's own deadline, or the transaction and snapshot of a queue entry.
     ledger& until(micros ends_at) {
         all.back().ends_at = ends_at;
         return *this;
@@ -180,7 +180,9 @@ observed_hold seen(std::int64_t grant_id, std::int64_t token, micros from, micro
 
 }  // namespace
 
-TEST_CASE("C1: what is released, handed over, forced or dead may be granted") {
+TEST_CASE(
+    "C1: a lease that was released, handed over or forced, or whose session is dead, may be "
+    "granted") {
     const auto good = ledger{}
                           .add(granted, 1, 1, 11)
                           .add(handed_over, 2, 2, 22, 1)
@@ -203,10 +205,10 @@ TEST_CASE("C1: what is released, handed over, forced or dead may be granted") {
     CHECK(falling_tokens(good).empty());
 }
 
-TEST_CASE("C1: a grant amid a hold is found") {
+TEST_CASE("C1: a grant during a hold is found") {
     CHECK(overlapping_holds(ledger{}.add(granted, 1, 1, 11).add(granted, 2, 2, 22).all).size() ==
           1);
-    // Taken over, though its session lived until afterwards.
+    // Taken over although its session lived until afterwards.
     const auto stolen = ledger{}
                             .add(granted, 1, 1, 11)
                             .add(taken_over, 2, 2, 22, 1)
@@ -220,7 +222,7 @@ TEST_CASE("C1: a grant amid a hold is found") {
         1);
     CHECK(overlapping_holds(ledger{}.add(granted, 1, 1, 11).add(expired, 1, 1, 11).all).size() ==
           1);
-    // Handed over by somebody who had lost it.
+    // Handed over by a session that had lost it.
     CHECK(overlapping_holds(ledger{}.add(granted, 1, 1, 11).add(handed_over, 3, 3, 33, 2).all)
               .size() == 1);
     CHECK(overlapping_holds(ledger{}.add(granted, 1, 1, 11).add(released, 1, 1, 12).all).size() ==
@@ -234,7 +236,7 @@ TEST_CASE("C1: a session that dies twice, or lives again, is found") {
           1);
 }
 
-TEST_CASE("C1: a belief that reaches beyond the recorded hold is found") {
+TEST_CASE("C1: trust beyond the recorded hold is found") {
     const auto truth = ledger{}
                            .add(granted, 1, 1, 11)
                            .add(handed_over, 2, 2, 22, 1)
@@ -267,7 +269,8 @@ TEST_CASE("C1: a loss without a reason is found") {
     CHECK(unexplained_losses(of({lost}), later, within).size() == 1);
 }
 
-TEST_CASE("C2: a token that repeats or falls, in the records or towards its holder, is found") {
+TEST_CASE(
+    "C2: a token that repeats or falls, in the records or as reported to its holder, is found") {
     CHECK(
         falling_tokens(ledger{}.add(granted, 1, 2, 11).add(handed_over, 2, 2, 22, 1).all).size() ==
         1);
@@ -288,7 +291,7 @@ TEST_CASE("C3: an update that is lost, overwritten or stale is found") {
     CHECK(broken_counters({{"a", 2, 0, 1}, {"a", 1, 1, 2}}, {{"a", 2}}).size() == 1);
 }
 
-TEST_CASE("C6: who is served past a lower ticket is found, unless that one is gone or dead") {
+TEST_CASE("C6: a grant past a lower ticket is found, unless that one is deleted or dead") {
     const auto line = [] {
         return ledger{}
             .place(queued, 1, 11, 1)
@@ -320,7 +323,7 @@ TEST_CASE("C6: who is served past a lower ticket is found, unless that one is go
     CHECK(unfair_grants(ordered.all, order_by::ticket).empty());
 }
 
-TEST_CASE("C8: what a run leaves behind is found") {
+TEST_CASE("C8: remains of a run are found") {
     const baseline before{.connections = 2, .threads = 3, .descriptors = 9};
     CHECK(leaks(before, before).empty());
     CHECK(leaks(before, {.connections = 1, .threads = 3, .descriptors = 8}).empty());

@@ -1,5 +1,5 @@
-// 64 processes sell 10 000 items: whatever the strategy, exactly 10 000 are sold. Minutes, not
-// seconds: scripts/test leaves the label out, scripts/test -L stress runs it.
+// 64 processes sell 10 000 items: with each strategy exactly 10 000 are sold. It takes minutes, so
+// scripts/test leaves the label out and scripts/test -L stress runs it.
 
 #include "cli/tool.hpp"
 

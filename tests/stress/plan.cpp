@@ -15,12 +15,12 @@ using std::chrono::microseconds;
 
 constexpr std::array deed_names{"acquire", "try",      "timed",   "cancel",
                                 "barging", "deadline", "guarded", "look"};
-/// In a hundred. The cheap ones prevail: a soak of many calls finds more than one of long waits.
+/// Percentages. The cheap ones prevail: a soak of many calls finds more than one of long waits.
 constexpr std::array deed_shares{30, 24, 14, 8, 6, 4, 8, 6};
 constexpr std::array trouble_names{"kill", "pause", "cut", "break", "reap", "restart", "crash"};
 constexpr std::array trouble_shares{22, 18, 22, 20, 12, 3, 3};
 
-/// SplitMix64: whatever goes in, all bits of it matter to all bits that come out.
+/// SplitMix64: every input bit affects every output bit.
 std::uint64_t mixed(std::uint64_t value) {
     value += 0x9e3779b97f4a7c15U;
     value = (value ^ (value >> 30U)) * 0xbf58476d1ce4e5b9U;
@@ -28,7 +28,7 @@ std::uint64_t mixed(std::uint64_t value) {
     return value ^ (value >> 31U);
 }
 
-/// Numbers of one step.
+/// The random numbers of one step.
 class dice {
 public:
     explicit dice(std::uint64_t state) : state_{state} {}
@@ -63,7 +63,7 @@ plan::plan(std::uint64_t seed, int names, const std::string& only) : seed_{seed}
     for (std::string word; std::getline(words, word, ',');) only_.insert(word);
 }
 
-/// A third of the steps meet on the first names, the rest mostly find theirs free.
+/// A third of the steps contend for the first names, the rest mostly find theirs free.
 step plan::at(std::uint64_t slot, std::uint64_t thread, std::uint64_t number) const {
     dice roll{mixed(mixed(mixed(seed_) + slot) + thread) + number};
     step one;

@@ -9,22 +9,22 @@
 #include <set>
 #include <string>
 
-/// What a soak does, all of it from one seed: each step is a function of the seed and of where it
-/// stands, and of nothing that happened before. So a process that replaces a killed one goes on
-/// where that was, a run with fewer operations is the beginning of a longer one, and leaving kinds
-/// of steps out leaves the others as they were.
+/// The steps of a soak, all from one seed: each step is a function of the seed and its position,
+/// and of nothing that happened before. So a process that replaces a killed one continues its
+/// steps, a run with fewer operations is the start of a longer one, and leaving kinds of steps out
+/// does not change the others.
 namespace stress {
 
-/// What a thread may do. Each is one way to ask for a lease; what was got is released.
+/// The steps of a thread. Each is one way to request a lease, which is then released.
 enum class deed : unsigned char {
     acquire,    ///< waits until it is granted
-    try_once,   ///< takes it if it is free
+    try_once,   ///< acquires it if it is free
     timed,      ///< waits for some milliseconds
     cancelled,  ///< waits until another thread requests a stop
-    barging,    ///< timed, and takes no place in the queue
-    deadline,   ///< a lease that ends by itself, perhaps before it is released
+    barging,    ///< timed, without a queue entry
+    deadline,   ///< a lease with its own deadline, perhaps before its release
     guarded,    ///< a counter is written in a fenced transaction
-    look,       ///< inspects, lists the queue
+    look,       ///< inspects and lists the queue
 };
 constexpr int deeds = 8;
 [[nodiscard]] const char* to_string(deed what) noexcept;
@@ -36,19 +36,19 @@ struct step {
     std::chrono::microseconds patience{0};
 };
 
-/// What is done to the processes and the database.
+/// The disturbances of the processes and the database.
 enum class trouble : unsigned char { kill, pause, cut, force, reap, restart, crash };
 constexpr int troubles = 7;
 [[nodiscard]] const char* to_string(trouble what) noexcept;
 
 struct disturbance {
     trouble what = trouble::kill;
-    std::uint64_t choice = 0;  ///< which process, name, connection
-    double share = 0;          ///< of the longest pause
-    std::int64_t calls = 0;    ///< how many calls after the one before
+    std::uint64_t choice = 0;  ///< selects a process, name or connection
+    double share = 0;          ///< the share of the longest pause
+    std::int64_t calls = 0;    ///< the calls since the disturbance before
 };
 
-/// The seed and what is left out.
+/// The seed and the kinds that are left out.
 class plan {
 public:
     /// @param only kinds to use, as to_string() has them; empty: all
@@ -69,12 +69,12 @@ private:
     std::set<std::string> only_;
 };
 
-/// How far everybody is, in memory that the processes of a soak share, as a file.
+/// The progress of all threads, in memory that the processes of a soak share, as a file.
 class progress {
 public:
     static constexpr std::size_t most_threads = 256;
 
-    /// Made anew, or as somebody else has made it.
+    /// Creates the file, or opens the existing one.
     explicit progress(const std::string& path);
     progress(const progress&) = delete;
     progress& operator=(const progress&) = delete;
@@ -84,7 +84,7 @@ public:
     [[nodiscard]] std::atomic<std::uint64_t>& step_of(std::size_t slot, std::size_t thread) {
         return memory_->steps[(slot * 16 + thread) % most_threads];
     }
-    /// Calls of the library so far, by all.
+    /// The number of calls of the library so far, by all.
     [[nodiscard]] std::atomic<std::int64_t>& calls() { return memory_->calls; }
 
 private:

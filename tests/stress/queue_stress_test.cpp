@@ -1,6 +1,5 @@
-// The promises of the queue under load: order, no lost hand-off, nothing left behind. Each case
-// runs on every database, in a short form with the other tests and in full by scripts/test -L
-// stress.
+// The promises of the queue under load: order, no lost hand-off, no remains. Each case runs on
+// every database, in a short form with the other tests and in full by scripts/test -L stress.
 //
 //   stress_queue_test [--full] [--seed=N] [doctest's options]
 
@@ -37,7 +36,7 @@ using std::chrono::steady_clock;
 using stress::micros;
 using stress::told;
 
-/// How much longer than promised something may take on a machine that does other things besides.
+/// The time by which a busy machine may exceed a promised time.
 constexpr milliseconds tolerance = 500ms;
 
 struct scale {
@@ -57,7 +56,7 @@ micros in_micros(std::chrono::microseconds time) {
     return time.count();
 }
 
-/// What the processes saw, and what the database recorded.
+/// Checks what the processes saw, and what the database recorded.
 void check_exclusion_and_order(stress::history& past, const stress::recording& recording,
                                const stress::records& truth) {
     const auto forced = forced_grants(truth);
@@ -130,13 +129,13 @@ void pass_on_under_fire(support::lock_database& database) {
     const auto late =
         late_grants(past, {}, {.usual = in_micros(poll + tolerance), .after_fault = 0});
     CHECK_MESSAGE(late.empty(), told(late));
-    // A listener that was killed is back at once, and has looked at what it missed.
+    // A killed listener reconnects at once, and polls for what it missed.
     CHECK(percentile(passed, 0.99) < in_micros(poll / 2));
     const auto odd = unexpected_results(past, {"granted", "ok"});
     CHECK_MESSAGE(odd.empty(), told(odd));
 }
 
-/// A ticket, and a grant, that no client made.
+/// Makes a ticket, and a grant, without a client.
 void stand_by_hand(support::lock_database& database, int grant_id) {
     database.run(
         "insert into rowlock_waiter (name, session, grant_id, enqueued_at) values ('a', 1, " +
@@ -175,7 +174,7 @@ void change_minds(support::lock_database& database) {
         const bool done = each->done(chosen().full ? 40min : 60s);
         CHECK(done);
     }
-    // While the clients live: what they close is cleaned up in any case.
+    // Checked while the clients live, since their destructors clean up in any case.
     CHECK(nothing_left(database));
     crew.stop();
     auto past = crew.past();
@@ -197,7 +196,7 @@ void stand_in_line(support::lock_database& database, std::int64_t place) {
 }
 
 void lose_waiters(support::lock_database& database) {
-    constexpr auto ttl = 5s;  // a session that ends on a busy machine takes a new place
+    constexpr auto ttl = 5s;  // a session that ends on a busy machine enqueues again
     constexpr int waiters = 20;
     const std::vector<std::size_t> killed{0, 6, 7, 12, 19};  // head, middle, tail
     rowlock::client holder{database.source(), database.options({.ttl = 10s})};
@@ -237,7 +236,7 @@ void lose_waiters(support::lock_database& database) {
     crew.stop();
 }
 
-// --- a long line -----------------------------------------------------------------------------
+// --- a long queue ----------------------------------------------------------------------------
 
 struct served {
     std::mutex mutex;
@@ -264,7 +263,8 @@ void wait_in_queue(rowlock::client& locks, int place, rowlock::queueing queueing
     all.failures.push_back(failure);
 }
 
-/// The order in which `clients` times `threads` were served, who came one after the other.
+/// The order in which `clients` times `threads` waiters are served that enqueue one after the
+/// other.
 void form_a_line(support::lock_database& database, int clients, int threads,
                  rowlock::queueing queueing, served& all) {
     std::vector<std::unique_ptr<rowlock::client>> locks;
@@ -361,7 +361,7 @@ void wait_by_the_thousand(support::lock_database& database) {
 }  // namespace
 
 // shows: promise-9
-TEST_CASE("hand-offs: none is lost or late while the listening connections are killed") {
+TEST_CASE("hand-offs: none is lost or late while listening connections are killed") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         pass_on_under_fire(database);
     }
@@ -373,7 +373,7 @@ TEST_CASE("hand-offs: control: a grant out of ticket order, or a token granted a
         const stress::recording recording{database};
         const auto unfair = [&] { return unfair_grants(recording.read(), recording.order()); };
         stand_by_hand(database, 1);
-        // Much later by the clock, which is all that MariaDB tells.
+        // Much later by the clock, the only order that MariaDB's records show.
         if (database.speaks() == dialect::mysql) std::this_thread::sleep_for(1'100ms);
         stand_by_hand(database, 2);
         grant_by_hand(database, 10, 2);
@@ -387,28 +387,28 @@ TEST_CASE("hand-offs: control: a grant out of ticket order, or a token granted a
 }
 
 // shows: promise-9
-TEST_CASE("cancels: those that race with grants leave neither a hold nor a ticket") {
+TEST_CASE("cancels: cancellations that race with grants leave neither a lease nor a ticket") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         change_minds(database);
     }
 }
 
 // shows: promise-9
-TEST_CASE("killed waiters: the rest keep their order and lose one ttl in all") {
+TEST_CASE("killed waiters: the others keep their order and wait one ttl longer in all") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         lose_waiters(database);
     }
 }
 
 // shows: promise-9
-TEST_CASE("line: everybody in a long one is served in order") {
+TEST_CASE("line: all waiters of a long queue are served in order") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         serve_a_long_line(database);
     }
 }
 
 // shows: promise-9
-TEST_CASE("line: control: those who barge are not served in order") {
+TEST_CASE("line: control: barging acquires are not served in order") {
     support::lock_database database{support::backend::sqlite};
     if (!database.there()) return;
     served all;
@@ -418,7 +418,7 @@ TEST_CASE("line: control: those who barge are not served in order") {
     CHECK_FALSE(std::is_sorted(all.order.begin(), all.order.end()));
 }
 
-TEST_CASE("thousand: so many threads wait on one name over a few connections") {
+TEST_CASE("thousand: a thousand threads wait on one name over a few connections") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_NATIVE_BACKENDS) {
         wait_by_the_thousand(database);
     }

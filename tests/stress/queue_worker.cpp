@@ -1,10 +1,10 @@
-// A process of the queue's stress tests: a client whose threads acquire and release, and which
-// writes down what happens. Started by crew.cpp.
+// A process of the queue's stress tests: a client whose threads acquire and release, and which logs
+// its actions. crew.cpp starts it.
 //
 //   stress_queue_worker KEY=VALUE…     the URL in the environment, ROWLOCK_STRESS_URL
 //
-// Says "ready", begins with the first line of its standard input, and stops when that is closed: a
-// process that the test forgets ends by itself.
+// Prints "ready", starts at the first line of its standard input, and stops when that is closed, so
+// that it ends with the test.
 
 #include "stress/history.hpp"
 #include "stress/plan.hpp"
@@ -56,7 +56,7 @@ private:
     std::map<std::string, std::string> values_;
 };
 
-/// One write for each line: a process that is killed leaves whole lines only.
+/// One write for each line, so that a killed process leaves only whole lines.
 class log_file {
 public:
     explicit log_file(const std::string& path)
@@ -86,10 +86,10 @@ private:
     int file_;
 };
 
-/// The database's clock, read on a connection that the client knows nothing of.
+/// The database's clock, read on a connection that is not the client's.
 class database_clock {
 public:
-    /// @param here the server is known to run on this host: its clock is ours
+    /// @param here the server runs on this host, whose clock is then the database's
     database_clock(rowlock::sql::connection_source source, bool here)
         : source_{std::move(source)},
           here_{here || source_.speaks() == rowlock::sql::dialect::sqlite} {}
@@ -122,7 +122,7 @@ private:
     std::unique_ptr<rowlock::sql::connection> connection_;
 };
 
-/// Requests a stop after a while, for many calls, on one thread.
+/// Requests stops after a given time, for many calls, in one thread.
 class stopper {
 public:
     void request(std::stop_source stop, micros at) {
@@ -152,7 +152,7 @@ private:
     std::jthread thread_{[this](const std::stop_token& over) { run(over); }};
 };
 
-/// With what the server said, which tells nothing but names here.
+/// The message with the server's, which contains only names here.
 std::string said(const rowlock::error& failure) {
     return std::string{failure.what()} + " " + std::to_string(failure.native_code()) + " " +
            failure.server_message();
@@ -207,7 +207,7 @@ public:
     }
 
 private:
-    /// On a busy machine more often than once: all processes come at the same moment.
+    /// Connects, on a busy machine with repetitions, since all processes connect at once.
     void connect() {
         const auto end = std::chrono::steady_clock::now() + 30s;
         for (;;) {
@@ -224,7 +224,8 @@ private:
         rowlock::client_options options;
         options.ttl = std::chrono::milliseconds{with.number("ttl_ms")};
         options.poll_interval = std::chrono::milliseconds{with.number("poll_ms")};
-        // All workers are on one machine. Where the listeners are killed they must be needed.
+        // All workers are on one machine. In tests that kill listeners the listeners must be
+        // needed.
         options.wake_ups = with.number("polling") != 0       ? rowlock::wakeup_mode::polling
                            : with.number("by_database") != 0 ? rowlock::wakeup_mode::database
                                                              : rowlock::wakeup_mode::automatic;
@@ -275,7 +276,7 @@ private:
         }
     }
 
-    /// Gives up at random moments, the hold being about as long as the patience.
+    /// Cancels at random moments. Holds last about as long as the waits.
     void change_minds(int thread) {
         std::mt19937 random{seed_ + static_cast<unsigned>(thread)};
         for (int i = 0; i < count_ && !stop_.stop_requested(); ++i) {
@@ -294,7 +295,7 @@ private:
         }
     }
 
-    /// Whatever an application may do, step by step of the plan.
+    /// Executes the steps of the plan.
     void follow_the_plan(int thread) {
         const auto number = static_cast<std::size_t>(thread);
         auto& next = progress_->step_of(slot_, number);
@@ -345,7 +346,7 @@ private:
         }
     }
 
-    /// A process that is stopped on the way gets its grants too late, and says so.
+    /// A process that is stopped meanwhile gets its grants too late, and logs that.
     std::optional<rowlock::lease> acquire_until_deadline(const std::string& name,
                                                          const rowlock::acquire_options& how) {
         try {
@@ -367,7 +368,7 @@ private:
         }
     }
 
-    /// Adds one to the counter of that name, in a transaction that is fenced by the lease.
+    /// Increments the counter of that name, in a transaction that is fenced with the lease.
     void write_guarded(int thread, const rowlock::lease& lease) {
         thread_local std::unique_ptr<rowlock::sql::connection> db;
         const auto until = std::chrono::steady_clock::now() + patience;
@@ -471,7 +472,7 @@ private:
     std::size_t slot_ = 0;
     std::optional<stress::plan> plan_;
     std::optional<stress::progress> progress_;
-    static thread_local bool guarded_;  ///< what is acquired is for write_guarded
+    static thread_local bool guarded_;  ///< the lease is acquired for write_guarded
     rowlock::sql::connection_source source_;
     database_clock clock_;
     rowlock::client client_;

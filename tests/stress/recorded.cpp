@@ -28,7 +28,7 @@ std::string of(const record& one) {
            (one.ends_at != 0 ? " until " + std::to_string(one.ends_at) : "") + ")";
 }
 
-/// When each session was over: the record, and from when on it was dead by the clock.
+/// The end of a session: its record, and the time from which it was dead by the clock.
 struct end_of_session {
     std::int64_t id;
     micros dead;
@@ -50,7 +50,7 @@ bool was_dead(const ends& sessions, std::int64_t session, const record& then) {
     return end != sessions.end() && (end->second.id < then.id || end->second.dead <= then.at);
 }
 
-/// Whether the session was ended, in writing, before: that it had expired is not enough.
+/// Whether a record shows that the session was ended before. An expiry is not enough.
 bool was_ended(const ends& sessions, std::int64_t session, const record& then) {
     const auto end = sessions.find(session);
     return end != sessions.end() && end->second.id < then.id;
@@ -79,7 +79,7 @@ bool stood_before(const record& earlier, const record& later, order_by how) {
     return false;
 }
 
-/// The holds of one name, one after the other.
+/// The successive holds of one name.
 class succession {
 public:
     succession(const ends& sessions, violations& found) : sessions_{sessions}, found_{found} {}
@@ -136,7 +136,7 @@ struct span_of_time {
     micros end = never;
 };
 
-/// When each hold was, by grant id and token: until the next change of its name, the end of its
+/// The time of each hold, by grant id and token: until the next change of its name, the end of its
 /// session or its own deadline.
 std::map<std::pair<std::int64_t, std::int64_t>, span_of_time> spans(const records& all) {
     const auto sessions = ends_of_sessions(all);
@@ -158,7 +158,7 @@ std::map<std::pair<std::int64_t, std::int64_t>, span_of_time> spans(const record
     return found;
 }
 
-/// The log is written at the latest 0.6 s behind (three times wal_writer_delay).
+/// The log is written 0.6 s later at most (three times wal_writer_delay).
 bool told_before_a_crash(const observed_hold& one, const std::vector<fault>& faults) {
     constexpr micros behind = 600'000;
     return std::ranges::any_of(faults, [&](const fault& each) {
@@ -167,7 +167,7 @@ bool told_before_a_crash(const observed_hold& one, const std::vector<fault>& fau
     });
 }
 
-/// One queue: who stands there, and who is served.
+/// One queue: its entries and grants.
 class queue {
 public:
     queue(const ends& sessions, order_by how, violations& found)
@@ -282,7 +282,7 @@ violations falling_tokens(const records& all) {
     for (const auto& each : all) {
         if (each.name.empty() || each.ticket != 0) continue;
         auto& top = greatest[each.name];
-        // A hold that begins at the token of another is none of the kinds that we make.
+        // A hold that starts at the token of another is of none of rowlock's kinds.
         const bool another = each.kind == history_kind::altered &&
                              each.grant_id != std::exchange(last[each.name], each.grant_id);
         if (begins_a_hold(each.kind)) last[each.name] = each.grant_id;

@@ -1,5 +1,5 @@
-// Whatever an application may do, in several processes at once, amid kills, pauses, cut
-// connections, forced releases, reapers and restarts of the server; held against every rule. All
+// All operations of an application, in several processes at once, amid kills, pauses, cut
+// connections, forced releases, reapers and restarts of the server, checked by every rule. All
 // decisions come from one seed, which is printed. A short form with a fixed seed runs with the
 // other tests; scripts/soak runs the others.
 //
@@ -7,17 +7,16 @@
 //             [--only=KIND,…] [--processes=N] [--threads=N] [--names=N] [--calm=N] [doctest's
 //             options]
 //
-//   --calls   stop after so many calls of the library, on each database [20 000]
-//   --seconds … or after so many seconds
+//   --calls   stop after that many calls of the library, on each database [20 000]
+//   --seconds or after that many seconds
 //   --only    kinds of steps and of trouble: acquire, try, timed, cancel, barging, deadline,
-//   guarded,
-//             look; kill, pause, cut, break, reap, restart, crash. Those left out leave the others
-//             as they were
+//             guarded, look; kill, pause, cut, break, reap, restart, crash. Leaving kinds out does
+//             not change the others
 //   --calm    calls between two troubles, on average [1 000]
 //
-// The same seed makes the same decisions: which thread asks how for what, and what trouble comes
-// after how many calls. What is not in its hands is which of several threads or processes is
-// faster, and so at which step of a thread a trouble meets it.
+// The same seed makes the same decisions: the calls of each thread, and the disturbances after
+// given numbers of calls. It does not determine which of several threads or processes is faster,
+// nor at which step a disturbance meets a thread.
 
 #include "stress/crew.hpp"
 #include "stress/history.hpp"
@@ -59,9 +58,9 @@ using stress::trouble;
 
 constexpr milliseconds ttl = 2s;
 constexpr milliseconds poll = 500ms;
-/// How much longer than promised something may take on a machine that does other things besides.
+/// The time by which a busy machine may exceed a promised time.
 constexpr milliseconds tolerance = 500ms;
-/// Without a single call in so long, somebody is stuck.
+/// Without a call for this long, a thread is stuck.
 constexpr auto stuck = 60s;
 
 struct size_of_soak {
@@ -88,7 +87,7 @@ micros in_micros(std::chrono::microseconds time) {
     return time.count();
 }
 
-/// The processes, and what is done to them.
+/// The processes and their disturbances.
 class soak {
 public:
     soak(support::lock_database& database, support::own_server* server, const stress::plan& plan)
@@ -101,7 +100,7 @@ public:
         crew_.begin();
     }
 
-    /// Until all calls have been made.
+    /// Runs until all calls have been made.
     void run() {
         std::uint64_t number = 0;
         auto next = plan_.at(number, chosen().calm);
@@ -114,7 +113,7 @@ public:
             if (calls >= chosen().calls || steady_clock::now() >= end) return;
             if (std::exchange(seen, calls) != calls) moved = steady_clock::now();
             if (steady_clock::now() - moved > stuck) {
-                FAIL_CHECK("nobody has made a call for a minute");
+                FAIL_CHECK("no process has made a call for a minute");
                 return;
             }
             if (calls < due) {
@@ -128,7 +127,7 @@ public:
     }
 
     void stop() {
-        std::this_thread::sleep_for(ttl + poll);  // what was broken heals
+        std::this_thread::sleep_for(ttl + poll);  // the clients recover
         crew_.stop();
     }
 
@@ -174,7 +173,7 @@ private:
         faults_.push_back({at, stress::boot_time(), to_string(one.what)});
     }
 
-    /// False if there is no such thing on this database.
+    /// False if this database does not have that disturbance.
     bool disturb(const stress::disturbance& one) {
         const auto slot = static_cast<std::size_t>(one.choice % slots_.size());
         switch (one.what) {
@@ -193,7 +192,7 @@ private:
             case trouble::force:
                 return breaker_.force_release("lock-" + std::to_string(one.choice % 4));
             case trouble::reap:
-                // Rows are deleted within the run.
+                // Deletes rows during the run.
                 reap(database_.source(), database_.reaping(5s, 1s));
                 return true;
             case trouble::restart:
@@ -203,7 +202,7 @@ private:
         return false;
     }
 
-    /// On SQLite not amid a write: a process that stops there stops everybody.
+    /// On SQLite not during a write, since a process that stops there blocks all others.
     void pause(const stress::member& whom, milliseconds time) {
         const bool sqlite = database_.which() == support::backend::sqlite;
         if (sqlite) database_.run("begin immediate");
@@ -252,8 +251,8 @@ std::unordered_map<std::string, std::int64_t> counters(support::lock_database& d
     return values;
 }
 
-/// A limit may pass before the first answer. A call that meets a restart, a cut connection or a
-/// pause may say so.
+/// A time limit may pass before the first answer. A call during a restart, a cut connection or a
+/// pause may report that.
 std::vector<std::string> expected_results(bool restarted, bool cut) {
     std::vector<std::string> expected{"granted", "none", "ok", "the_lock_was_lost", "timed_out"};
     if (cut) expected.emplace_back("the_outcome_is_unknown");
@@ -322,7 +321,7 @@ void soak_on(support::backend which) {
     if (!database.there()) return;
     const stress::recording recording{database};
     make_counters(database);
-    // SQLite keeps descriptors of closed connections as long as the process has another.
+    // SQLite keeps descriptors of closed connections while the process has another one.
     database.reconnect();
     const auto before = stress::baseline_of(database);
     const auto from = steady_clock::now();
@@ -346,7 +345,7 @@ void soak_on(support::backend which) {
 
 }  // namespace
 
-TEST_CASE("soak: whatever happens, locks exclude, keep their order and go on") {
+TEST_CASE("soak: locks exclude, keep their order and make progress amid all disturbances") {
     const std::array backends{
         std::pair{support::backend::sqlite, "sqlite"},
         std::pair{support::backend::postgresql, "postgresql"},
@@ -360,7 +359,7 @@ TEST_CASE("soak: whatever happens, locks exclude, keep their order and go on") {
     }
 }
 
-TEST_CASE("soak: control: somebody who releases by the name alone is found") {
+TEST_CASE("soak: control: a release by the name alone is found") {
     support::lock_database database{support::backend::sqlite};
     const stress::recording recording{database};
     make_counters(database);
@@ -385,7 +384,7 @@ TEST_CASE("soak: control: somebody who releases by the name alone is found") {
     for (const auto& each : hold_against_rules(database, recording, run, past, truth)) {
         if (!each.second.empty()) MESSAGE(each.first, ": ", each.second.size(), " violations");
     }
-    // Which of them finds it depends on whether the victim looked before it released.
+    // Which check finds it depends on whether the victim checked before it released.
     CHECK(unexplained_losses(past, truth, in_micros(2 * ttl)).size() +
               beliefs_beyond_records(past, truth, recording.slack()).size() >
           0);

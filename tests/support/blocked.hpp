@@ -8,8 +8,8 @@
 
 namespace support {
 
-/// Until at least so many connections at the server of `db` wait for a row's lock, held by the
-/// test, in statements whose text mentions `what`.
+/// Waits until at least `count` connections at the server of `db` wait for a row's lock, held by
+/// the test, in statements whose text contains `what`.
 inline bool waiting_for_rows(rowlock::sql::connection& db, const std::string& what, int count = 1) {
     const bool postgresql = db.speaks() == rowlock::sql::dialect::postgresql;
     const std::string waiting =
@@ -20,14 +20,14 @@ inline bool waiting_for_rows(rowlock::sql::connection& db, const std::string& wh
                      "where trx_state = 'LOCK WAIT' and trx_query like '%" +
                          what + "%'";
     return eventually([&] {
-        // InnoDB renews this view only if nobody has read it for 100 ms.
+        // InnoDB renews this view only if it was not read for 100 ms.
         if (!postgresql) std::this_thread::sleep_for(std::chrono::milliseconds{150});
         const auto until = std::chrono::steady_clock::now() + std::chrono::seconds{10};
         return db.query(waiting, until).integer(0, 0) >= count;
     });
 }
 
-/// For a row of this case's tables.
+/// Likewise for rows of this test's tables.
 inline bool waiting_for_rows(lock_database& database, int count) {
     return waiting_for_rows(database.admin(), database.prefix(), count);
 }

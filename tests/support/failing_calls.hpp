@@ -3,11 +3,11 @@
 #include <atomic>
 #include <cstdint>
 
-/// Makes memory and system calls run out where a test wants it. For programs that are linked with
-/// failing_calls.cpp, which replaces operator new and stands before the C library's functions.
+/// Makes allocations and system calls fail where a test chooses. For programs that are linked with
+/// failing_calls.cpp, which replaces operator new and precedes the C library's functions.
 namespace support {
 
-/// The nth allocation of this thread fails, once, as long as this lives.
+/// Makes the nth allocation of this thread fail, once, during its lifetime.
 class failing_allocation {
 public:
     explicit failing_allocation(std::int64_t nth);
@@ -17,7 +17,7 @@ public:
     [[nodiscard]] bool happened() const;
 };
 
-/// Every nth allocation of all other threads fails, as long as this lives.
+/// Makes every nth allocation of all other threads fail during its lifetime.
 class failing_background {
 public:
     explicit failing_background(std::int64_t nth);
@@ -39,7 +39,7 @@ enum class system_call : unsigned char {
 
 [[nodiscard]] const char* to_string(system_call which) noexcept;
 
-/// The nth call, by whichever thread, fails for want of resources, and so do the next `more`.
+/// Makes the nth call, by any thread, and the next `more` fail for lack of resources.
 class failing_system_call {
 public:
     failing_system_call(system_call which, std::int64_t nth, std::int64_t more = 0);

@@ -207,7 +207,7 @@ public:
                 for (auto& [name, row] : all.leases) {
                     if (row.session != id) continue;
                     row.session = session;
-                    row.token += 2;  // as the statement: a token is skipped
+                    row.token += 2;  // like the statement, which skips a token
                 }
             }
             return ended;

@@ -255,7 +255,7 @@ private:
         try {
             in_.call([&](rows& /*all*/) { notified_.push_back(session); });
         } catch (...) {
-            // As a wake-up that is lost.
+            // As if the wake-up were lost.
         }
     }
 

@@ -17,8 +17,8 @@
 
 namespace support {
 
-/// What the fake protocols keep in the place of tables: of one process, with no clock, so that a
-/// session lives until it is ended. Thread-safe.
+/// The state of the fake protocols in the place of tables: for one process, without a clock, so
+/// that a session lives until it is ended. Thread-safe.
 class fake_tables {
 public:
     struct session {
@@ -45,7 +45,7 @@ public:
         std::map<std::string, lease, std::less<>> leases{};
         std::map<std::int64_t, waiter> waiters{};  ///< by ticket
         std::int64_t last_ticket = 0;
-        std::int64_t floor = 0;  ///< no later token is as low
+        std::int64_t floor = 0;  ///< every later token is greater
 
         [[nodiscard]] bool live(std::int64_t session) const {
             const auto found = sessions.find(session);
@@ -81,13 +81,13 @@ public:
         }
     };
 
-    /// The next call of a fake protocol changes nothing and throws this.
+    /// Makes the next call of a fake protocol change nothing and throw this.
     void fail_next(rowlock::error failure) {
         const std::lock_guard lock{mutex_};
         failure_ = std::move(failure);
     }
 
-    /// `action(rows)`, for the test itself: never fails by fail_next().
+    /// Runs `action(rows)` for the test itself, which never fails by fail_next().
     template <typename Action>
     auto look(const Action& action) {
         const std::lock_guard lock{mutex_};

@@ -22,7 +22,7 @@ namespace {
 std::string find_provider() {
     std::vector<std::string> places{"/usr/lib/galera/libgalera_smm.so", "/usr/lib/libgalera_smm.so",
                                     "/usr/lib64/galera-4/libgalera_smm.so"};
-    // That of the server that is started: scripts/fetch-server unpacks both.
+    // The provider of the server that is started: scripts/fetch-server unpacks both.
     if (const char* folder = getenv("ROWLOCK_MARIADB_BIN")) {
         places = {std::string{folder} + "/../usr/lib/galera/libgalera_smm.so"};
     }
@@ -51,8 +51,9 @@ std::vector<std::string> command(const mariadb_home& home, std::uint16_t port) {
     return words;
 }
 
-/// How a node that starts on a copy is told what it lacks: the donor's number, by a file; the
-/// changes themselves come from the provider. Debian has the usual script in a package of its own.
+/// The script by which a node that starts on a copy learns what it lacks: the donor's number, in a
+/// file. The changes themselves come from the provider. Debian has the usual script in another
+/// package.
 constexpr std::string_view state_transfer = R"(#!/bin/sh
 bypass=
 while [ $# -gt 0 ]; do
@@ -161,8 +162,8 @@ void galera_cluster::rejoin(int node) {
     if (!back) throw std::runtime_error{"a Galera node does not come back to its cluster"};
 }
 
-/// The first bootstraps the cluster and stops, for its data to be copied; then all start with the
-/// same state, the first as the first again.
+/// The first node bootstraps the cluster and stops, so that its data can be copied. Then all start
+/// with the same state, the first one first.
 bool galera_cluster::run(bool first) {
     std::string peers;
     std::vector<std::uint16_t> ports;
@@ -181,7 +182,7 @@ bool galera_cluster::run(bool first) {
             if (at == std::string::npos || word.starts_with("--init-file")) continue;
             word.replace(at, home_->folder().path().size(), home);
         }
-        // Its users are in the data already; before it has joined nothing can be written.
+        // Its users are in the data already. Before it has joined nothing can be written.
         if (!first) {
             std::erase_if(words, [](const auto& word) { return word.starts_with("--init-file"); });
         }

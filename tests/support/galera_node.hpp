@@ -10,15 +10,15 @@
 
 namespace support {
 
-/// A Galera cluster of one node, MariaDB's own provider in it: what a client sees of a cluster, and
-/// what one node does by itself. On free ports of 127.0.0.1. Takes a few seconds: start one for a
-/// whole test program.
+/// A Galera cluster of one node, with MariaDB's own provider: a cluster as a client sees it, and
+/// the behaviour of a single node. On free ports of 127.0.0.1. Takes a few seconds, so start one
+/// for a whole test program.
 class galera_node {
 public:
     /// Null if mariadbd or the provider is missing: the case then counts as skipped, or fails.
     [[nodiscard]] static std::unique_ptr<galera_node> start();
 
-    /// mysql://…, a user with all rights, and a database.
+    /// mysql://… with a user with all rights, and a database.
     [[nodiscard]] const std::string& url() const noexcept { return url_; }
 
 private:
@@ -30,21 +30,21 @@ private:
 };
 
 /// Several nodes of one cluster on this machine. Their data is copied from the first, so that no
-/// node needs another's to be sent to it. Takes ten seconds or so.
+/// state transfer is needed. Takes about ten seconds.
 class galera_cluster {
 public:
-    /// Null as galera_node::start().
+    /// Null like galera_node::start().
     [[nodiscard]] static std::unique_ptr<galera_cluster> start(int nodes);
 
     [[nodiscard]] int size() const noexcept { return static_cast<int>(nodes_.size()); }
-    /// Of one node; all have the same user.
+    /// The URL of one node. All have the same user.
     [[nodiscard]] const std::string& url(int node) const;
-    /// Of all, this one first.
+    /// A URL with all nodes, this one first.
     [[nodiscard]] std::string url_from(int node) const;
-    /// Cuts a node off from the others, which find out within seconds; it answers its clients, and
-    /// refuses their statements.
+    /// Cuts a node off from the others, which detect it within seconds. The node answers its
+    /// clients, and refuses their statements.
     void isolate(int node);
-    /// Waits until it has come back to the others.
+    /// Reconnects the node, and waits until it has joined the others.
     void rejoin(int node);
 
 private:

@@ -10,7 +10,7 @@
 namespace support {
 namespace {
 
-/// Where `host:port` stands in a URL with a user.
+/// The position of `host:port` in a URL with a user.
 struct place {
     std::size_t begin;
     std::size_t size;

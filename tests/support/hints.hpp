@@ -9,7 +9,7 @@
 
 namespace support {
 
-/// How a session is woken, as all who can read our tables know it.
+/// The wake-up address of a session, as a reader of rowlock's tables knows it.
 inline rowlock::strategy::wake_address address_of(lock_database& database, std::int64_t session) {
     const auto row =
         database.run("select wake_address, wake_secret, mailbox from rowlock_session where id = " +

@@ -12,7 +12,7 @@ using namespace rowlock;
 
 namespace {
 
-/// "acquire" from "/* rowlock acquire */ with …"; other text as it is.
+/// "acquire" from "/* rowlock acquire */ with …"; other text unchanged.
 std::string_view name_of(std::string_view text) {
     constexpr std::string_view tag = "/* rowlock ";
     if (!text.starts_with(tag)) return text;
@@ -20,7 +20,7 @@ std::string_view name_of(std::string_view text) {
     return text.substr(0, text.find(" */"));
 }
 
-/// Of the statement whose hook runs on this thread.
+/// The parameters of the statement whose hook runs in this thread.
 thread_local std::span<const sql::value> carried;
 
 }  // namespace

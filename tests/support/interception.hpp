@@ -14,35 +14,36 @@
 
 namespace support {
 
-/// Stands between a client and its connections: counts statements and lets a test step in right
-/// before or right after one, on the client's own thread. That is how interleavings are forced and
-/// replies lost at the very place, with every driver alike.
+/// Intercepts a client's statements: counts them and runs a test's hook right before or after one,
+/// in the client's own thread. So a test forces interleavings and loses replies at an exact point,
+/// with every driver alike.
 class interception {
 public:
     /// `name` is the statement's name ("acquire"), or the text of a query.
     using hook = std::function<void(std::string_view name)>;
 
-    /// Sent by the thread that made this object; a client's heartbeat does not count.
+    /// The number of statements sent by the thread that made this object. A client's heartbeat does
+    /// not count.
     std::atomic<int> statements{0};
 
-    /// Whether a transaction may be sent as a whole, under the name "transaction". If not there is
-    /// one statement for each step, with room between them.
+    /// Whether a transaction may be sent as one text, under the name "transaction". If not, each
+    /// step is one statement, with hooks between them.
     std::atomic<bool> transactions{false};
 
     /// Called before the statement is sent; may throw, then it is not sent.
     void before(hook action);
-    /// Called after the answer came; may throw, then the client never sees the answer.
+    /// Called after the answer arrived; may throw, then the client never sees the answer.
     void after(hook action);
 
-    /// From inside a hook: the connection breaks here, as far as the client can tell.
+    /// From inside a hook: breaks the connection, from the client's point of view.
     [[noreturn]] static void lose_reply();
     [[noreturn]] static void refuse_to_send();
 
-    /// From inside a hook: the integer that the statement carries as its parameter $`number`. The
-    /// grant id of an acquire that is sent alone ("acquire", on MySQL "insert_lease") is $3.
+    /// From inside a hook: the integer parameter $`number` of the statement. The grant id of an
+    /// acquire outside a batch ("acquire", on MySQL "insert_lease") is $3.
     [[nodiscard]] static std::int64_t parameter(std::size_t number);
 
-    /// All connections that exist now are found broken at their next use.
+    /// Breaks all existing connections at their next use.
     void break_connections() { ++generation_; }
 
     [[nodiscard]] rowlock::sql::connection_source wrap(rowlock::sql::connection_source inner);

@@ -1,5 +1,5 @@
-// Loaded into a MariaDB or MySQL: as long as the file ROWLOCK_LATE_LOG exists nothing is written to
-// InnoDB's log. Commits are shown to others all the same, and are lost if the server is killed.
+// Loaded into a MariaDB or MySQL: while the file ROWLOCK_LATE_LOG exists nothing is written to
+// InnoDB's log. Others still see commits, which are lost if the server is killed.
 
 #include <dlfcn.h>
 #include <unistd.h>
@@ -23,7 +23,7 @@ bool is_log(int file) {
     const auto length = readlink(link.c_str(), path.data(), path.size());
     if (length <= 0) return false;
     const std::string_view name{path.data(), static_cast<std::size_t>(length)};
-    // MySQL has numbered files in a folder of their own.
+    // MySQL has numbered files in a separate folder.
     return name.ends_with("/ib_logfile0") ||
            name.find("/#innodb_redo/#ib_redo") != std::string_view::npos;
 }

@@ -10,9 +10,9 @@ namespace {
 
 constexpr const char* flag = "held";
 
-// Statistics of tables are written by the server itself, which keeps the table while it waits. With
-// a binary log, and sync_binlog at 1, MySQL shows a commit when that log is on the disk: there is
-// nothing to hold back.
+// The server itself writes statistics of tables, and locks the table while it waits. With a binary
+// log and sync_binlog = 1 MySQL shows a commit only when that log is on the disk, so that there
+// would be nothing to hold back.
 std::vector<std::string> arguments() {
     std::vector<std::string> words{"--innodb-stats-persistent=0"};
     if (mysql_alone()) words.emplace_back("--skip-log-bin");
@@ -30,7 +30,7 @@ late_server::late_server()
 }
 
 late_server::~late_server() {
-    let_log_go();  // or it would not stop
+    let_log_go();  // otherwise the server would not stop
 }
 
 rowlock::sql::connection_source late_server::source() const {

@@ -9,9 +9,8 @@
 
 namespace support {
 
-/// A MariaDB (MySQL in a run for that) of a test's own, with our tables, whose log can be held
-/// back: what is committed then is shown to others, its commit does not return, and a crash takes
-/// it back.
+/// A test's own MariaDB (MySQL in a run for that), with rowlock's tables, whose log can be held
+/// back. Others see what is committed then, its commit does not return, and a crash undoes it.
 class late_server {
 public:
     late_server();
@@ -24,11 +23,11 @@ public:
     [[nodiscard]] const std::string& url() const noexcept { return server_->url(); }
     [[nodiscard]] rowlock::sql::connection_source source() const;
 
-    /// Until let_log_go(), a crash, or the end of what is returned: a case that fails must not
-    /// leave the server stuck for the next one.
+    /// Holds the log back until let_log_go(), a crash, or the end of the returned object, so that a
+    /// failed case does not leave the server blocked for the next one.
     [[nodiscard]] std::shared_ptr<void> hold_log() const;
     void let_log_go() const;
-    /// SIGKILL, and another start; the log is not held any more.
+    /// Kills the server by SIGKILL and starts it again. The log is no longer held.
     void crash_and_start();
 
 private:

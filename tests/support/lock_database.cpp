@@ -22,7 +22,7 @@ using std::chrono::milliseconds;
 
 namespace {
 
-/// Differs between processes that share a server and between cases of one.
+/// A prefix that differs between processes that share a server and between cases of one.
 std::string fresh_prefix() {
     static std::atomic<int> count{0};
     return "t" + std::to_string(getpid()) + "_" + std::to_string(++count) + "_";
@@ -40,7 +40,7 @@ std::string soci_connect_string() {
            " password=" + server.password + " db=" + server.database;
 }
 
-/// Empty if the server is missing.
+/// The back end's URL. Empty if the server is missing.
 std::string url_of_backend(backend which, const std::string& folder) {
     switch (which) {
         case backend::sqlite:
@@ -107,7 +107,7 @@ lock_database::~lock_database() {
         try {
             migrate(*source_, {}, 0);
         } catch (const std::exception& failure) {
-            MESSAGE("tables of a test were left behind: ", failure.what());
+            MESSAGE("a test's tables were not removed: ", failure.what());
         }
     }
     std::error_code ignored;
@@ -119,8 +119,8 @@ sql::connection_source lock_database::at(const std::string& url) const {
 }
 
 client_options lock_database::options(client_options options) const {
-    // All clients of a test are on one machine, and what is tested is most often what the database
-    // does. Who wants the other way asks for it.
+    // All clients of a test are on one machine, and most tests are about the database's wake-ups. A
+    // test of datagrams asks for them.
     if (speaks() != sql::dialect::sqlite && options.wake_ups == wakeup_mode::automatic) {
         options.wake_ups = wakeup_mode::database;
     }

@@ -26,7 +26,7 @@ enum class backend : unsigned char {
 
 [[nodiscard]] const char* to_string(backend which);
 
-/// Migrated tables of its own for one test case, removed afterwards.
+/// Migrated tables for one test case, removed afterwards.
 class lock_database {
 public:
     explicit lock_database(backend which);
@@ -40,7 +40,7 @@ public:
 
     [[nodiscard]] const rowlock::sql::connection_source& source() const { return *source_; }
     [[nodiscard]] const std::string& prefix() const noexcept { return prefix_; }
-    /// For another process that opens the same tables; native drivers only.
+    /// The URL for another process that opens the same tables; native drivers only.
     [[nodiscard]] const std::string& url() const noexcept { return url_; }
     [[nodiscard]] backend which() const noexcept { return which_; }
     [[nodiscard]] rowlock::sql::dialect speaks() const { return source_->speaks(); }
@@ -64,20 +64,20 @@ public:
     }
     [[nodiscard]] rowlock::reaper_options reaping(std::chrono::milliseconds retention,
                                                   std::chrono::milliseconds grace) const;
-    /// A connection of its own, set up as a client's.
+    /// A new connection, set up like a client's.
     [[nodiscard]] std::unique_ptr<rowlock::sql::connection> connect() const;
 
     /// The fixture's own connection.
     [[nodiscard]] rowlock::sql::connection& admin() { return *admin_; }
-    /// Plain SQL on it; `rowlock_` names our tables.
+    /// Runs SQL on it; `rowlock_` is replaced by the prefix of this test's tables.
     rowlock::sql::result run(const std::string& sql);
     [[nodiscard]] std::int64_t number(const std::string& sql);
-    /// After its server was started anew.
+    /// Reconnects after its server was restarted.
     void reconnect() {
         admin_.reset();
         admin_ = source_->connect(soon());
     }
-    /// Token 7 for a new name: what an acquire's statement that arrives late would have written.
+    /// Writes token 7 for a new name, as a delayed statement of an acquire would.
     void write_late_grant(const std::string& name, std::int64_t session, std::int64_t grant_id);
 
 private:

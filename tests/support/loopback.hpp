@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-/// Sockets of this machine, for what stands in for a network.
+/// Sockets of this machine, for simulated networks.
 namespace support {
 
 /// @throws std::system_error by errno, about the call of that name
@@ -12,7 +12,7 @@ namespace support {
 
 /// 127.0.0.1
 [[nodiscard]] sockaddr_in loopback(std::uint16_t port);
-/// On a free port. @param flags of socket(), besides SOCK_CLOEXEC
+/// A socket on a free port. @param flags for socket(), besides SOCK_CLOEXEC
 [[nodiscard]] int bound_socket(int flags = 0);
 [[nodiscard]] int listening_socket(int backlog, int flags = 0);
 [[nodiscard]] std::uint16_t port_of(int socket);

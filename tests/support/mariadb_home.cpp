@@ -27,7 +27,7 @@ std::string find_program(std::string_view name) {
     return {};
 }
 
-/// A standby has made a user of its own, which the primary's takes the place of.
+/// SQL that makes the test's user. On a standby the primary's user later replaces it.
 std::string users(const std::string& password) {
     const bool mysql = mysql_alone();
     return (mysql ? "alter user root@localhost identified by '" + password + "';\n"
@@ -56,7 +56,7 @@ std::unique_ptr<mariadb_home> mariadb_home::install() {
     std::unique_ptr<mariadb_home> made{new mariadb_home};
     made->program_ = {program, "--no-defaults", "--innodb-log-file-size=16M"};
     const server_folder& folder = made->folder_;
-    // A tmpdir of its own: a server that starts removes what others keep in theirs.
+    // A separate tmpdir: a server that starts removes files of others in a shared one.
     run({installer, "--no-defaults", "--datadir=" + folder.path() + "/data",
          "--tmpdir=" + folder.path(), "--auth-root-authentication-method=normal", "--skip-test-db",
          "--skip-name-resolve", "--innodb-log-file-size=16M"},

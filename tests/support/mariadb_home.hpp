@@ -16,9 +16,9 @@ public:
     /// Null if mariadbd is missing: the case then counts as skipped, or fails.
     [[nodiscard]] static std::unique_ptr<mariadb_home> install();
 
-    /// The server's command line; it answers on 127.0.0.1.
+    /// The command line of the server, which answers on 127.0.0.1.
     [[nodiscard]] std::vector<std::string> command(std::uint16_t port) const;
-    /// mysql://…, a user with all rights, and a database.
+    /// mysql://… with a user with all rights, and a database.
     [[nodiscard]] std::string url(std::uint16_t port) const;
     [[nodiscard]] const server_folder& folder() const noexcept { return folder_; }
 
@@ -26,8 +26,8 @@ private:
     mariadb_home() = default;
     [[nodiscard]] static std::unique_ptr<mariadb_home> install_mysql();
 
-    // Of a log in memory MariaDB flushes nothing (it takes it for persistent), and our tests hold
-    // the flushes back.
+    // On disk: MariaDB flushes nothing of a log in memory (it takes it for persistent), and tests
+    // hold the flushes back.
     server_folder folder_{server_folder::place::disk};
     std::vector<std::string> program_;  ///< with the options that say where its own files are
     std::string password_ = random_password();

@@ -34,7 +34,7 @@ std::unique_ptr<mysql_group> mysql_group::start(primaries which) {
                   .port = free_port(),
                   .group_port = free_port()};
         if (!each.home) return nullptr;
-        // Not for the binary log: each member makes its users itself.
+        // Not written to the binary log: each member makes its users itself.
         each.home->folder().write(
             "init.sql",
             "set sql_log_bin = 0;\nalter user root@localhost identified by '" + made->password_ +

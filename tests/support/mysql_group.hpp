@@ -22,33 +22,33 @@ public:
     [[nodiscard]] static std::unique_ptr<mysql_group> start(primaries which);
 
     static constexpr int size = 3;
-    /// Of one member; all have the same users.
+    /// The URL of one member. All have the same users.
     [[nodiscard]] std::string url(int member) const;
-    /// Of all members, this one first.
+    /// A URL with all members, this one first.
     [[nodiscard]] std::string url_from(int member) const;
-    /// To one member, whatever its state.
+    /// A connection to one member in any state.
     [[nodiscard]] std::unique_ptr<rowlock::sql::connection> admin(int member) const;
-    /// One statement of the administrator's, which may take a minute.
+    /// Runs one statement as administrator, which may take a minute.
     rowlock::sql::result run(int member, const std::string& statement) const;
 
-    /// Waits until all members have applied what this one has.
+    /// Waits until all members have applied this one's transactions.
     void level(int from) const;
 
     void kill(int member);
-    /// It answers neither its clients nor the group until thaw().
+    /// Stops the member: it answers neither its clients nor the group until thaw().
     void freeze(int member) const;
     void thaw(int member) const;
-    /// After kill(): started again, and not in the group yet.
+    /// Starts the member after kill(), outside the group.
     void start_alone(int member);
-    /// Likewise, without the plugin and its settings: a server like any other.
+    /// Likewise without the plugin and its settings, as an ordinary server.
     void start_without_plugin(int member);
-    /// Founds (bootstraps) the group, of which there is no member yet.
+    /// Bootstraps the group with its first member.
     void found(int member);
-    /// Waits until it is ONLINE.
+    /// Joins the group, and waits until the member is ONLINE.
     void join(int member);
-    /// Makes the last member, which has no majority, the whole group, as an operator would.
+    /// Makes the last member, which has no majority, the whole group, as an operator does.
     void force(int member) const;
-    /// With primaries::one, once there is one that is alive.
+    /// The primary with primaries::one, once there is a live one.
     [[nodiscard]] int primary() const;
     void make_primary(int member) const;
 

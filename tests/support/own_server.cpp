@@ -34,7 +34,7 @@ void own_server::stop() {
 }
 
 void own_server::crash() {
-    // PostgreSQL's processes share memory, and the postmaster's sudden death would leave them.
+    // PostgreSQL's processes share memory, and would survive the postmaster's SIGKILL for a while.
     end(mariadb_ ? SIGKILL : SIGQUIT);
 }
 
@@ -43,14 +43,15 @@ void own_server::kill() {
 }
 
 void own_server::start_again() {
-    // PostgreSQL's other processes may need a moment to see that the first was killed; until then
-    // the new one is refused.
+    // PostgreSQL's other processes may take a moment to detect that the first was killed. Until
+    // then a new one refuses to start.
     if (!eventually([this] { return run(); }, 30s)) {
         throw std::runtime_error{"a server did not start again: " + folder().read("server.log")};
     }
 }
 
-/// Programs of the test server's version; asked of it, so that a missing server is seen.
+/// Finds the programs of the test server's version by a query, so that a missing server is
+/// detected.
 bool own_server::prepare_postgresql() {
     const auto url = url_of(server::postgresql);
     if (!url) return false;
@@ -104,7 +105,7 @@ bool own_server::run() {
     process_ = std::make_unique<server_process>(command(), folder(), "server.log",
                                                 mariadb_ ? SIGTERM : SIGINT);
     if (comes_up(*process_, url_, {}, 30s)) return true;
-    process_.reset();  // before another has its data
+    process_.reset();  // before another process uses its data
     return false;
 }
 

@@ -11,30 +11,31 @@
 
 namespace support {
 
-/// How an own_server is started.
+/// The settings of an own_server.
 struct own_server_settings {
-    std::vector<std::string> arguments = {};  ///< the server's own, behind ours
-    std::vector<std::string> before = {};     ///< such as env and a variable
+    std::vector<std::string> arguments = {};  ///< further arguments of the server
+    std::vector<std::string> before = {};     ///< a command before it, such as env and a variable
 };
 
-/// A PostgreSQL or MariaDB (MySQL in a run for that) of a test's own, which it may stop, kill and
-/// start again; the port stays the same. Takes seconds to make.
+/// A test's own PostgreSQL or MariaDB (MySQL in a run for that), which it may stop, kill and start
+/// again on the same port. Takes seconds to start.
 class own_server {
 public:
     /// Null if the server's programs are missing: the case then counts as skipped, or fails.
     [[nodiscard]] static std::unique_ptr<own_server> start(server which,
                                                            own_server_settings how = {});
 
-    /// A user with all rights, and a database.
+    /// The URL of a database, with a user with all rights.
     [[nodiscard]] const std::string& url() const noexcept { return url_; }
 
-    /// The orderly way, which ends all connections, and waits until it is down.
+    /// Shuts the server down, which ends all connections, and waits for it.
     void stop();
-    /// As if it had crashed: what was not flushed is lost.
+    /// Ends the server as a crash does: unflushed changes are lost.
     void crash();
-    /// SIGKILL of its first process; PostgreSQL's others see it and end, too.
+    /// Kills its first process by SIGKILL. PostgreSQL's others detect that and end, too.
     void kill();
-    /// After stop(), crash() or kill(), until it answers; recovery included.
+    /// Starts the server after stop(), crash() or kill(), and waits until it has recovered and
+    /// answers.
     void start_again();
 
 private:

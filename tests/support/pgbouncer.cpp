@@ -19,7 +19,7 @@ std::string program() {
     return {};
 }
 
-/// Whoever connects is the test user: the passwords of clients are not what is tested.
+/// Every client connects as the test user: the tests are not about the clients' passwords.
 std::string configuration(const contract::server_address& server, std::uint16_t port,
                           pgbouncer::pool_mode mode, const std::string& settings) {
     const bool transaction = mode == pgbouncer::pool_mode::transaction;

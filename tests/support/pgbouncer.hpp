@@ -18,7 +18,7 @@ public:
     [[nodiscard]] static std::unique_ptr<pgbouncer> start(pool_mode mode,
                                                           const std::string& settings = {});
 
-    /// Of the test database, through the pooler.
+    /// The URL of the test database, through the pooler.
     [[nodiscard]] const std::string& url() const noexcept { return url_; }
 
 private:

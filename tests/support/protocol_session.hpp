@@ -124,7 +124,7 @@ private:
     std::unique_ptr<rowlock::sql::connection> db_;
 };
 
-/// A live session on a connection of its own, and its leases.
+/// A live session on its own connection, and its leases.
 class protocol_session {
 public:
     protocol_session(const lock_database& database, std::int64_t id,

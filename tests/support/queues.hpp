@@ -12,7 +12,7 @@
 
 namespace support {
 
-/// Until so many tickets stand.
+/// Waits until there are that many tickets.
 inline bool places(lock_database& database, std::int64_t count) {
     return eventually(
         [&] { return database.number("select count(*) from rowlock_waiter") == count; });
@@ -24,11 +24,11 @@ inline bool nobody_holds(lock_database& database) {
     });
 }
 
-/// How long a test waits for its turn before it gives up: longer than any disk has stalled.
+/// The time limit of a test's wait for a grant: longer than any disk has stalled.
 constexpr std::chrono::seconds patience{30};
 
-/// Waits in line as acquire() does, but not for ever: a turn that never comes, or a check that
-/// failed while a thread still stands in line, must fail the test and not hang the program.
+/// Waits in the queue like acquire(), with a time limit: a missing grant, or a check that failed
+/// while a thread still waits, must fail the test and not hang the program.
 inline rowlock::lease acquire_soon(rowlock::client& who, const std::string& name,
                                    const rowlock::acquire_options& options = {}) {
     auto got = who.try_acquire_for(name, patience, options);
@@ -36,8 +36,8 @@ inline rowlock::lease acquire_soon(rowlock::client& who, const std::string& name
     return std::move(*got);
 }
 
-/// How long `action` took, at its best: a busy machine runs others first, but hardly every time,
-/// and what takes us too long is too long each time.
+/// The shortest time of several runs of `action`: a busy machine may delay one run, but hardly all,
+/// and an action that is too slow is so each time.
 template <typename Action>
 std::chrono::steady_clock::duration at_best(std::chrono::steady_clock::duration bound,
                                             const Action& action) {

@@ -119,16 +119,16 @@ private:
     std::string standby_url_;
 };
 
-/// What MariaDB and MySQL say in words of their own.
+/// The statements that differ between MariaDB and MySQL.
 struct replication_words {
-    std::vector<std::string> arguments;    ///< of both servers
-    std::vector<std::string> acknowledge;  ///< by the standby, before it follows
-    std::string change_primary;            ///< with @port, @user and @password
+    std::vector<std::string> arguments;    ///< both servers' arguments
+    std::vector<std::string> acknowledge;  ///< run by the standby, before it follows
+    std::string change_primary;            ///< contains @port, @user and @password
     std::string start, stop_receiving, stop, forget;
-    std::string follows;                        ///< a row, where a connection does not prove it
-    std::string applied;                        ///< 1 if all that was received is applied
-    std::vector<std::string> wait_for_standby;  ///< by the primary
-    std::string standbys;                       ///< how many acknowledge, in the second column
+    std::string follows;                        ///< has a row, where a connection does not prove it
+    std::string applied;                        ///< 1 if all received changes are applied
+    std::vector<std::string> wait_for_standby;  ///< run by the primary
+    std::string standbys;  ///< the number that acknowledge, in the second column
 };
 
 const replication_words& words() {
@@ -144,7 +144,7 @@ const replication_words& words() {
         .stop = "stop slave",
         .forget = "reset slave all",
         .follows = "",
-        // The SQL thread has nothing more to read and says so.
+        // The SQL thread reports that it has nothing more to read.
         .applied =
             "select count(*) > 0 from information_schema.processlist where user = "
             "'system user' and state like 'Slave has read all relay log%'",
@@ -194,13 +194,13 @@ public:
         return with_two_hosts(primary_url(), standby_url_);
     }
 
-    /// The standby was installed empty and reads all of the primary's log.
+    /// Makes the standby, which was installed empty, read all of the primary's log.
     void follow(commits how) {
         const auto at = address_in(primary_url());
         const auto first = rowlock::open(primary_url()).connect(soon());
         auto db = rowlock::open(standby_->url()).connect(soon());
         if (how == commits::synchronous) {
-            // The primary first: a MySQL standby asks it when it connects.
+            // The primary first: a MySQL standby queries it when it connects.
             for (const auto& each : words().wait_for_standby) first->query(each, soon());
             for (const auto& each : words().acknowledge) db->query(each, soon());
         }
@@ -209,8 +209,8 @@ public:
         replace(change_primary, "@user", at.user);
         replace(change_primary, "@password", at.password);
         if (mysql_alone()) {
-            // Its own password would stay: the users are made if they are not there. On MariaDB the
-            // primary's log replaces the user.
+            // Its own password would stay, since users are made only if they are missing. On
+            // MariaDB the primary's log replaces the user.
             db->query("set sql_log_bin = 0", soon());
             db->query("alter user " + at.user + "@'%' identified by '" + at.password + "'", soon());
         }
@@ -236,7 +236,7 @@ public:
     void hold_back() override { admin_->query(words().stop_receiving, soon()); }
     void kill_primary() override { primary_->kill(); }
 
-    /// As a fail-over tool does: what was received is applied first.
+    /// Promotes the standby as a fail-over tool does: it applies the received changes first.
     void promote() override {
         admin_->query(words().stop_receiving, soon());
         const bool applied =

@@ -8,13 +8,13 @@
 
 namespace support {
 
-/// A primary and its standby on this machine, for a test that makes the one die and the other take
-/// its place. Takes a few seconds to make.
+/// A primary and its standby on this machine, for a test that kills the one and promotes the other.
+/// Takes a few seconds to start.
 class replicated_pair {
 public:
     enum class commits : unsigned char { asynchronous, synchronous };
 
-    /// Synchronous: a commit is answered when the standby has it, too (PostgreSQL: has applied it;
+    /// Synchronous: a commit is answered when the standby has it too (PostgreSQL: has applied it;
     /// MariaDB, MySQL: has it on disk, semi-synchronous). Null if the server's programs are
     /// missing: the case then counts as skipped, or fails.
     [[nodiscard]] static std::unique_ptr<replicated_pair> start(server which, commits how);
@@ -24,16 +24,16 @@ public:
 
     [[nodiscard]] virtual const std::string& primary_url() const = 0;
     [[nodiscard]] virtual const std::string& standby_url() const = 0;
-    /// Both hosts, the primary first.
+    /// A URL with both hosts, the primary first.
     [[nodiscard]] virtual std::string url() const = 0;
 
-    /// Until the standby has all that the primary has.
+    /// Waits until the standby has all changes of the primary.
     void catch_up() const;
-    /// From now on the standby receives nothing more: it lags.
+    /// Stops the standby from receiving changes, so that it lags.
     virtual void hold_back() = 0;
-    /// kill -9.
+    /// Kills the primary by SIGKILL.
     virtual void kill_primary() = 0;
-    /// Makes the standby a primary of its own and waits until it is.
+    /// Promotes the standby to a primary, and waits until it is one.
     virtual void promote() = 0;
 
 protected:

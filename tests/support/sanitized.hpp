@@ -1,7 +1,7 @@
 #pragma once
 
-/// What a sanitizer adds to a program. ThreadSanitizer has a thread of its own and makes everything
-/// that it watches slower; AddressSanitizer less so.
+/// The overhead of a sanitizer. ThreadSanitizer runs its own thread and slows the program down;
+/// AddressSanitizer less so.
 namespace support {
 
 #if defined(__SANITIZE_THREAD__)

@@ -8,24 +8,24 @@
 #include <thread>
 #include <vector>
 
-/// What pretends to be a MySQL server, or is none.
+/// Programs that pretend to be a MySQL server.
 namespace support {
 
 /// A packet of the protocol. @param number the packet's place in its exchange
 [[nodiscard]] std::string mysql_packet(char number, std::string_view payload);
 
-/// The first packet of a server of version 8.0.0. @param plugin as which it offers to authenticate
+/// The first packet of a server of version 8.0.0. @param plugin its authentication plugin
 [[nodiscard]] std::string mysql_greeting(std::string_view plugin, bool offers_tls = false);
 
 /// The first packet of a server that turns clients away. @param text from `#` on with its SQLSTATE
 [[nodiscard]] std::string mysql_refusal(std::uint16_t number, std::string_view text);
 
-/// Listens on every IPv4 address of this machine and serves one connection at a time. Says the
-/// first line of its script at once and each other one after the client has said something; closes
+/// Listens on every IPv4 address of this machine and serves one connection at a time. Sends the
+/// first line of its script at once and each later one after the client has sent something. Closes
 /// after the last.
 class scripted_mysql {
 public:
-    /// @param more scripts for the connections after the first; then it is the first one's turn
+    /// @param more scripts for the connections after the first; the first script follows them
     explicit scripted_mysql(std::vector<std::string> script,
                             std::vector<std::vector<std::string>> more = {});
     scripted_mysql(const scripted_mysql&) = delete;
@@ -33,9 +33,9 @@ public:
     ~scripted_mysql();
 
     [[nodiscard]] std::uint16_t port() const noexcept { return port_; }
-    /// What all clients have sent so far.
+    /// All bytes that clients have sent so far.
     [[nodiscard]] std::string received() const;
-    /// So many clients have come so far.
+    /// The number of clients that have connected so far.
     [[nodiscard]] int clients() const noexcept { return clients_; }
 
 private:

@@ -6,15 +6,15 @@
 /// The database servers that a run of the tests may use. scripts/with-servers starts them.
 namespace support {
 
-/// URLs with a password and the right to make databases and users.
+/// The test servers. Their URLs have a password and the right to make databases and users.
 enum class server : unsigned char { postgresql, mariadb };
 
 /// Whether this run is for MySQL alone (ROWLOCK_TEST_SERVER=mysql): it takes MariaDB's place, and
-/// neither PostgreSQL nor SQLite is tried again.
+/// neither PostgreSQL nor SQLite is tested again.
 [[nodiscard]] bool mysql_alone();
 
-/// Where `which` listens, over TCP; empty if there is none, and then the running test case counts
-/// as skipped, with a message. If a run must not skip (environment variable CI or
+/// The URL of `which` over TCP, or nullopt if there is none: the running test case then counts as
+/// skipped, with a message. If a run must not skip (environment variable CI or
 /// ROWLOCK_REQUIRE_SERVERS), a missing server fails the test case instead. Call it in a test case:
 ///
 ///     const auto url = support::url_of(support::server::postgresql);
@@ -27,12 +27,12 @@ enum class server : unsigned char { postgresql, mariadb };
 /// The same for the server's unix socket.
 [[nodiscard]] std::optional<std::string> socket_url_of(server which);
 
-/// Says that a program which a test needs is not installed, in the same way: a visible skip, or a
+/// Reports likewise that a program which a test needs is not installed: by a visible skip, or a
 /// failure where nothing may be skipped.
 void miss_program(const std::string& name, const std::string& debian_package);
 
-/// Whether url_of() was asked for a server that is not there: the program's exit status is then 77,
-/// a skip, unless a test failed.
+/// Whether url_of() was called for a missing server: the program's exit status is then 77, a skip,
+/// unless a test failed.
 [[nodiscard]] bool missed_a_server() noexcept;
 
 }  // namespace support

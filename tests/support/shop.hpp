@@ -6,8 +6,8 @@
 
 namespace support {
 
-/// A table as an application has it, of three rows: few enough for InnoDB's optimizer to prefer a
-/// scan. sku is unique, shelf is not, size is half of a unique pair.
+/// An application's table with three rows: few enough for InnoDB's optimizer to prefer a scan. sku
+/// is unique, shelf is not, size is half of a unique pair.
 class shop {
 public:
     explicit shop(lock_database& database)

@@ -15,7 +15,7 @@
 namespace support {
 namespace {
 
-/// Where the primary's socket is: only there may a standby come in without a password.
+/// The primary's socket, the only way for a standby to connect without a password.
 struct socket_address {
     std::string folder;
     std::string port;

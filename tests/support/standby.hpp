@@ -8,7 +8,7 @@
 
 namespace support {
 
-/// The folder of initdb and the like, of a PostgreSQL server's own version.
+/// The folder with initdb and similar programs of a PostgreSQL server's version.
 [[nodiscard]] std::string programs_of(rowlock::sql::connection& server);
 
 /// A streaming standby of the test PostgreSQL, for one test case.
@@ -18,9 +18,9 @@ public:
     /// counts as skipped, or fails.
     [[nodiscard]] static std::unique_ptr<standby> start();
 
-    /// Of the test database, on the standby.
+    /// The URL of the test database, on the standby.
     [[nodiscard]] const std::string& url() const noexcept { return url_; }
-    /// Makes it a primary of its own and waits until it is.
+    /// Promotes it to a primary, and waits until it is one.
     void promote();
 
 private:

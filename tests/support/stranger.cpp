@@ -24,9 +24,8 @@ namespace {
 
 constexpr uid_t nobody = 65534;
 
-/// Posts from another process, as another user where that is possible. It waits until the reader
-/// has taken all: a full mailbox is waited for, and what was sent is watched until it is gone.
-/// Returns whether there was a mailbox.
+/// Posts from another process, as another user where that is possible. Waits until the reader has
+/// taken all datagrams. Returns whether there was a mailbox.
 bool post(const std::string& name, const std::vector<std::string>& texts, int times) {
     const auto child = ::fork();
     if (child == 0) {
@@ -55,7 +54,7 @@ bool post(const std::string& name, const std::vector<std::string>& texts, int ti
     return status == 0;
 }
 
-/// That of the stranger on the same server.
+/// The URL of the stranger's role on the same server.
 std::string url_as(const std::string& url, const std::string& role) {
     auto other = url;
     const auto user = other.find("://") + 3;
@@ -129,7 +128,7 @@ std::vector<std::string> lies(const strategy::said_grant& of,
                                  strategy::encode_wakeup(of, std::to_string(of.grant_id)),
                                  strategy::encode_wakeup(of, "")};
     for (const auto& said : overheard) {
-        all.push_back(said);  // once more
+        all.push_back(said);  // a replay
         if (said.size() <= 33) continue;
         const auto proof = said.substr(said.size() - 32);
         all.push_back(words + " 0 " + proof);

@@ -11,9 +11,9 @@
 
 namespace support {
 
-/// A local user, and a role of the server with no right on any table, who know every name and
-/// number that there is, but for what stands in rows that they cannot read: another uid than ours
-/// where we are root, and a role that may only connect.
+/// A local user, and a role of the server without rights on any table, which know every name and
+/// number except those in rows that they cannot read: another uid if this process is root's, and a
+/// role that may only connect.
 class stranger {
 public:
     explicit stranger(lock_database& database);
@@ -21,16 +21,15 @@ public:
     stranger& operator=(const stranger&) = delete;
     ~stranger();
 
-    /// Hears from now on what is said to a session (PostgreSQL).
+    /// Listens to the notifications of a session (PostgreSQL).
     void listen(const rowlock::strategy::wake_address& to);
-    /// What was said there since then, by now.
+    /// The notifications since then.
     [[nodiscard]] std::vector<std::string> heard();
-    /// Whether a table of ours can be read.
+    /// Whether the role can read one of rowlock's tables.
     [[nodiscard]] bool reads_our_tables();
 
-    /// Says this to a session in every way there is: by NOTIFY (PostgreSQL) and by datagrams, so
-    /// many times. Returns when the datagrams were taken out of the mailbox. False if there was
-    /// nothing to say it by.
+    /// Sends the texts to a session in every way, by NOTIFY (PostgreSQL) and by datagrams, `times`
+    /// times. Returns once the datagrams were taken out of the mailbox. False if there was no way.
     bool say(const rowlock::strategy::wake_address& to, const std::vector<std::string>& texts,
              int times = 1);
 
@@ -40,8 +39,8 @@ private:
     std::unique_ptr<rowlock::sql::connection> db_;
 };
 
-/// Everything that one without the secret can say of a grant whose id and next token it knows, as
-/// told to such a session: words without a proof, with guesses, and with the proofs of other words.
+/// All wake-ups that a program without the secret can forge for a grant whose id and next token it
+/// knows: without a proof, with guessed proofs, and with the proofs of other wake-ups.
 [[nodiscard]] std::vector<std::string> lies(const rowlock::strategy::said_grant& of,
                                             const std::vector<std::string>& overheard = {});
 

@@ -4,8 +4,8 @@
 
 namespace support {
 
-/// A TCP server on 127.0.0.1 that completes the handshake (the kernel does) and never says a word:
-/// what a stopped database or a firewall in between looks like to a client.
+/// A TCP server on 127.0.0.1 that completes the handshake (the kernel does) and sends nothing, as a
+/// stopped database or a firewall appears to a client.
 class silent_listener {
 public:
     silent_listener();
@@ -20,7 +20,7 @@ private:
     std::uint16_t port_;
 };
 
-/// A port of 127.0.0.1 at which nobody listens: bound, so that nobody else takes it meanwhile.
+/// A port of 127.0.0.1 at which no program listens. It is bound, so that no other program takes it.
 class closed_port {
 public:
     closed_port();

@@ -27,14 +27,14 @@ namespace {
 using namespace std::chrono_literals;
 using steady = std::chrono::steady_clock;
 
-constexpr std::size_t most_kept = 1U << 20U;  // of one direction of one connection
+constexpr std::size_t most_kept = 1U << 20U;  // for one direction of one connection
 
 void send_without_delay(int socket) {
     const int on = 1;
     ::setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
 }
 
-/// What is done to one direction.
+/// The treatment of one direction.
 struct treatment {
     bool held = false;
     bool dropped = false;
@@ -49,8 +49,8 @@ struct flow {
     };
     int from = -1;
     int to = -1;
-    bool over = false;  ///< `from` says no more
-    bool held = false;  ///< this connection alone
+    bool over = false;  ///< `from` has closed
+    bool held = false;  ///< only this connection
     std::deque<piece> kept;
     std::size_t size = 0;
 
@@ -62,8 +62,8 @@ struct connection {
     flow requests;
     flow answers;
     steady::time_point accepted{};
-    bool spoke = false;   ///< the client has
-    bool asking = false;  ///< the last that was heard is the client's
+    bool spoke = false;   ///< the client has sent something
+    bool asking = false;  ///< the last bytes came from the client
     bool doomed = false;
 };
 
@@ -92,7 +92,7 @@ public:
 
     [[nodiscard]] std::uint16_t port() const { return port_; }
 
-    /// Changes something under the lock, then lets the thread see it.
+    /// Makes a change under the lock, then wakes the thread.
     template <typename Change>
     void change(const Change& how) {
         {
@@ -184,14 +184,14 @@ private:
         ::close(each.answers.from);
     }
 
-    /// Both sides are told at once; the descriptors are closed by the thread that polls them.
+    /// Shuts both sides down at once. The thread that polls the descriptors closes them.
     static void doom(connection& each) {
         each.doomed = true;
         ::shutdown(each.requests.from, SHUT_RDWR);
         ::shutdown(each.answers.from, SHUT_RDWR);
     }
 
-    /// When the thread has to look without being woken, in milliseconds; -1: never.
+    /// The time until the thread must check without being woken, in milliseconds; -1: never.
     [[nodiscard]] static int pause_before(const std::vector<steady::time_point>& due) {
         if (due.empty()) return -1;
         const auto first = *std::min_element(due.begin(), due.end());
@@ -200,7 +200,7 @@ private:
                    std::chrono::ceil<std::chrono::milliseconds>(first - steady::now()).count()));
     }
 
-    /// What to wait for on one direction: something to read, or that it can be written.
+    /// Adds the events to wait for on one direction: readable, or writable.
     void want(const flow& each, const treatment& how, std::vector<pollfd>& wanted,
               std::vector<steady::time_point>& due) const {
         wanted.push_back({each.reads() ? each.from : -1, POLLIN, 0});
@@ -247,7 +247,7 @@ private:
         }
     }
 
-    /// One side has hung up, and the other has been told all that it said.
+    /// Whether one side has closed, and the other has received all its bytes.
     static bool spent(const flow& one) { return one.over && one.kept.empty(); }
 
     void hear(connection& from, flow& one) {
@@ -277,8 +277,8 @@ private:
         if (!how.held && !one.held && due <= steady::now()) pass(from, one, how);
     }
 
-    /// When the link has carried what is heard now. The client's half of the handshake is over
-    /// after a round trip, the server's half a round trip later.
+    /// The arrival of bytes that are read now. The client's half of the handshake takes a round
+    /// trip, the server's half a round trip more.
     [[nodiscard]] steady::time_point arrives(const connection& from, bool request) {
         const auto now = steady::now();
         if (link_.round_trip == 0ms) return now;
@@ -349,7 +349,7 @@ private:
     std::function<void(std::string&)> alter_first_;
     std::mt19937 random_;
     bool refuses_ = false;
-    int countdown_ = 0;  ///< exchanges until one is kept; -1: it is
+    int countdown_ = 0;  ///< exchanges until one is held back; -1: it is
     bool answer_kept_ = false;
     counts counts_;
     std::jthread thread_;

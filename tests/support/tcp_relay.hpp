@@ -9,9 +9,9 @@
 
 namespace support {
 
-/// A proxy between clients and the server at 127.0.0.1:`target`: passes bytes on, until it is told
-/// to do harm. What is set applies to every connection, also later ones, or to one of them. One
-/// thread, which waits for nobody: a client that reads nothing stops only itself.
+/// A proxy between clients and the server at 127.0.0.1:`target`, which forwards bytes and can
+/// inject faults. Settings apply to every connection, also later ones, or to one of them. It has
+/// one thread, which never blocks: a client that reads nothing stops only itself.
 class tcp_relay {
 public:
     enum class direction : unsigned char { requests, answers, both };
@@ -22,27 +22,27 @@ public:
     ~tcp_relay();
 
     [[nodiscard]] std::uint16_t port() const noexcept;
-    /// New connections go to another server from now on.
+    /// Leads new connections to another server.
     void lead_to(std::uint16_t target);
 
-    /// Keeps what arrives and passes nothing on. New connections are accepted and ignored.
+    /// Holds all bytes back. New connections are accepted and ignored.
     void fall_silent() { hold(direction::both); }
-    /// Passes requests on and keeps what the server answers.
+    /// Forwards requests and holds the server's answers back.
     void swallow_answers() { hold(direction::answers); }
-    /// Passes everything on again, what was kept first.
+    /// Forwards everything again, first what was held back.
     void resume();
-    /// Closes every connection; what was kept for it is gone.
+    /// Closes every connection. Bytes that were held back are lost.
     void cut();
 
     void hold(direction which);
-    /// Reads and throws away, also after resume(): a connection that lost bytes is of no use.
+    /// Drops all bytes, also after resume(), since a connection that lost bytes is useless.
     void drop(direction which);
-    /// Each piece arrives so much later; 0 ends it.
+    /// Delays each piece by `time`; 0 ends it.
     void delay(direction which, std::chrono::milliseconds time);
     /// A slow link: each piece takes half a round trip, and a new connection a whole one before its
-    /// first. With the chance `loss` a piece is lost: it is sent again after `resend`, and after
-    /// twice that if it is lost again; what follows it waits behind it. Applies to new connections
-    /// and to what arrives from now on.
+    /// first. With the probability `loss` a piece is lost: it is sent again after `resend`, and
+    /// after twice that if it is lost again, and later pieces wait for it. Applies to new
+    /// connections and to bytes that arrive from now on.
     struct link {
         std::chrono::milliseconds round_trip{0};
         double loss = 0;
@@ -50,20 +50,20 @@ public:
         unsigned seed = 1;
     };
     void become(const link& how);
-    /// Changes what a client says first on each new connection, on the relay's thread.
+    /// Changes the first bytes on each new connection, in the relay's thread.
     void alter_first(std::function<void(std::string&)> how);
     /// Closes new connections at once.
     void refuse(bool new_ones);
 
-    /// The n-th exchange from now on, whichever connection has it, is the last whose request is
-    /// passed on as usual: its answer, and all that the server says later, is kept. An exchange
-    /// begins with what a client says after an answer, or first of all. 0 ends it.
+    /// Forwards the request of the n-th exchange from now on, of any connection, and holds back its
+    /// answer and all later bytes of the server. An exchange starts with a client's bytes after an
+    /// answer, or with its first. 0 ends it.
     void hold_answer(int n);
-    /// Waits until that answer lies here: the server has done what it was asked. False after
-    /// `limit`.
+    /// Waits until that answer has arrived, so that the server has executed the request. False
+    /// after `limit`.
     [[nodiscard]] bool holds_answer(std::chrono::milliseconds limit = std::chrono::seconds{20});
 
-    /// Numbers of the connections that are open, in the order in which they came.
+    /// The numbers of the open connections, in the order of their arrival.
     [[nodiscard]] std::vector<int> connections() const;
     void hold(int connection, direction which);
     void resume(int connection);

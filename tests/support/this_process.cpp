@@ -13,7 +13,7 @@
 namespace support {
 namespace {
 
-// The local addresses of sockets that have a peer; of one that has several descriptors once.
+// The local addresses of sockets with a peer, once for one with several descriptors.
 std::vector<sockaddr_storage> connected() {
     std::vector<sockaddr_storage> found;
     std::set<ino_t> seen;
@@ -56,7 +56,7 @@ int connections_of_this_process() {
 }
 
 std::string ports_of_this_process() {
-    std::string list = "(0";  // nobody's; the list must not be empty
+    std::string list = "(0";  // an unused port; the list must not be empty
     for (const auto& each : connected()) {
         if (const int port = port_of(each); port != 0) list += ", " + std::to_string(port);
     }

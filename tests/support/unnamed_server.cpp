@@ -19,7 +19,7 @@ public:
                         sql::deadline until) override {
         const std::string_view text = what.text();
         auto answer = inner().execute(what, parameters, until);
-        // What names the server stands in the first column of one row.
+        // The server's identity is in the first column of one row.
         const bool names = text.starts_with("/* rowlock session_setup */") ||
                            text.starts_with("/* rowlock server_");
         return names ? without_name(answer) : std::move(answer);

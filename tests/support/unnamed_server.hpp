@@ -4,8 +4,8 @@
 
 namespace support {
 
-/// The same connections, of a server that does not tell which one it is: what a client does without
-/// that knowledge.
+/// The same connections, without the server's identity, for tests of a client without that
+/// knowledge.
 [[nodiscard]] rowlock::sql::connection_source unnamed(const rowlock::sql::connection_source& inner);
 
 }  // namespace support

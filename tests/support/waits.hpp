@@ -7,14 +7,14 @@
 
 namespace support {
 
-/// Now plus a generous bound for one statement: long enough for the slowest machine. A call that
-/// hangs is caught by the test's own time limit.
+/// Now plus a generous bound for one statement, long enough for the slowest machine. The test's own
+/// time limit ends a call that hangs.
 [[nodiscard]] inline rowlock::sql::deadline soon() {
     return std::chrono::steady_clock::now() + std::chrono::seconds{20};
 }
 
-/// Waits until `condition` holds, looking often; false after `limit`. For what another thread or
-/// process must bring about: the wait ends with the event, the limit only ends a failed test.
+/// Waits until `condition` holds, with frequent checks. False after `limit`. For an event in
+/// another thread or process, which ends the wait. The limit only ends a failed test.
 template <typename Condition>
 bool eventually(Condition condition, std::chrono::milliseconds limit = std::chrono::seconds{20}) {
     const auto end = std::chrono::steady_clock::now() + limit;

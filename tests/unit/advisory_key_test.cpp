@@ -41,7 +41,7 @@ TEST_CASE("SHA-256 gives the digests of FIPS 180-4") {
           "cf5b16a778af8380036ce59e7b0492370b249b11e8f07a51afac45037afee9d1");
     CHECK(hex(std::string(1'000'000, 'a')) ==
           "cdc76e5c9914fb9281a1c7e284d73e67f1809a48a497200e046d39ccc7112cd0");
-    // Where the length no longer fits behind the text.
+    // The lengths around which the length field needs another block.
     CHECK(hex(std::string(55, 'a')) ==
           "9f4390f8d30c2dd92ec9f095b65e2b9ae9b0a925a5258e241c9f1e910f734318");
     CHECK(hex(std::string(56, 'a')) ==
@@ -65,7 +65,7 @@ TEST_CASE("names have the advisory keys that docs/advisory-keys.md says") {
     CHECK(advisory_text("report", "shop").size() == 48);
 }
 
-TEST_CASE("what would make the mapping ambiguous is refused") {
+TEST_CASE("names that would make the mapping ambiguous are refused") {
     CHECK(kind_of([] { static_cast<void>(advisory_key{"a\nb"}); }) == errc::invalid_name);
     CHECK(kind_of([] { static_cast<void>(advisory_key{""}); }) == errc::invalid_name);
     CHECK(kind_of([] { static_cast<void>(advisory_number("a", "b\nc")); }) ==
@@ -93,7 +93,7 @@ TEST_CASE("a key of the other database's kind is refused") {
     CHECK(kind(advisory_key::verbatim("job"), mysql) == errc{});
 }
 
-TEST_CASE("keys that are one lock to the server are one key in the process") {
+TEST_CASE("keys that the server treats as one lock are one key in the process") {
     const auto identity = [](const advisory_key& key, sql::dialect speaks) {
         return server_key_of(key, speaks).identity();
     };
@@ -109,7 +109,7 @@ TEST_CASE("keys that are one lock to the server are one key in the process") {
           identity(advisory_key::verbatim(advisory_text("report", "shop")), mysql));
 }
 
-TEST_CASE("the extremes of keys can be written in a statement") {
+TEST_CASE("the smallest and greatest keys can be written in a statement") {
     const auto call = [](const advisory_key& key) {
         return call_of("pg_advisory_lock", strategy::postgresql_key(key, "rowlock"),
                        advisory_mode::exclusive);

@@ -51,7 +51,7 @@ struct doubling {
             return sums.ask(what, patience);
         });
     }
-    /// The first is under way, and nobody else has asked.
+    /// Starts the first call, before any other request.
     std::future<std::optional<int>> hold_up() {
         auto first = ask(1);
         REQUIRE(eventually([&] { return begun == 1; }));
@@ -68,7 +68,7 @@ struct doubling {
 
 }  // namespace
 
-TEST_CASE("who asks alone is answered by a call of his own") {
+TEST_CASE("a request without others is answered by its own call") {
     doubling of;
     of.let_go.set_value();
     CHECK(of.sums.ask(4, 1ms) == 8);
@@ -76,7 +76,7 @@ TEST_CASE("who asks alone is answered by a call of his own") {
     CHECK(of.sizes == std::vector<std::size_t>{1, 1});
 }
 
-TEST_CASE("those who ask during a call share the next, as many as it takes") {
+TEST_CASE("requests during a call share the next one, up to its size") {
     doubling of{1, 3};
     auto first = of.hold_up();
     std::vector<std::future<std::optional<int>>> others;
@@ -88,7 +88,7 @@ TEST_CASE("those who ask during a call share the next, as many as it takes") {
     CHECK(of.sizes == std::vector<std::size_t>{1, 3, 2});
 }
 
-TEST_CASE("a call that fails fails for all who share it, and for nobody else") {
+TEST_CASE("a failed call fails for all requests of its batch, and for no other") {
     doubling of;
     auto first = of.hold_up();
     auto wrong = of.ask(13);
@@ -101,7 +101,7 @@ TEST_CASE("a call that fails fails for all who share it, and for nobody else") {
     CHECK(of.sums.ask(7, 1ms) == 14);
 }
 
-TEST_CASE("who has his answer keeps it if the call fails for the others afterwards") {
+TEST_CASE("a request that has its answer keeps it if the call then fails for the others") {
     doubling of;
     auto first = of.hold_up();
     auto answered = of.ask(5);
@@ -113,18 +113,18 @@ TEST_CASE("who has his answer keeps it if the call fails for the others afterwar
     CHECK_THROWS_AS(failed.get(), std::runtime_error);
 }
 
-TEST_CASE("a call that hangs holds up nobody longer than his patience") {
+TEST_CASE("a call that hangs delays no request beyond its patience") {
     doubling of;
     auto first = of.hold_up();
     CHECK(of.sums.ask(3, 5ms) == std::nullopt);
     of.let_go.set_value();
     CHECK(first.get() == 2);
-    // He has left: the next call is not made for him.
+    // The request was withdrawn: the next call does not contain it.
     CHECK(of.sums.ask(4, 1ms) == 8);
     CHECK(of.sizes == std::vector<std::size_t>{1, 1});
 }
 
-TEST_CASE("as many calls are made at a time as are allowed") {
+TEST_CASE("as many calls run at a time as are allowed") {
     doubling of{2};
     auto first = of.hold_up();
     CHECK(of.sums.ask(4, 1ms) == 8);
@@ -132,7 +132,7 @@ TEST_CASE("as many calls are made at a time as are allowed") {
     CHECK(first.get() == 2);
 }
 
-TEST_CASE("those who were answered together come back together, and ask at once") {
+TEST_CASE("threads that were answered together form the next batch together") {
     doubling of;
     auto held_up = of.hold_up();
     std::vector<std::jthread> threads;
@@ -152,16 +152,16 @@ TEST_CASE("those who were answered together come back together, and ask at once"
     CHECK(eventually([&] { return most() > 100; }));
     over = true;
     threads.clear();
-    // Nobody else comes any more: who is alone is answered all the same, and then at once.
+    // Later, a request without others is answered too, and then at once.
     CHECK(of.sums.ask(4, 20s) == 8);
     CHECK(of.sums.ask(5, 20s) == 10);
     CHECK(of.sizes.back() == 1);
 }
 
-TEST_CASE("while a call hangs for longer than one's patience nobody waits for it") {
+TEST_CASE("while a call hangs for longer than their patience, requests do not wait for it") {
     doubling of;
     auto first = of.hold_up();
-    REQUIRE(of.sums.ask(3, 5ms) == std::nullopt);  // has waited for so long
+    REQUIRE(of.sums.ask(3, 5ms) == std::nullopt);  // one request has waited for that long
     const auto start = std::chrono::steady_clock::now();
     for (int i = 0; i < 1'000; ++i) REQUIRE(of.sums.ask(3, 5ms) == std::nullopt);
     CHECK(std::chrono::steady_clock::now() - start < 5s);

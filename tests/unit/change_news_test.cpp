@@ -1,4 +1,4 @@
-// When the next heartbeat is moved forward, because another client has changed a session's rows.
+// Heartbeats that are moved forward because another client has changed a session's rows.
 
 #include "coordination/session/change_news.hpp"
 
@@ -80,7 +80,7 @@ TEST_CASE("news moves a heartbeat forward at most once a second") {
     CHECK(news.tell(2, 10s + 1ms));
     CHECK(news.news_at() == 11s);
     news.revision = 2;
-    CHECK(news.tell(3, 10s + 2ms));  // counted from the heartbeat that is planned
+    CHECK(news.tell(3, 10s + 2ms));  // counted from the planned heartbeat
     CHECK(news.news_at() == 12s);
     news.revision = 3;
     CHECK(news.tell(4, 13s));
@@ -104,7 +104,7 @@ TEST_CASE("after a false notification the next one still waits for its second") 
     CHECK(news.news_at() == 11s);
 }
 
-TEST_CASE("a notification that comes during a heartbeat gets a heartbeat of its own") {
+TEST_CASE("a notification that arrives during a heartbeat causes another heartbeat") {
     change_news news;
     CHECK(news.tell(4, 30s));
     const auto before = news.told();

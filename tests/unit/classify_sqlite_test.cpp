@@ -9,7 +9,7 @@ using rowlock::sql::classify_sqlite;
 
 namespace {
 
-// Numbers on purpose: the table is checked against sqlite.org/rescode.html, not against itself.
+// Numbers instead of names, so that the table is checked against sqlite.org/rescode.html.
 struct known_code {
     int code;
     errc kind;
@@ -18,7 +18,7 @@ struct known_code {
 
 }  // namespace
 
-TEST_CASE("SQLite's result codes have the meaning that a caller can act on") {
+TEST_CASE("SQLite's result codes are classified by what a caller can do") {
     constexpr known_code codes[] = {
         {3, errc::access_denied},            // PERM
         {4, errc::conflict},                 // ABORT
@@ -68,7 +68,7 @@ TEST_CASE("SQLite's result codes have the meaning that a caller can act on") {
     }
 }
 
-TEST_CASE("what SQLite tells in words alone is told apart") {
+TEST_CASE("errors that SQLite reports only in words are distinguished") {
     constexpr known_code codes[] = {
         {1, errc::schema_outdated, "no such table: rowlock_lease"},
         {1, errc::schema_outdated, "no such column: deadline"},

@@ -10,7 +10,7 @@ using rowlock::errc;
 using rowlock::sql::classify_mysql;
 using rowlock::sql::classify_postgresql;
 
-TEST_CASE("PostgreSQL's SQLSTATEs mean what a caller can act on") {
+TEST_CASE("PostgreSQL's SQLSTATEs are classified by what a caller can do") {
     const std::vector<std::pair<std::string, errc>> expected{
         {"40001", errc::conflict},
         {"40002", errc::conflict},
@@ -50,14 +50,14 @@ TEST_CASE("PostgreSQL's SQLSTATEs mean what a caller can act on") {
     }
 }
 
-TEST_CASE("what is no SQLSTATE is a database error") {
+TEST_CASE("a text that is not an SQLSTATE is a database error") {
     for (const std::string text : {"", "4", "40", "400011", "hello world"}) {
         CAPTURE(text);
         CHECK(classify_postgresql(text) == errc::database_error);
     }
 }
 
-TEST_CASE("MySQL's and MariaDB's error numbers mean what a caller can act on") {
+TEST_CASE("MySQL's and MariaDB's error numbers are classified by what a caller can do") {
     const std::vector<std::pair<int, errc>> expected{
         {1213, errc::deadlock},
         {1205, errc::timed_out},

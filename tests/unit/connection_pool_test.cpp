@@ -18,7 +18,7 @@ using std::chrono::steady_clock;
 
 namespace {
 
-/// Of which nothing is asked but to be there.
+/// A connection that is never used.
 class idle_connection final : public sql::connection {
 public:
     [[nodiscard]] sql::dialect speaks() const noexcept override { return sql::dialect::postgresql; }
@@ -47,7 +47,8 @@ struct counted_pool {
 
 }  // namespace
 
-TEST_CASE("a pool keeps its budget while several wait for a connection that is lent for a moment") {
+TEST_CASE(
+    "a pool keeps its budget while several threads wait for a connection that is lent briefly") {
     counted_pool of;
     of.make_one_idle();
     const auto lent = of.pool.take_idle();
@@ -67,7 +68,7 @@ TEST_CASE("a pool keeps its budget while several wait for a connection that is l
     };
     auto first = std::async(std::launch::async, taker);
     auto second = std::async(std::launch::async, taker);
-    // One of them is refused, in its time; nobody else ends before.
+    // One of them is refused at its deadline, and no other ends before.
     const auto end = steady_clock::now() + 5s;
     while (first.wait_for(1ms) != std::future_status::ready &&
            second.wait_for(1ms) != std::future_status::ready && steady_clock::now() < end) {
@@ -78,7 +79,7 @@ TEST_CASE("a pool keeps its budget while several wait for a connection that is l
     CHECK(of.connects == 2);
 }
 
-TEST_CASE("a connection that is lent for a moment is waited for, and not connected anew") {
+TEST_CASE("a thread waits for a connection that is lent briefly instead of opening another") {
     counted_pool of;
     of.make_one_idle();
     auto lent = of.pool.take_idle();

@@ -1,4 +1,4 @@
-// The names that had a waiter lately.
+// The names that had a waiter recently.
 
 #include "coordination/queue/contended_names.hpp"
 
@@ -22,7 +22,7 @@ TEST_CASE("a name counts as contended for a second after its latest note") {
     CHECK(names.has("job", start + 1800ms));
 }
 
-TEST_CASE("notes of names that are over make room for others") {
+TEST_CASE("expired notes make room for others") {
     contended_names names;
     const contended_names::time start{};
     for (int i = 0; i < 1024; ++i) names.note("old" + std::to_string(i), start);

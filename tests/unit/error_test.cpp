@@ -7,7 +7,7 @@
 
 using rowlock::errc;
 
-TEST_CASE("every kind of error has a name of its own") {
+TEST_CASE("every kind of error has its own name") {
     std::set<std::string_view> names;
     for (int code = 1; code <= static_cast<int>(errc::database_error); ++code) {
         const auto name = to_string(static_cast<errc>(code));

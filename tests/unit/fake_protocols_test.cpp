@@ -78,7 +78,7 @@ TEST_CASE("a fake lease has one holder, and a session that was ended holds nothi
     CHECK_FALSE(at.leases.release(at.db, "job", 2, 22, at.until));
 }
 
-TEST_CASE("nothing but a barging request passes a waiter for a fake lease") {
+TEST_CASE("only a barging request overtakes a waiter for a fake lease") {
     fake_server at;
     at.enqueue("job", 2, 22);
     CHECK(at.acquire("job", 1, 11).what == strategy::attempt::outcome::held);
@@ -86,7 +86,7 @@ TEST_CASE("nothing but a barging request passes a waiter for a fake lease") {
           strategy::attempt::outcome::granted);
 }
 
-TEST_CASE("the fake queue forgets a cancelled entry, and says which it has deleted") {
+TEST_CASE("the fake queue deletes cancelled entries, and reports which it deleted") {
     fake_server at;
     CHECK(at.acquire("job", 1, 11).token == 1);
     at.enqueue("job", 2, 22);

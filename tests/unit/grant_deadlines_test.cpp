@@ -1,4 +1,4 @@
-// Grants with a deadline of their own: first lost, then cleared.
+// Grants with their own deadlines: first lost, then cleared.
 
 #include "coordination/session/grant_deadlines.hpp"
 
@@ -15,7 +15,7 @@ using std::chrono::nanoseconds;
 
 namespace {
 
-/// Lost at `deadline`; the database sees it as passed at `over`.
+/// A grant that is lost at `deadline`, which has passed for the database at `over`.
 std::shared_ptr<grant> grant_until(std::int64_t id, nanoseconds deadline, nanoseconds over,
                                    nanoseconds margin = 1s) {
     auto made = std::make_shared<grant>();
@@ -57,7 +57,7 @@ TEST_CASE(
         grant_deadlines all;
         const auto ours = grant_until(1, 10s, 11s, 2s);
         all.add(ours);
-        CHECK(all.next(20s).due == ours);  // a watchdog that came late
+        CHECK(all.next(20s).due == ours);  // a watchdog that runs late
         CHECK(all.next(22s - 1ns).next == 22s);
         CHECK(all.next(22s).again);
     }
@@ -73,7 +73,7 @@ TEST_CASE("a grant is due twice and no more") {
     CHECK(all.next(100s).next == alarm::never);
 }
 
-TEST_CASE("of several grants the earliest deadline comes first, and equal ones all come") {
+TEST_CASE("of several grants the earliest deadline is due first, and equal ones are all due") {
     grant_deadlines all;
     const auto late = grant_until(1, 20s, 21s);
     const auto early = grant_until(2, 10s, 90s);

@@ -32,7 +32,7 @@ ids unresolved_in(const grant_ledger& grants) {
     return all;
 }
 
-/// Sorted: a ledger keeps no order of what is held.
+/// The held ids, sorted, since a ledger does not order them.
 ids held_in(const grant_ledger& grants) {
     ids all;
     for (const auto& each : grants.held()) all.push_back(each->grant_id);
@@ -92,7 +92,7 @@ TEST_CASE("an expected grant is pending, and absent once its attempt is over") {
     check_absent(grants, 1);
 }
 
-TEST_CASE("a pending grant is held once its answer came, and absent after its release") {
+TEST_CASE("a pending grant is held after its answer, and absent after its release") {
     grant_ledger grants;
     grants.expect(1);
     grants.hold(grant_of(1));
@@ -168,7 +168,7 @@ TEST_CASE("resolved() and postpone() leave pending, held and absent grants alone
     CHECK(grants.unresolved_count() == 0);
 }
 
-TEST_CASE("an unresolved grant that is held after all is not given up any more") {
+TEST_CASE("an unresolved grant that turns out to be held is not released any more") {
     grant_ledger grants;
     grants.remember({.grant_id = 1, .not_after = 9s});
     grants.hold(grant_of(1));
@@ -184,7 +184,7 @@ TEST_CASE("an unresolved grant is not expected again") {
     check_unresolved(grants, 1);
 }
 
-TEST_CASE("a grant that is given up twice is one grant, over when the first record is") {
+TEST_CASE("a grant that is remembered twice is one grant, which ends with the first record") {
     grant_ledger grants;
     grants.remember({.grant_id = 1, .not_after = 30s});
     grants.remember({.grant_id = 2, .not_after = 30s});
@@ -202,7 +202,7 @@ TEST_CASE("a grant that is given up twice is one grant, over when the first reco
     CHECK(unresolved_in(grants) == ids{2});
 }
 
-TEST_CASE("a holder keeps its margin when its grant is given up once more") {
+TEST_CASE("a holder keeps its margin when its grant is remembered once more") {
     grant_ledger grants;
     const auto lost = grant_of(1);
     grants.hold(lost);
@@ -215,7 +215,7 @@ TEST_CASE("a holder keeps its margin when its grant is given up once more") {
     CHECK(grants.unresolved_due(19s) == 1);
 }
 
-TEST_CASE("unresolved grants come in their order, and a postponed one comes last") {
+TEST_CASE("unresolved grants keep their order, and a postponed one comes last") {
     grant_ledger grants;
     for (const std::int64_t id : {5, 3, 9, 1}) grants.remember({.grant_id = id});
     CHECK(unresolved_in(grants) == ids{5, 3, 9, 1});

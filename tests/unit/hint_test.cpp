@@ -25,7 +25,7 @@ const std::string secret = "00112233445566778899aabbccddeeff";
 
 }  // namespace
 
-TEST_CASE("what is said of a grant is understood, and proved by its secret alone") {
+TEST_CASE("a wake-up about a grant is decoded, and proved only by its secret") {
     for (const auto number : {std::int64_t{1}, std::numeric_limits<std::int64_t>::max()}) {
         const said_grant meant{number, number, number == 1};
         const auto said = encode_wakeup(meant, secret);
@@ -34,17 +34,16 @@ TEST_CASE("what is said of a grant is understood, and proved by its secret alone
         CHECK(is_proved(said, secret));
         CHECK_FALSE(is_proved(said, "00112233445566778899aabbccddeefe"));
         CHECK_FALSE(is_proved(said, ""));
-        CHECK_FALSE(
-            is_proved(encode_wakeup(meant, ""), ""));  // a session that was opened without one
+        CHECK_FALSE(is_proved(encode_wakeup(meant, ""), ""));  // a session without a secret
     }
 }
 
-TEST_CASE("the proof is the half of SHA-256 that the SQL of PostgreSQL makes too") {
+TEST_CASE("the proof is the same half of SHA-256 that PostgreSQL's statements compute") {
     // select left(encode(sha256('00112233445566778899aabbccddeeff7 9 0'), 'hex'), 32)
     CHECK(encode_wakeup({7, 9}, secret) == "7 9 0 74aa53f7631dd8a7887317eadcbcf74a");
 }
 
-TEST_CASE("whoever changes a letter of what was said has no proof of it") {
+TEST_CASE("a wake-up with any changed character is not proved") {
     const auto said = encode_wakeup({123, 456, true}, secret);
     for (std::size_t at = 0; at < said.size(); ++at) {
         for (const char other : {' ', '0', '1', '9', 'f'}) {
@@ -62,7 +61,8 @@ TEST_CASE("whoever changes a letter of what was said has no proof of it") {
     }
 }
 
-TEST_CASE("that rows were changed is understood, proved by its secret alone, and is no grant") {
+TEST_CASE(
+    "a wake-up about changed rows is decoded, proved only by its secret, and is not a grant") {
     for (const auto revision : {std::int64_t{0}, std::numeric_limits<std::int64_t>::max()}) {
         const auto said = said_to_look(revision, secret);
         CHECK(said.size() <= 128);
@@ -72,7 +72,7 @@ TEST_CASE("that rows were changed is understood, proved by its secret alone, and
         CHECK_FALSE(is_proved(said, "00112233445566778899aabbccddeefe"));
     }
     CHECK_FALSE(told_to_look(encode_wakeup({7, 9}, secret)));
-    // One proof is of no use for another revision, or for a grant.
+    // A proof is not valid for another revision, nor for a grant.
     const auto said = said_to_look(7, secret);
     for (const std::string words :
          {"look 8", "look 07", "look  7", "7 9 0", "Look 7", "look 7 7"}) {
@@ -86,7 +86,7 @@ TEST_CASE("that rows were changed is understood, proved by its secret alone, and
     }
 }
 
-TEST_CASE("no id is that of another, and none tells the next") {
+TEST_CASE("ids do not repeat, and none reveals the next") {
     base::random_ids ids;
     std::set<std::int64_t> drawn;
     std::int64_t before = 0;
@@ -103,7 +103,7 @@ TEST_CASE("no id is that of another, and none tells the next") {
     CHECK(higher < 700);
 }
 
-TEST_CASE("a forked child draws other ids than its parent, also from what was drawn before") {
+TEST_CASE("a forked child draws other ids than its parent, also from those drawn before the fork") {
     base::random_ids ids;
     static_cast<void>(ids.next());
     int pipe_ends[2];
@@ -127,7 +127,7 @@ TEST_CASE("a forked child draws other ids than its parent, also from what was dr
     CHECK(status == 0);
 }
 
-TEST_CASE("a secret has 128 bits, and each session another one") {
+TEST_CASE("a secret has 128 bits, and each session has its own") {
     std::set<std::string> seen;
     for (int i = 0; i < 100; ++i) {
         const auto made = strategy::random_wake_address();

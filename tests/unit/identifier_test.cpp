@@ -20,7 +20,7 @@ TEST_CASE("a name is quoted as its database wants, and its own quotes cannot end
     CHECK(quoted(dialect::mysql, "a`b\"c") == "`a``b\"c`");
 }
 
-TEST_CASE("a table may stand in a schema") {
+TEST_CASE("a table may be qualified by a schema") {
     CHECK(quoted_table(dialect::postgresql, "shop.stock") == "\"shop\".\"stock\"");
     CHECK(quoted_table(dialect::mysql, "stock") == "`stock`");
     CHECK(kind_of([] { (void)quoted_table(dialect::postgresql, "a.b.c"); }) ==
@@ -28,7 +28,7 @@ TEST_CASE("a table may stand in a schema") {
     CHECK(kind_of([] { (void)quoted_table(dialect::postgresql, "a."); }) == errc::invalid_options);
 }
 
-TEST_CASE("a name that the database would cut or misread is refused") {
+TEST_CASE("a name that the database would truncate or misread is refused") {
     for (const auto which : {dialect::postgresql, dialect::mysql, dialect::sqlite}) {
         CHECK(kind_of([&] { (void)quoted(which, ""); }) == errc::invalid_options);
         CHECK(kind_of([&] {

@@ -48,7 +48,7 @@ char letter_of(token_kind kind) {
     return '?';
 }
 
-/// Each token between bars behind the letter of its kind, without whitespace.
+/// The tokens between bars, each after the letter of its kind, without whitespace.
 std::string read(dialect speaks, std::string_view text) {
     std::string made = "|";
     for (const token& each : tokens_of(speaks, text)) {
@@ -102,7 +102,7 @@ TEST_CASE("words, numbers and punctuation are the same on every database") {
     }
 }
 
-TEST_CASE("tokens say where they are, and all of them are the text") {
+TEST_CASE("tokens have their offsets, and together make up the text") {
     const std::string_view text = "select\t'a' -- b\n, \"c\"";
     for (const dialect speaks : dialects) {
         const auto all = tokens_of(speaks, text);
@@ -116,7 +116,7 @@ TEST_CASE("tokens say where they are, and all of them are the text") {
     }
 }
 
-TEST_CASE("$1 is a parameter everywhere, and what is glued to it is part of it") {
+TEST_CASE("$1 is a parameter everywhere, and characters that follow directly are part of it") {
     for (const dialect speaks : dialects) {
         CHECK(read(speaks, "$1,$23+a$4") == "|p $1|. ,|p $23|. +|w a$4|");
         CHECK(read(speaks, "$1a $1$2") == "|p $1a|p $1$2|");
@@ -124,7 +124,7 @@ TEST_CASE("$1 is a parameter everywhere, and what is glued to it is part of it")
     }
 }
 
-TEST_CASE("other parameters are the dialect's own") {
+TEST_CASE("other parameters depend on the dialect") {
     CHECK(in_postgresql("a ? b") == "|w a|. ?|w b|");
     CHECK(in_mysql("?,?1") == "|p ?|. ,|p ?|n 1|");
     CHECK(in_sqlite("?,?12,:a,@b1,$c") == "|p ?|. ,|p ?12|. ,|p :a|. ,|p @b1|. ,|p $c|");
@@ -157,7 +157,7 @@ TEST_CASE("a backslash escapes in MySQL's literals and in PostgreSQL's E''") {
     CHECK(in_sqlite(R"(E'\' a)") == R"(|w E|s '\'|w a|)");
 }
 
-TEST_CASE("PostgreSQL continues an E'' string behind a newline, with its escapes") {
+TEST_CASE("PostgreSQL continues an E'' string after a newline, with its escapes") {
     CHECK(in_postgresql("E'a'\n'\\' b' c") == "|s E'a'|s '\\' b'|w c|");
     CHECK(in_postgresql("E'a' -- d\n \r'\\' b'\n'\\'' c") ==
           "|s E'a'|c -- d|s '\\' b'|s '\\''|w c|");
@@ -168,7 +168,7 @@ TEST_CASE("PostgreSQL continues an E'' string behind a newline, with its escapes
     CHECK(in_postgresql("'a'\n'\\' b") == "|s 'a'|s '\\'|w b|");
 }
 
-TEST_CASE("PostgreSQL's dollar quotes end with the mark they began with") {
+TEST_CASE("PostgreSQL's dollar quotes end with their opening tag") {
     CHECK(in_postgresql("$$ ' -- $$ a") == "|s $$ ' -- $$|w a|");
     CHECK(in_postgresql("$a1$ $$ $b$ $a1$ a") == "|s $a1$ $$ $b$ $a1$|w a|");
     CHECK(in_postgresql("a$$ b $$") == "|w a$$|w b|s $$|");
@@ -177,7 +177,7 @@ TEST_CASE("PostgreSQL's dollar quotes end with the mark they began with") {
     CHECK(in_sqlite("$$ $1") == "|. $|. $|p $1|");
 }
 
-TEST_CASE("the mark of a dollar quote is told from other strings") {
+TEST_CASE("the tag of a dollar quote is distinguished from other strings") {
     const auto mark = [](std::string_view text) {
         return dollar_quote_of(tokens_of(dialect::postgresql, text).front());
     };
@@ -196,20 +196,20 @@ TEST_CASE("a line comment ends before its newline") {
     CHECK(in_sqlite("a # b") == "|w a|. #|w b|");
 }
 
-TEST_CASE("a carriage return ends a line comment on PostgreSQL alone") {
+TEST_CASE("a carriage return ends a line comment only on PostgreSQL") {
     CHECK(in_postgresql("-- a\rb") == "|c -- a|w b|");
     CHECK(in_mysql("-- a\rb\nc") == "|c -- a\rb|w c|");
     CHECK(in_sqlite("-- a\rb\nc") == "|c -- a\rb|w c|");
 }
 
-TEST_CASE("MySQL wants a blank or a control character behind two signs of a comment") {
+TEST_CASE("MySQL requires a blank or a control character after the two minus signs of a comment") {
     CHECK(in_mysql("5--1") == "|n 5|. -|. -|n 1|");
     CHECK(in_mysql("5--\t1\n--\x7f'\na --") == "|n 5|c --\t1|c --\x7f'|w a|c --|");
     CHECK(in_postgresql("5--1") == "|n 5|c --1|");
     CHECK(in_sqlite("5--1") == "|n 5|c --1|");
 }
 
-TEST_CASE("block comments nest on PostgreSQL alone") {
+TEST_CASE("block comments nest only on PostgreSQL") {
     CHECK(in_postgresql("/* /* */ a */ b") == "|c /* /* */ a */|w b|");
     CHECK(in_postgresql("/*/ a */ b") == "|c /*/ a */|w b|");
     CHECK(in_mysql("/* /* */ a") == "|c /* /* */|w a|");
@@ -217,7 +217,7 @@ TEST_CASE("block comments nest on PostgreSQL alone") {
     CHECK(in_mysql("/*+ hint */ a") == "|c /*+ hint */|w a|");
 }
 
-TEST_CASE("what MySQL runs within a comment is code") {
+TEST_CASE("a comment that MySQL executes is code") {
     CHECK(in_mysql("/*!50000 'a' */ b") == "|. /*!|n 50000|s 'a'|. */|w b|");
     CHECK(in_mysql("/*M! a */ b") == "|. /*M!|w a|. */|w b|");
     CHECK(in_mysql("/*! a /* b */ */ c") == "|. /*!|w a|c /* b */|. */|w c|");
@@ -227,7 +227,7 @@ TEST_CASE("what MySQL runs within a comment is code") {
     CHECK(in_sqlite("/*! a */ b") == "|c /*! a */|w b|");
 }
 
-TEST_CASE("what is not terminated reaches to the end of the text") {
+TEST_CASE("an unterminated token extends to the end of the text") {
     for (const dialect speaks : dialects) {
         for (const std::string_view text :
              {"'a; b", "'a''", "\"a; b", "/* a", "/*", "-- a", "--"}) {
@@ -258,7 +258,7 @@ TEST_CASE("a text may end anywhere") {
     }
 }
 
-TEST_CASE("the tokens of any text are all of it") {
+TEST_CASE("the tokens of any text make up all of it") {
     const std::string_view alphabet = "'\"`[]$1209aE\\-/*!#:?=@;.\n\r M\xc3\x7f";
     std::uint64_t state = 20261123;
     const auto below = [&](std::size_t limit) {

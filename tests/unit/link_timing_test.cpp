@@ -1,4 +1,4 @@
-// When heartbeats are sent, over links with different round trips.
+// The times of heartbeats over links with different round trips.
 
 #include "coordination/session/link_timing.hpp"
 

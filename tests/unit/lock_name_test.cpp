@@ -14,7 +14,7 @@ bool refused(const std::string& text) {
     try {
         const lock_name name{text};
     } catch (const rowlock::error& failure) {
-        // The text may be hostile or secret: it is not repeated.
+        // The text may be hostile or secret, so the error must not repeat it.
         const bool quoted =
             !text.empty() && std::string{failure.what()}.find(text) != std::string::npos;
         return failure.kind() == errc::invalid_name && !quoted;

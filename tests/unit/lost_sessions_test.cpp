@@ -1,4 +1,4 @@
-// Sessions that were declared lost: when may they be ended, which gives their leases to others?
+// When lost sessions may be ended, which frees their leases for others.
 
 #include "coordination/session/lost_sessions.hpp"
 
@@ -80,7 +80,7 @@ TEST_CASE("a lost session that the database sees expired needs no end") {
     CHECK(lost.next_due(136s) == alarm::never);
 }
 
-TEST_CASE("one lost session that is not due keeps no other from its end") {
+TEST_CASE("a lost session that is not due does not delay the end of another") {
     lost_sessions lost{margin, ttl};
     const auto busy = session_of(7);
     const auto held = lost_grant_in(*busy, 1);
@@ -94,7 +94,7 @@ TEST_CASE("one lost session that is not due keeps no other from its end") {
     CHECK(lost.next_due(101s) == 105s);
 }
 
-TEST_CASE("a client that is destroyed ends its lost sessions without a margin") {
+TEST_CASE("a destroyed client ends its lost sessions without a margin") {
     lost_sessions lost{margin, ttl};
     const auto ours = session_of(7);
     const auto held = lost_grant_in(*ours, 1);

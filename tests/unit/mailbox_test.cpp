@@ -24,7 +24,7 @@ std::int64_t number() {
     return ++last;
 }
 
-/// The way to it, for one in the same network namespace.
+/// A sender in the same network namespace.
 class mail_to : public rowlock::wakeup::mail_to {
 public:
     explicit mail_to(std::int64_t number)
@@ -38,7 +38,7 @@ bool readable(const mailbox& box) {
 
 }  // namespace
 
-TEST_CASE("mail reaches the box of that number, and no other") {
+TEST_CASE("a datagram reaches the mailbox with its number, and no other") {
     const auto ours = number();
     CHECK_FALSE(mail_to{ours}.reachable());
     CHECK_FALSE(mail_to{ours}.post("too early"));
@@ -58,7 +58,7 @@ TEST_CASE("mail reaches the box of that number, and no other") {
     CHECK(other.take().empty());
 }
 
-TEST_CASE("a number has one box, and none once it is closed") {
+TEST_CASE("a number has one mailbox, and none once it is closed") {
     const auto ours = number();
     std::optional<mailbox> box;
     box.emplace(ours);
@@ -71,7 +71,7 @@ TEST_CASE("a number has one box, and none once it is closed") {
     CHECK(mail_to{ours}.post("x"));
 }
 
-TEST_CASE("a box that nobody empties takes what fits, and holds up nobody") {
+TEST_CASE("a full mailbox refuses datagrams without blocking the sender") {
     const auto ours = number();
     const mailbox box{ours};
     const mail_to way{ours};
@@ -88,7 +88,7 @@ TEST_CASE("a box that nobody empties takes what fits, and holds up nobody") {
 }
 
 TEST_CASE(
-    "a box of another network namespace is not looked for here, where its name is a stranger's") {
+    "a sender ignores a local socket with the name of a mailbox in another network namespace") {
     const auto ours = number();
     const mailbox box{ours};
     using way = rowlock::wakeup::mail_to;

@@ -53,7 +53,7 @@ std::string pg(std::string_view sql, std::string_view schema = {},
                    {.schema = std::string{schema}, .prefix = std::string{prefix}});
 }
 
-/// A database made of a function.
+/// A database whose answers a function gives.
 class scripted_connection final : public rowlock::sql::connection {
 public:
     using answer = std::function<rowlock::sql::result(std::string_view)>;
@@ -133,7 +133,7 @@ TEST_CASE("the marker of a table becomes schema and prefix, at the start of a wo
     CHECK(pg("", {}, "x_").empty());
 }
 
-TEST_CASE("literals, quoted identifiers and comments keep their words") {
+TEST_CASE("literals, quoted identifiers and comments are unchanged") {
     for (const auto text :
          {"'rowlock_lease'", "'it''s rowlock_lease'", "\"rowlock_lease\"", "`rowlock_lease`",
           "-- don't rowlock_lease", "/* don't rowlock_lease */", "'never closed rowlock_lease"}) {
@@ -153,7 +153,7 @@ TEST_CASE("literals, quoted identifiers and comments keep their words") {
     CHECK(qualify("1--rowlock_lease", dialect::mysql, {.prefix = "x_"}) == "1--x_lease");
 }
 
-TEST_CASE("what the database runs within dollar quotes or comments has its tables renamed") {
+TEST_CASE("tables are renamed in dollar quotes and comments that the database executes") {
     CHECK(pg("$$ a rowlock_lease 'rowlock_lease' $$ rowlock_lease", "s", "x_") ==
           "$$ a \"s\".x_lease 'rowlock_lease' $$ \"s\".x_lease");
     CHECK(pg("$a$rowlock_lease$a$rowlock_lease", {}, "x_") == "$a$x_lease$a$x_lease");
@@ -206,7 +206,7 @@ TEST_CASE("a script is split at semicolons that end a line, and sent without com
           list{"create (\n    a,\n    b\n)"});
     CHECK(split("a/* */b") == list{"a b"});
     CHECK(split("a 'never closed;\nb") == list{"a 'never closed;\nb"});
-    // The body of a function; elsewhere dollars are nothing.
+    // The body of a function. Outside PostgreSQL dollars have no meaning.
     CHECK(split("a $$ b;\n-- c\n $$ d;\ne;\n") == list{"a $$ b;\n-- c\n $$ d", "e"});
     CHECK(split("a $$ never closed;\nb") == list{"a $$ never closed;\nb"});
     CHECK(split_statements("a $$;\nb $$;\n", dialect::sqlite) == list{"a $$", "b $$"});
@@ -242,7 +242,7 @@ TEST_CASE("every dialect has the same migrations") {
     }
 }
 
-TEST_CASE("a catalog with a hole, a half migration or a stray file is refused") {
+TEST_CASE("a catalog with a gap, an incomplete migration or an unknown file is refused") {
     using rowlock::schema::read_catalog;
     using files = std::vector<rowlock::embedded::file>;
     const files good{{"sqlite/0000_r.up.sql", "a;"},   {"sqlite/0000_r.down.sql", "b;"},
@@ -269,7 +269,7 @@ TEST_CASE("a catalog with a hole, a half migration or a stray file is refused") 
     CHECK(refused([](files& f) { f.clear(); }));
 }
 
-TEST_CASE("a newer, an edited and an incomplete record are told apart") {
+TEST_CASE("a newer, an edited and an incomplete record are distinguished") {
     using rowlock::schema::verified_version;
     const auto known = two_migrations(dialect::sqlite);
     const auto first = known.at(1).checksum();
@@ -297,7 +297,7 @@ TEST_CASE("a newer, an edited and an incomplete record are told apart") {
           }) == errc::schema_outdated);
 }
 
-TEST_CASE("options and targets out of range are refused before anything is connected") {
+TEST_CASE("options and targets out of range are refused before a connection is opened") {
     const rowlock::sql::connection_source nowhere{
         dialect::sqlite,
         [](auto) -> std::unique_ptr<rowlock::sql::connection> {
@@ -339,7 +339,7 @@ TEST_CASE("a current schema is accepted with one statement") {
     }
 }
 
-TEST_CASE("missing tables and missing rights say what to do") {
+TEST_CASE("the errors for missing tables and missing rights say what to do") {
     std::vector<std::string> log;
     const auto with = [&](errc kind) {
         scripted_connection db{dialect::postgresql, log, [kind](auto) -> rowlock::sql::result {
@@ -357,7 +357,8 @@ TEST_CASE("missing tables and missing rights say what to do") {
     CHECK(with(errc::outcome_unknown).kind() == errc::outcome_unknown);
 }
 
-TEST_CASE("on MySQL nothing is recorded once the lock was lost, as behind a silent reconnect") {
+TEST_CASE(
+    "on MySQL nothing is recorded after the lock was lost, for example in a silent reconnect") {
     std::vector<std::string> log;
     const auto known = two_migrations(dialect::mysql);
     int checks = 0;
@@ -378,7 +379,7 @@ TEST_CASE("on MySQL nothing is recorded once the lock was lost, as behind a sile
     CHECK(contains(log.back(), "release_lock("));
 }
 
-TEST_CASE("on MySQL a deadlock is no failure, since every statement can be repeated") {
+TEST_CASE("on MySQL a deadlock is not a failure, since every statement can be repeated") {
     std::vector<std::string> log;
     const auto known = two_migrations(dialect::mysql);
     std::vector<std::string> recorded;
@@ -414,7 +415,7 @@ TEST_CASE("on MySQL a deadlock is no failure, since every statement can be repea
     CHECK(kind_of([&] { work.move_to(2); }) == errc::deadlock);
 }
 
-TEST_CASE("on MySQL going down removes what a migration cut off before its record had made") {
+TEST_CASE("on MySQL a migration down removes the tables of one that stopped before its record") {
     std::vector<std::string> log;
     const auto known = two_migrations(dialect::mysql);
     scripted_connection db{dialect::mysql, log, [&](std::string_view text) {
@@ -430,7 +431,7 @@ TEST_CASE("on MySQL going down removes what a migration cut off before its recor
     CHECK(count(log, "drop record") == 1);
 }
 
-TEST_CASE("a record that vanishes between two looks means that there are no tables") {
+TEST_CASE("a record that vanishes between two queries means that no tables exist") {
     std::vector<std::string> log;
     const auto known = two_migrations(dialect::postgresql);
     bool there = true;
@@ -453,7 +454,7 @@ TEST_CASE("a record that vanishes between two looks means that there are no tabl
     CHECK(contains(foreign.what(), "was not made by rowlock, choose another prefix: no such"));
 }
 
-TEST_CASE("on MySQL a lock that others hold is waited for in slices and then given up") {
+TEST_CASE("on MySQL the wait for a held lock is made in slices and ends at its limit") {
     std::vector<std::string> log;
     const auto known = two_migrations(dialect::mysql);
     scripted_connection db{dialect::mysql, log, [&](std::string_view text) {

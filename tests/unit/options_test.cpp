@@ -1,5 +1,5 @@
-// Options that make no sense are refused before anything is connected, and the words tell what to
-// write instead.
+// Invalid options are refused before a connection is opened, and the error says what to write
+// instead.
 
 #include <rowlock/client.hpp>
 #include <rowlock/error.hpp>
@@ -19,7 +19,7 @@ using namespace std::chrono_literals;
 
 namespace {
 
-/// A database that must not be asked.
+/// A database that must not be used.
 sql::connection_source nobody() {
     return {sql::dialect::postgresql,
             [](sql::deadline) -> std::unique_ptr<sql::connection> {
@@ -28,7 +28,7 @@ sql::connection_source nobody() {
             "nobody"};
 }
 
-/// What is said of options that are refused; empty: they are not.
+/// The error for refused options, or an empty string if they are accepted.
 std::string refusal_of(const std::function<void()>& action) {
     try {
         action();
@@ -81,7 +81,7 @@ TEST_CASE("a client's options for waiting are validated by its constructor") {
                "deadlock_detection must be off, by_thread or by_client"));
 }
 
-TEST_CASE("times that are too long to be added up are refused, or mean for ever") {
+TEST_CASE("times too long to be added are refused, or mean no limit") {
     constexpr auto endless = std::chrono::milliseconds::max();
     CHECK(says(refusal({.heartbeat = endless}), "must be less than ttl"));
     CHECK(says(refusal({.margin = endless}), "must be less than ttl"));
@@ -89,7 +89,7 @@ TEST_CASE("times that are too long to be added up are refused, or mean for ever"
     CHECK(refusal({.retry = {.max_backoff = endless, .total = endless}}).empty());
 }
 
-TEST_CASE("an acquisition's options are validated before the database is asked") {
+TEST_CASE("the options of an acquire are validated before a statement is sent") {
     client locks{nobody(), {}};
     const auto acquired_with = [&](acquire_options options) {
         return refusal_of([&] { static_cast<void>(locks.acquire("job", options)); });

@@ -42,7 +42,7 @@ errc failure_of(Call call) {
     return errc{};
 }
 
-// Small deterministic generator, so that a failure can be repeated.
+// A small deterministic generator, so that a failure can be repeated.
 class dice {
 public:
     explicit dice(std::uint64_t seed) : state_{seed} {}
@@ -73,7 +73,7 @@ TEST_CASE("each spelling writes the same parameters its own way") {
     }
 }
 
-TEST_CASE("a statement without parameters takes none") {
+TEST_CASE("a statement without parameters accepts none") {
     const auto made = rewrite_placeholders("select 1", dialect::mysql, spelling::question);
     CHECK(made.text == "select 1");
     CHECK(made.order.empty());
@@ -144,7 +144,7 @@ TEST_CASE("block comments nest in PostgreSQL only") {
     CHECK(in_sqlite("/* /* */ $1") == "/* /* */ ?1");
 }
 
-TEST_CASE("MySQL reads two minus signs as a comment only before white space") {
+TEST_CASE("MySQL takes two minus signs for a comment only before whitespace") {
     CHECK(in_mysql("5--$1") == "5--?");
     CHECK(in_postgresql("5--$1") == "5--$1");
     CHECK(in_sqlite("5--$1") == "5--$1");
@@ -165,14 +165,14 @@ TEST_CASE("dollar quotes are left alone") {
     CHECK(in_mysql("$$ $1 $$") == "$$ ? $$");
 }
 
-TEST_CASE("casts, words and operators are no parameters") {
+TEST_CASE("casts, words and operators are not parameters") {
     CHECK(in_postgresql("$1::text, a::b, c:=d") == "?::text, a::b, c:=d");
     CHECK(in_postgresql("a$1 _$1 \xc3\xa4$1 $1") == "a$1 _$1 \xc3\xa4$1 ?");
     CHECK(in_postgresql("($1)+$2-$3/$4") == "(?)+?-?/?");
     CHECK(in_mysql("@v := $1 / 2 - 1") == "@v := ? / 2 - 1");
 }
 
-TEST_CASE("unterminated text runs to its end and is left to the server") {
+TEST_CASE("an unterminated literal extends to the end of the text and is left to the server") {
     for (const std::string text : {"'$1", "\"$1", "/* $1", "/*", "-- $1", "'a''", "select 1 /"}) {
         CAPTURE(text);
         CHECK(in_postgresql(text) == text);
@@ -186,7 +186,7 @@ TEST_CASE("unterminated text runs to its end and is left to the server") {
     CHECK(in_sqlite("[$1") == "[$1");
 }
 
-TEST_CASE("a parameter out of range or glued to what follows is refused") {
+TEST_CASE("a parameter out of range or directly followed by a word is refused") {
     for (const std::string text :
          {"$0", "$65536", "$99999999999999999999999999", "$1a", "$1_", "$1$2", "$1\xc3\xa4"}) {
         CAPTURE(text);
@@ -204,7 +204,7 @@ TEST_CASE("a bare question mark is refused where it means a parameter") {
     CHECK(rewrite_placeholders("a ? b", dialect::postgresql, spelling::dollar).text == "a ? b");
 }
 
-TEST_CASE("SOCI is given no comments, which it would read for quotes and parameters") {
+TEST_CASE("SOCI gets no comments, in which it would find quotes and parameters") {
     CHECK(for_soci("select 1 -- it's :a\n+ $1") == "select 1  \n+ :p1");
     CHECK(for_soci("select /* it's :a */ $1") == "select   :p1");
     CHECK(for_soci("select /*+ hint */ $1", dialect::mysql) == "select /*+ hint */ :p1");
@@ -212,7 +212,7 @@ TEST_CASE("SOCI is given no comments, which it would read for quotes and paramet
     CHECK(for_soci("select 5--/* a */$1", dialect::mysql) == "select 5--/* a */:p1");
 }
 
-TEST_CASE("SOCI is given no text that it would misread") {
+TEST_CASE("SOCI gets no text that it would misread") {
     CHECK(for_soci("$1::text := ':a' 'it''s' \"a\"") == ":p1::text := ':a' 'it''s' \"a\"");
     CHECK(for_soci("E'a\\n:'") == "E'a\\n:'");
     for (const std::string text :

@@ -29,13 +29,13 @@ void make_poll(poll_pacing& pacing, nanoseconds began, nanoseconds cost, const p
     pacing.end_poll(began + cost, found, by);
 }
 
-/// Makes a poll, and returns the pause that is planned after its begin.
+/// Makes a poll, and returns the planned pause after its start.
 nanoseconds pause_after(poll_pacing& pacing, const poll_result& found, wakeup by = wakeup::none) {
     make_poll(pacing, start, 0ms, found, by);
     return pacing.due() - start;
 }
 
-/// Of a queue that took this long for each of ten steps, the last of them at `start`.
+/// The progress of a queue that took this long for each of ten steps, the last of them at `start`.
 queue_progress moving(nanoseconds step) {
     queue_progress made;
     made.observe(start - 10 * step, 0, 1000);
@@ -43,7 +43,7 @@ queue_progress moving(nanoseconds step) {
     return made;
 }
 
-/// Whose latest poll began then.
+/// A pacing whose latest poll began at that time.
 poll_pacing polled_at(nanoseconds began) {
     poll_pacing made{interval};
     made.begin_poll(began);
@@ -74,7 +74,7 @@ TEST_CASE("a wanted poll does not delay one that was due before it") {
     CHECK(pacing.due() == start + 5ms);
 }
 
-TEST_CASE("the beginning of a poll satisfies what asked for one before, not what asks during it") {
+TEST_CASE("the start of a poll satisfies earlier requests for one, not those during it") {
     poll_pacing pacing{interval};
     pacing.want();
     pacing.no_later_than(start);
@@ -88,7 +88,7 @@ TEST_CASE("the beginning of a poll satisfies what asked for one before, not what
     CHECK(pacing.due() == start + 7ms);
 }
 
-TEST_CASE("a poll that failed is repeated at the pace of the one before") {
+TEST_CASE("a failed poll is repeated at the pace of the one before") {
     poll_pacing pacing{interval};
     make_poll(pacing, start, 4ms, found_at(7), wakeup::notification);
     pacing.begin_poll(start + 1s);
@@ -106,7 +106,7 @@ TEST_CASE("without wake-ups the pause grows by half from 2 ms a position up to t
     CHECK(pause_after(pacing, found_at(10)) == interval);
 }
 
-TEST_CASE("without wake-ups the pause begins anew when something changed") {
+TEST_CASE("without wake-ups the pause starts again after a change") {
     poll_pacing pacing{interval};
     (void)pause_after(pacing, found_at(10));
     (void)pause_after(pacing, found_at(10));
@@ -161,7 +161,7 @@ TEST_CASE("a holder's expiry does not delay a poll") {
     CHECK(pause_after(pacing, found) == 4ms);
 }
 
-TEST_CASE("after a sleep began polls come soon, then with pauses four times as long each") {
+TEST_CASE("polls follow the start of a sleep soon, then with pauses four times as long each") {
     poll_pacing pacing{interval};
     pacing.before_sleep(start, false);
     CHECK(pacing.due() == start + 3ms);
@@ -193,7 +193,7 @@ TEST_CASE("each new sleep is taken once, also if others followed it") {
     CHECK_FALSE(pacing.take_new_sleep());
 }
 
-TEST_CASE("a queue of which nothing is known is taken for the quickest") {
+TEST_CASE("an unknown queue counts as the quickest") {
     queue_progress progress;
     progress.observe(start, 0, 11);
     CHECK(progress.expected_wait(11) == 3ms);
@@ -212,14 +212,14 @@ TEST_CASE("the speed of a queue is that of its latest steps") {
     CHECK(progress.expected_wait(1) == 2ms);
 }
 
-TEST_CASE("no queue is taken for quicker than 300 microseconds a step") {
+TEST_CASE("no queue counts as quicker than 300 microseconds a step") {
     queue_progress progress;
     progress.observe(start, 0, 1001);
     progress.observe(start + 1ms, 1001, 11);
     CHECK(progress.expected_wait(11) == 3ms);
 }
 
-TEST_CASE("an entry that stands still shows that its queue is slower than it was") {
+TEST_CASE("an entry without progress shows that its queue has become slower") {
     auto progress = moving(5ms);
     progress.observe(start + 4ms, 990, 990);
     CHECK(progress.expected_wait(2) == 5ms);
@@ -253,14 +253,16 @@ TEST_CASE("a waiter rests for a millisecond at least") {
     CHECK(pacing.unwatch_for(2, moving(300us), false) == 1ms);
 }
 
-TEST_CASE("the first of a queue watches the file, the third only if it is not notified by name") {
+TEST_CASE("the first waiter watches the file, the third only if it is not notified by name") {
     CHECK(poll_pacing::should_watch(1, true));
     CHECK_FALSE(poll_pacing::should_watch(2, true));
     CHECK(poll_pacing::should_watch(3, false));
     CHECK_FALSE(poll_pacing::should_watch(4, false));
 }
 
-TEST_CASE("after a commit the first polls at once, not more often than its polls and 200 us take") {
+TEST_CASE(
+    "after a commit the first waiter polls at once, at most as often as its polls and 200 us "
+    "allow") {
     for (const auto& [cost, rest] :
          {std::pair<nanoseconds, nanoseconds>{50us, 200us}, {700us, 700us}}) {
         poll_pacing pacing{interval};
@@ -270,7 +272,8 @@ TEST_CASE("after a commit the first polls at once, not more often than its polls
     }
 }
 
-TEST_CASE("after a commit the others wait for the quickest hand-overs to those before them") {
+TEST_CASE(
+    "after a commit the other waiters rest for the quickest hand-overs to those before them") {
     for (const auto& [position, rest] : {std::pair<std::int64_t, nanoseconds>{2, 500us},
                                          {3, 600us},
                                          {64, 18900us},

@@ -34,7 +34,7 @@ TEST_CASE("retries end after the attempts or the total time") {
     CHECK_FALSE(policy.next(failure, 1, 10s));
 }
 
-TEST_CASE("a policy of the user's replaces all of it") {
+TEST_CASE("a user's policy replaces all of it") {
     const retry_policy policy{.attempts = 1,
                               .decide = [](const error& what, int made, auto elapsed) {
                                   CHECK(what.kind() == errc::database_unreachable);
@@ -45,7 +45,7 @@ TEST_CASE("a policy of the user's replaces all of it") {
     CHECK_FALSE(policy.next(failure, 7, 5ms));
 }
 
-TEST_CASE("errors say which of them may be repeated") {
+TEST_CASE("errors report whether they may be repeated") {
     for (const errc kind : {errc::deadlock, errc::timed_out, errc::database_unreachable,
                             errc::out_of_resources, errc::conflict}) {
         CHECK(error{kind, ""}.retryable());

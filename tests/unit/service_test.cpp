@@ -27,7 +27,7 @@ TEST_CASE("events arrive in order, also after a callback that threw") {
         for (int i = 1; i <= 5; ++i) {
             queue.post({.kind = event_kind::reconnected, .session = i});
         }
-    }  // delivers what is queued
+    }  // the destructor delivers the queued events
     CHECK(sessions == std::vector<std::int64_t>{1, 2, 3, 4, 5});
 }
 
@@ -62,8 +62,8 @@ TEST_CASE("a full queue drops the oldest events and counts them") {
         }};
         const int posted = static_cast<int>(event_queue::capacity) * 2;
         queue.post({.session = 0});
-        // Not later: if events were dropped before the thread starts, the notice of them is what it
-        // is busy with, and those that are dropped meanwhile need another.
+        // If events were dropped before the thread runs, it would be busy with the notice of them,
+        // and events dropped meanwhile would need another.
         while (!busy) std::this_thread::yield();  // ctest's time limit ends a failure
         for (int i = 1; i < posted; ++i) queue.post({.session = i});
         go.set_value();
@@ -75,7 +75,7 @@ TEST_CASE("a full queue drops the oldest events and counts them") {
     CHECK(seen.size() <= event_queue::capacity + 2);
 }
 
-TEST_CASE("signals are delivered although every earlier callback is stuck") {
+TEST_CASE("signals are delivered although all earlier callbacks block") {
     constexpr int signals = 50;
     std::promise<void> let_go;
     auto blocked = let_go.get_future().share();
@@ -98,6 +98,6 @@ TEST_CASE("signals are delivered although every earlier callback is stuck") {
     }
     CHECK(left == 0);
     let_go.set_value();
-    callbacks.clear();  // waits for those that run
+    callbacks.clear();  // waits for running callbacks
     CHECK(left == signals);
 }

@@ -29,11 +29,11 @@ sql::deadline soon() {
     return steady_clock::now() + 20s;
 }
 
-/// What the fakes of one test have in common.
+/// The shared state of a test's fakes.
 struct server {
     std::mutex mutex;
     std::vector<std::string> said;          ///< queries, in the order in which they began
-    std::promise<void>* reached = nullptr;  ///< told when the query "block" runs …
+    std::promise<void>* reached = nullptr;  ///< set when the query "block" runs …
     std::shared_future<void> go_on{};       ///< … which goes on after this
     bool hang_up = false;                   ///< the next query breaks the connection
     std::atomic<int> connects = 0;
@@ -97,7 +97,7 @@ struct shared_by_some {
     }
 };
 
-/// A statement that runs until it is let go.
+/// A statement that runs until the test ends it.
 class blocked_statement {
 public:
     explicit blocked_statement(shared_by_some& in) : user_{in.join()} {
@@ -144,7 +144,7 @@ TEST_CASE("users of a shared connection have one connection, closed with the las
     CHECK_FALSE(in.shared.connected());
 }
 
-TEST_CASE("a user waits for a statement that runs, and no longer than its deadline") {
+TEST_CASE("a user waits for a running statement, and no longer than its deadline") {
     shared_by_some in;
     blocked_statement busy{in};
     const auto other = in.join();
@@ -154,7 +154,7 @@ TEST_CASE("a user waits for a statement that runs, and no longer than its deadli
     CHECK(later.get() == errc{});
 }
 
-TEST_CASE("a user of first rank has its turn before those that came earlier") {
+TEST_CASE("a user of first rank gets the connection before earlier ones") {
     shared_by_some in;
     blocked_statement busy{in};
     const auto heartbeat = in.join(rank::first);
@@ -187,7 +187,7 @@ TEST_CASE("a transaction keeps the connection to its end") {
     }
 }
 
-TEST_CASE("a transaction that could not be ended is nobody else's") {
+TEST_CASE("no other user continues a transaction that could not be ended") {
     shared_by_some in;
     auto one = in.join();
     const auto two = in.join();
@@ -201,7 +201,7 @@ TEST_CASE("a transaction that could not be ended is nobody else's") {
     CHECK(in.at.connects == 2);
 }
 
-TEST_CASE("a shared connection that breaks is broken for all, and each joins the next") {
+TEST_CASE("a broken shared connection is broken for all users, and each joins the next") {
     shared_by_some in;
     const auto one = in.join();
     const auto two = in.join();
@@ -215,7 +215,7 @@ TEST_CASE("a shared connection that breaks is broken for all, and each joins the
     CHECK(in.at.connects == 2);
 }
 
-TEST_CASE("a renewed connection is left by each user when its statement is over") {
+TEST_CASE("each user leaves a renewed connection when its statement has ended") {
     shared_by_some in;
     blocked_statement busy{in};
     const auto idle = in.join();
@@ -229,7 +229,9 @@ TEST_CASE("a renewed connection is left by each user when its statement is over"
     busy.end();  // without a failure
 }
 
-TEST_CASE("a user that listens is poked after the turn of another, which may have read its news") {
+TEST_CASE(
+    "a listener is poked after a statement of another user, which may have read its "
+    "notifications") {
     shared_by_some in;
     const auto one = in.join();
     const auto two = in.join();
@@ -245,7 +247,7 @@ TEST_CASE("a user that listens is poked after the turn of another, which may hav
     CHECK(ears->take().size() == 1);
     CHECK(in.pokes == 1);
     two->query("begin", soon());
-    CHECK(ears->take().empty());  // without waiting
+    CHECK(ears->take().empty());  // returns without waiting
     two->query("commit", soon());
     CHECK(in.pokes == 2);
     in.at.hang_up = true;
@@ -253,7 +255,8 @@ TEST_CASE("a user that listens is poked after the turn of another, which may hav
     CHECK(ears->descriptor() == -1);
 }
 
-TEST_CASE("a listener is poked after the heartbeat's turns, though that has listened before it") {
+TEST_CASE(
+    "a listener is poked after the heartbeat's statements, although the heartbeat listened first") {
     shared_by_some in;
     const auto heartbeat = in.join(rank::first);
     heartbeat->notifications()->listen("channel", soon());
@@ -267,7 +270,8 @@ TEST_CASE("a listener is poked after the heartbeat's turns, though that has list
 }
 
 TEST_CASE(
-    "no turn begins on a renewed connection, and a user that waits for one is sent on at once") {
+    "no statement starts on a renewed connection, and a waiting user moves to the next one at "
+    "once") {
     shared_by_some in;
     blocked_statement busy{in};
     const auto idle = in.join();
@@ -282,7 +286,7 @@ TEST_CASE(
     CHECK(in.at.said == std::vector<std::string>{"block"});
 }
 
-TEST_CASE("a transaction goes on to its end on a connection that was renewed meanwhile") {
+TEST_CASE("a transaction continues to its end on a connection that was renewed meanwhile") {
     for (const char* const end : {"commit", "rollback"}) {
         shared_by_some in;
         auto one = in.join();
@@ -299,7 +303,7 @@ TEST_CASE("a transaction goes on to its end on a connection that was renewed mea
     }
 }
 
-TEST_CASE("whether one listens or not, it is poked when the connection is renewed or breaks") {
+TEST_CASE("every user is poked when the connection is renewed or breaks") {
     shared_by_some in;
     const auto one = in.join();
     in.shared.renew();
@@ -314,7 +318,7 @@ TEST_CASE("whether one listens or not, it is poked when the connection is renewe
     CHECK(in.pokes == 3);
 }
 
-TEST_CASE("a renewed connection has no descriptor any more, though it is open and heard") {
+TEST_CASE("a renewed connection no longer has a descriptor, although it is open and read") {
     shared_by_some in;
     const auto one = in.join();
     one->notifications()->listen("channel", soon());

@@ -11,7 +11,7 @@
 
 using rowlock::sql::statement_cache;
 
-TEST_CASE("a text is always the same statement, and another text another") {
+TEST_CASE("one text is always the same statement, and another text a different one") {
     statement_cache cache{10};
     const auto one = cache.of("select 1");
     CHECK(one.text() == "select 1");
@@ -19,7 +19,7 @@ TEST_CASE("a text is always the same statement, and another text another") {
     CHECK(cache.of("select 1").id() == one.id());
 }
 
-TEST_CASE("a statement that was forgotten is another one afterwards, and only that") {
+TEST_CASE("only a forgotten statement is a different one afterwards") {
     statement_cache cache{10};
     const auto one = cache.of("select 1");
     const auto two = cache.of("select 2");
@@ -30,7 +30,7 @@ TEST_CASE("a statement that was forgotten is another one afterwards, and only th
     CHECK(cache.of("select 2").id() == two.id());
 }
 
-TEST_CASE("texts without end are not all kept") {
+TEST_CASE("the number of kept texts is limited") {
     statement_cache cache{3};
     std::vector<std::uint64_t> ids;
     for (const char* text : {"a", "b", "c"}) ids.push_back(cache.of(text).id());
@@ -41,7 +41,7 @@ TEST_CASE("texts without end are not all kept") {
     CHECK(cache.of("b").id() != ids[1]);
 }
 
-TEST_CASE("threads that come with a new text at once get the same statement") {
+TEST_CASE("threads that use a new text at the same time get the same statement") {
     constexpr std::size_t threads = 8;
     constexpr std::size_t texts = 200;
     statement_cache cache{texts};

@@ -21,7 +21,7 @@ void all_are(statement_effect wanted, sql::dialect speaks,
 
 }  // namespace
 
-TEST_CASE("what ends a transaction is known however it is written") {
+TEST_CASE("statements that end a transaction are detected in any spelling") {
     for (const auto speaks :
          {sql::dialect::postgresql, sql::dialect::mysql, sql::dialect::sqlite}) {
         all_are(
@@ -56,7 +56,8 @@ TEST_CASE("each database has statements that end a transaction in its own way") 
             {"select @a := 1", "select 1 into @b", "drop temporary table t"});
 }
 
-TEST_CASE("text is read as the database reads it, so that no string or comment hides a statement") {
+TEST_CASE(
+    "text is parsed as the database parses it, so that no string or comment hides a statement") {
     all_are(statement_effect::several, sql::dialect::postgresql,
             {"select $$a$$; commit and chain", "select E'\\''; commit and chain; --'",
              "select E'a'\n'\\''; commit and chain; --'", "select 1 -- a\r; commit and chain",

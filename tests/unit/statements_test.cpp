@@ -13,7 +13,7 @@
 using rowlock::sql::dialect;
 using rowlock::sql::statement_set;
 
-TEST_CASE("every statement of a dialect loads, with nothing left to be replaced") {
+TEST_CASE("every statement of a dialect loads, with all fragments replaced") {
     for (const dialect which : {dialect::postgresql, dialect::mysql, dialect::sqlite}) {
         const statement_set all{which, {.tables = {.prefix = "app_"}}};
         for (const auto& each : rowlock::sql::written_statements(which)) {
@@ -30,7 +30,7 @@ TEST_CASE("every statement of a dialect loads, with nothing left to be replaced"
     }
 }
 
-TEST_CASE("a statement of a set is loaded once, and its copies share one prepared handle") {
+TEST_CASE("each statement of a set is loaded once, and its copies share one prepared handle") {
     const statement_set all{dialect::sqlite};
     const statement_set same = all;
     CHECK(all("take").id() == same("take").id());
@@ -39,7 +39,7 @@ TEST_CASE("a statement of a set is loaded once, and its copies share one prepare
     CHECK_THROWS_AS((void)all("grant_next"), const rowlock::error&);  // only PostgreSQL has it
 }
 
-TEST_CASE("a caller's piece stands in the place of a fragment, and may hold others") {
+TEST_CASE("a caller's text replaces a fragment, and may contain others") {
     const statement_set all{dialect::mysql};
     const auto text =
         all.text_of("fence_write", {{"bounded_update", "{mariadb_update}"}, {"longest", "5.250"}});
@@ -68,7 +68,7 @@ TEST_CASE("a schema qualifies every table on PostgreSQL and is refused elsewhere
                     const rowlock::error&);
 }
 
-TEST_CASE("the testing clock stands in for SQLite's") {
+TEST_CASE("the testing clock replaces SQLite's") {
     const auto real = statement_set{dialect::sqlite}("heartbeat");
     const auto moved = statement_set{dialect::sqlite, {.testing_clock = true}}("heartbeat");
     CHECK(real.text().find("julianday") != std::string::npos);
@@ -76,10 +76,10 @@ TEST_CASE("the testing clock stands in for SQLite's") {
     CHECK(moved.text().find("rowlock_testing_now()") != std::string::npos);
 }
 
-TEST_CASE("no statement reads a clock that stands still while it waits") {
+TEST_CASE("no statement reads a clock that does not advance while it waits") {
     for (const auto& file : rowlock::embedded::statement_files()) {
-        // Times of rowlock_version are for people, on connections whose time zone is not ours;
-        // utc_now waits for nobody.
+        // The times in rowlock_version are for people, on connections with any time zone, and
+        // utc_now does not wait.
         if (file.path == "transaction/optimistic/sql/mysql.sql") continue;
         const std::string text{file.text};
         std::string code;
@@ -91,8 +91,8 @@ TEST_CASE("no statement reads a clock that stands still while it waits") {
         CAPTURE(file.path);
         CHECK(code.find("now()") == std::string::npos);
         CHECK(code.find("current_timestamp") == std::string::npos);
-        // But for the fragment that says why it may: on a connection whose time zone is the
-        // caller's.
+        // The one exception is a fragment for connections with the caller's time zone, which says
+        // so.
         const bool excepted = file.path == "sql/fragments/mysql.sql";
         const auto at = code.find("utc_timestamp");
         CHECK((at != std::string::npos) == excepted);
@@ -100,7 +100,7 @@ TEST_CASE("no statement reads a clock that stands still while it waits") {
     }
 }
 
-TEST_CASE("each statement of a dialect is written once, under a name that is an identifier") {
+TEST_CASE("each statement of a dialect is defined once, and its name is an identifier") {
     constexpr std::string_view mark = "-- statement ";
     for (const std::string_view dialect : {"postgresql", "mysql", "sqlite", "common"}) {
         std::set<std::string_view> names;
@@ -121,7 +121,7 @@ TEST_CASE("each statement of a dialect is written once, under a name that is an 
     }
 }
 
-TEST_CASE("a dialect's own statement comes before the common one, which the others have") {
+TEST_CASE("a dialect's own statement precedes the common one of the others") {
     const auto has = [](dialect which, std::string_view name) {
         for (const auto& each : rowlock::sql::written_statements(which)) {
             if (each.name == name) return std::string{each.file};

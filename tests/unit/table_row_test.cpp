@@ -1,4 +1,4 @@
-// How keys, assignments and rows are written down: what braces mean is settled when compiling.
+// The notation of keys, assignments and rows. The compiler decides the meaning of braces.
 
 #include "support/failure.hpp"
 #include <rowlock/rowlock.hpp>
@@ -27,12 +27,12 @@ static_assert(becomes<row_key, const char*> && becomes<row_key, const char (&)[3
 static_assert(becomes<row_key, std::string> && becomes<row_key, std::string_view>);
 static_assert(becomes<row_key, int> && becomes<row_key, std::int64_t>);
 static_assert(becomes<row_key, std::optional<std::string>> && becomes<row_key, sql::value>);
-// What is no value, or might be one key of several columns or several keys, is not.
+// A type that is not a value, or that could be one key of several columns or several keys, is not.
 static_assert(!becomes<row_key, bool> && !becomes<row_key, char> && !becomes<row_key, double>);
 static_assert(!becomes<row_key, std::vector<sql::value>>);
 static_assert(std::is_constructible_v<row_key, std::vector<sql::value>>);
 static_assert(!becomes<std::vector<row_key>, const char*> && !becomes<std::vector<row_key>, int>);
-// A column's name alone is no assignment, nor is a pair of braces within braces a string.
+// A column's name alone is not an assignment, and a pair of braces within braces is not a string.
 static_assert(!becomes<assignment, const char*> && !becomes<sql::value, bool>);
 static_assert(!std::is_constructible_v<sql::value, const char*, const char*>);
 // A versioned row is a row.
@@ -84,7 +84,7 @@ TEST_CASE("a key is one value, or its values in braces") {
     CHECK(key(row_key{std::vector<sql::value>{sql::value{1}, sql::value{2}}}).size() == 2);
 }
 
-TEST_CASE("several keys are told from one key of several columns") {
+TEST_CASE("several keys are distinguished from one key of several columns") {
     CHECK(lengths({{"A1"}, {"B2"}}) == sizes{1, 1});
     CHECK(lengths({"A1", "B2"}) == sizes{1, 1});
     CHECK(lengths({{"A1"}}) == sizes{1});
@@ -115,7 +115,7 @@ TEST_CASE("assignments are a column and a value, or an increment") {
     CHECK(written({}).empty());
 }
 
-TEST_CASE("a row answers by the names that were asked for") {
+TEST_CASE("a row's values are found by the names of the requested columns") {
     sql::result cells{4};
     cells.append_integer(7);
     cells.append_text("A1");

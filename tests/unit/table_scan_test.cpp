@@ -23,7 +23,7 @@ using strategy::table_scan;
 
 namespace {
 
-/// Answers the walk's own questions: so many pages, at least so many at once; or names in order.
+/// Answers the scan's queries: the number of pages, the least number at once, or names in order.
 class table_of_leases final : public sql::connection {
 public:
     table_of_leases(std::int64_t pages, std::int64_t at_once) : pages_{pages}, at_once_{at_once} {}
@@ -80,7 +80,7 @@ struct walker {
 
 using place = std::optional<table_scan::place>;
 
-/// What the statements of a walk over so many pages saw, where none finds more than it may change.
+/// The pages that the statements of a scan saw, if none finds more rows than it may change.
 std::vector<table_scan::pages> stretches_of(table_of_leases table,
                                             std::chrono::milliseconds each = 0ms) {
     const walker by{table};
@@ -99,7 +99,7 @@ std::int64_t length_of(const table_scan::pages& piece) {
 
 }  // namespace
 
-TEST_CASE("a walk by pages sees each page once") {
+TEST_CASE("a scan by pages sees each page once") {
     const auto seen = stretches_of(table_of_leases{100'000, 1});
     std::int64_t next = 0;
     for (const auto& piece : seen) {
@@ -112,41 +112,41 @@ TEST_CASE("a walk by pages sees each page once") {
     CHECK(next == 100'000);
 }
 
-TEST_CASE("a walk by pages takes more at a time as long as that is quick") {
-    // It reads the clock: on a busy machine not every walk is quick.
+TEST_CASE("a scan by pages reads more at a time while that is quick") {
+    // It reads the clock, and on a busy machine not every scan is quick.
     CHECK(support::eventually([] {
         const auto seen = stretches_of(table_of_leases{100'000, 1});
         return length_of(seen[0]) == 32 && length_of(seen[1]) == 64 && seen.size() < 40;
     }));
 }
 
-TEST_CASE("a walk by pages that is slow does not take more, nor less than makes sense") {
+TEST_CASE("a slow scan by pages does not read more at a time, nor less than the minimum") {
     for (const auto& piece : stretches_of(table_of_leases{128, 1}, 25ms)) {
         CHECK(length_of(piece) == 32);
     }
 }
 
-TEST_CASE("a table without rows takes no statement; one whose server cannot read a part, one") {
+TEST_CASE("an empty table needs no statement; one whose server cannot read a part needs one") {
     CHECK(stretches_of(table_of_leases{0, 0}).empty());
     const auto whole = stretches_of(table_of_leases{100'000, 100'000});
     REQUIRE(whole.size() == 1);
     CHECK(whole[0].past == 100'000);
 }
 
-TEST_CASE("a statement that took a whole batch is followed by one behind its last row") {
+TEST_CASE("a statement that changed a whole batch is followed by one after its last row") {
     table_of_leases table{1000, 1};
     const walker by{table};
     std::vector<table_scan::pages> seen;
     by.walk.over_pages([&](const table_scan::pages& in) -> place {
         seen.push_back(in);
         if (seen.size() == 1) return table_scan::place{10, 7};
-        if (seen.size() == 2) return table_scan::place{10, 9};  // of one page several batches
+        if (seen.size() == 2) return table_scan::place{10, 9};  // several batches of one page
         return std::nullopt;
     });
     REQUIRE(seen.size() > 3);
     CHECK(seen[1].page == 10);
     CHECK(seen[1].row == 7);
-    CHECK(length_of(seen[1]) == 11);  // as dense as those before
+    CHECK(length_of(seen[1]) == 11);  // as dense as the pages before
     CHECK(seen[2].page == 10);
     CHECK(seen[2].row == 9);
     CHECK(length_of(seen[2]) == 1);
@@ -157,7 +157,7 @@ TEST_CASE("a statement that took a whole batch is followed by one behind its las
     CHECK(table.questions == 1);
 }
 
-TEST_CASE("a walk ends when a stop is requested") {
+TEST_CASE("a scan ends when a stop is requested") {
     table_of_leases table{100'000, 1};
     const walker by{table};
     auto stop = by.stop;
@@ -169,7 +169,7 @@ TEST_CASE("a walk ends when a stop is requested") {
     CHECK(seen == 2);
 }
 
-TEST_CASE("a walk by names sees each name once") {
+TEST_CASE("a scan by names sees each name once") {
     for (const std::size_t many : {1U, 2U, 3U, 4U, 6U, 7U}) {
         CAPTURE(many);
         const std::vector<std::string> all{"a", "b", "c", "d", "e", "f", "g"};

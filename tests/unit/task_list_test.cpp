@@ -45,7 +45,7 @@ TEST_CASE("only tasks that are due are taken, each once") {
     CHECK(list.begin() == list.end());
 }
 
-TEST_CASE("two tasks of a name become one, at the earlier time") {
+TEST_CASE("two tasks with one name become one task at the earlier time") {
     task_list list;
     list.plan("seat", {5ms});
     list.plan("seat", {3ms});
@@ -54,7 +54,7 @@ TEST_CASE("two tasks of a name become one, at the earlier time") {
     CHECK(take_one(list).at == 3ms);
 }
 
-TEST_CASE("two tasks of a name are repeated as often as the one with more repetitions") {
+TEST_CASE("two tasks with one name are repeated as often as the one with more repetitions") {
     task_list list;
     list.plan("seat", {5ms, 2ms, 3});
     list.plan("seat", {5ms, 4ms, 1});
@@ -63,7 +63,7 @@ TEST_CASE("two tasks of a name are repeated as often as the one with more repeti
     CHECK(take_one(list).again == 9);
 }
 
-TEST_CASE("a task that is repeated sets the pause of the one that it joins, another does not") {
+TEST_CASE("a repeated task sets the pause of the task that it joins, a single one does not") {
     task_list list;
     list.plan("seat", {5ms, 2ms, 3});
     list.plan("seat", {5ms, 7ms});
@@ -72,7 +72,7 @@ TEST_CASE("a task that is repeated sets the pause of the one that it joins, anot
     CHECK(take_one(list).pause == 4ms);
 }
 
-TEST_CASE("repetitions double their pause until none is left") {
+TEST_CASE("repetitions double their pause until none remains") {
     task_list list;
     task done{100ms, 2ms, 2};
     list.repeat("seat", done, 101ms);
@@ -88,7 +88,7 @@ TEST_CASE("repetitions double their pause until none is left") {
     CHECK(list.next_due() == rowlock::base::alarm::never);
 }
 
-TEST_CASE("a task that fails is postponed by 100 ms at first, by a second at last") {
+TEST_CASE("a failed task is postponed by 100 ms at first, and later by up to a second") {
     task failed{7ms, 0ns, 5};
     for (const nanoseconds pause : {100ms, 200ms, 400ms, 800ms, 1000ms, 1000ms}) {
         failed = failed.postponed(3s);

@@ -15,7 +15,7 @@ using namespace std::chrono_literals;
 using rowlock::testing::database;
 using rowlock::testing::manual_clock;
 
-TEST_CASE("a manual clock stands still until it is moved") {
+TEST_CASE("a manual clock does not advance until it is moved") {
     manual_clock clock;
     const auto start = clock.now();
     CHECK(clock.now() == start);
@@ -32,7 +32,7 @@ TEST_CASE("a manual clock does not go back") {
     CHECK(clock.now() == start);
 }
 
-TEST_CASE("moving the clock wakes everybody who waits, until the handle is gone") {
+TEST_CASE("moving the clock calls each callback until its handle is destroyed") {
     manual_clock clock;
     int first = 0;
     int second = 0;
@@ -71,7 +71,7 @@ TEST_CASE("a wake-up may destroy its own handle, and a handle may outlive the cl
     late.reset();
 }
 
-TEST_CASE("destroying a handle waits for a wake-up that runs") {
+TEST_CASE("destroying a handle waits for a running wake-up") {
     manual_clock clock;
     std::mutex guard;
     std::condition_variable changed;

@@ -1,4 +1,4 @@
-// How long a client believes, by a clock that is moved by hand.
+// The trust window, by a manual clock.
 
 #include "base/clock.hpp"
 #include "base/worker.hpp"
@@ -30,14 +30,14 @@ TEST_CASE("a trust window is open until its end and can be extended before it") 
     CHECK_FALSE(window.open(200ms));
 }
 
-TEST_CASE("a trust window that was seen closed stays closed, whatever arrives late") {
+TEST_CASE("a trust window that was seen closed stays closed after a late reply") {
     trust_window window{100ms};
     CHECK_FALSE(window.open(100ms));
     CHECK_FALSE(window.extend(500ms, 99ms));
     CHECK_FALSE(window.open(0ms + 1ns));
 
     trust_window late{100ms};
-    CHECK_FALSE(late.extend(500ms, 100ms));  // the reply came when it was over
+    CHECK_FALSE(late.extend(500ms, 100ms));  // the reply arrived after the window's end
     CHECK_FALSE(late.open(99ms));
 }
 
@@ -56,13 +56,13 @@ TEST_CASE(
         const bool second = window.open(100ms);
         reply.get();
         const bool third = window.open(100ms);
-        // Once closed, closed: no true after a false.
+        // A closed window stays closed: no true follows a false.
         CHECK((first || !second));
         CHECK((second || !third));
     }
 }
 
-TEST_CASE("a worker's step runs when its clock gets there, and when poked") {
+TEST_CASE("a worker's step runs at its time, and when poked") {
     const auto time = std::make_shared<rowlock::testing::manual_clock>();
     const rowlock::base::clock clock{time};
     std::atomic<int> steps{0};
@@ -76,10 +76,10 @@ TEST_CASE("a worker's step runs when its clock gets there, and when poked") {
     REQUIRE(eventually([&] { return steps >= 2; }));
     worker.poke();
     REQUIRE(eventually([&] { return steps >= 3; }));
-    CHECK(steps <= 4);  // the clock's word may come after the step that it was for
+    CHECK(steps <= 4);  // the clock's wake-up may follow the step that it was for
 }
 
-TEST_CASE("what a worker hears without use wakes it and causes no step") {
+TEST_CASE("input that a worker ignores wakes it and causes no step") {
     const auto time = std::make_shared<rowlock::testing::manual_clock>();
     const rowlock::base::clock clock{time};
     int ends[2];
@@ -117,7 +117,7 @@ TEST_CASE("what a worker hears without use wakes it and causes no step") {
     ::close(ends[1]);
 }
 
-TEST_CASE("a session that is told of changes is to ask once for each, and once a second at most") {
+TEST_CASE("a session that is notified of changes asks once for each, and once a second at most") {
     using rowlock::detail::session;
     constexpr auto never = rowlock::base::alarm::never;
     session ours{1, "", {}, 60s, 0s};
@@ -126,15 +126,15 @@ TEST_CASE("a session that is told of changes is to ask once for each, and once a
     CHECK(ours.news().tell(1, 10s));
     CHECK(ours.news().news_at() == 10s);
     CHECK_FALSE(ours.news().is_news(1));
-    CHECK_FALSE(ours.news().tell(1, 11s));  // it is to ask already
-    ours.news().revision = 1;               // the heartbeat has found out
+    CHECK_FALSE(ours.news().tell(1, 11s));  // it is already due to ask
+    ours.news().revision = 1;               // the heartbeat has read it
     CHECK(ours.news().news_at() == never);
     CHECK_FALSE(ours.news().tell(1, 20s));
     CHECK(ours.news().tell(2, 20s));
     ours.news().revision = 2;
-    CHECK(ours.news().tell(3, 20s + 1ms));  // the next one, too soon
+    CHECK(ours.news().tell(3, 20s + 1ms));  // the next notification within a second
     CHECK(ours.news().news_at() == 21s);
-    // What the database denies was not true.
+    // A notification that the database does not confirm was false.
     ours.news().settle_news(3, 21s);
     CHECK(ours.news().news_at() == never);
     CHECK(ours.news().tell(4, 30s));
@@ -143,7 +143,7 @@ TEST_CASE("a session that is told of changes is to ask once for each, and once a
     CHECK(ours.news().news_at() == 31s);
     ours.news().settle_news(5, 31s);
     CHECK(ours.news().news_at() == never);
-    // A heartbeat that was sent before we were told of something denies nothing.
+    // A heartbeat that was sent before a notification does not refute it.
     CHECK(ours.news().tell(6, 40s));
     ours.news().settle_news(0, 40s);
     CHECK(ours.news().news_at() == 40s);

@@ -13,7 +13,7 @@ using rowlock::driver::parse_parameters;
 using rowlock::driver::parse_url;
 using rowlock::driver::percent_decoded;
 
-// The message with which `call` refuses; it must be an invalid URL.
+// The message of `call`'s error, which must be an invalid URL.
 template <typename Call>
 std::string refusal_of(Call call) {
     try {
@@ -32,7 +32,7 @@ std::string refusal_of_url(const std::string& text) {
 
 }  // namespace
 
-TEST_CASE("a URL is taken apart") {
+TEST_CASE("a URL is split into its parts") {
     const auto all = parse_url("mysql://ann:pa%20ss@db.example:3307/shop?a=1&b=two");
     CHECK(all.scheme == "mysql");
     CHECK(all.user == "ann");
@@ -63,7 +63,7 @@ TEST_CASE("every part of a URL but the scheme may be missing") {
     CHECK(parse_url("mysql://:secret@host/").password == "secret");
 }
 
-TEST_CASE("an IPv6 address stands in brackets") {
+TEST_CASE("an IPv6 address is written in brackets") {
     const auto with_port = parse_url("mysql://ann@[::1]:3307/shop");
     CHECK(with_port.host == "::1");
     CHECK(with_port.port == 3307);
@@ -72,7 +72,7 @@ TEST_CASE("an IPv6 address stands in brackets") {
     refusal_of_url("mysql://[::1]3306/shop");
 }
 
-TEST_CASE("a password may hold anything percent-encoded, and a few characters as they are") {
+TEST_CASE("a password may contain any character percent-encoded, and a few unencoded") {
     CHECK(parse_url("mysql://ann:%40%3A%2F%3F%23%25@h/x").password == "@:/?#%");
     CHECK(parse_url("mysql://ann:p@ss@h/x").password == "p@ss");
     CHECK(parse_url("mysql://ann:p@ss@h/x").host == "h");
@@ -80,7 +80,7 @@ TEST_CASE("a password may hold anything percent-encoded, and a few characters as
     CHECK(parse_url("mysql://ann:%c3%A4@h/x").password == "\xc3\xa4");
 }
 
-TEST_CASE("a URL that cannot be read is refused without being quoted") {
+TEST_CASE("the error for an invalid URL does not quote it") {
     for (const std::string text : {"hunter2",
                                    "mysql:/hunter2",
                                    "mysql://ann:hunter2/x@h/shop",
@@ -108,7 +108,7 @@ TEST_CASE("a URL that cannot be read is refused without being quoted") {
     }
 }
 
-TEST_CASE("percent-decoding takes both cases and refuses half a byte") {
+TEST_CASE("percent-decoding accepts both cases and refuses an incomplete byte") {
     CHECK(percent_decoded("%41%6a%4A+%2B") == "AjJ++");
     CHECK(percent_decoded("").empty());
     for (const std::string text : {"%", "%4", "a%", "%g0", "%0g", "%%41", "%00"}) {
@@ -130,7 +130,7 @@ TEST_CASE("parameters may be empty, but not nameless or doubled") {
     }
 }
 
-TEST_CASE("an unknown parameter is named if its name can be no password") {
+TEST_CASE("an unknown parameter is named if its name cannot be a password") {
     using rowlock::driver::refuse_parameter;
     const auto told = [](const std::string& name) {
         return refusal_of([&] { refuse_parameter("mysql", {name, "hunter2"}); });

@@ -37,7 +37,7 @@ bool contains(const std::string& text, const std::string& part) {
 
 }  // namespace
 
-TEST_CASE("an update compares the version and moves it on in one statement") {
+TEST_CASE("an update compares and increases the version in one statement") {
     CHECK(update_text(counted(sql::dialect::postgresql), sale, mark::keep) ==
           "update \"stock\" set \"version\" = \"version\" operator(pg_catalog.+) 1, "
           "\"quantity\" = \"quantity\" operator(pg_catalog.+) $4, \"note\" = $5 "
@@ -52,7 +52,7 @@ TEST_CASE("an update compares the version and moves it on in one statement") {
           "`sku` = $2 and `version` = $3 returning `version`");
 }
 
-TEST_CASE("a time moves on by at least one step") {
+TEST_CASE("a time increases by at least one step") {
     const std::string zoned =
         update_text(timed(sql::dialect::postgresql, storage::zoned_time), nothing, mark::keep);
     CHECK(contains(zoned,
@@ -66,7 +66,7 @@ TEST_CASE("a time moves on by at least one step") {
         update_text(timed(sql::dialect::postgresql, storage::plain_time), nothing, mark::keep),
         "greatest(pg_catalog.clock_timestamp() at time zone 'UTC', "));
 
-    // The new time is a parameter, so the assignments come one later.
+    // The new time is a parameter, so the assignments' numbers are greater by one.
     const table_shape mysql = timed(sql::dialect::mysql, storage::plain_time);
     CHECK(needs_new_version(mysql));
     CHECK(update_text(mysql, sale, mark::keep) ==
@@ -82,7 +82,7 @@ TEST_CASE("a time moves on by at least one step") {
     CHECK(contains(sqlite, "is not null returning"));
 }
 
-TEST_CASE("rows that are marked as deleted are left alone, but for restore") {
+TEST_CASE("rows that are marked as deleted are left alone, except by restore") {
     table_shape shape = counted(sql::dialect::postgresql);
     shape.deleted_at = "\"gone\"";
     shape.deleted_stored = storage::zoned_time;
@@ -122,7 +122,7 @@ TEST_CASE("a column's name cannot end its quotes, and an unusable one is refused
           }) == errc::invalid_options);
 }
 
-TEST_CASE("a version is text that goes out and comes back") {
+TEST_CASE("a version converts to text and back") {
     CHECK(row_version{42} == row_version{"42"});
     CHECK(row_version{"42"}.number() == 42);
     CHECK(row_version{42}.str() == "42");

@@ -33,8 +33,8 @@ struct hold;
 /// A client: makes its parts and introduces them to each other, and closes them in order. It does
 /// nothing else.
 ///
-/// Threads: the callers'; those of session_keeper; that of the waiters' loop, from the first wait or
-/// release on; delivery of events and loss signals. No part holds a mutex over a round trip, but
+/// Threads: the callers'; those of session_keeper; that of the waiters' loop, from the first wait
+/// or release on; delivery of events and loss signals. No part holds a mutex over a round trip, but
 /// reclaim() its own.
 class engine {
 public:
