@@ -90,7 +90,7 @@ std::string text_at(double x, double y, const char* anchor, const std::string& t
 }
 
 /// Where something was measured: few enough to be named each.
-std::set<double> places_of(const plot& what) {
+std::set<double> entries_of(const plot& what) {
     std::set<double> result;
     for (const plot_line& line : what.lines) {
         for (const auto& point : line.points) {
@@ -102,7 +102,7 @@ std::set<double> places_of(const plot& what) {
 
 std::string drawn_frame(const plot& what, const axis& x, const axis& y) {
     std::string svg = text_at(left, top - 16, "start", what.title, " font-size=\"15\"");
-    for (const double tick : places_of(what)) {
+    for (const double tick : entries_of(what)) {
         svg += fmt::format("<path d=\"M{0:.1f} {1} V{2}\" stroke=\"#ddd\"/>\n", x.at(tick), top,
                            height - bottom);
         svg += text_at(x.at(tick), height - bottom + 18, "middle", fmt::format("{}", tick));

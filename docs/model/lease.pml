@@ -253,7 +253,7 @@ inline give_to_pick(giver) {
 
 /* --- statements --------------------------------------------------------------------------------- */
 
-/* grant_next.sql, and the loop around it in src/coordination/queue/queue_postgresql.cpp. */
+/* grant_next.sql, and the loop around it in src/coordination/protocol/queue/queue_postgresql.cpp. */
 inline grant_next() {
     do
     :: atomic {

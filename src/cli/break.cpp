@@ -3,7 +3,7 @@
 #include "cli/commands.hpp"
 #include "cli/duration.hpp"
 #include "cli/json.hpp"
-#include "cli/queue_place.hpp"
+#include "cli/queue_waiter.hpp"
 #include "cli/signals.hpp"
 #include <rowlock/client.hpp>
 

@@ -4,7 +4,7 @@
 #include "cli/duration.hpp"
 #include "cli/json.hpp"
 #include "cli/rights.hpp"
-#include "coordination/lease/lease_protocol.hpp"
+#include "coordination/protocol/lease/lease_protocol.hpp"
 #include "sql/listening.hpp"
 #include "sql/statements.hpp"
 #include "sql/table_names.hpp"

@@ -9,11 +9,11 @@
 #include "cli/json.hpp"
 #include "cli/link.hpp"
 #include "cli/nesting.hpp"
-#include "cli/queue_place.hpp"
+#include "cli/queue_waiter.hpp"
 #include "cli/signals.hpp"
-#include "coordination/lease/lease_protocol.hpp"
 #include "coordination/lease/retry_limits.hpp"
 #include "coordination/lease/validation.hpp"
+#include "coordination/protocol/lease/lease_protocol.hpp"
 #include "sql/too_many_connections.hpp"
 #include <rowlock/lock_name.hpp>
 
@@ -118,7 +118,7 @@ private:
     }
 
     std::optional<grant_of_script> stand_in_line() {
-        queue_place place{link_, wish_};
+        queue_waiter place{link_, wish_};
         try {
             for (;;) {
                 if (auto got = look(place)) return got;
@@ -158,7 +158,7 @@ private:
     }
 
     /// Polls the queue entry. Returns nullopt also after a transient failure with time left.
-    std::optional<grant_of_script> look(queue_place& place) {
+    std::optional<grant_of_script> look(queue_waiter& place) {
         try {
             return place.look();
         } catch (const error& failed) {

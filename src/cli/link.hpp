@@ -2,8 +2,8 @@
 
 #include "cli/database.hpp"
 #include "cli/signals.hpp"
-#include "coordination/lease/lease_protocol.hpp"
-#include "coordination/queue/queue_protocol.hpp"
+#include "coordination/protocol/lease/lease_protocol.hpp"
+#include "coordination/protocol/queue/queue_protocol.hpp"
 #include <rowlock/retry.hpp>
 #include <rowlock/sql/connection.hpp>
 #include <rowlock/sql/notifications.hpp>

@@ -1,7 +1,7 @@
 #include "cli/commands.hpp"
 #include "cli/duration.hpp"
 #include "cli/json.hpp"
-#include "cli/queue_place.hpp"
+#include "cli/queue_waiter.hpp"
 #include "coordination/lease/validation.hpp"
 #include <rowlock/client.hpp>
 

@@ -4,7 +4,7 @@
 #include "cli/link.hpp"
 #include "cli/nesting.hpp"
 #include "cli/process_group.hpp"
-#include "cli/queue_place.hpp"
+#include "cli/queue_waiter.hpp"
 #include "cli/signals.hpp"
 #include "cli/supervisor.hpp"
 #include "cli/text.hpp"

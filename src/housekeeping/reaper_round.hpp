@@ -1,7 +1,7 @@
 #pragma once
 
-#include "coordination/lease/lease_protocol.hpp"
-#include "coordination/queue/queue_protocol.hpp"
+#include "coordination/protocol/lease/lease_protocol.hpp"
+#include "coordination/protocol/queue/queue_protocol.hpp"
 #include "housekeeping/table_scan.hpp"
 #include "sql/run_statement.hpp"
 #include "sql/statements.hpp"

@@ -109,7 +109,7 @@ bool reaper_round::serve(const std::string& name) {
     // If the row is locked, another round or a waiter does it.
     return unless_locked([&] {
         const auto next = queue_->grant_next(db_, name, until());
-        if (next) queue_->tell_served(db_, *next, until());
+        if (next) queue_->notify_grantee(db_, *next, until());
         return next.has_value();
     });
 }

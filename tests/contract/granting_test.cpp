@@ -3,7 +3,7 @@
 // how to run each.
 
 #include "base/ascii.hpp"
-#include "coordination/queue/queue_protocol.hpp"
+#include "coordination/protocol/queue/queue_protocol.hpp"
 #include "sql/statements.hpp"
 #include "support/lock_database.hpp"
 #include "support/servers.hpp"
@@ -183,11 +183,11 @@ std::multimap<std::string, way> ways(sql::dialect speaks) {
              {before::free, same({taker, "{job}", "{7}", "{22}", "{null}", "{null}", "{null}"})}});
         all.insert({"grant_next", {before::left, same({"job"})}});
         all.insert({"hand_over", {before::held, same({"job", giver, 11, 0})}});
-        all.insert({"pass_on", {before::held, [](std::int64_t ticket) {
-                                    return parameters{"job", giver, 11,   ticket, taker,
-                                                      22,    none,  none, none,   0,
-                                                      none,  none,  0,    none,   none};
-                                }}});
+        all.insert({"hand_over_to", {before::held, [](std::int64_t ticket) {
+                                         return parameters{"job", giver, 11,   ticket, taker,
+                                                           22,    none,  none, none,   0,
+                                                           none,  none,  0,    none,   none};
+                                     }}});
     }
     return all;
 }

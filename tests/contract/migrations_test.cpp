@@ -235,11 +235,11 @@ void use_everything(const connection_source& source) {
     need(leases.acquire(*db, first, soon()).what == attempt::outcome::granted);
     queue.enqueue(*db, next, soon());
     queue.enqueue(*db, last, soon());
-    need(queue.places_of(*db, 12, soon()).waiting.size() == 1);
+    need(queue.entries_of(*db, 12, soon()).waiting.size() == 1);
     const std::vector<std::int64_t> given_up{131};
     need(queue.cancel(*db, given_up, soon()) == given_up);
     need(queue.release(*db, "n", 11, 111, true, soon()).next.has_value());
-    need(queue.settle(*db, "n", 12, 121, true, soon()).has_value());
+    need(queue.confirm_and_read_next(*db, "n", 12, 121, true, soon()).has_value());
     strategy::victim victim;
     need(leases.force_release(*db, "n", victim, soon()));
     need(leases.inspect(*db, "n", soon()).has_value());

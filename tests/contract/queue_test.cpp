@@ -37,7 +37,7 @@ TEST_CASE("a released lease goes from waiter to waiter in the order of their tic
         hand.enqueue("job", 3, 11);  // a smaller grant id, a later ticket
         hand.enqueue("job", 2, 33);
 
-        const auto places = hand.places_of(2);
+        const auto places = hand.entries_of(2);
         CHECK(places.session_live);
         REQUIRE(places.waiting.size() == 2);
         CHECK(places.waiting[0].grant_id == 22);
@@ -84,16 +84,16 @@ TEST_CASE("grant_next grants a free lease to the first live waiter, once") {
         CHECK(grant_id_of(hand.grant_next("job")) == 0);  // no row, no waiter
         hand.enqueue("job", 2, 22);
         hand.enqueue("job", 3, 33);
-        REQUIRE(hand.places_of(2).waiting.size() == 1);
-        CHECK(hand.places_of(2).waiting[0].free);
+        REQUIRE(hand.entries_of(2).waiting.size() == 1);
+        CHECK(hand.entries_of(2).waiting[0].free);
         CHECK(grant_id_of(hand.grant_next("job")) == 22);  // the row was missing
         CHECK(grant_id_of(hand.grant_next("job")) == 0);
-        CHECK(hand.places_of(2).waiting.empty());
-        REQUIRE(hand.places_of(3).waiting.size() == 1);
-        CHECK_FALSE(hand.places_of(3).waiting[0].free);
-        CHECK(hand.places_of(3).waiting[0].position == 1);
+        CHECK(hand.entries_of(2).waiting.empty());
+        REQUIRE(hand.entries_of(3).waiting.size() == 1);
+        CHECK_FALSE(hand.entries_of(3).waiting[0].free);
+        CHECK(hand.entries_of(3).waiting[0].position == 1);
         hand.end(2);
-        CHECK(hand.places_of(3).waiting[0].free);
+        CHECK(hand.entries_of(3).waiting[0].free);
         CHECK(grant_id_of(hand.grant_next("job")) == 33);
         CHECK(database.number("select count(*) from rowlock_waiter") == 0);
     }
@@ -110,7 +110,7 @@ TEST_CASE("a lease without waiters is released, and another session's is not") {
             hand.enqueue("job", 2, 22);
             CHECK_FALSE(hand.release("job", 1, 11, contended).freed);
             CHECK_FALSE(hand.release("no such row", 1, 10, contended).freed);
-            CHECK(hand.places_of(2).waiting.size() ==
+            CHECK(hand.entries_of(2).waiting.size() ==
                   1);  // a release of another's lease serves no waiter
             CHECK(hand.cancel({22}) == ids{22});
             const auto done = hand.release("job", 1, 10, contended);
@@ -140,10 +140,10 @@ TEST_CASE("dead waiters are passed over, do not block newcomers, and are removed
         hand.enqueue("job", 3, 33);
         hand.enqueue("job", 4, 44);
         hand.end(2);
-        REQUIRE(support::eventually([&] { return !hand.places_of(3).session_live; }));
-        REQUIRE(hand.places_of(4).waiting.size() == 1);
-        CHECK(hand.places_of(4).waiting[0].position == 1);
-        CHECK(hand.places_of(2).waiting.at(0).position == 0);
+        REQUIRE(support::eventually([&] { return !hand.entries_of(3).session_live; }));
+        REQUIRE(hand.entries_of(4).waiting.size() == 1);
+        CHECK(hand.entries_of(4).waiting[0].position == 1);
+        CHECK(hand.entries_of(2).waiting.at(0).position == 0);
         const auto done = hand.release("job", 1, 10);
         REQUIRE(done.next.has_value());
         CHECK(done.next->session == 4);
@@ -176,7 +176,7 @@ TEST_CASE("a cancelled queue entry is deleted, and one that was served cannot be
         CHECK(hand.cancel({101}) == ids{101});
         CHECK(hand.cancel({101}).empty());
         CHECK(hand.cancel(all) == ids(all.begin() + 2, all.end()));
-        CHECK(hand.places_of(1).waiting.empty());
+        CHECK(hand.entries_of(1).waiting.empty());
         CHECK_FALSE(hand.release("job", 1, 100).next.has_value());
     }
 }
@@ -236,9 +236,9 @@ TEST_CASE("a lease whose own deadline has passed is free for the queue") {
         hand.enqueue("job", 1, 10, {.deadline_us = 50'000});
         REQUIRE(grant_id_of(hand.grant_next("job")) == 10);
         hand.enqueue("job", 2, 22);
-        CHECK(hand.places_of(2).waiting.at(0).remaining <= 50ms);
-        REQUIRE(support::eventually([&] { return hand.places_of(2).waiting.at(0).free; }));
-        CHECK(hand.places_of(2).waiting.at(0).remaining == 0us);
+        CHECK(hand.entries_of(2).waiting.at(0).remaining <= 50ms);
+        REQUIRE(support::eventually([&] { return hand.entries_of(2).waiting.at(0).free; }));
+        CHECK(hand.entries_of(2).waiting.at(0).remaining == 0us);
         CHECK(grant_id_of(hand.grant_next("job")) == 22);
         CHECK_FALSE(hand.release("job", 1, 10).freed);
     }
@@ -429,7 +429,7 @@ TEST_CASE("a reaper alone keeps a queue moving") {
         CHECK(reaped.leases_freed == 1);
         CHECK(hand.served("free", 2, 21).has_value());
         CHECK(hand.served("orphan", 2, 22).has_value());
-        CHECK(hand.places_of(3).waiting.size() == 2);
+        CHECK(hand.entries_of(3).waiting.size() == 2);
     }
 }
 
@@ -635,7 +635,7 @@ TEST_CASE("a queue entry behind the watermark is reported, and is found again af
         for (const std::int64_t session : {1, 2}) hand.open(session);
         REQUIRE(hand.acquire("job", 1, 10).what == attempt::outcome::granted);
         hand.enqueue("job", 2, 20);
-        const auto before = hand.places_of(2);
+        const auto before = hand.entries_of(2);
         REQUIRE(before.waiting.size() == 1);
         CHECK_FALSE(before.waiting[0].behind_watermark);
         const bool marks = hand.db().speaks() == sql::dialect::postgresql;
@@ -644,14 +644,14 @@ TEST_CASE("a queue entry behind the watermark is reported, and is found again af
                          std::to_string(before.waiting[0].ticket + 300));
             CHECK(hand.names_with_waiters({"job"}).empty());  // the control: the entry is not found
         }
-        const auto behind_watermark = hand.places_of(2);
+        const auto behind_watermark = hand.entries_of(2);
         REQUIRE(behind_watermark.waiting.size() == 1);
         CHECK(behind_watermark.waiting[0].behind_watermark == marks);
         CHECK(behind_watermark.waiting[0].position == 1);
 
         hand.queue().reset_watermark(hand.db(), "job", behind_watermark.waiting[0].ticket, soon());
 
-        CHECK_FALSE(hand.places_of(2).waiting[0].behind_watermark);
+        CHECK_FALSE(hand.entries_of(2).waiting[0].behind_watermark);
         CHECK(hand.names_with_waiters({"job"}) == names{"job"});
         const auto released = hand.release("job", 1, 10);
         REQUIRE(released.next);
@@ -659,7 +659,7 @@ TEST_CASE("a queue entry behind the watermark is reported, and is found again af
     }
 }
 
-TEST_CASE("places_at() reads only the session's entries that were asked for") {
+TEST_CASE("entries_at() reads only the session's entries that were asked for") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_ALL_BACKENDS) {
         const protocol_connection hand{database};
         for (const std::int64_t session : {1, 2, 3}) hand.open(session);
@@ -667,7 +667,7 @@ TEST_CASE("places_at() reads only the session's entries that were asked for") {
         hand.enqueue("job", 3, 30);
         hand.enqueue("job", 2, 20);
         const std::array<std::int64_t, 2> asked{20, 30};  // the second is another session's
-        const auto seen = hand.queue().places_at(hand.db(), 2, asked, soon());
+        const auto seen = hand.queue().entries_at(hand.db(), 2, asked, soon());
         CHECK(seen.session_live);
         REQUIRE(seen.waiting.size() == 1);
         CHECK(seen.waiting[0].grant_id == 20);

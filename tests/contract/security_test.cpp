@@ -1,7 +1,7 @@
 // Hostile text and hostile programs, on every database through every driver.
 
 #include "contract/server_address.hpp"
-#include "coordination/queue/queue_protocol.hpp"
+#include "coordination/protocol/queue/queue_protocol.hpp"
 #include "support/failure.hpp"
 #include "support/lock_database.hpp"
 #include "support/tcp_relay.hpp"

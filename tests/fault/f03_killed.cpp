@@ -1,6 +1,6 @@
 // F3, F4 and F6: holders and waiters that are killed, and waiters whose session has ended.
 
-#include "coordination/queue/queue_protocol.hpp"
+#include "coordination/protocol/queue/queue_protocol.hpp"
 #include "fault/holders.hpp"
 #include "support/queues.hpp"
 #include <rowlock/client.hpp>

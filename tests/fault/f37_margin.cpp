@@ -186,7 +186,7 @@ public:
         protocols_.leases().end_session(*db_, held.integer(0, 0), until);
         const auto& queue = protocols_.queue();
         const auto next = queue.grant_next(*db_, name, until);
-        if (next) queue.tell_served(*db_, *next, until);
+        if (next) queue.notify_grantee(*db_, *next, until);
     }
 
 private:

@@ -1,7 +1,7 @@
 // The client as a whole: loss and its signal, callbacks that misbehave, fork(), dead networks.
 
 #include "contract/server_address.hpp"
-#include "coordination/queue/queue_protocol.hpp"
+#include "coordination/protocol/queue/queue_protocol.hpp"
 #include "support/failure.hpp"
 #include "support/interception.hpp"
 #include "support/lock_database.hpp"

@@ -2,7 +2,7 @@
 // interrupt it at each point, and compare it with the same transaction sent statement by statement.
 
 #include "contract/server_address.hpp"
-#include "coordination/queue/queue_protocol.hpp"
+#include "coordination/protocol/queue/queue_protocol.hpp"
 #include "coordination/wakeup/wake_up.hpp"
 #include "sql/in_transaction.hpp"
 #include "support/blocked.hpp"
@@ -153,30 +153,30 @@ TEST_CASE("a holder that knows the next waiter hands the lease to it by compare-
     }
     CAPTURE(whole);
     const line at{database, whole};
-    const auto settled = at.queue.settle(*at.db, "job", at.first, 11, false, soon());
+    const auto settled = at.queue.confirm_and_read_next(*at.db, "job", at.first, 11, false, soon());
     REQUIRE(settled);
     CHECK(settled->granted.token == at.token);
     REQUIRE(settled->next);
     CHECK(settled->next->session == at.second);
-    CHECK_FALSE(at.queue.settle(*at.db, "job", at.first, 12, false, soon()));
-    const auto pass_on = [&] {
-        return at.queue.pass_on(*at.db, "job", at.first, 11, *settled->next, {}, soon());
+    CHECK_FALSE(at.queue.confirm_and_read_next(*at.db, "job", at.first, 12, false, soon()));
+    const auto hand_over_to = [&] {
+        return at.queue.hand_over_to(*at.db, "job", at.first, 11, *settled->next, {}, soon());
     };
     SUBCASE("if nothing has changed") {
-        const auto served = pass_on();
+        const auto served = hand_over_to();
         REQUIRE(served);
         CHECK(served->grant_id == 22);
         CHECK(served->token == at.token + 1);
         CHECK(database.number("select count(*) from rowlock_lease where grant_id = 22 and thread = "
                               "'thread' and note = 'a note' and deadline is not null") == 1);
         CHECK(database.number("select count(*) from rowlock_waiter") == 1);
-        CHECK_FALSE(pass_on());  // the session does not hold it any more
+        CHECK_FALSE(hand_over_to());  // the session does not hold it any more
         CHECK(database.number("select grant_id from rowlock_lease") == 22);
     }
     SUBCASE("not if that waiter has cancelled: the release finds the one behind it") {
         const std::array<std::int64_t, 1> gone{22};
         REQUIRE(at.queue.cancel(*at.other, gone, soon()).size() == 1);
-        CHECK_FALSE(pass_on());
+        CHECK_FALSE(hand_over_to());
         CHECK_FALSE(line::in_transaction(*at.db));
         CHECK(database.number("select grant_id from rowlock_lease") == 11);
         CHECK(at.release().next->grant_id == 33);
@@ -185,7 +185,7 @@ TEST_CASE("a holder that knows the next waiter hands the lease to it by compare-
         strategy::victim victim;
         REQUIRE(at.leases.force_release(*at.other, "job", victim, soon()));
         REQUIRE(at.queue.grant_next(*at.other, "job", soon()));
-        CHECK_FALSE(pass_on());
+        CHECK_FALSE(hand_over_to());
         CHECK(database.number("select grant_id from rowlock_lease") == 22);
     }
 }

@@ -1,7 +1,7 @@
 // The history: what the database records of leases, queue entries and sessions, and what the
 // recording must not affect.
 
-#include "coordination/queue/queue_protocol.hpp"
+#include "coordination/protocol/queue/queue_protocol.hpp"
 #include "sql/table_names.hpp"
 #include "support/blocked.hpp"
 #include "support/failure.hpp"

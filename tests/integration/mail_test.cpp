@@ -1,7 +1,7 @@
 // Wake-up datagrams between processes of one machine. The database notifies all other waiters, and
 // verifies every grant.
 
-#include "coordination/queue/queue_protocol.hpp"
+#include "coordination/protocol/queue/queue_protocol.hpp"
 #include "coordination/wakeup/mailbox.hpp"
 #include "support/failure.hpp"
 #include "support/hints.hpp"
@@ -140,7 +140,7 @@ struct relay {
           third{database.source(), options},
           held{first.acquire("job")} {
         network.after([this](std::string_view name) {
-            if (name == "settle") ++settled;
+            if (name == "confirm_and_read_next") ++settled;
             if (name == "names_with_waiters") ++looks;
         });
         got_second = std::async(std::launch::async, [&] { return acquire_soon(second, "job"); });
@@ -156,9 +156,9 @@ struct relay {
         held = got_second.get();
     }
     /// PostgreSQL: waits until the holder knows the next waiter, so that its release passes the
-    /// lease on. Its waiting room learns that by `settle`, some time after the hand-over. A release
-    /// of another name makes the same thread check for waiters, after all that it did with the
-    /// answer to `settle`.
+    /// lease on. Its waiting room learns that by `confirm_and_read_next`, some time after the
+    /// hand-over. A release of another name makes the same thread check for waiters, after all that
+    /// it did with the answer to `confirm_and_read_next`.
     void let_the_holder_learn_who_is_next() {
         REQUIRE(eventually([&] { return settled > 0; }));
         const int before = looks;
@@ -251,23 +251,23 @@ TEST_CASE("where the datagram does not arrive the database notifies") {
     strategy::handed_over next{
         .session = 77, .grant_id = 5, .token = 9, .to = strategy::random_wake_address()};
     eavesdropper ear{database, next.to};
-    queue.tell_served(*db, next, soon());
+    queue.notify_grantee(*db, next, soon());
     CHECK(ear.heard() == 1);  // it has no mailbox
     const wakeup::mailbox box{next.to.number};
     next.to.mailbox = wakeup::network_namespace();
-    queue.tell_served(*db, next, soon());
+    queue.notify_grantee(*db, next, soon());
     CHECK(ear.heard() == 1);
     CHECK(box.take() == std::vector{strategy::encode_wakeup({5, 9}, next.to.secret)});
-    without_mail->tell_served(*db, next, soon());
+    without_mail->notify_grantee(*db, next, soon());
     CHECK(ear.heard() == 2);
     const auto way = support::mail_to(next.to);
     while (way.post("x")) {
     }
-    queue.tell_served(*db, next, soon());
+    queue.notify_grantee(*db, next, soon());
     CHECK(ear.heard() == 3);  // the box is full
     CHECK(box.take().size() > 1);
     next.to.mailbox = *wakeup::network_namespace() + 1;
-    queue.tell_served(*db, next, soon());
+    queue.notify_grantee(*db, next, soon());
     CHECK(ear.heard() ==
           4);  // the name belongs to another namespace: the local socket is a stranger's
 }
@@ -320,7 +320,7 @@ TEST_CASE("a holder that loses the reply to its hand-over delays the next waiter
         if (database.speaks() == sql::dialect::postgresql) on.let_the_holder_learn_who_is_next();
         // The reply to the hand-over is lost: no datagram is sent.
         on.network.after([&](std::string_view name) {
-            if ((name == "pass_on" || name == "hand_over" || name == "commit") &&
+            if ((name == "hand_over_to" || name == "hand_over" || name == "commit") &&
                 lost.fetch_add(1) == 0) {
                 interception::lose_reply();
             }

@@ -248,7 +248,7 @@ TEST_CASE(
         CHECK(database.number("select count(*) from rowlock_lease where session is null") == 1);
         // Each side writes first and checks afterwards, so the later one sees the other's write.
         CHECK(hand.names_with_waiters(name) == name);
-        CHECK(waiter.places_of(2).waiting.at(0).free);
+        CHECK(waiter.entries_of(2).waiting.at(0).free);
         CHECK(waiter.grant_next("job").value().grant_id == 22);
     }
 }
@@ -468,7 +468,7 @@ TEST_CASE("a watermark that was reset is not raised again by a grant that did no
             const auto next = granting.get();
             REQUIRE(next.has_value());
             CHECK(next->grant_id == 44);  // by the statement's snapshot
-            CHECK_FALSE(at.hand.places_of(2).waiting.at(0).behind_watermark);
+            CHECK_FALSE(at.hand.entries_of(2).waiting.at(0).behind_watermark);
             const auto last = at.other.release("job", 3, 44).next;
             REQUIRE(last.has_value());
             CHECK(last->grant_id == 22);
@@ -520,7 +520,7 @@ TEST_CASE("a queue entry is added, read and cancelled while the lease's row is l
         at.blocker.run("select * from " + at.lease + " where name = 'job' for update");
         const auto until = std::chrono::steady_clock::now() + 2s;
         at.other.queue().enqueue(at.other.db(), {"job", 3, 44, "", "", std::nullopt, false}, until);
-        CHECK(at.other.queue().places_of(at.other.db(), 3, until).waiting.size() == 2);
+        CHECK(at.other.queue().entries_of(at.other.db(), 3, until).waiting.size() == 2);
         CHECK(at.other.queue().cancel(at.other.db(), ids{44}, until) == ids{44});
         CHECK(std::chrono::steady_clock::now() < until);
         at.blocker.run("commit");
@@ -759,7 +759,7 @@ private:
     }
     void look() {
         std::vector<held> still;
-        for (const auto& place : hand_.places_of(session_).waiting) {
+        for (const auto& place : hand_.entries_of(session_).waiting) {
             still.emplace_back(place.name, place.grant_id);
             if (place.free) (void)hand_.grant_next(place.name);
         }
@@ -988,7 +988,7 @@ private:
         queued mine{clock_.fetch_add(1), 0, 0};
         hand_.enqueue(name, session_, grant_id);
         mine.answered = clock_.fetch_add(1);
-        for (const auto& place : hand_.places_of(session_).waiting) {
+        for (const auto& place : hand_.entries_of(session_).waiting) {
             if (place.free) (void)hand_.grant_next(place.name);
         }
         if (gives_up && hand_.cancel({grant_id}).size() == 1) {

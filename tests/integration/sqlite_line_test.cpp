@@ -2,7 +2,7 @@
 // name. The tests decide whether a waiter is notified. In tests of wake-ups the poll interval is
 // 10 s.
 
-#include "coordination/queue/queue_protocol.hpp"
+#include "coordination/protocol/queue/queue_protocol.hpp"
 #include "support/hints.hpp"
 #include "support/lock_database.hpp"
 #include <rowlock/rowlock.hpp>
@@ -87,7 +87,9 @@ public:
     std::optional<strategy::handed_over> serve_next() {
         return queue_.grant_next(*db_, "job", soon());
     }
-    void tell(const strategy::handed_over& next) const { queue_.tell_served(*db_, next, soon()); }
+    void tell(const strategy::handed_over& next) const {
+        queue_.notify_grantee(*db_, next, soon());
+    }
 
 private:
     support::lock_database& database_;

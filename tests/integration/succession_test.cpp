@@ -33,7 +33,7 @@ using namespace std::chrono_literals;
 using namespace std::string_view_literals;
 using strategy::attempt;
 using strategy::handed_over;
-using strategy::next_in_line;
+using strategy::next_waiter;
 using support::backend;
 using support::eventually;
 using support::interception;
@@ -78,14 +78,14 @@ struct promise {
         REQUIRE(hand.acquire("job", 1, 11).what == attempt::outcome::granted);
         hand.enqueue("job", 2, 22);
         hand.enqueue("job", 3, 33);
-        const auto first = hand.settle("job", 1, 11, false);
+        const auto first = hand.confirm_and_read_next("job", 1, 11, false);
         REQUIRE(first);
         REQUIRE(first->next);
         CHECK_FALSE(first->next->promised);
         CHECK(first->next->grant_id == 22);
-        REQUIRE(hand.pass_on("job", 1, 11, *first->next));
+        REQUIRE(hand.hand_over_to("job", 1, 11, *first->next));
         hand.enqueue("job", 4, 44);
-        const auto second = hand.settle("job", 2, 22, false);
+        const auto second = hand.confirm_and_read_next("job", 2, 22, false);
         REQUIRE(second);
         token = second->granted.token;
         next = second->next.value();
@@ -102,7 +102,7 @@ struct promise {
 
     const job_queue& hand;
     std::int64_t token = 0;
-    next_in_line next;
+    next_waiter next;
 };
 
 template <typename Action>
@@ -116,7 +116,7 @@ auto in_background(Action action) {
 
 TEST_CASE(
     "a promise precedes a lower ticket on every path; control: without the promise it does not") {
-    for (const auto* how : {"by a release", "by grant_next", "by a pass_on"}) {
+    for (const auto* how : {"by a release", "by grant_next", "by a hand_over_to"}) {
         for (const bool promised : {true, false}) {
             CAPTURE(how);
             CAPTURE(promised);
@@ -133,7 +133,8 @@ TEST_CASE(
                 hand.end(2);
                 served = hand.grant_next("job");
             } else {
-                served = hand.pass_on("job", 2, 22, hand.settle("job", 2, 22).value().next.value());
+                served = hand.hand_over_to(
+                    "job", 2, 22, hand.confirm_and_read_next("job", 2, 22).value().next.value());
             }
             REQUIRE(served);
             CHECK(served->grant_id == (promised ? 33 : 44));
@@ -151,14 +152,14 @@ TEST_CASE("tickets are served in order, each promise goes to the next of them") 
     for (std::int64_t id = 2; id <= 9; ++id) hand.enqueue("job", id, id * 11);
     std::int64_t token = hand.of_lease("token");
     for (std::int64_t id = 1; id < 9; ++id) {
-        const auto seen = hand.settle("job", id, id * 11).value().next.value();
+        const auto seen = hand.confirm_and_read_next("job", id, id * 11).value().next.value();
         CHECK(seen.promised == (id > 1));
-        const auto given = hand.pass_on("job", id, id * 11, seen);
+        const auto given = hand.hand_over_to("job", id, id * 11, seen);
         REQUIRE(given);
         CHECK(given->grant_id == (id + 1) * 11);
         CHECK(given->token == ++token);
     }
-    CHECK_FALSE(hand.settle("job", 9, 99).value().next);
+    CHECK_FALSE(hand.confirm_and_read_next("job", 9, 99).value().next);
 }
 
 namespace {
@@ -171,10 +172,10 @@ std::int64_t token_of_another(const job_queue& hand, std::string_view how) {
         return served.token;
     }
     if (how == "passed on to the next") {
-        const auto seen = hand.settle("job", 2, 22).value().next.value();
+        const auto seen = hand.confirm_and_read_next("job", 2, 22).value().next.value();
         CHECK(seen.grant_id == 44);
         CHECK_FALSE(seen.promised);
-        return hand.pass_on("job", 2, 22, seen).value().token;
+        return hand.hand_over_to("job", 2, 22, seen).value().token;
     }
     if (how == "taken by a newcomer") {
         REQUIRE(hand.cancel({44}).size() == 1);
@@ -251,20 +252,21 @@ TEST_CASE(
     REQUIRE(hand.acquire("job", 1, 11).what == attempt::outcome::granted);
     hand.enqueue_late(2, 22, 1000);
     hand.enqueue_late(3, 33, 2000);
-    REQUIRE(hand.pass_on("job", 1, 11, hand.settle("job", 1, 11).value().next.value()));
+    REQUIRE(hand.hand_over_to("job", 1, 11,
+                              hand.confirm_and_read_next("job", 1, 11).value().next.value()));
     hand.enqueue_late(4, 44, 1001);  // commits only now
     hand.enqueue_late(5, 55, 2001);
-    auto next = hand.settle("job", 2, 22).value().next.value();
+    auto next = hand.confirm_and_read_next("job", 2, 22).value().next.value();
     REQUIRE(next.grant_id == 33);
     SUBCASE("without a promise") {
         CHECK_FALSE(next.after);
-        REQUIRE(hand.pass_on("job", 2, 22, next));
+        REQUIRE(hand.hand_over_to("job", 2, 22, next));
         hand.end(3);
         CHECK(hand.grant_next("job").value().grant_id == 55);
     }
     SUBCASE("control: with a promise") {
         next.after = 44;
-        REQUIRE(hand.pass_on("job", 2, 22, next));
+        REQUIRE(hand.hand_over_to("job", 2, 22, next));
         hand.end(3);
         CHECK_FALSE(hand.grant_next("job").has_value());
     }
@@ -278,8 +280,8 @@ TEST_CASE(
     const job_queue hand{database};
     const promise at{hand};
     REQUIRE(hand.force_release("job"));
-    CHECK_FALSE(hand.pass_on("job", 2, 22, at.next));
-    CHECK_FALSE(hand.settle("job", 2, 22));
+    CHECK_FALSE(hand.hand_over_to("job", 2, 22, at.next));
+    CHECK_FALSE(hand.confirm_and_read_next("job", 2, 22));
     SUBCASE("the promised waiter") {
         const auto served = hand.grant_next("job").value();
         CHECK(served.grant_id == 33);
@@ -328,7 +330,7 @@ TEST_CASE("a hand-over to a waiter that cancels meanwhile happens as a whole or 
             const promise at{hand};
             blocker.run("begin");
             REQUIRE(blocker.cancel({33}).size() == 1);
-            auto passing = in_background([&] { return hand.pass_on("job", 2, 22, at.next); });
+            auto passing = in_background([&] { return hand.hand_over_to("job", 2, 22, at.next); });
             REQUIRE(waiting_for_rows(fresh, 1));
             blocker.run(commits ? "commit" : "rollback");
             const auto given = passing.get();
@@ -384,11 +386,11 @@ TEST_CASE("a former holder can neither pass on nor settle a lease that changed h
     SUBCASE("by a release of its own") {
         REQUIRE(blocker.release("job", 2, 22).next);
     }
-    auto passing = in_background([&] { return hand.pass_on("job", 2, 22, at.next); });
+    auto passing = in_background([&] { return hand.hand_over_to("job", 2, 22, at.next); });
     REQUIRE(waiting_for_rows(database, 1));
     blocker.run("commit");
     CHECK_FALSE(passing.get());
-    CHECK_FALSE(hand.settle("job", 2, 22));
+    CHECK_FALSE(hand.confirm_and_read_next("job", 2, 22));
     CHECK(hand.of_lease("token") == at.token + 1);
 }
 
@@ -402,12 +404,12 @@ TEST_CASE("settling revives no session, and keeps what a concurrent heartbeat wr
     const std::string session = database.prefix() + "session";
     SUBCASE("ended") {
         hand.end(2);
-        static_cast<void>(hand.settle("job", 2, 22));
+        static_cast<void>(hand.confirm_and_read_next("job", 2, 22));
         CHECK_FALSE(hand.is_live(2));
     }
     SUBCASE("expired") {
         hand.run("update " + session + " set expires_at = clock_timestamp() - interval '1 s'");
-        static_cast<void>(hand.settle("job", 2, 22));
+        static_cast<void>(hand.confirm_and_read_next("job", 2, 22));
         CHECK_FALSE(hand.is_live(2));
         CHECK_FALSE(hand.heartbeat(2));
     }
@@ -422,7 +424,7 @@ TEST_CASE("settling revives no session, and keeps what a concurrent heartbeat wr
                           " set expires_at = expires_at + interval '1 hour', "
                           "revision = 7 where id = 2");
             }
-            auto settling = in_background([&] { return hand.settle("job", 2, 22); });
+            auto settling = in_background([&] { return hand.confirm_and_read_next("job", 2, 22); });
             REQUIRE(waiting_for_rows(database, 1));
             other.run("commit");
             CHECK(settling.get());
@@ -435,7 +437,7 @@ TEST_CASE("settling revives no session, and keeps what a concurrent heartbeat wr
     }
     SUBCASE("a heartbeat after settling") {
         other.run("begin");
-        REQUIRE(other.settle("job", 2, 22));
+        REQUIRE(other.confirm_and_read_next("job", 2, 22));
         auto beating = in_background([&] { return hand.heartbeat(2); });
         REQUIRE(waiting_for_rows(database, 1));
         other.run("commit");
@@ -449,7 +451,7 @@ TEST_CASE("without its session's row a grant is not settled, and no promise is r
     const job_queue hand{database};
     const promise at{hand};
     hand.run("delete from " + database.prefix() + "session where id = 2");
-    const auto settled = hand.settle("job", 2, 22);
+    const auto settled = hand.confirm_and_read_next("job", 2, 22);
     REQUIRE(settled);
     CHECK_FALSE(settled->next.value().promised);
 }
@@ -467,7 +469,7 @@ TEST_CASE("settling does not disturb a fence at REPEATABLE READ; control: a writ
     transaction->query("select 1", soon());
     bool written = false;
     SUBCASE("settled before the fence") {
-        REQUIRE(hand.settle("job", 2, 22));
+        REQUIRE(hand.confirm_and_read_next("job", 2, 22));
     }
     SUBCASE("control: the row was written before the fence") {
         written = true;
@@ -481,7 +483,7 @@ TEST_CASE("settling does not disturb a fence at REPEATABLE READ; control: a writ
         return;
     }
     // Settling does not wait for the fence either.
-    REQUIRE(hand.settle("job", 2, 22));
+    REQUIRE(hand.confirm_and_read_next("job", 2, 22));
     transaction->query("commit", soon());
 }
 
@@ -492,9 +494,9 @@ TEST_CASE("only a hand-over to the promised waiter does not wait for the disk") 
     if (!database.there()) return;
     const job_queue hand{database};
     // The setting that the statement makes until its commit is visible inside a transaction.
-    const auto left = [&](const next_in_line& next, bool may_be_asynchronous) {
+    const auto left = [&](const next_waiter& next, bool may_be_asynchronous) {
         hand.run("begin");
-        REQUIRE(hand.pass_on("job", 2, 22, next, may_be_asynchronous));
+        REQUIRE(hand.hand_over_to("job", 2, 22, next, may_be_asynchronous));
         const auto row = hand.db().query("show synchronous_commit", soon());
         hand.run("commit");
         return std::string{row.text(0, 0)};
@@ -508,7 +510,7 @@ TEST_CASE("only a hand-over to the promised waiter does not wait for the disk") 
     }
     SUBCASE("no promise") {
         REQUIRE(hand.cancel({33}).size() == 1);
-        CHECK(left(hand.settle("job", 2, 22).value().next.value(), true) == "on");
+        CHECK(left(hand.confirm_and_read_next("job", 2, 22).value().next.value(), true) == "on");
     }
 }
 
@@ -573,7 +575,7 @@ TEST_CASE(
                 // This commit waits for the disk, so the log so far is durable.
                 before->run(
                     "insert into rowlock_lease (name, token, changed_at) values ('x', 1, now())");
-                told = before->pass_on("job", 2, 22, at.next).value();
+                told = before->hand_over_to("job", 2, 22, at.next).value();
                 CHECK(told.token == at.token + 1);
             }
             server.crash_and_start();
@@ -633,19 +635,19 @@ TEST_CASE(
             const auto hand = server.hand();
             const promise at{*hand};
             token = at.token;
-            REQUIRE(hand->pass_on("job", 2, 22,
-                                  at.next));  // not on disk: granted to 33, promised to 44
-            next_in_line seen{.ticket = at.next.ticket + 1,
-                              .session = 4,
-                              .grant_id = 44,
-                              .alive = 60s,
-                              .promised = which == variant::control_believed};
+            REQUIRE(hand->hand_over_to("job", 2, 22,
+                                       at.next));  // not on disk: granted to 33, promised to 44
+            next_waiter seen{.ticket = at.next.ticket + 1,
+                             .session = 4,
+                             .grant_id = 44,
+                             .alive = 60s,
+                             .promised = which == variant::control_believed};
             if (which == variant::settled) {
-                seen = hand->settle("job", 3, 33).value().next.value();
+                seen = hand->confirm_and_read_next("job", 3, 33).value().next.value();
                 REQUIRE(seen.grant_id == 44);
                 REQUIRE(seen.promised);
             }
-            CHECK(hand->pass_on("job", 3, 33, seen).value().token == token + 2);
+            CHECK(hand->hand_over_to("job", 3, 33, seen).value().token == token + 2);
         }
         server.crash_and_start();
         const auto hand = server.hand();
@@ -687,8 +689,8 @@ public:
             --waiting_;
         });
         network_.after([this](std::string_view what) {
-            if (what == "settle") ++settled_;
-            if (what == "pass_on") ++passed_on_;
+            if (what == "confirm_and_read_next") ++settled_;
+            if (what == "hand_over_to") ++passed_on_;
             std::function<void()> action;
             {
                 const std::lock_guard lock{mutex_};
@@ -735,9 +737,9 @@ private:
 };
 
 /// The statements that would detect that a grant is not in the table.
-const std::vector<std::string> doubts{"settle", "session_leases"};
+const std::vector<std::string> doubts{"confirm_and_read_next", "session_leases"};
 /// Those, and the statement that would find its queue entry, to be cancelled.
-const std::vector<std::string> all_doubts{"settle", "session_leases", "places"};
+const std::vector<std::string> all_doubts{"confirm_and_read_next", "session_leases", "places"};
 /// The statement that leads to a second release of what a crash has brought back.
 const std::vector<std::string> repairs{"session_leases"};
 
@@ -763,7 +765,7 @@ struct crashed_hand_over {
     }
 
     /// Passes the lease round. Returns whether a passed it on to b with a promise to c, and b to c,
-    /// which knows of its grant and cannot settle it.
+    /// which knows of its grant and cannot confirm_and_read_next it.
     [[nodiscard]] bool passes_on() {
         const int passed_by_a = (*a).passed_on();
         const int passed_by_b = (*b).passed_on();

@@ -1,7 +1,7 @@
 // Waiting in a queue amid faults: servers that restart, processes that fork or stop, undeclared
 // poolers, owners that return, forged notifications.
 
-#include "coordination/queue/queue_protocol.hpp"
+#include "coordination/protocol/queue/queue_protocol.hpp"
 #include "support/failure.hpp"
 #include "support/hints.hpp"
 #include "support/interception.hpp"
@@ -195,7 +195,8 @@ TEST_CASE("a waiter behind a lease that its own client cannot release fails with
         std::atomic<bool> outdated{true};
         network.before([&](std::string_view what) {
             const bool frees = what.starts_with("release") || what.starts_with("free_") ||
-                               what == "hand_over" || what == "pass_on" || what == "next_waiter";
+                               what == "hand_over" || what == "hand_over_to" ||
+                               what == "next_waiter";
             if (outdated && frees) throw error{errc::schema_outdated, "a column is missing"};
         });
         CHECK(kind_of([&] { held.release(); }) == errc::schema_outdated);
@@ -552,7 +553,7 @@ TEST_CASE(
     std::atomic<bool> returned{false};
     interception network;
     network.before([&](std::string_view name) {
-        if (name == "settle") CHECK(eventually([&] { return returned.load(); }));
+        if (name == "confirm_and_read_next") CHECK(eventually([&] { return returned.load(); }));
     });
     client holder{database.source(), database.options()};
     client waiter{network.wrap(database.source()), database.options({.poll_interval = 10s})};

@@ -1,7 +1,7 @@
 // Waiting in a queue: order, wake-ups, cancellation, deadlocks. Hooks and locks force the races. In
 // tests of wake-ups the poll interval is 10 s.
 
-#include "coordination/queue/queue_protocol.hpp"
+#include "coordination/protocol/queue/queue_protocol.hpp"
 #include "support/blocked.hpp"
 #include "support/failure.hpp"
 #include "support/interception.hpp"

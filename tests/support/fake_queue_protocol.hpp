@@ -1,6 +1,6 @@
 #pragma once
 
-#include "coordination/queue/queue_protocol.hpp"
+#include "coordination/protocol/queue/queue_protocol.hpp"
 #include "support/fake_tables.hpp"
 
 #include <algorithm>
@@ -19,7 +19,7 @@ class fake_queue_protocol final : public queue_protocol {
 public:
     explicit fake_queue_protocol(fake_tables& in) : in_{in} {}
 
-    /// The sessions that tell_served and tell_to_look have notified, in that order.
+    /// The sessions that notify_grantee and notify_session have notified, in that order.
     [[nodiscard]] std::vector<std::int64_t> notified() const {
         return in_.look([&](rows& /*all*/) { return notified_; });
     }
@@ -52,10 +52,10 @@ public:
         });
     }
 
-    places places_of(sql::connection& /*db*/, std::int64_t session,
-                     sql::deadline /*until*/) const override {
+    queue_entries entries_of(sql::connection& /*db*/, std::int64_t session,
+                             sql::deadline /*until*/) const override {
         return in_.call([&](rows& all) {
-            places found{all.live(session), {}};
+            queue_entries found{all.live(session), {}};
             for (const auto& [ticket, each] : all.waiters) {
                 if (each.session == session) found.waiting.push_back(place_at(all, ticket));
             }
@@ -63,10 +63,10 @@ public:
         });
     }
 
-    places places_at(sql::connection& db, std::int64_t session,
-                     std::span<const std::int64_t> /*grant_ids*/,
-                     sql::deadline until) const override {
-        return places_of(db, session, until);
+    queue_entries entries_at(sql::connection& db, std::int64_t session,
+                             std::span<const std::int64_t> /*grant_ids*/,
+                             sql::deadline until) const override {
+        return entries_of(db, session, until);
     }
 
     void reset_watermark(sql::connection& /*db*/, std::string_view /*name*/,
@@ -99,17 +99,17 @@ public:
         return served(db, name, session, grant_id, until, std::nullopt);
     }
 
-    std::vector<served_place> served_of(sql::connection& db, std::int64_t session,
-                                        std::span<const std::string> names,
-                                        sql::deadline until) const override {
+    std::vector<served_row> served_of(sql::connection& db, std::int64_t session,
+                                      std::span<const std::string> names,
+                                      sql::deadline until) const override {
         return held_of(db, session, names, until);
     }
 
-    std::vector<served_place> held_of(sql::connection& /*db*/, std::int64_t session,
-                                      std::span<const std::string> names,
-                                      sql::deadline /*until*/) const override {
+    std::vector<served_row> held_of(sql::connection& /*db*/, std::int64_t session,
+                                    std::span<const std::string> names,
+                                    sql::deadline /*until*/) const override {
         return in_.call([&](rows& all) {
-            std::vector<served_place> found;
+            std::vector<served_row> found;
             for (const auto& name : names) {
                 const auto row = all.leases.find(name);
                 if (row == all.leases.end() || row->second.session != session) continue;
@@ -137,18 +137,20 @@ public:
     }
 
     /// Sees no next waiter: release() finds it.
-    std::optional<settled_grant> settle(sql::connection& db, std::string_view name,
-                                        std::int64_t session, std::int64_t grant_id,
-                                        bool /*durably*/, sql::deadline until) const override {
+    std::optional<confirmed_grant> confirm_and_read_next(sql::connection& db, std::string_view name,
+                                                         std::int64_t session,
+                                                         std::int64_t grant_id, bool /*durably*/,
+                                                         sql::deadline until) const override {
         const auto granted = read_served(db, name, session, grant_id, until);
         if (!granted) return std::nullopt;
-        return settled_grant{*granted, std::nullopt};
+        return confirmed_grant{*granted, std::nullopt};
     }
 
-    std::optional<handed_over> pass_on(sql::connection& /*db*/, std::string_view name,
-                                       std::int64_t session, std::int64_t grant_id,
-                                       const next_in_line& next, const passing& /*how*/,
-                                       sql::deadline /*until*/) const override {
+    std::optional<handed_over> hand_over_to(sql::connection& /*db*/, std::string_view name,
+                                            std::int64_t session, std::int64_t grant_id,
+                                            const next_waiter& next,
+                                            const hand_over_options& /*how*/,
+                                            sql::deadline /*until*/) const override {
         return in_.call([&](rows& all) -> std::optional<handed_over> {
             const auto waiter = all.waiters.find(next.ticket);
             if (waiter == all.waiters.end() || !all.is_grant(name, session, grant_id)) return {};
@@ -194,12 +196,12 @@ public:
         return in_.call([](rows& /*all*/) { return std::vector<deadlock_found>{}; });
     }
 
-    void tell_served(sql::connection& /*db*/, const handed_over& next,
-                     sql::deadline /*until*/) const noexcept override {
+    void notify_grantee(sql::connection& /*db*/, const handed_over& next,
+                        sql::deadline /*until*/) const noexcept override {
         record(next.session);
     }
-    void tell_to_look(sql::connection& /*db*/, std::int64_t session,
-                      sql::deadline /*until*/) const noexcept override {
+    void notify_session(sql::connection& /*db*/, std::int64_t session,
+                        sql::deadline /*until*/) const noexcept override {
         record(session);
     }
 

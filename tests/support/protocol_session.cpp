@@ -103,8 +103,8 @@ protocol_connection::ids protocol_connection::cancel(const ids& grant_ids) const
     return sorted(queue_.cancel(*db_, grant_ids, soon()));
 }
 
-strategy::places protocol_connection::places_of(std::int64_t session) const {
-    return queue_.places_of(*db_, session, soon());
+strategy::queue_entries protocol_connection::entries_of(std::int64_t session) const {
+    return queue_.entries_of(*db_, session, soon());
 }
 
 std::optional<strategy::handed_over> protocol_connection::grant_next(std::string_view name,
@@ -124,18 +124,16 @@ std::optional<strategy::queue_grant> protocol_connection::served(std::string_vie
     return queue_.served(*db_, name, session, grant_id, soon());
 }
 
-std::optional<strategy::settled_grant> protocol_connection::settle(std::string_view name,
-                                                                   std::int64_t session,
-                                                                   std::int64_t grant_id,
-                                                                   bool durably) const {
-    return queue_.settle(*db_, name, session, grant_id, durably, soon());
+std::optional<strategy::confirmed_grant> protocol_connection::confirm_and_read_next(
+    std::string_view name, std::int64_t session, std::int64_t grant_id, bool durably) const {
+    return queue_.confirm_and_read_next(*db_, name, session, grant_id, durably, soon());
 }
 
-std::optional<strategy::handed_over> protocol_connection::pass_on(
+std::optional<strategy::handed_over> protocol_connection::hand_over_to(
     std::string_view name, std::int64_t session, std::int64_t grant_id,
-    const strategy::next_in_line& next, bool may_be_asynchronous) const {
-    return queue_.pass_on(*db_, name, session, grant_id, next,
-                          {.may_be_asynchronous = may_be_asynchronous}, soon());
+    const strategy::next_waiter& next, bool may_be_asynchronous) const {
+    return queue_.hand_over_to(*db_, name, session, grant_id, next,
+                               {.may_be_asynchronous = may_be_asynchronous}, soon());
 }
 
 protocol_connection::names protocol_connection::names_with_waiters(const names& asked) const {

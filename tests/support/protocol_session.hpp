@@ -1,8 +1,8 @@
 #pragma once
 
-#include "coordination/batch/batch_protocol.hpp"
-#include "coordination/lease/lease_protocol.hpp"
-#include "coordination/queue/queue_protocol.hpp"
+#include "coordination/protocol/batch/batch_protocol.hpp"
+#include "coordination/protocol/lease/lease_protocol.hpp"
+#include "coordination/protocol/queue/queue_protocol.hpp"
 #include "support/lock_database.hpp"
 #include "support/protocols.hpp"
 
@@ -69,7 +69,7 @@ public:
                  const request_options& options = {}) const;
     /// The queue entries that this call deleted, sorted.
     [[nodiscard]] ids cancel(const ids& grant_ids) const;
-    [[nodiscard]] rowlock::strategy::places places_of(std::int64_t session) const;
+    [[nodiscard]] rowlock::strategy::queue_entries entries_of(std::int64_t session) const;
     [[nodiscard]] std::optional<rowlock::strategy::handed_over> grant_next(
         std::string_view name, rowlock::sql::deadline until = soon()) const;
     /// Frees the lease or hands it to its first waiter (queue_protocol::release).
@@ -80,13 +80,12 @@ public:
     [[nodiscard]] std::optional<rowlock::strategy::queue_grant> served(std::string_view name,
                                                                        std::int64_t session,
                                                                        std::int64_t grant_id) const;
-    [[nodiscard]] std::optional<rowlock::strategy::settled_grant> settle(std::string_view name,
-                                                                         std::int64_t session,
-                                                                         std::int64_t grant_id,
-                                                                         bool durably = true) const;
-    [[nodiscard]] std::optional<rowlock::strategy::handed_over> pass_on(
+    [[nodiscard]] std::optional<rowlock::strategy::confirmed_grant> confirm_and_read_next(
         std::string_view name, std::int64_t session, std::int64_t grant_id,
-        const rowlock::strategy::next_in_line& next, bool may_be_asynchronous = true) const;
+        bool durably = true) const;
+    [[nodiscard]] std::optional<rowlock::strategy::handed_over> hand_over_to(
+        std::string_view name, std::int64_t session, std::int64_t grant_id,
+        const rowlock::strategy::next_waiter& next, bool may_be_asynchronous = true) const;
     [[nodiscard]] names names_with_waiters(const names& asked) const;
     [[nodiscard]] names leave(std::int64_t session, const names& asked) const;
     /// Sorted.

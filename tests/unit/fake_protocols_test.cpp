@@ -46,10 +46,10 @@ TEST_CASE("the fake queue serves the waiters whose sessions live, in ticket orde
     at.enqueue("job", 2, 22);
     at.enqueue("job", 3, 33);
     at.enqueue("job", 3, 33);  // a repetition
-    CHECK(at.queue.places_of(at.db, 3, at.until).waiting.at(0).position == 2);
+    CHECK(at.queue.entries_of(at.db, 3, at.until).waiting.at(0).position == 2);
     CHECK_FALSE(at.queue.grant_next(at.db, "job", at.until));  // it is held
     at.leases.end_session(at.db, 2, at.until);
-    CHECK(at.queue.places_of(at.db, 3, at.until).waiting.at(0).position == 1);
+    CHECK(at.queue.entries_of(at.db, 3, at.until).waiting.at(0).position == 1);
 
     const auto done = at.queue.release(at.db, "job", 1, 11, true, at.until);
     CHECK(done.freed);
@@ -59,7 +59,7 @@ TEST_CASE("the fake queue serves the waiters whose sessions live, in ticket orde
     CHECK(at.queue.served(at.db, "job", 3, 33, at.until, std::nullopt)->token == 2);
     CHECK_FALSE(at.queue.served(at.db, "job", 2, 22, at.until, std::nullopt));
     CHECK_FALSE(at.queue.release(at.db, "job", 1, 11, true, at.until).freed);
-    at.queue.tell_served(at.db, *done.next, at.until);
+    at.queue.notify_grantee(at.db, *done.next, at.until);
     CHECK(at.queue.notified() == std::vector<std::int64_t>{3});
 }
 
@@ -101,7 +101,7 @@ TEST_CASE("a failure that was set for a fake protocol fails one call, which chan
     CHECK(at.acquire("job", 1, 11).token == 1);
     at.tables.fail_next(error{errc::outcome_unknown, "the reply was lost"});
     CHECK_THROWS_AS(at.enqueue("job", 2, 22), const error&);
-    CHECK(at.queue.places_of(at.db, 2, at.until).waiting.empty());
+    CHECK(at.queue.entries_of(at.db, 2, at.until).waiting.empty());
     at.enqueue("job", 2, 22);
-    CHECK(at.queue.places_of(at.db, 2, at.until).waiting.size() == 1);
+    CHECK(at.queue.entries_of(at.db, 2, at.until).waiting.size() == 1);
 }

@@ -1,7 +1,7 @@
 #pragma once
 
-#include "coordination/batch/batch_protocol.hpp"
 #include "coordination/batch/batcher.hpp"
+#include "coordination/protocol/batch/batch_protocol.hpp"
 #include "coordination/session/client_connections.hpp"
 #include "coordination/session/client_context.hpp"
 #include "coordination/session/waiters.hpp"

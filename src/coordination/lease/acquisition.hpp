@@ -1,7 +1,7 @@
 #pragma once
 
-#include "coordination/lease/lease_protocol.hpp"
 #include "coordination/lease/retry_limits.hpp"
+#include "coordination/protocol/lease/lease_protocol.hpp"
 #include "coordination/session/client_context.hpp"
 #include "coordination/session/grant_lifecycle.hpp"
 #include "coordination/session/session.hpp"

@@ -71,7 +71,7 @@ bool lease_admin::force_release(const lock_name& name, std::optional<fencing_tok
 void lease_admin::notify_holder(sql::connection& db, std::int64_t session,
                                 sql::deadline until) noexcept {
     if (context_.options.wake_ups == wakeup_mode::polling) return;
-    context_.queues.tell_to_look(db, session, until);
+    context_.queues.notify_session(db, session, until);
 }
 
 }  // namespace rowlock::detail

@@ -135,7 +135,7 @@ std::optional<strategy::release_outcome> releaser::send_together(const grant& he
 /// out.
 std::optional<strategy::handed_over> releaser::hand_over_to_next(sql::connection& db, grant& held,
                                                                  sql::deadline until) {
-    std::optional<strategy::next_in_line> next;
+    std::optional<strategy::next_waiter> next;
     {
         const std::lock_guard lock{held.mutex};
         next.swap(held.next);
@@ -145,8 +145,9 @@ std::optional<strategy::handed_over> releaser::hand_over_to_next(sql::connection
     // A waiter on this machine is notified without the database.
     const bool near =
         context_.options.wake_ups == wakeup_mode::automatic && strategy::is_near(next->to);
-    return context_.queues.pass_on(db, held.name, held.session_id, held.grant_id, *next,
-                                   {.may_be_asynchronous = !reclaimable, .notify = !near}, until);
+    return context_.queues.hand_over_to(db, held.name, held.session_id, held.grant_id, *next,
+                                        {.may_be_asynchronous = !reclaimable, .notify = !near},
+                                        until);
 }
 
 /// Sends the release of a lease that has no known waiter, and leaves its answer to the next call on

@@ -52,13 +52,13 @@ void entry_poller::poll(const std::shared_ptr<session>& ours,
     std::vector<std::int64_t> ids;
     for (const auto& each : queued) ids.push_back(each->grant_id);
     const auto seen = round_.whole
-                          ? parts_.queues().places_of(*link_, ours->id(), link_.soon())
-                          : parts_.queues().places_at(*link_, ours->id(), ids, link_.soon());
+                          ? parts_.queues().entries_of(*link_, ours->id(), link_.soon())
+                          : parts_.queues().entries_at(*link_, ours->id(), ids, link_.soon());
     parts_.context.count(counter::polls);
     if (!seen.session_live) {
         return lose(*ours, parts_.sessions.why_over(*ours, *link_, link_.soon()));
     }
-    std::unordered_map<std::int64_t, const strategy::place*> entries;
+    std::unordered_map<std::int64_t, const strategy::queue_entry*> entries;
     for (const auto& each : seen.waiting) {
         entries.emplace(each.grant_id, &each);
         act_on(each, *ours);
@@ -82,7 +82,7 @@ void entry_poller::lose(session& ours, loss_reason why) {
 }
 
 /// What the entry shows of its lease and its holder.
-void entry_poller::act_on(const strategy::place& entry, session& ours) {
+void entry_poller::act_on(const strategy::queue_entry& entry, session& ours) {
     if (!ours.grants().knows(entry.grant_id)) {
         // Over since this was read; or an insertion that came late, for which no thread waits: then
         // the next poll finds it, too.
@@ -110,7 +110,7 @@ void entry_poller::act_on(const strategy::place& entry, session& ours) {
 
 /// No other client would ever find this entry. An early poll shows whether the reset helped:
 /// another transaction may lock the lease's row for long.
-void entry_poller::reset_watermark(const strategy::place& entry) {
+void entry_poller::reset_watermark(const strategy::queue_entry& entry) {
     round_.found.recheck_by(round_.began + 250ms);
     try {
         parts_.queues().reset_watermark(*link_, entry.name, entry.ticket, link_.write_deadline());
@@ -119,7 +119,7 @@ void entry_poller::reset_watermark(const strategy::place& entry) {
     }
 }
 
-void entry_poller::observe(waiter& which, const strategy::place& entry) {
+void entry_poller::observe(waiter& which, const strategy::queue_entry& entry) {
     auto& best = round_.found.best_position;
     best = std::min(best, entry.position);
     which.progress.observe(round_.began, which.position, entry.position);

@@ -89,25 +89,26 @@ void grant_verifier::verify(const waiter_tasks::unverified& one) {
 
 /// On the connection that will most likely send the release, too, whose server process then has
 /// everything at hand. It may have died while it was idle: the loop does not wait long to find out.
-std::optional<strategy::settled_grant> grant_verifier::read(const waiter_tasks::unverified& one) {
+std::optional<strategy::confirmed_grant> grant_verifier::read(const waiter_tasks::unverified& one) {
     const auto& name = one.which->name;
     const auto id = one.which->ours->id();
-    const auto settle = [&](sql::connection& db, sql::deadline until) {
-        return parts_.queues().settle(db, name, id, one.which->grant_id, one.durably, until);
+    const auto confirm = [&](sql::connection& db, sql::deadline until) {
+        return parts_.queues().confirm_and_read_next(db, name, id, one.which->grant_id, one.durably,
+                                                     until);
     };
     if (source_.names_grants()) {
         if (const auto calling = parts_.connections.take_idle()) {
-            return settle(**calling,
-                          std::min<sql::deadline>(
-                              link_.soon(), std::chrono::steady_clock::now() + idle_deadline));
+            return confirm(**calling,
+                           std::min<sql::deadline>(
+                               link_.soon(), std::chrono::steady_clock::now() + idle_deadline));
         }
     } else if (!one.granted) {  // its remaining deadline is needed
         const auto granted =
             parts_.queues().served(*link_, name, id, one.which->grant_id, link_.soon(), one.token);
         if (!granted) return std::nullopt;
-        return strategy::settled_grant{*granted, std::nullopt};
+        return strategy::confirmed_grant{*granted, std::nullopt};
     }
-    return settle(*link_, link_.soon());
+    return confirm(*link_, link_.soon());
 }
 
 void grant_verifier::read_served_if_woken() {

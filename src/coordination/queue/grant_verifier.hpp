@@ -42,7 +42,8 @@ public:
 
 private:
     void verify(const waiter_tasks::unverified& one);
-    [[nodiscard]] std::optional<strategy::settled_grant> read(const waiter_tasks::unverified& one);
+    [[nodiscard]] std::optional<strategy::confirmed_grant> read(
+        const waiter_tasks::unverified& one);
 
     const loop_parts& parts_;
     loop_connection& link_;

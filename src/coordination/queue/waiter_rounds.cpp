@@ -51,9 +51,9 @@ void waiter_rounds::close() noexcept {
 }
 
 void waiter_rounds::run() {
-    using task = void (*)(waiter_rounds&);
+    using act = void (*)(waiter_rounds&);
     // Tasks that let a thread run come first. What the poll finds is done in the same round.
-    constexpr std::array<task, 11> tasks{
+    constexpr std::array<act, 11> tasks{
         [](auto& of) { of.verifier_.read_served_if_woken(); },
         [](auto& of) { of.canceller_.give_back_unwanted(); },
         [](auto& of) { of.canceller_.cancel_given_up(); },

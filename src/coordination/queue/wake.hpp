@@ -11,7 +11,7 @@ namespace rowlock::detail {
 inline void wake(const client_context& context, const session_registry& sessions,
                  sql::connection& db, const strategy::handed_over& next,
                  sql::deadline until) noexcept {
-    if (!sessions.current(next.session)) context.queues.tell_served(db, next, until);
+    if (!sessions.current(next.session)) context.queues.notify_grantee(db, next, until);
 }
 
 }  // namespace rowlock::detail

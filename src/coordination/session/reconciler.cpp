@@ -178,7 +178,7 @@ void reconciler::release_orphan(session& ours, const strategy::session_lease& ro
 /// because a crash lost the hand-over that had served them. An entry that merely ended between the
 /// read and the check of what we know is not there to cancel.
 void reconciler::cancel_orphans(session& ours, sql::connection& db, sql::deadline until) {
-    for (const auto& place : context_.queues.places_of(db, ours.id(), until).waiting) {
+    for (const auto& place : context_.queues.entries_of(db, ours.id(), until).waiting) {
         if (ours.grants().knows(place.grant_id) || ours.grants().is_unresolved(place.grant_id))
             continue;
         const std::array<std::int64_t, 1> id{place.grant_id};

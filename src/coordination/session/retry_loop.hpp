@@ -3,6 +3,7 @@
 #include "coordination/session/client_connections.hpp"
 #include "coordination/session/client_context.hpp"
 #include <rowlock/error.hpp>
+#include <rowlock/retry.hpp>
 
 #include <algorithm>
 #include <atomic>

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "coordination/queue/queue_protocol.hpp"
+#include "coordination/protocol/queue/queue_protocol.hpp"
 #include <rowlock/error.hpp>
 #include <rowlock/events.hpp>
 #include <rowlock/sql/connection.hpp>

@@ -43,7 +43,7 @@ void notification_source::read(listener& to) {
     for (int some = 0; some < most_takes; ++some) {
         const auto all = notifications_->take();
         if (all.empty()) return;
-        for (const auto& each : all) pass_on(each, to);
+        for (const auto& each : all) report(each, to);
     }
 }
 
@@ -55,11 +55,11 @@ wakeup_source::kind notification_source::wakes(std::int64_t) const noexcept {
     return listening_for_ == 0 ? kind::none : kind::notification;
 }
 
-void listen_source::pass_on(const sql::notification& what, listener& to) {
+void listen_source::report(const sql::notification& what, listener& to) {
     to.on_message(what.payload, true);
 }
 
-void file_watch_source::pass_on(const sql::notification&, listener& to) {
+void file_watch_source::report(const sql::notification&, listener& to) {
     to.on_commit();
 }
 

@@ -22,7 +22,7 @@ public:
 protected:
     /// The capability of the connection; null while it does not listen.
     [[nodiscard]] sql::notifications* capability() const noexcept { return notifications_; }
-    virtual void pass_on(const sql::notification& what, listener& to) = 0;
+    virtual void report(const sql::notification& what, listener& to) = 0;
 
 private:
     sql::connection* db_ = nullptr;
@@ -38,7 +38,7 @@ public:
     [[nodiscard]] bool names_grants() const noexcept override { return listening_for() != 0; }
 
 private:
-    void pass_on(const sql::notification& what, listener& to) override;
+    void report(const sql::notification& what, listener& to) override;
 };
 
 /// SQLite: a watch of the database's file, which reports that another client committed.
@@ -48,7 +48,7 @@ public:
     bool want_commits(bool wanted) override;
 
 private:
-    void pass_on(const sql::notification& what, listener& to) override;
+    void report(const sql::notification& what, listener& to) override;
 };
 
 }  // namespace rowlock::wakeup

@@ -76,9 +76,9 @@ std::string statement_in(std::string_view text) {
 }
 
 /// The template's placeholders and their values for this table.
-std::map<std::string, std::string, std::less<>> places_of(sql::dialect dialect,
-                                                          const std::string& table,
-                                                          const std::string& column) {
+std::map<std::string, std::string, std::less<>> entries_of(sql::dialect dialect,
+                                                           const std::string& table,
+                                                           const std::string& column) {
     const auto name =
         quoted(dialect, "rowlock_fence_" + schema::hexadecimal(schema::fingerprint(table)));
     const auto dot = table.find('.');
@@ -310,7 +310,7 @@ std::vector<std::string> fence_token_sql(sql::dialect dialect, const std::string
     if (file == files.end()) {
         throw error{errc::unsupported, "there is no fence token template for this dialect"};
     }
-    const auto places = places_of(dialect, table, options.column);
+    const auto places = entries_of(dialect, table, options.column);
     constexpr std::string_view marker = "-- trigger\n";
     std::vector<std::string> statements;
     for (std::string_view rest = file->text; !rest.empty();) {

@@ -1,4 +1,4 @@
-#include "coordination/lease/lease_dialects.hpp"
+#include "coordination/protocol/lease/lease_dialects.hpp"
 #include "sql/connection_memory.hpp"
 #include "sql/run_statement.hpp"
 #include <rowlock/error.hpp>

@@ -1,6 +1,6 @@
-#include "coordination/queue/queue_protocol.hpp"
+#include "coordination/protocol/queue/queue_protocol.hpp"
 
-#include "coordination/queue/queue_dialects.hpp"
+#include "coordination/protocol/queue/queue_dialects.hpp"
 #include "coordination/wakeup/mailbox.hpp"
 
 namespace rowlock::strategy {

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "coordination/lease/lease_protocol.hpp"
+#include "coordination/protocol/lease/lease_protocol.hpp"
 #include "coordination/wakeup/hint.hpp"
 
 #include <chrono>
@@ -31,7 +31,7 @@ struct handed_over {
 };
 
 /// The state of one of our queue entries.
-struct place {
+struct queue_entry {
     std::string name;
     std::int64_t grant_id;
     std::int64_t ticket;
@@ -45,9 +45,9 @@ struct place {
     bool behind_watermark;
 };
 
-struct places {
+struct queue_entries {
     bool session_live;  ///< our session is live
-    std::vector<place> waiting;
+    std::vector<queue_entry> waiting;
 };
 
 struct queue_grant {
@@ -64,7 +64,7 @@ struct release_outcome {
 };
 
 /// The waiter that a holder saw behind it, and the data that a hand-over to it needs.
-struct next_in_line {
+struct next_waiter {
     std::int64_t ticket = 0;
     std::int64_t session = 0;
     std::int64_t grant_id = 0;
@@ -80,12 +80,12 @@ struct next_in_line {
     std::int64_t token = 0;  ///< of the grant
 };
 
-struct settled_grant {
+struct confirmed_grant {
     queue_grant granted;
-    std::optional<next_in_line> next;
+    std::optional<next_waiter> next;
 };
 
-struct served_place {
+struct served_row {
     std::int64_t grant_id = 0;
     queue_grant granted;
     bool durable = false;  ///< the granter still holds the lock that says its commit has returned
@@ -119,13 +119,13 @@ public:
                                              sql::deadline until) const = 0;
 
     /// All queue entries of a session, in one statement; reads only.
-    virtual places places_of(sql::connection& db, std::int64_t session,
-                             sql::deadline until) const = 0;
+    virtual queue_entries entries_of(sql::connection& db, std::int64_t session,
+                                     sql::deadline until) const = 0;
 
-    /// Like places_of, but at least these entries: for one that was just added.
-    virtual places places_at(sql::connection& db, std::int64_t session,
-                             std::span<const std::int64_t> grant_ids,
-                             sql::deadline until) const = 0;
+    /// Like entries_of, but at least these entries: for one that was just added.
+    virtual queue_entries entries_at(sql::connection& db, std::int64_t session,
+                                     std::span<const std::int64_t> grant_ids,
+                                     sql::deadline until) const = 0;
 
     /// For an entry that was overtaken: makes scans of its queue start at it again. Waits for the
     /// lease's row as grant_next does.
@@ -157,15 +157,15 @@ public:
     /// durable has to be made so (lease_protocol::make_durable) before it is reported. One round
     /// trip for each 16 names.
     /// @throws error errc::unsupported elsewhere
-    virtual std::vector<served_place> served_of(sql::connection& db, std::int64_t session,
-                                                std::span<const std::string> names,
-                                                sql::deadline until) const = 0;
+    virtual std::vector<served_row> served_of(sql::connection& db, std::int64_t session,
+                                              std::span<const std::string> names,
+                                              sql::deadline until) const = 0;
 
     /// Which of these names' rows are grants of this session, to compare a holder's belief with the
     /// tables. By primary key; one round trip on PostgreSQL, elsewhere one for each 16 names.
-    virtual std::vector<served_place> held_of(sql::connection& db, std::int64_t session,
-                                              std::span<const std::string> names,
-                                              sql::deadline until) const = 0;
+    virtual std::vector<served_row> held_of(sql::connection& db, std::int64_t session,
+                                            std::span<const std::string> names,
+                                            sql::deadline until) const = 0;
 
     /// If the lease is free and has a live waiter, grants it to the lowest ticket, deletes that
     /// ticket and (PostgreSQL) notifies its session alone: all or nothing, durable. Idempotent; any
@@ -189,23 +189,24 @@ public:
     /// waiter, and on PostgreSQL makes durable what the release will build on. One round trip;
     /// waits for the disk if the grant was reported before it was there (`durably`), or if its row
     /// promises the next token. MySQL does not report what is left of the lease's own deadline.
-    virtual std::optional<settled_grant> settle(sql::connection& db, std::string_view name,
-                                                std::int64_t session, std::int64_t grant_id,
-                                                bool durably, sql::deadline until) const = 0;
+    virtual std::optional<confirmed_grant> confirm_and_read_next(
+        sql::connection& db, std::string_view name, std::int64_t session, std::int64_t grant_id,
+        bool durably, sql::deadline until) const = 0;
 
-    /// Hands our lease to the waiter that settle() has seen, sooner than release() finds it.
-    /// Returns nullopt if that waiter has gone or the lease is not ours; call release() in both
-    /// cases. One round trip; four on MySQL where the connection is borrowed or SOCI's.
-    struct passing {
+    /// Hands our lease to the waiter that confirm_and_read_next() has seen, sooner than release()
+    /// finds it. Returns nullopt if that waiter has gone or the lease is not ours; call release()
+    /// in both cases. One round trip; four on MySQL where the connection is borrowed or SOCI's.
+    struct hand_over_options {
         /// Whether we would notice a server crash that loses the commit, and repeat it: not behind
         /// a pooler, nor where another process may reclaim our leases.
         bool may_be_asynchronous = false;
         bool notify = true;  ///< false: the caller notifies the waiter (`woken` is false)
     };
-    virtual std::optional<handed_over> pass_on(sql::connection& db, std::string_view name,
-                                               std::int64_t session, std::int64_t grant_id,
-                                               const next_in_line& next, const passing& how,
-                                               sql::deadline until) const = 0;
+    virtual std::optional<handed_over> hand_over_to(sql::connection& db, std::string_view name,
+                                                    std::int64_t session, std::int64_t grant_id,
+                                                    const next_waiter& next,
+                                                    const hand_over_options& how,
+                                                    sql::deadline until) const = 0;
 
     /// Which of these names have a live waiter. Reads only, one round trip for each 16 names.
     virtual std::vector<std::string> names_with_waiters(sql::connection& db,
@@ -232,15 +233,15 @@ public:
     /// enabled and the waiter has a mailbox on this machine; else through the database (PostgreSQL,
     /// and MySQL by wake_up::wake; one round trip). A hint. On SQLite, without mail, the waiter
     /// sees the commit.
-    virtual void tell_served(sql::connection& db, const handed_over& next,
-                             sql::deadline until) const noexcept = 0;
+    virtual void notify_grantee(sql::connection& db, const handed_over& next,
+                                sql::deadline until) const noexcept = 0;
 
     /// Notifies a session, after the commit, that its rows were changed: by mail, if enabled and it
     /// has a mailbox on this machine; else by PostgreSQL's NOTIFY. A hint: the session sends its
     /// next heartbeat at once, and finds the change. One round trip, two with the notification.
     /// MySQL cannot reach a session that does not wait.
-    virtual void tell_to_look(sql::connection& db, std::int64_t session,
-                              sql::deadline until) const noexcept = 0;
+    virtual void notify_session(sql::connection& db, std::int64_t session,
+                                sql::deadline until) const noexcept = 0;
 
 protected:
     queue_protocol() = default;
@@ -248,8 +249,8 @@ protected:
 
 /// The protocol of the dialect that `statements` are written in.
 /// @param leases must outlive the protocol
-/// @param by_mail whether the caller notifies served waiters by mail where possible (tell_served):
-/// then no statement wakes them
+/// @param by_mail whether the caller notifies served waiters by mail where possible
+/// (notify_grantee): then no statement wakes them
 [[nodiscard]] std::unique_ptr<const queue_protocol> make_queue_protocol(
     const sql::statement_set& statements, const lease_protocol& leases, bool by_mail = true);
 

@@ -1,4 +1,4 @@
-#include "coordination/batch/batch_dialects.hpp"
+#include "coordination/protocol/batch/batch_dialects.hpp"
 #include "sql/connection_memory.hpp"
 #include "sql/run_statement.hpp"
 #include "sql/server_facts.hpp"

@@ -1,4 +1,4 @@
-#include "cli/queue_place.hpp"
+#include "cli/queue_waiter.hpp"
 
 #include "base/identity.hpp"
 #include "base/jitter.hpp"
@@ -49,7 +49,7 @@ std::string owner_of(std::int64_t grant_id) {
 bool serve_next(sql::connection& db, const strategy::queue_protocol& queue, const std::string& name,
                 sql::deadline until) {
     const auto next = queue.grant_next(db, name, until);
-    if (next) queue.tell_served(db, *next, until);
+    if (next) queue.notify_grantee(db, *next, until);
     return next.has_value();
 }
 
@@ -66,7 +66,7 @@ bool give_back(sql::connection& db, const link& to, const std::string& name, std
     const auto done = queue.release(db, name, session, grant_id, true, until);
     // Serves a waiter that enqueued too late for the release to see it.
     if (done.next) {
-        queue.tell_served(db, *done.next, until);
+        queue.notify_grantee(db, *done.next, until);
     } else {
         serve_next(db, queue, name, until);
     }
@@ -74,7 +74,7 @@ bool give_back(sql::connection& db, const link& to, const std::string& name, std
     return done.freed;
 }
 
-std::optional<grant_of_script> queue_place::look() {
+std::optional<grant_of_script> queue_waiter::look() {
     looked_at_ = steady_clock::now();
     auto served = link_.run([&](sql::connection& db, sql::deadline until) {
         std::optional<grant_of_script> got;
@@ -88,13 +88,13 @@ std::optional<grant_of_script> queue_place::look() {
     return served;
 }
 
-milliseconds queue_place::rest() const {
+milliseconds queue_waiter::rest() const {
     if (link_.was_told(address_.secret)) return 0ms;
     const auto rest = looked_at_ + first_pause - steady_clock::now();
     return std::max(std::chrono::ceil<milliseconds>(rest), 0ms);
 }
 
-std::optional<grant_of_script> queue_place::leave() {
+std::optional<grant_of_script> queue_waiter::leave() {
     return link_.run([&](sql::connection& db, sql::deadline until) {
         std::optional<grant_of_script> got;
         if (session_ == 0) return got;
@@ -112,7 +112,7 @@ std::optional<grant_of_script> queue_place::leave() {
     });
 }
 
-void queue_place::keep_session(sql::connection& db, sql::deadline until) {
+void queue_waiter::keep_session(sql::connection& db, sql::deadline until) {
     const auto now = steady_clock::now();
     if (session_ != 0) {
         if (now - beaten_ < waiting_ttl / 3) return;
@@ -129,13 +129,13 @@ void queue_place::keep_session(sql::connection& db, sql::deadline until) {
 }
 
 /// Frees everything that the session holds, including what is still under way.
-void queue_place::end_session(sql::connection& db, sql::deadline until) {
+void queue_waiter::end_session(sql::connection& db, sql::deadline until) {
     link_.protocol().end_session(db, session_, until);
     link_.protocol().delete_session(db, session_, until);
 }
 
 /// If the row is locked, the waiters poll themselves.
-void queue_place::serve_others(sql::connection& db, sql::deadline until) {
+void queue_waiter::serve_others(sql::connection& db, sql::deadline until) {
     try {
         serve_next(db, queue_, wish_.name, strategy::row_lock_deadline(db, until));
     } catch (const error& failure) {
@@ -144,7 +144,7 @@ void queue_place::serve_others(sql::connection& db, sql::deadline until) {
 }
 
 /// Ends this session; a new identity takes the next queue entry.
-void queue_place::start_anew(sql::connection& db, sql::deadline until) {
+void queue_waiter::start_anew(sql::connection& db, sql::deadline until) {
     end_session(db, until);
     session_ = 0;
     asked_ = false;
@@ -153,8 +153,8 @@ void queue_place::start_anew(sql::connection& db, sql::deadline until) {
 }
 
 /// True if a waiter may have received the lease. If its row is locked the next poll tries again.
-bool queue_place::see_to_the_first(sql::connection& db, const strategy::place& seen,
-                                   sql::deadline until) {
+bool queue_waiter::see_to_the_first(sql::connection& db, const strategy::queue_entry& seen,
+                                    sql::deadline until) {
     try {
         return serve_first(db, seen, strategy::row_lock_deadline(db, until));
     } catch (const error& failure) {
@@ -163,8 +163,8 @@ bool queue_place::see_to_the_first(sql::connection& db, const strategy::place& s
     }
 }
 
-bool queue_place::serve_first(sql::connection& db, const strategy::place& seen,
-                              sql::deadline until) {
+bool queue_waiter::serve_first(sql::connection& db, const strategy::queue_entry& seen,
+                               sql::deadline until) {
     if (seen.behind_watermark) queue_.reset_watermark(db, wish_.name, seen.ticket, until);
     if (!seen.holder_expired) return seen.free && serve_next(db, queue_, wish_.name, until);
     // In a commit of its own; only then may the session's holds change.
@@ -173,8 +173,8 @@ bool queue_place::serve_first(sql::connection& db, const strategy::place& seen,
     return true;
 }
 
-std::optional<grant_of_script> queue_place::step(sql::connection& db, sql::deadline until,
-                                                 bool& again) {
+std::optional<grant_of_script> queue_waiter::step(sql::connection& db, sql::deadline until,
+                                                  bool& again) {
     link_.do_not_wait_for_rows(db, until);
     keep_session(db, until);
     link_.listen(db, strategy::notification_channel(address_), until);
@@ -189,8 +189,8 @@ std::optional<grant_of_script> queue_place::step(sql::connection& db, sql::deadl
                         .deadline_us = microseconds{wish_.duration}.count()},
                        until);
     }
-    const auto seen = queue_.places_of(db, session_, until);
-    const auto mine = std::ranges::find(seen.waiting, grant_id_, &strategy::place::grant_id);
+    const auto seen = queue_.entries_of(db, session_, until);
+    const auto mine = std::ranges::find(seen.waiting, grant_id_, &strategy::queue_entry::grant_id);
     if (seen.session_live && mine != seen.waiting.end()) {
         in_vain_.forget();
         again = see_to_the_first(db, *mine, until);
@@ -209,7 +209,7 @@ std::optional<grant_of_script> queue_place::step(sql::connection& db, sql::deadl
 }
 
 /// The grant, if the queue entry was served and the lease has not ended since.
-std::optional<grant_of_script> queue_place::accept(sql::connection& db, sql::deadline until) {
+std::optional<grant_of_script> queue_waiter::accept(sql::connection& db, sql::deadline until) {
     const auto asked = clock_.now();
     const auto served = queue_.read_served(db, wish_.name, session_, grant_id_, until);
     if (!served) return {};
@@ -226,7 +226,7 @@ std::optional<grant_of_script> queue_place::accept(sql::connection& db, sql::dea
     return grant_of_script{served->token, grant_id_, session_, left};
 }
 
-void queue_place::next_pause(const strategy::place& seen) {
+void queue_waiter::next_pause(const strategy::queue_entry& seen) {
     const bool moved = seen.position != position_;
     position_ = seen.position;
     const bool told = link_.descriptor() >= 0;

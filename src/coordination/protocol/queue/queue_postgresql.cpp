@@ -1,5 +1,5 @@
 #include "base/ablation.hpp"
-#include "coordination/queue/queue_dialects.hpp"
+#include "coordination/protocol/queue/queue_dialects.hpp"
 #include "sql/array_text.hpp"
 #include "sql/run_statement.hpp"
 #include <rowlock/error.hpp>
@@ -32,10 +32,10 @@ std::optional<handed_over> read_handed_over(const sql::result& row, std::size_t 
 /// How many tickets before the last served one a queue scan begins: fragment in_line.
 constexpr std::int64_t looks_back = 256;
 
-/// Reads the rows of settle. A waiter that is promised the next token comes first. If it overtook
-/// the one behind it so far that no scan would find that one, the latter is promised nothing: no
-/// client would serve it, and the promise would keep all others waiting.
-std::optional<next_in_line> read_next_in_line(const sql::result& rows) {
+/// Reads the rows of confirm_and_read_next. A waiter that is promised the next token comes first.
+/// If it overtook the one behind it so far that no scan would find that one, the latter is promised
+/// nothing: no client would serve it, and the promise would keep all others waiting.
+std::optional<next_waiter> read_next_in_line(const sql::result& rows) {
     std::map<std::pair<bool, std::int64_t>, std::size_t> line;
     const auto promised = rows.maybe_integer(0, 3);
     for (std::size_t row = 0; row < rows.rows(); ++row) {
@@ -47,17 +47,17 @@ std::optional<next_in_line> read_next_in_line(const sql::result& rows) {
     const auto text = [&](std::size_t column) {
         return rows.is_null(row, column) ? std::string{} : std::string{rows.text(row, column)};
     };
-    next_in_line next{.ticket = rows.integer(row, 4),
-                      .session = rows.integer(row, 5),
-                      .grant_id = rows.integer(row, 6),
-                      .thread = text(7),
-                      .note = text(8),
-                      .deadline_us = rows.maybe_integer(row, 9),
-                      .to = read_address(rows, row, 11),
-                      .alive = microseconds{rows.integer(row, 10)},
-                      .promised = rows.integer(row, 6) == promised,
-                      .after = {},
-                      .looks_from = rows.maybe_integer(row, 2)};
+    next_waiter next{.ticket = rows.integer(row, 4),
+                     .session = rows.integer(row, 5),
+                     .grant_id = rows.integer(row, 6),
+                     .thread = text(7),
+                     .note = text(8),
+                     .deadline_us = rows.maybe_integer(row, 9),
+                     .to = read_address(rows, row, 11),
+                     .alive = microseconds{rows.integer(row, 10)},
+                     .promised = rows.integer(row, 6) == promised,
+                     .after = {},
+                     .looks_from = rows.maybe_integer(row, 2)};
     if (line.size() > 1) {
         const std::size_t behind = std::next(line.begin())->second;
         if (rows.integer(behind, 4) > next.ticket - looks_back)
@@ -66,7 +66,7 @@ std::optional<next_in_line> read_next_in_line(const sql::result& rows) {
     return next;
 }
 
-/// The ticket was cancelled while pass_on waited for it, which rolled all of it back.
+/// The ticket was cancelled while hand_over_to waited for it, which rolled all of it back.
 bool has_gone(const error& failure) {
     return failure.sqlstate() == "22P02" &&
            failure.server_message().find("rowlock: the waiter has gone") != std::string::npos;
@@ -84,8 +84,8 @@ public:
           grant_next_{of.statements("grant_next")},
           release_unwaited_{of.statements("release_unwaited")},
           hand_over_{of.statements("hand_over")},
-          settle_{of.statements("settle")},
-          pass_on_{of.statements("pass_on")},
+          confirm_and_read_next_{of.statements("confirm_and_read_next")},
+          hand_over_to_{of.statements("hand_over_to")},
           leave_{of.statements("leave")} {}
 
     std::vector<std::int64_t> cancel(sql::connection& db, std::span<const std::int64_t> grant_ids,
@@ -94,9 +94,10 @@ public:
         return first_column(run(db, cancel_, until, array_of(grant_ids)));
     }
 
-    places places_at(sql::connection& db, std::int64_t session,
-                     std::span<const std::int64_t> grant_ids, sql::deadline until) const override {
-        return read_places(run(db, places_at_, until, session, array_of(grant_ids)));
+    queue_entries entries_at(sql::connection& db, std::int64_t session,
+                             std::span<const std::int64_t> grant_ids,
+                             sql::deadline until) const override {
+        return read_entries(run(db, places_at_, until, session, array_of(grant_ids)));
     }
 
     void reset_watermark(sql::connection& db, std::string_view name, std::int64_t ticket,
@@ -104,9 +105,9 @@ public:
         run(db, reset_watermark_, until, name, ticket);
     }
 
-    std::vector<served_place> held_of(sql::connection& db, std::int64_t session,
-                                      std::span<const std::string> names,
-                                      sql::deadline until) const override {
+    std::vector<served_row> held_of(sql::connection& db, std::int64_t session,
+                                    std::span<const std::string> names,
+                                    sql::deadline until) const override {
         array_text all;
         for (const auto& name : names) all.add(name);
         return read_held(run(db, held_leases_, until, session, all.close()));
@@ -135,19 +136,21 @@ public:
         return {row.integer(0, 0) != 0, read_handed_over(row, 1)};
     }
 
-    std::optional<settled_grant> settle(sql::connection& db, std::string_view name,
-                                        std::int64_t session, std::int64_t grant_id, bool durably,
-                                        sql::deadline until) const override {
-        const auto rows = run(db, settle_, until, name, session, grant_id, durably ? 1 : 0);
+    std::optional<confirmed_grant> confirm_and_read_next(sql::connection& db, std::string_view name,
+                                                         std::int64_t session,
+                                                         std::int64_t grant_id, bool durably,
+                                                         sql::deadline until) const override {
+        const auto rows =
+            run(db, confirm_and_read_next_, until, name, session, grant_id, durably ? 1 : 0);
         if (rows.empty()) return std::nullopt;
-        return settled_grant{{rows.integer(0, 0), rows.maybe_integer(0, 1)},
-                             read_next_in_line(rows)};
+        return confirmed_grant{{rows.integer(0, 0), rows.maybe_integer(0, 1)},
+                               read_next_in_line(rows)};
     }
 
-    std::optional<handed_over> pass_on(sql::connection& db, std::string_view name,
-                                       std::int64_t session, std::int64_t grant_id,
-                                       const next_in_line& next, const passing& how,
-                                       sql::deadline until) const override;
+    std::optional<handed_over> hand_over_to(sql::connection& db, std::string_view name,
+                                            std::int64_t session, std::int64_t grant_id,
+                                            const next_waiter& next, const hand_over_options& how,
+                                            sql::deadline until) const override;
 
     std::vector<std::string> leave(sql::connection& db, std::int64_t session,
                                    std::span<const std::string> names,
@@ -172,18 +175,18 @@ private:
     }
 
     const sql::statement cancel_, places_at_, reset_watermark_, grant_next_, release_unwaited_,
-        hand_over_, settle_, pass_on_, leave_;
+        hand_over_, confirm_and_read_next_, hand_over_to_, leave_;
 };
 
-std::optional<handed_over> postgresql_queue_protocol::pass_on(
+std::optional<handed_over> postgresql_queue_protocol::hand_over_to(
     sql::connection& db, std::string_view name, std::int64_t session, std::int64_t grant_id,
-    const next_in_line& next, const passing& how, sql::deadline until) const {
+    const next_waiter& next, const hand_over_options& how, sql::deadline until) const {
     const bool reserves = uses(fast_path::reserved_token);
     const bool asynchronous =
         reserves && next.promised && how.may_be_asynchronous && db.keeps_session_state();
     try {
         const auto row =
-            run(db, pass_on_, until, name, session, grant_id, next.ticket, next.session,
+            run(db, hand_over_to_, until, name, session, grant_id, next.ticket, next.session,
                 next.grant_id, text_or_null(next.thread), text_or_null(next.note), next.deadline_us,
                 asynchronous ? 1 : 0, reserves ? next.after : std::nullopt, next.looks_from,
                 how.notify ? 1 : 0, next.to.number, next.to.secret);

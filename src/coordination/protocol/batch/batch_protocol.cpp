@@ -1,6 +1,6 @@
-#include "coordination/batch/batch_protocol.hpp"
+#include "coordination/protocol/batch/batch_protocol.hpp"
 
-#include "coordination/batch/batch_dialects.hpp"
+#include "coordination/protocol/batch/batch_dialects.hpp"
 #include "sql/run_statement.hpp"
 
 #include <algorithm>

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "coordination/lease/lease_protocol.hpp"
+#include "coordination/protocol/lease/lease_protocol.hpp"
 #include "sql/statements.hpp"
 
 /// What the implementations of lease_protocol share. For them alone: others call

@@ -1,4 +1,4 @@
-#include "coordination/batch/batch_dialects.hpp"
+#include "coordination/protocol/batch/batch_dialects.hpp"
 #include "sql/run_statement.hpp"
 #include "sql/transaction_scope.hpp"
 

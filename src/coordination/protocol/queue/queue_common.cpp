@@ -1,6 +1,6 @@
 #include "base/ablation.hpp"
-#include "coordination/queue/queue_dialects.hpp"
-#include "coordination/queue/wait_graph.hpp"
+#include "coordination/protocol/queue/queue_dialects.hpp"
+#include "coordination/protocol/queue/wait_graph.hpp"
 #include "coordination/wakeup/mailbox.hpp"
 #include "coordination/wakeup/wake_up.hpp"
 #include "sql/run_statement.hpp"
@@ -29,8 +29,8 @@ std::vector<std::int64_t> first_column(const sql::result& rows) {
     return numbers;
 }
 
-places read_places(const sql::result& rows) {
-    places found{rows.integer(0, 0) != 0, {}};
+queue_entries read_entries(const sql::result& rows) {
+    queue_entries found{rows.integer(0, 0) != 0, {}};
     for (std::size_t row = 0; row < rows.rows(); ++row) {
         if (rows.is_null(row, 1)) continue;
         found.waiting.push_back(
@@ -47,8 +47,8 @@ places read_places(const sql::result& rows) {
     return found;
 }
 
-std::vector<served_place> read_held(const sql::result& rows) {
-    std::vector<served_place> found;
+std::vector<served_row> read_held(const sql::result& rows) {
+    std::vector<served_row> found;
     for (std::size_t row = 0; row < rows.rows(); ++row) {
         found.push_back({rows.integer(row, 0), {rows.integer(row, 1), std::nullopt}});
     }
@@ -91,9 +91,9 @@ void common_queue_protocol::enqueue(sql::connection& db, const grant_request& re
     }
 }
 
-places common_queue_protocol::places_of(sql::connection& db, std::int64_t session,
-                                        sql::deadline until) const {
-    return read_places(run(db, places_, until, session));
+queue_entries common_queue_protocol::entries_of(sql::connection& db, std::int64_t session,
+                                                sql::deadline until) const {
+    return read_entries(run(db, places_, until, session));
 }
 
 std::optional<queue_grant> common_queue_protocol::served(
@@ -122,10 +122,10 @@ std::optional<queue_grant> common_queue_protocol::read_served(sql::connection& d
     return queue_grant{row.integer(0, 0), row.maybe_integer(0, 1)};
 }
 
-std::vector<served_place> common_queue_protocol::served_of(sql::connection& /*db*/,
-                                                           std::int64_t /*session*/,
-                                                           std::span<const std::string> /*names*/,
-                                                           sql::deadline /*until*/) const {
+std::vector<served_row> common_queue_protocol::served_of(sql::connection& /*db*/,
+                                                         std::int64_t /*session*/,
+                                                         std::span<const std::string> /*names*/,
+                                                         sql::deadline /*until*/) const {
     throw error{errc::unsupported, "only MySQL is asked what a session was woken for"};
 }
 
@@ -150,8 +150,8 @@ std::vector<deadlock_found> common_queue_protocol::deadlocks(sql::connection& db
     return wait_graph{run(db, deadlocks_, until, session)}.cycles(session);
 }
 
-void common_queue_protocol::tell_served(sql::connection& db, const handed_over& next,
-                                        sql::deadline until) const noexcept {
+void common_queue_protocol::notify_grantee(sql::connection& db, const handed_over& next,
+                                           sql::deadline until) const noexcept {
     if (next.woken) return;
     try {
         const auto said =
@@ -163,8 +163,8 @@ void common_queue_protocol::tell_served(sql::connection& db, const handed_over& 
     }
 }
 
-void common_queue_protocol::tell_to_look(sql::connection& db, std::int64_t session,
-                                         sql::deadline until) const noexcept {
+void common_queue_protocol::notify_session(sql::connection& db, std::int64_t session,
+                                           sql::deadline until) const noexcept {
     try {
         const auto change = leases_.change_of(db, session, until);
         if (!change) return;
@@ -196,7 +196,7 @@ two_step_queue_protocol::queue_look::queue_look(sql::result row) : row_{std::mov
     if (row_.empty()) throw no_token_floor();
 }
 
-next_in_line two_step_queue_protocol::queue_look::next() const {
+next_waiter two_step_queue_protocol::queue_look::next() const {
     const auto text = [&](std::size_t column) {
         return row_.is_null(0, column) ? std::string{} : std::string{row_.text(0, column)};
     };
@@ -211,10 +211,10 @@ next_in_line two_step_queue_protocol::queue_look::next() const {
             .token = row_.integer(0, 0)};
 }
 
-places two_step_queue_protocol::places_at(sql::connection& db, std::int64_t session,
-                                          std::span<const std::int64_t> /*grant_ids*/,
-                                          sql::deadline until) const {
-    return places_of(db, session, until);
+queue_entries two_step_queue_protocol::entries_at(sql::connection& db, std::int64_t session,
+                                                  std::span<const std::int64_t> /*grant_ids*/,
+                                                  sql::deadline until) const {
+    return entries_of(db, session, until);
 }
 
 /// Scans begin at the first ticket of the queue: there is no watermark.
@@ -222,11 +222,10 @@ void two_step_queue_protocol::reset_watermark(sql::connection& /*db*/, std::stri
                                               std::int64_t /*ticket*/,
                                               sql::deadline /*until*/) const {}
 
-std::vector<served_place> two_step_queue_protocol::held_of(sql::connection& db,
-                                                           std::int64_t session,
-                                                           std::span<const std::string> names,
-                                                           sql::deadline until) const {
-    std::vector<served_place> found;
+std::vector<served_row> two_step_queue_protocol::held_of(sql::connection& db, std::int64_t session,
+                                                         std::span<const std::string> names,
+                                                         sql::deadline until) const {
+    std::vector<served_row> found;
     for_each_list(db, held_leases_, std::array{value{session}}, names, until,
                   [&](const sql::result& rows) {
                       const auto part = read_held(rows);
@@ -249,9 +248,9 @@ std::optional<handed_over> two_step_queue_protocol::grant_next(sql::connection& 
     }
 }
 
-std::optional<handed_over> two_step_queue_protocol::pass_on(
+std::optional<handed_over> two_step_queue_protocol::hand_over_to(
     sql::connection& db, std::string_view name, std::int64_t session, std::int64_t /*grant_id*/,
-    const next_in_line& next, const passing& /*how*/, sql::deadline until) const {
+    const next_waiter& next, const hand_over_options& /*how*/, sql::deadline until) const {
     return grant_to(db, name, next, session, until);
 }
 
@@ -287,7 +286,7 @@ std::optional<handed_over> two_step_queue_protocol::hand_over(sql::connection& d
 /// granted since; if the ticket is gone everything is rolled back.
 std::optional<handed_over> two_step_queue_protocol::grant_to(sql::connection& db,
                                                              std::string_view name,
-                                                             const next_in_line& next,
+                                                             const next_waiter& next,
                                                              std::int64_t giver,
                                                              sql::deadline until) const {
     const std::array lease{value{name},

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "coordination/batch/batch_protocol.hpp"
+#include "coordination/protocol/batch/batch_protocol.hpp"
 #include "sql/statements.hpp"
 
 /// What the implementations of batch_protocol share. For them alone: others call

@@ -211,7 +211,7 @@ select (select count(*) from h), (select count(*) from h where h.name is null),
 -- the commit is asynchronous ($4), like that of release and for its reason. A hand-over is durable, like
 -- every grant, and notifies the waiter's session, no other. `seen` is of the snapshot, `served` of the locked
 -- row: a watermark that was set back in between (reset_watermark) stays. If the row promises its next token
--- to a waiter that can be served, that waiter gets the lease; any other waiter gets a token beyond (pass_on
+-- to a waiter that can be served, that waiter gets the lease; any other waiter gets a token beyond (hand_over_to
 -- says why).
 -- $1 name  $2 my session  $3 grant id  $4 1 = may commit asynchronously if no waiter is served
 -- → 1 if it was freed or handed over; the waiter's session, grant id, token, or NULL
@@ -270,8 +270,8 @@ select distinct n.name
                    $17::text]) as n(name)
  where {waited_n}
 
--- statement pass_on
--- Hands a lease that is this very grant to a waiter that its holder has seen before (settle), and promises
+-- statement hand_over_to
+-- Hands a lease that is this very grant to a waiter that its holder has seen before (confirm_and_read_next), and promises
 -- the token after that to the next: all or nothing. Send hand_over when this changes nothing: the waiter has
 -- gone, or the lease is not this grant any more.
 --
@@ -321,9 +321,9 @@ select u.token,
                                  $6::bigint::text || ' ' || u.token::text || ' ' || $10::int::text as words) t) end
   from u
 
--- statement settle
+-- statement confirm_and_read_next
 -- A client sends this soon after it learned of a grant, while the lease is held: it reads whether the table
--- agrees, and who comes next, so that the release finds it prepared (pass_on). It neither writes nor locks
+-- agrees, and who comes next, so that the release finds it prepared (hand_over_to). It neither writes nor locks
 -- the lease's row: fences and releases do not meet it.
 --
 -- A grant whose commit was asynchronous ($4), and a promise that the row makes, become durable by it: some

@@ -1,4 +1,4 @@
-#include "coordination/queue/queue_dialects.hpp"
+#include "coordination/protocol/queue/queue_dialects.hpp"
 #include "sql/run_statement.hpp"
 
 namespace rowlock::strategy {
@@ -33,16 +33,17 @@ public:
         return {leases_.release(db, name, session, grant_id, until), std::nullopt};
     }
 
-    std::optional<settled_grant> settle(sql::connection& db, std::string_view name,
-                                        std::int64_t session, std::int64_t grant_id,
-                                        bool /*durably*/, sql::deadline until) const override {
+    std::optional<confirmed_grant> confirm_and_read_next(sql::connection& db, std::string_view name,
+                                                         std::int64_t session,
+                                                         std::int64_t grant_id, bool /*durably*/,
+                                                         sql::deadline until) const override {
         const auto granted = read_served(db, name, session, grant_id, until);
         if (!granted) return std::nullopt;
-        return settled_grant{*granted, std::nullopt};
+        return confirmed_grant{*granted, std::nullopt};
     }
 
 private:
-    [[nodiscard]] std::string waking_text(sql::connection& /*db*/, const next_in_line& /*next*/,
+    [[nodiscard]] std::string waking_text(sql::connection& /*db*/, const next_waiter& /*next*/,
                                           std::int64_t /*giver*/) const override {
         return {};
     }

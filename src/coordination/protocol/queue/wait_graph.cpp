@@ -1,4 +1,4 @@
-#include "coordination/queue/wait_graph.hpp"
+#include "coordination/protocol/queue/wait_graph.hpp"
 
 #include "base/utf8.hpp"
 

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "coordination/queue/queue_protocol.hpp"
+#include "coordination/protocol/queue/queue_protocol.hpp"
 #include "sql/statements.hpp"
 #include "sql/value_list.hpp"
 
@@ -29,7 +29,8 @@ class common_queue_protocol : public queue_protocol {
 public:
     void enqueue(sql::connection& db, const grant_request& request,
                  sql::deadline until) const override;
-    places places_of(sql::connection& db, std::int64_t session, sql::deadline until) const override;
+    queue_entries entries_of(sql::connection& db, std::int64_t session,
+                             sql::deadline until) const override;
     std::optional<queue_grant> served(sql::connection& db, std::string_view name,
                                       std::int64_t session, std::int64_t grant_id,
                                       sql::deadline until,
@@ -40,9 +41,9 @@ public:
     std::optional<queue_grant> read_served(sql::connection& db, std::string_view name,
                                            std::int64_t session, std::int64_t grant_id,
                                            sql::deadline until) const override;
-    std::vector<served_place> served_of(sql::connection& db, std::int64_t session,
-                                        std::span<const std::string> names,
-                                        sql::deadline until) const override;
+    std::vector<served_row> served_of(sql::connection& db, std::int64_t session,
+                                      std::span<const std::string> names,
+                                      sql::deadline until) const override;
     std::vector<std::string> names_with_waiters(sql::connection& db,
                                                 std::span<const std::string> names,
                                                 sql::deadline until) const override;
@@ -50,10 +51,10 @@ public:
                                                sql::deadline until) const override;
     std::vector<deadlock_found> deadlocks(sql::connection& db, std::int64_t session,
                                           sql::deadline until) const override;
-    void tell_served(sql::connection& db, const handed_over& next,
-                     sql::deadline until) const noexcept override;
-    void tell_to_look(sql::connection& db, std::int64_t session,
-                      sql::deadline until) const noexcept override;
+    void notify_grantee(sql::connection& db, const handed_over& next,
+                        sql::deadline until) const noexcept override;
+    void notify_session(sql::connection& db, std::int64_t session,
+                        sql::deadline until) const noexcept override;
 
 protected:
     explicit common_queue_protocol(const queue_parts& of);
@@ -81,19 +82,20 @@ private:
 /// to that waiter in a short transaction, by compare-and-set on what was read.
 class two_step_queue_protocol : public common_queue_protocol {
 public:
-    places places_at(sql::connection& db, std::int64_t session,
-                     std::span<const std::int64_t> grant_ids, sql::deadline until) const override;
+    queue_entries entries_at(sql::connection& db, std::int64_t session,
+                             std::span<const std::int64_t> grant_ids,
+                             sql::deadline until) const override;
     void reset_watermark(sql::connection& db, std::string_view name, std::int64_t ticket,
                          sql::deadline until) const override;
-    std::vector<served_place> held_of(sql::connection& db, std::int64_t session,
-                                      std::span<const std::string> names,
-                                      sql::deadline until) const override;
+    std::vector<served_row> held_of(sql::connection& db, std::int64_t session,
+                                    std::span<const std::string> names,
+                                    sql::deadline until) const override;
     std::optional<handed_over> grant_next(sql::connection& db, std::string_view name,
                                           sql::deadline until) const override;
-    std::optional<handed_over> pass_on(sql::connection& db, std::string_view name,
-                                       std::int64_t session, std::int64_t grant_id,
-                                       const next_in_line& next, const passing& how,
-                                       sql::deadline until) const override;
+    std::optional<handed_over> hand_over_to(sql::connection& db, std::string_view name,
+                                            std::int64_t session, std::int64_t grant_id,
+                                            const next_waiter& next, const hand_over_options& how,
+                                            sql::deadline until) const override;
     std::vector<std::string> leave(sql::connection& db, std::int64_t session,
                                    std::span<const std::string> names,
                                    sql::deadline until) const override;
@@ -113,7 +115,7 @@ protected:
         }
         [[nodiscard]] bool waited() const { return !row_.is_null(0, 6); }
         [[nodiscard]] std::int64_t token() const { return row_.integer(0, 2); }
-        [[nodiscard]] next_in_line next() const;
+        [[nodiscard]] next_waiter next() const;
 
     private:
         sql::result row_;
@@ -129,14 +131,14 @@ protected:
     /// The text that wakes the session of `next`, to run behind the commit that grants it the
     /// lease. Empty if nothing is to run there.
     /// @param giver the caller's session, which needs no notification; 0 if none
-    [[nodiscard]] virtual std::string waking_text(sql::connection& db, const next_in_line& next,
+    [[nodiscard]] virtual std::string waking_text(sql::connection& db, const next_waiter& next,
                                                   std::int64_t giver) const = 0;
 
     const sql::statement delete_waiter_;
 
 private:
     [[nodiscard]] std::optional<handed_over> grant_to(sql::connection& db, std::string_view name,
-                                                      const next_in_line& next, std::int64_t giver,
+                                                      const next_waiter& next, std::int64_t giver,
                                                       sql::deadline until) const;
 
     const sql::statement next_waiter_, take_;
@@ -163,10 +165,10 @@ std::vector<std::string> distinct_names(sql::connection& db, const sql::statemen
 [[nodiscard]] std::vector<std::int64_t> first_column(const sql::result& rows);
 
 /// Reads the columns of `places`: one row for each entry, or one with NULLs.
-[[nodiscard]] places read_places(const sql::result& rows);
+[[nodiscard]] places read_entries(const sql::result& rows);
 
 /// Reads the rows of `held_leases`.
-[[nodiscard]] std::vector<served_place> read_held(const sql::result& rows);
+[[nodiscard]] std::vector<served_row> read_held(const sql::result& rows);
 
 /// Reads the three address columns of a session that is to be woken.
 [[nodiscard]] wake_address read_address(const sql::result& rows, std::size_t row,

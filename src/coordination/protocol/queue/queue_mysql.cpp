@@ -1,4 +1,4 @@
-#include "coordination/queue/queue_dialects.hpp"
+#include "coordination/protocol/queue/queue_dialects.hpp"
 #include "coordination/wakeup/wake_up.hpp"
 #include "sql/run_statement.hpp"
 #include "sql/transaction_scope.hpp"
@@ -54,11 +54,11 @@ public:
         return all;
     }
 
-    std::vector<served_place> served_of(sql::connection& db, std::int64_t session,
-                                        std::span<const std::string> names,
-                                        sql::deadline until) const override {
+    std::vector<served_row> served_of(sql::connection& db, std::int64_t session,
+                                      std::span<const std::string> names,
+                                      sql::deadline until) const override {
         const std::array first{sql::value{session}};
-        std::vector<served_place> found;
+        std::vector<served_row> found;
         for_each_list(db, woken_for_, first, names, until, [&](const sql::result& rows) {
             for (std::size_t row = 0; row < rows.rows(); ++row) {
                 found.push_back({rows.integer(row, 0),
@@ -78,14 +78,15 @@ public:
         return {leases_.release(db, name, session, grant_id, until), std::nullopt};
     }
 
-    std::optional<settled_grant> settle(sql::connection& db, std::string_view name,
-                                        std::int64_t session, std::int64_t grant_id,
-                                        bool /*durably*/, sql::deadline until) const override {
+    std::optional<confirmed_grant> confirm_and_read_next(sql::connection& db, std::string_view name,
+                                                         std::int64_t session,
+                                                         std::int64_t grant_id, bool /*durably*/,
+                                                         sql::deadline until) const override {
         // The waiter's session is not checked again before the release: it may die meanwhile.
         constexpr auto reliable = std::chrono::seconds{1};
         const auto seen = look_at(db, name, until);
         if (!seen.is_grant(session, grant_id)) return std::nullopt;
-        settled_grant settled{{seen.token(), std::nullopt}, std::nullopt};
+        confirmed_grant settled{{seen.token(), std::nullopt}, std::nullopt};
         if (seen.waited()) (settled.next = seen.next())->alive = reliable;
         return settled;
     }
@@ -106,7 +107,7 @@ private:
         return gone;
     }
 
-    [[nodiscard]] std::string waking_text(sql::connection& db, const next_in_line& next,
+    [[nodiscard]] std::string waking_text(sql::connection& db, const next_waiter& next,
                                           std::int64_t giver) const override {
         if (next.session == giver || (by_mail_ && is_near(next.to))) return {};
         return wake_up::as_text(db, next.session, next.grant_id);

@@ -4,7 +4,7 @@
 #include "base/identity.hpp"
 #include "cli/link.hpp"
 #include "coordination/lease/retry_limits.hpp"
-#include "coordination/queue/queue_protocol.hpp"
+#include "coordination/protocol/queue/queue_protocol.hpp"
 
 #include <chrono>
 #include <cstdint>
@@ -59,9 +59,9 @@ bool give_back(sql::connection& db, const link& to, const std::string& name, std
 /// A queue entry for a process without a client. While it waits its session has a short ttl, so
 /// that a killed process does not block the queue; with the grant the session is extended to the
 /// time that the lease needs.
-class queue_place {
+class queue_waiter {
 public:
-    queue_place(link& to, const script_lease_request& wish)
+    queue_waiter(link& to, const script_lease_request& wish)
         : link_{to}, wish_{wish}, queue_{to.queue()} {}
 
     /// Enqueues if necessary, makes sure that the first waiter is served, and returns our grant if
@@ -91,11 +91,12 @@ private:
     void end_session(sql::connection& db, sql::deadline until);
     void serve_others(sql::connection& db, sql::deadline until);
     void start_anew(sql::connection& db, sql::deadline until);
-    bool see_to_the_first(sql::connection& db, const strategy::place& seen, sql::deadline until);
-    bool serve_first(sql::connection& db, const strategy::place& seen, sql::deadline until);
+    bool see_to_the_first(sql::connection& db, const strategy::queue_entry& seen,
+                          sql::deadline until);
+    bool serve_first(sql::connection& db, const strategy::queue_entry& seen, sql::deadline until);
     std::optional<grant_of_script> step(sql::connection& db, sql::deadline until, bool& again);
     std::optional<grant_of_script> accept(sql::connection& db, sql::deadline until);
-    void next_pause(const strategy::place& seen);
+    void next_pause(const strategy::queue_entry& seen);
 
     link& link_;
     const script_lease_request& wish_;

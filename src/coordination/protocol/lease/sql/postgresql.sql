@@ -118,7 +118,7 @@ update rowlock_lease l
 -- statement reclaim_lease
 -- Moves a lease of a predecessor, ended in this transaction, to our session by compare-and-set on the row's
 -- own columns; the grant id stays. A promised token is skipped. No client has been notified of a promise that
--- this breaks: a session that may be reclaimed hands its leases over durably (`pass_on`).
+-- this breaks: a session that may be reclaimed hands its leases over durably (`hand_over_to`).
 -- Our session must live here.
 -- $1 name  $2 my session  $3 the predecessor's session  $4 its token
 update rowlock_lease l

@@ -1,6 +1,6 @@
-#include "coordination/lease/lease_protocol.hpp"
+#include "coordination/protocol/lease/lease_protocol.hpp"
 
-#include "coordination/lease/lease_dialects.hpp"
+#include "coordination/protocol/lease/lease_dialects.hpp"
 #include <rowlock/error.hpp>
 
 namespace rowlock::strategy {
