@@ -57,7 +57,7 @@ public:
         return in_.call([&](rows& all) {
             queue_entries found{all.live(session), {}};
             for (const auto& [ticket, each] : all.waiters) {
-                if (each.session == session) found.waiting.push_back(place_at(all, ticket));
+                if (each.session == session) found.waiting.push_back(entry_at(all, ticket));
             }
             return found;
         });
@@ -82,11 +82,11 @@ public:
     }
 
     std::vector<std::optional<queue_grant>> served(sql::connection& /*db*/, std::int64_t session,
-                                                   std::span<const granted_name> places,
+                                                   std::span<const granted_name> entries,
                                                    sql::deadline /*until*/) const override {
         return in_.call([&](rows& all) {
             std::vector<std::optional<queue_grant>> found;
-            for (const auto& each : places) {
+            for (const auto& each : entries) {
                 found.push_back(grant_of(all, each.name, session, each.grant_id));
             }
             return found;
@@ -231,7 +231,7 @@ private:
         return given;
     }
 
-    static place place_at(const rows& all, std::int64_t ticket) {
+    static queue_entry entry_at(const rows& all, std::int64_t ticket) {
         const auto& mine = all.waiters.at(ticket);
         const auto lease = all.leases.find(mine.name);
         const bool free = all.free(mine.name);

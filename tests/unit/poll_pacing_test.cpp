@@ -43,12 +43,10 @@ queue_progress moving(nanoseconds step) {
     return made;
 }
 
-/// A pacing whose latest poll began at that time.
-poll_pacing polled_at(nanoseconds began) {
-    poll_pacing made{interval};
-    made.begin_poll(began);
-    return made;
-}
+/// Whose latest poll began then.
+struct polled_at : poll_pacing {
+    explicit polled_at(nanoseconds began) : poll_pacing{interval} { begin_poll(began); }
+};
 
 }  // namespace
 

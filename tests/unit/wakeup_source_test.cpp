@@ -197,7 +197,7 @@ TEST_CASE("a flood of messages of no use leaves the mailbox unread for a moment"
     CHECK(reader.descriptor(0s) == -1);
     reader.attend(box);
     CHECK(reader.descriptor(1s) == box->descriptor());
-    sender.post("one");
+    REQUIRE(sender.post("one"));
     reader.read(to, 1s);
     CHECK(to.messages == std::vector<std::string>{"one"});
     CHECK_FALSE(to.by_database);

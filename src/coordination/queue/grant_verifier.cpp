@@ -114,14 +114,14 @@ std::optional<strategy::confirmed_grant> grant_verifier::read(const waiter_tasks
 void grant_verifier::read_served_if_woken() {
     if (!parts_.tasks.take_read_served()) return;
     try {
-        read_served(*link_, link_.soon());
+        (void)read_served(*link_, link_.soon());
     } catch (...) {
         parts_.pacing.want();  // what is really wrong the poll finds
         if (!link_.get()->alive()) throw;
     }
 }
 
-void grant_verifier::read_served(sql::connection& db, sql::deadline until) {
+bool grant_verifier::read_served(sql::connection& db, sql::deadline until) {
     constexpr std::size_t many = 64;
     const std::int64_t session = parts_.registry.waiting_session();
     std::vector<std::string> names;
@@ -130,7 +130,7 @@ void grant_verifier::read_served(sql::connection& db, sql::deadline until) {
         names.push_back(each->name);
         standing.emplace(each->grant_id, std::move(each));
     }
-    if (names.empty()) return;
+    if (names.empty()) return false;
     std::ranges::sort(names);
     names.erase(std::unique(names.begin(), names.end()), names.end());
     if (names.size() > many) {
@@ -138,8 +138,10 @@ void grant_verifier::read_served(sql::connection& db, sql::deadline until) {
         // come before the commit: a poll comes after it if we have read behind it first.
         names.resize(1);
         (void)parts_.queues().served_of(db, session, names, until);
-        return parts_.pacing.want();
+        parts_.pacing.want();
+        return true;
     }
+    bool is_doubtful = false;
     const nanoseconds sent = parts_.context.now();
     for (const auto& each : parts_.queues().served_of(db, session, names, until)) {
         const auto found = standing.find(each.grant_id);
@@ -151,8 +153,10 @@ void grant_verifier::read_served(sql::connection& db, sql::deadline until) {
             // The grant we were woken for is most often known to be durable; the wake-up may have
             // come amid the commit of another hand-over.
             parts_.tasks.verify({found->second, nullptr, 0, parts_.now(), true});
+            is_doubtful = true;
         }
     }
+    return is_doubtful;
 }
 
 }  // namespace rowlock::detail

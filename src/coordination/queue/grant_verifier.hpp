@@ -33,8 +33,9 @@ public:
     void verify_due();
     /// Reads what was served, if a wake-up came that does not say so: one round trip.
     void read_served_if_woken();
-    /// The same, after a wake-up, on this connection. Any thread.
-    void read_served(sql::connection& db, sql::deadline until);
+    /// The same, after a wake-up, on this connection. Any thread. Returns true if there is more to
+    /// do: the loop must be woken.
+    bool read_served(sql::connection& db, sql::deadline until);
 
     /// Whether the latest grant came by name, by a message, and not by a poll.
     [[nodiscard]] bool told_by_name() const noexcept { return told_by_name_; }

@@ -54,17 +54,17 @@ void waiter_rounds::run() {
     using act = void (*)(waiter_rounds&);
     // Tasks that let a thread run come first. What the poll finds is done in the same round.
     constexpr std::array<act, 11> tasks{
-        [](auto& of) { of.verifier_.read_served_if_woken(); },
-        [](auto& of) { of.canceller_.give_back_unwanted(); },
-        [](auto& of) { of.canceller_.cancel_given_up(); },
-        [](auto& of) { of.canceller_.give_back_unwanted(); },
-        [](auto& of) { of.granter_.find_queues_of_ended_sessions(); },
-        [](auto& of) { of.granter_.check_for_waiters(); },
-        [](auto& of) { of.granter_.serve_due([&of] { of.hear(); }, of.stopping_); },
-        [](auto& of) { of.verifier_.verify_due(); },
-        [](auto& of) { of.poller_.poll_if_due(); },
-        [](auto& of) { of.granter_.find_queues_of_ended_sessions(); },
-        [](auto& of) { of.granter_.serve_due([&of] { of.hear(); }, of.stopping_); },
+        [](waiter_rounds& of) { of.verifier_.read_served_if_woken(); },
+        [](waiter_rounds& of) { of.canceller_.give_back_unwanted(); },
+        [](waiter_rounds& of) { of.canceller_.cancel_given_up(); },
+        [](waiter_rounds& of) { of.canceller_.give_back_unwanted(); },
+        [](waiter_rounds& of) { of.granter_.find_queues_of_ended_sessions(); },
+        [](waiter_rounds& of) { of.granter_.check_for_waiters(); },
+        [](waiter_rounds& of) { of.granter_.serve_due([&of] { of.hear(); }, of.stopping_); },
+        [](waiter_rounds& of) { of.verifier_.verify_due(); },
+        [](waiter_rounds& of) { of.poller_.poll_if_due(); },
+        [](waiter_rounds& of) { of.granter_.find_queues_of_ended_sessions(); },
+        [](waiter_rounds& of) { of.granter_.serve_due([&of] { of.hear(); }, of.stopping_); },
     };
     hear();
     if (parts_.registry.empty()) source_->rest();
@@ -182,10 +182,10 @@ void waiter_rounds::on_woken() noexcept {
     wake_loop_();
     try {
         if (const auto calling = parts_.connections.take_idle()) {
-            verifier_.read_served(
-                **calling, std::min<sql::deadline>(
-                               link_.soon(), std::chrono::steady_clock::now() + idle_deadline));
-            return wake_loop_();
+            const auto until = std::min<sql::deadline>(
+                link_.soon(), std::chrono::steady_clock::now() + idle_deadline);
+            if (verifier_.read_served(**calling, until)) wake_loop_();
+            return;
         }
     } catch (...) {
         // Dead after all, or out of memory.

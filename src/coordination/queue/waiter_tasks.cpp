@@ -36,7 +36,7 @@ void waiter_tasks::check_now(const std::string& name, nanoseconds now) {
 }
 
 void waiter_tasks::check_for_a_while(std::string_view name, nanoseconds now) {
-    constexpr int times = 9;  // the last one after a second
+    constexpr int times = 9;  // repetitions; the last one after two seconds
     const guard lock{mutex_};
     checks_.plan(std::string{name}, {now + 2ms, 2ms, times});
     on_work_();

@@ -16,6 +16,7 @@ public:
     void detach() noexcept override;
     void read(listener& to) override;
     [[nodiscard]] int descriptor() const noexcept override;
+    [[nodiscard]] bool is_possible() const noexcept override { return !impossible_; }
     [[nodiscard]] kind wakes(std::int64_t session) const noexcept override;
     [[nodiscard]] std::int64_t listening_for() const noexcept override { return listening_for_; }
 

@@ -165,7 +165,7 @@ std::vector<std::string> distinct_names(sql::connection& db, const sql::statemen
 [[nodiscard]] std::vector<std::int64_t> first_column(const sql::result& rows);
 
 /// Reads the columns of `places`: one row for each entry, or one with NULLs.
-[[nodiscard]] places read_entries(const sql::result& rows);
+[[nodiscard]] queue_entries read_entries(const sql::result& rows);
 
 /// Reads the rows of `held_leases`.
 [[nodiscard]] std::vector<served_row> read_held(const sql::result& rows);
