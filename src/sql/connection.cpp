@@ -135,4 +135,16 @@ std::unique_ptr<connection> connection_source::connect(deadline until) const {
     return made;
 }
 
+connection_source connection_source::wrapped(wrap_function around) const {
+    if (!around) {
+        throw error{errc::invalid_options, "a connection source is wrapped by a function"};
+    }
+    connection_source made{*this};
+    made.connect_ = [inner = *this, around = std::move(around)](deadline until) {
+        return around(inner.connect(until));
+    };
+    made.shared_ = std::make_shared<shared>();
+    return made;
+}
+
 }  // namespace rowlock::sql

@@ -2,6 +2,7 @@
 
 #include "sql/changed_settings.hpp"
 #include "sql/connection_memory.hpp"
+#include "support/failure.hpp"
 #include <rowlock/error.hpp>
 #include <rowlock/sql/forwarding_connection.hpp>
 #include <rowlock/sql/notifications.hpp>
@@ -24,6 +25,7 @@
 
 using namespace rowlock;
 using namespace std::chrono_literals;
+using support::kind_of;
 
 namespace {
 
@@ -265,10 +267,27 @@ TEST_CASE("a setting that was changed through a forwarding connection is restore
 }
 
 TEST_CASE("a forwarding connection without a connection to forward to is refused") {
-    try {
-        const sql::forwarding_connection db{std::unique_ptr<sql::connection>{}};
-        FAIL("it was made");
-    } catch (const error& failure) {
-        CHECK(failure.kind() == errc::invalid_options);
-    }
+    CHECK(kind_of([] {
+              const sql::forwarding_connection db{std::unique_ptr<sql::connection>{}};
+          }) == errc::invalid_options);
+}
+
+TEST_CASE("a wrapped source passes each connection of another one through a function") {
+    record in;
+    const sql::connection_source source{
+        sql::dialect::mysql,
+        [&](sql::deadline /*until*/) { return std::make_unique<recorded_connection>(in); },
+        "the database"};
+    const auto wrapped =
+        source.wrapped([](auto inner) { return std::make_unique<derived>(std::move(inner)); });
+    CHECK(wrapped.speaks() == sql::dialect::mysql);
+    CHECK(wrapped.description() == "the database");
+    static_cast<void>(wrapped.connect(due)->query("a query", due));
+    static_cast<void>(source.connect(due)->query("a query", due));  // the source is as it was
+    CHECK(in.texts == std::vector<std::string>{"a query, changed", "a query"});
+
+    const auto emptied =
+        source.wrapped([](auto /*inner*/) { return std::unique_ptr<sql::connection>{}; });
+    CHECK(kind_of([&] { (void)emptied.connect(due); }) == errc::database_unreachable);
+    CHECK(kind_of([&] { (void)source.wrapped({}); }) == errc::invalid_options);
 }

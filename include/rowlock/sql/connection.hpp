@@ -278,6 +278,7 @@ struct table_names {
 class connection_source {
 public:
     using connect_function = std::function<std::unique_ptr<connection>(deadline)>;
+    using wrap_function = std::function<std::unique_ptr<connection>(std::unique_ptr<connection>)>;
 
     /// @param description names the database for people, without credentials.
     connection_source(dialect speaks, connect_function connect, std::string description);
@@ -290,6 +291,12 @@ public:
 
     /// @throws error errc::database_unreachable, access_denied, invalid_url …
     [[nodiscard]] std::unique_ptr<connection> connect(deadline until) const;
+    /// This source, with each connection passed through `around`, which puts it into another one,
+    /// such as a forwarding_connection. All else that the source says stays. `around` is called
+    /// from several threads at once. Row sessions of the result have a pool of their own. Connects
+    /// to nothing.
+    /// @throws error errc::invalid_options for an empty function
+    [[nodiscard]] connection_source wrapped(wrap_function around) const;
     [[nodiscard]] dialect speaks() const noexcept { return speaks_; }
     [[nodiscard]] const std::string& description() const noexcept { return description_; }
     [[nodiscard]] const table_names& tables() const noexcept { return tables_; }

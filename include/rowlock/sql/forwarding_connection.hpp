@@ -26,8 +26,9 @@ namespace rowlock::sql {
 ///         }
 ///     };
 ///
-/// A connection_source whose function returns std::make_unique<logging>(source.connect(until))
-/// gives them to a client (docs/operations.md).
+///     const auto source = rowlock::open(url).wrapped([](auto inner) {
+///         return std::make_unique<logging>(std::move(inner));
+///     });
 ///
 /// Statements are sent by execute(), query(), transact() and post(), and by listen() of what
 /// notifications() returns. An override of execute() and query() sees all but the last if
