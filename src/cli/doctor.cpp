@@ -356,7 +356,7 @@ void report_as_json(const database& in, const std::vector<finding>& findings, bo
 void report_as_text(const database& in, const std::vector<finding>& findings) {
     std::size_t longest = 0;
     for (const auto& each : findings) longest = std::max(longest, each.check.size());
-    std::string text = escaped(in.source.description()) + "\n";
+    std::string text = escaped(description_of(in)) + "\n";
     for (const auto& each : findings) {
         text += fmt::format("{:4}  {:{}}  {}\n", name_of(each.how), each.check, longest,
                             escaped(each.seen));

@@ -96,7 +96,7 @@ void check_separate(const support::lock_database& database, const std::string& o
 
     CHECK(there.force_release("job"));
     CHECK(lease.held());
-    CHECK(here.inspect("job")->holder);
+    CHECK(here.inspect("job")->holder.has_value());
     CHECK(read_history(a.source, {.name = "job"}).size() == 1);
     CHECK(read_history(b.source, {.name = "job"}).size() == 2);
     CHECK_NOTHROW((void)reap(a.source));

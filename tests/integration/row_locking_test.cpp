@@ -57,9 +57,7 @@ bool is_gone(support::lock_database& database, std::int64_t process) {
     });
 }
 
-row_session_options patient(const support::lock_database& database) {
-    return {.wait = row_wait::bounded(10s)};
-}
+const row_session_options patient{.wait = row_wait::bounded(10s)};
 
 }  // namespace
 
@@ -70,7 +68,7 @@ TEST_CASE("a waiter gets a row after its holder's commit, and reads what the hol
         row_session holder{database.source()};
         REQUIRE(holder.lock(store.table(), {"sku"}, {"A1"}));
         auto waiter = std::async(std::launch::async, [&] {
-            row_session session{database.source(), patient(database)};
+            row_session session{database.source(), patient};
             const auto row = session.lock(store.table(), {"sku"}, {"A1"}, {.columns = {"stock"}});
             session.connection().query(store.take_one("A1"), soon());
             session.commit();
@@ -105,7 +103,7 @@ TEST_CASE(
         std::atomic<int> victims{0};
         const auto work = [&](const char* first, const char* second) {
             bool once = true;
-            return retry(database.source(), {}, patient(database), [&](row_session& session) {
+            return retry(database.source(), {}, patient, [&](row_session& session) {
                 try {
                     (void)session.lock(store.table(), {"sku"}, {first});
                     if (std::exchange(once, false)) both_have_one.arrive_and_wait();
@@ -137,7 +135,7 @@ TEST_CASE("lock_all in opposite orders does not deadlock where lock() in those o
             REQUIRE(blocker.lock(store.table(), {"sku"}, {"A1"}));
             const auto take = [&](const char* first, const char* second) {
                 return kind_of([&] {
-                    row_session session{database.source(), patient(database)};
+                    row_session session{database.source(), patient};
                     if (in_canonical_order) {
                         (void)session.lock_all(store.table(), {"sku"}, {{first}, {second}});
                     } else {
@@ -171,7 +169,7 @@ TEST_CASE("a row that was deleted and inserted again during a wait for it is fou
         row_session holder{database.source()};
         REQUIRE(holder.lock(store.table(), {"sku"}, {"A1"}));
         auto waiter = std::async(std::launch::async, [&] {
-            row_session session{database.source(), patient(database)};
+            row_session session{database.source(), patient};
             const auto row = session.lock(store.table(), {"sku"}, {"A1"}, {.columns = {"stock"}});
             return row ? row->integer("stock") : 0;
         });
@@ -316,7 +314,7 @@ TEST_CASE(
                             {.max_hold = 1s, .on_end = [&](const auto& end) { told = end; }}};
         REQUIRE(stopped.lock(store.table(), {"sku"}, {"A1"}));
         stopped.connection().query(store.take_one("A1"), soon());
-        row_session next{database.source(), patient(database)};
+        row_session next{database.source(), patient};
         const auto row = next.lock(store.table(), {"sku"}, {"A1"}, {.columns = {"stock"}});
         CHECK(row->integer("stock") == 10);
         CHECK(next.held_for() < 5s);
@@ -527,10 +525,10 @@ TEST_CASE(
     "of two sessions that create the same resource one waits, and creates it after a rollback") {
     ROWLOCK_FOR_EACH_BACKEND(database, ROWLOCK_SERVER_BACKENDS) {
         for (const bool commits : {false, true}) {
-            row_session first{database.source(), patient(database)};
+            row_session first{database.source(), patient};
             first.lock_resource("new");
             auto second = std::async(std::launch::async, [&] {
-                row_session session{database.source(), patient(database)};
+                row_session session{database.source(), patient};
                 session.lock_resource("new");
                 return session.ending().has_value();
             });
@@ -669,7 +667,7 @@ TEST_CASE("on SQLite the first lock waits for the file, and a session holds it")
     if (support::lock_database database{support::backend::sqlite}; database.there()) {
         shop store{database};
         std::optional<row_session> holder{std::in_place, database.source()};
-        row_session other{database.source(), patient(database)};  // the beginning locks nothing
+        row_session other{database.source(), patient};  // the beginning locks nothing
         REQUIRE(holder->lock(store.table(), {"sku"}, {"A1"}));
         auto waiter = std::async(std::launch::async, [&] {
             return other.lock(store.table(), {"sku"}, {"B2"}).has_value();

@@ -127,8 +127,9 @@ TEST_CASE("a URL says where the tables are, which is no part of the description"
 TEST_CASE("a URL whose names of tables cannot be used is refused, in every database") {
     std::vector<std::string> begins;
 #ifdef ROWLOCK_HAS_POSTGRESQL
-    begins.insert(begins.end(), {"postgresql://h/shop?", "postgresql://h/shop?sslmode=require&",
-                                 "host=h dbname=shop "});
+    begins.emplace_back("postgresql://h/shop?");
+    begins.emplace_back("postgresql://h/shop?sslmode=require&");
+    begins.emplace_back("host=h dbname=shop ");
     for (const std::string url :
          {"postgresql://h/shop?rowlock_schema=locks;x", "postgresql://h/shop?rowlock_schema=pg_x",
           "host=h rowlock_schema='a b'", "host=h rowlock_prefix='app_",
@@ -140,12 +141,14 @@ TEST_CASE("a URL whose names of tables cannot be used is refused, in every datab
           std::string::npos);
 #endif
 #ifdef ROWLOCK_HAS_MYSQL
-    begins.insert(begins.end(), {"mysql://h/shop?", "mariadb://h/shop?ssl-mode=disabled&"});
+    begins.emplace_back("mysql://h/shop?");
+    begins.emplace_back("mariadb://h/shop?ssl-mode=disabled&");
     CHECK(refusal_of("mysql://h/shop?rowlock_schema=x")->text.find("only PostgreSQL") !=
           std::string::npos);
 #endif
 #ifdef ROWLOCK_HAS_SQLITE
-    begins.insert(begins.end(), {"sqlite:/x.db?", "sqlite:/x.db?create=false&"});
+    begins.emplace_back("sqlite:/x.db?");
+    begins.emplace_back("sqlite:/x.db?create=false&");
     CHECK(kind_of("sqlite:/x.db?rowlock_prefix=sqlite_") == errc::invalid_url);
     CHECK(kind_of("sqlite:/x.db?rowlock_schema=main") == errc::invalid_url);
 #endif
