@@ -320,7 +320,7 @@ public:
     retry_until_no_conflict(const std::stop_token& stop, const sql::connection* db) noexcept
         : retry_until_stopped{stop}, db_{db} {}
 
-    [[nodiscard]] after_failure judge(const error& failure) const noexcept;
+    [[nodiscard]] retry_step judge(const error& failure) const noexcept;
     /// Throws on `last`, which is being handled. A conflict reports how many attempts were made.
     [[noreturn]] void give_up(const error& last, int attempts_made) const;
 

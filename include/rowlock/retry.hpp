@@ -50,7 +50,7 @@ private:
 };
 
 /// What follows a failed attempt.
-enum class after_failure : unsigned char {
+enum class retry_step : unsigned char {
     repeat,
     give_up,  ///< the failure is thrown
     stop,     ///< the result is what the caller's stopped() returns
@@ -62,7 +62,7 @@ enum class after_failure : unsigned char {
 /// - `judge(failure)`: whether an attempt that failed so may be repeated; called once for each
 ///   failed attempt;
 /// - `wait(pause)`: lets the pause pass, and says whether another attempt follows;
-/// - `stopped()`: the result after after_failure::stop; needed only by a caller that answers so.
+/// - `stopped()`: the result after retry_step::stop; needed only by a caller that answers so.
 ///
 /// Only `error`s are repeated; other exceptions pass through.
 template <typename Caller, typename Action>
@@ -74,14 +74,14 @@ auto repeat_attempts(attempt_counter attempts, Caller&& caller, Action&& action)
         try {
             return action(attempt);
         } catch (const error& failure) {
-            after_failure next = caller.judge(failure);
-            if (next == after_failure::repeat) {
+            retry_step next = caller.judge(failure);
+            if (next == retry_step::repeat) {
                 const auto pause = attempts.fail(failure, caller.now());
-                next = pause ? caller.wait(*pause) : after_failure::give_up;
+                next = pause ? caller.wait(*pause) : retry_step::give_up;
             }
-            if (next == after_failure::give_up) throw;
+            if (next == retry_step::give_up) throw;
             if constexpr (requires { caller.stopped(); }) {
-                if (next == after_failure::stop) return static_cast<result>(caller.stopped());
+                if (next == retry_step::stop) return static_cast<result>(caller.stopped());
             }
         }
     }
@@ -101,8 +101,8 @@ public:
     /// `stop` must outlive it.
     explicit retry_until_stopped(const std::stop_token& stop) noexcept : stop_{stop} {}
 
-    [[nodiscard]] after_failure judge(const error& failure) const noexcept;
-    [[nodiscard]] after_failure wait(std::chrono::milliseconds pause) const;
+    [[nodiscard]] retry_step judge(const error& failure) const noexcept;
+    [[nodiscard]] retry_step wait(std::chrono::milliseconds pause) const;
 
 private:
     const std::stop_token& stop_;

@@ -21,17 +21,17 @@ std::optional<milliseconds> attempt_counter::fail(const error& failure, time_poi
     return policy_.next(failure, number_, std::chrono::duration_cast<milliseconds>(now - first_));
 }
 
-after_failure retry_until_stopped::judge(const error& failure) const noexcept {
+retry_step retry_until_stopped::judge(const error& failure) const noexcept {
     const bool again = failure.retryable() && !stop_.stop_requested();
-    return again ? after_failure::repeat : after_failure::give_up;
+    return again ? retry_step::repeat : retry_step::give_up;
 }
 
-after_failure retry_until_stopped::wait(milliseconds pause) const {
+retry_step retry_until_stopped::wait(milliseconds pause) const {
     std::mutex mutex;
     std::condition_variable_any wake;
     std::unique_lock lock{mutex};
     wake.wait_for(lock, stop_, pause, [] { return false; });
-    return stop_.stop_requested() ? after_failure::give_up : after_failure::repeat;
+    return stop_.stop_requested() ? retry_step::give_up : retry_step::repeat;
 }
 
 }  // namespace rowlock::detail

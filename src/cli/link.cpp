@@ -17,16 +17,16 @@ link::link(const database& in, blocked_signals& signals)
       protocol_{strategy::make_lease_protocol(statements_)},
       queue_{strategy::make_queue_protocol(statements_, *protocol_)} {}
 
-detail::after_failure link::retry_until_signal::judge(const error& failure) const noexcept {
+detail::retry_step link::retry_until_signal::judge(const error& failure) const noexcept {
     const bool again = failure.retryable() || failure.kind() == errc::outcome_unknown;
-    return again ? detail::after_failure::repeat : detail::after_failure::give_up;
+    return again ? detail::retry_step::repeat : detail::retry_step::give_up;
 }
 
-detail::after_failure link::retry_until_signal::wait(std::chrono::milliseconds pause) const {
+detail::retry_step link::retry_until_signal::wait(std::chrono::milliseconds pause) const {
     const int number = signals_.wait(pause);
-    if (number == 0) return detail::after_failure::repeat;
+    if (number == 0) return detail::retry_step::repeat;
     signals_.put_back(number);
-    return detail::after_failure::give_up;
+    return detail::retry_step::give_up;
 }
 
 void link::listen(sql::connection& db, std::string_view channel, sql::deadline until) {

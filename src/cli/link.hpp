@@ -58,8 +58,8 @@ private:
     class retry_until_signal : public detail::on_steady_clock {
     public:
         explicit retry_until_signal(blocked_signals& signals) noexcept : signals_{signals} {}
-        [[nodiscard]] detail::after_failure judge(const error& failure) const noexcept;
-        [[nodiscard]] detail::after_failure wait(std::chrono::milliseconds pause) const;
+        [[nodiscard]] detail::retry_step judge(const error& failure) const noexcept;
+        [[nodiscard]] detail::retry_step wait(std::chrono::milliseconds pause) const;
 
     private:
         blocked_signals& signals_;

@@ -13,9 +13,9 @@
 
 using namespace rowlock;
 using namespace std::chrono_literals;
-using detail::after_failure;
 using detail::attempt_counter;
 using detail::repeat_attempts;
+using detail::retry_step;
 using std::chrono::milliseconds;
 
 namespace {
@@ -34,15 +34,15 @@ struct scripted_caller {
     time_point time{};
     std::vector<milliseconds> pauses{};
     int judged = 0;
-    after_failure verdict = after_failure::repeat;
-    after_failure after_pause = after_failure::repeat;
+    retry_step verdict = retry_step::repeat;
+    retry_step after_pause = retry_step::repeat;
 
     [[nodiscard]] time_point now() const { return time; }
-    after_failure judge(const error&) {
+    retry_step judge(const error&) {
         ++judged;
         return verdict;
     }
-    after_failure wait(milliseconds pause) {
+    retry_step wait(milliseconds pause) {
         pauses.push_back(pause);
         time += pause;
         return after_pause;
@@ -144,7 +144,7 @@ TEST_CASE("a policy of the user's is asked about a failure only if its caller ma
         ++asked;
         return std::optional{1ms};
     }};
-    scripted_caller caller{.verdict = after_failure::give_up};
+    scripted_caller caller{.verdict = retry_step::give_up};
     CHECK_THROWS_AS(repeat_attempts(attempt_counter{policy}, caller, fails_before(2)), error);
     CHECK(asked == 0);
     CHECK(caller.judged == 1);
@@ -153,7 +153,7 @@ TEST_CASE("a policy of the user's is asked about a failure only if its caller ma
 
 TEST_CASE("a caller that gives up in the pause throws the failure") {
     const auto policy = without_jitter(5);
-    scripted_caller caller{.after_pause = after_failure::give_up};
+    scripted_caller caller{.after_pause = retry_step::give_up};
     CHECK_THROWS_AS(repeat_attempts(attempt_counter{policy}, caller, fails_before(2)), error);
     CHECK(caller.pauses.size() == 1);
 }
@@ -161,11 +161,11 @@ TEST_CASE("a caller that gives up in the pause throws the failure") {
 TEST_CASE("a caller that stops, before a pause or in it, has a result of its own") {
     const auto policy = without_jitter(5);
     stopping_caller before;
-    before.verdict = after_failure::stop;
+    before.verdict = retry_step::stop;
     CHECK(repeat_attempts(attempt_counter{policy}, before, fails_before(2)) == -1);
     CHECK(before.pauses.empty());
     stopping_caller in_pause;
-    in_pause.after_pause = after_failure::stop;
+    in_pause.after_pause = retry_step::stop;
     CHECK(repeat_attempts(attempt_counter{policy}, in_pause, fails_before(2)) == -1);
     CHECK(in_pause.pauses.size() == 1);
     // What returns nothing returns.

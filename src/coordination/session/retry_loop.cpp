@@ -2,16 +2,16 @@
 
 namespace rowlock::detail {
 
-after_failure retry_loop::caller::judge(const error& failure) const noexcept {
+retry_step retry_loop::caller::judge(const error& failure) const noexcept {
     const bool unknown = failure.kind() == errc::outcome_unknown;
     if (unknown) loop_.context_.count(counter::unknown_outcomes);
-    return failure.retryable() || unknown ? after_failure::repeat : after_failure::give_up;
+    return failure.retryable() || unknown ? retry_step::repeat : retry_step::give_up;
 }
 
-after_failure retry_loop::caller::wait(std::chrono::milliseconds time) const {
-    if (now() + time >= within_.last_start) return after_failure::give_up;
+retry_step retry_loop::caller::wait(std::chrono::milliseconds time) const {
+    if (now() + time >= within_.last_start) return retry_step::give_up;
     loop_.context_.count(counter::retries);
-    return loop_.pause(time, stop_) ? after_failure::repeat : after_failure::stop;
+    return loop_.pause(time, stop_) ? retry_step::repeat : retry_step::stop;
 }
 
 bool retry_loop::pause(nanoseconds time, const std::stop_token& stop) {

@@ -60,8 +60,8 @@ private:
     public:
         caller(retry_loop& loop, const limits& within, const std::stop_token& stop) noexcept
             : loop_{loop}, within_{within}, stop_{stop} {}
-        [[nodiscard]] after_failure judge(const error& failure) const noexcept;
-        [[nodiscard]] after_failure wait(std::chrono::milliseconds time) const;
+        [[nodiscard]] retry_step judge(const error& failure) const noexcept;
+        [[nodiscard]] retry_step wait(std::chrono::milliseconds time) const;
         [[nodiscard]] std::nullopt_t stopped() const noexcept { return std::nullopt; }
 
     private:

@@ -128,18 +128,18 @@ public:
              const std::stop_token& stop)
         : engine_{engine}, lock_{lock}, until_{until}, stop_{stop} {}
 
-    [[nodiscard]] after_failure judge(const error& failure) const {
-        if (!is_about_the_connection(failure)) return after_failure::give_up;
-        return stop_.stop_requested() ? after_failure::stop : after_failure::repeat;
+    [[nodiscard]] retry_step judge(const error& failure) const {
+        if (!is_about_the_connection(failure)) return retry_step::give_up;
+        return stop_.stop_requested() ? retry_step::stop : retry_step::repeat;
     }
 
-    [[nodiscard]] after_failure wait(milliseconds pause) const {
+    [[nodiscard]] retry_step wait(milliseconds pause) const {
         const bool tries = until_ == steady::time_point::min();
         const auto end = steady::now() + pause;
-        if (!tries && end >= until_) return after_failure::give_up;
+        if (!tries && end >= until_) return retry_step::give_up;
         engine_.changed_.wait_until(lock_, stop_, end, [this] { return engine_.closing_; });
         engine_.require_open();
-        return after_failure::repeat;
+        return retry_step::repeat;
     }
 
     [[nodiscard]] attempted stopped() const { return {outcome::not_ours}; }

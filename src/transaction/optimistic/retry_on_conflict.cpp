@@ -19,8 +19,8 @@ bool retry_until_no_conflict::cut_off() const noexcept {
     return db_ != nullptr && (!db_->alive() || db_->discarded());
 }
 
-after_failure retry_until_no_conflict::judge(const error& failure) const noexcept {
-    return cut_off() ? after_failure::give_up : retry_until_stopped::judge(failure);
+retry_step retry_until_no_conflict::judge(const error& failure) const noexcept {
+    return cut_off() ? retry_step::give_up : retry_until_stopped::judge(failure);
 }
 
 void retry_until_no_conflict::give_up(const error& last, int attempts_made) const {
