@@ -45,7 +45,7 @@ int run_program(int argc, char** argv, const std::string& description,
                    failure.what());
     }
     try {
-        found.write(options.json);  // what was found before the failure
+        found.write(options.json);  // the results before the failure
     } catch (const std::exception& failure) {
         fmt::print(stderr, "{}\n", failure.what());
     }

@@ -1,4 +1,4 @@
-// How fast a lock goes from one process to the next, and whether everybody gets their turn.
+// The time of hand-offs between processes, and their fairness.
 #include "common/program.hpp"
 #include "handoff/contests.hpp"
 #include "handoff/race.hpp"
@@ -42,8 +42,8 @@ struct bench_options {
     std::string json;
 };
 
-/// What is measured on one database: ours first, then the floors; the first floor is the one that
-/// we are compared with.
+/// The contests on one database: rowlock's first, then the floors. The first floor is the one for
+/// the comparison.
 struct line_up {
     std::string database;
     lease_options ours;

@@ -1,5 +1,5 @@
-// A contended lock on PostgreSQL by the peers' queues (T8): how long from the release in one
-// process to the grant in the next.
+// A contended lock on PostgreSQL compared with the peers' queues (T8): the time from the release in
+// one process to the grant in the next.
 #include "common/program.hpp"
 #include "handoff/contests.hpp"
 #include "handoff/report.hpp"
@@ -70,13 +70,13 @@ void add_rows(bench::findings& found, const std::vector<contest>& contests,
     }
 }
 
-/// The tables of ours, for as long as this lives; processes of their own use the database.
+/// rowlock's tables, for the lifetime of this object. Separate processes use the database.
 class prepared_tables {
 public:
     explicit prepared_tables(const lease_options& options) : options_{options} {
         in_child([this] { prepare_leases(options_); });
     }
-    /// @throws std::runtime_error if something is still held or waited for
+    /// @throws std::runtime_error if a lease or queue entry remains
     void clear() {
         cleared_ = true;
         in_child([this] { clear_leases(options_); });

@@ -1,4 +1,4 @@
-// What needs no database (T9): locking again what this thread has locked, and held().
+// Operations without a database (T9): re-entry by the thread that holds the lock, and held().
 #include "common/measure.hpp"
 #include "common/program.hpp"
 #include "common/tables.hpp"
@@ -16,7 +16,7 @@ namespace {
 
 constexpr int rounds = 15;
 
-/// Nanoseconds of one `action`: the median of several rounds.
+/// The time of one `action` in nanoseconds, the median of several rounds.
 template <typename Action>
 double nanoseconds_of(int times, const Action& action) {
     std::vector<double> each;

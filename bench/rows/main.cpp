@@ -1,5 +1,5 @@
-// PostgreSQL with many lease rows (T7): what an acquire costs among them, and how fast and how
-// politely a reaper removes them.
+// PostgreSQL with many lease rows (T7): the cost of an acquire among them, and the speed of a
+// reaper and its effect on other clients.
 #include "common/measure.hpp"
 #include "common/postgresql.hpp"
 #include "common/program.hpp"
@@ -25,7 +25,7 @@ namespace {
 using namespace std::chrono_literals;
 using std::chrono::steady_clock;
 
-constexpr int working_set = 1000;  // names that are in use, among all that lie idle
+constexpr int working_set = 1000;  // names in use, among idle ones
 constexpr int sessions = 1000;
 
 struct rows_options {
@@ -36,7 +36,7 @@ struct rows_options {
     double seconds = 0;
 };
 
-/// Tables with rows that nobody has touched for two days, under live sessions of others.
+/// Tables with rows that were not used for two days, beside live sessions of others.
 class archive {
 public:
     explicit archive(const std::string& url) : where_{url}, session_{url} {
@@ -47,7 +47,7 @@ public:
             where_.prefix(), sessions));
     }
 
-    /// Names are in no order, as if they had come one by one.
+    /// Adds names in no order, as if they had been inserted one by one.
     void grow_to(int rows) {
         session_.query(
             fmt::format("insert into {}lease (name, token, changed_at) "
@@ -58,7 +58,7 @@ public:
         session_.query(fmt::format("vacuum analyze {}lease", where_.prefix()));
         session_.query("checkpoint");
     }
-    /// Of rows that are there, all over the table; or of new ones if it is empty.
+    /// Names of existing rows from all over the table, or of new ones if it is empty.
     [[nodiscard]] std::vector<rowlock::lock_name> some_names() {
         std::vector<rowlock::lock_name> names;
         for (int i = 0; i < working_set; ++i) {
@@ -68,8 +68,8 @@ public:
         }
         return names;
     }
-    /// As if the reaper had raised the floor some minutes ago over those up to the nth: they may
-    /// go. Those above it stay for now; one in use has a token above all.
+    /// As if the reaper had raised the floor some minutes ago over the first n rows, which may now
+    /// be deleted. Later ones are kept for now, and one in use has a token above all.
     void publish_floor(std::int64_t nth) {
         session_.query(
             fmt::format("update {}token_floor set floor = greatest(floor, {}), settled = {}, "
@@ -87,7 +87,7 @@ private:
     int rows_ = 0;
 };
 
-/// Takes and gives back one name after the other; only the taking is timed.
+/// Acquires and releases one name after the other. Only the acquires are timed.
 class customer {
 public:
     explicit customer(archive& of)
@@ -131,7 +131,8 @@ std::vector<double> compare(std::vector<customer*> customers, int rounds) {
     return result;
 }
 
-/// Among so many rows, by an empty table. The points of the plot on the way there.
+/// Measures an acquire among that many rows, compared with an empty table, and the points of the
+/// plot.
 void measure_acquire(archive& full, archive& empty, const rows_options& options, findings& found) {
     customer nobody_else{empty};
     std::vector<std::pair<double, double>> line;
@@ -157,13 +158,13 @@ void measure_acquire(archive& full, archive& empty, const rows_options& options,
     found.add_line("rows", "acquire", line);
 }
 
-/// What a reaper with its default options did, and in which time.
+/// The report and the time of a reaper with default options.
 struct reaping {
     std::int64_t rows = 0;
     double seconds = 0;
 };
 
-/// One round: everything that it does, not the deletions alone.
+/// Runs one whole round, not only the deletions.
 reaping reap_once(const archive& of) {
     reaping done;
     const auto source = rowlock::open(of.where().url());
@@ -173,7 +174,7 @@ reaping reap_once(const archive& of) {
     return done;
 }
 
-/// Runs `work` in a thread, and `meanwhile` again and again until that is over.
+/// Runs `work` in a thread, and `meanwhile` repeatedly until that has ended.
 void beside(const std::function<void()>& work, const std::function<void()>& meanwhile) {
     std::atomic<bool> over = false;
     std::exception_ptr failure;
@@ -192,7 +193,7 @@ void beside(const std::function<void()>& work, const std::function<void()>& mean
     if (failure) std::rethrow_exception(failure);
 }
 
-/// Rows go a slice at a time; between two slices the customer is as long alone.
+/// Deletes a slice of rows at a time. Between two slices the customer runs alone for as long.
 void measure_politeness(archive& full, const rows_options& options, std::int64_t upto,
                         findings& found) {
     customer at_work{full};
@@ -220,8 +221,8 @@ void measure_politeness(archive& full, const rows_options& options, std::int64_t
                .target = 2});
 }
 
-/// Heartbeats of all those sessions, each every ten seconds, as clients with the default options
-/// send them. On a connection of its own.
+/// Sends the heartbeats of all those sessions, each every ten seconds, as clients with the default
+/// options do, on a separate connection.
 class crowd {
 public:
     explicit crowd(const archive& of) : session_{of.where().url()} {
@@ -248,8 +249,8 @@ private:
     int beats_ = 0;
 };
 
-/// Everything at once: one client holds ten thousand leases, a thousand sessions beat, a reaper
-/// goes on and on, and somebody acquires. Nothing may be lost.
+/// All at once: one client holds ten thousand leases, a thousand sessions send heartbeats, a reaper
+/// runs continuously, and a client acquires. No lease may be lost.
 void measure_together(archive& full, const rows_options& options, std::int64_t from,
                       std::int64_t upto, findings& found) {
     rowlock::client holder{rowlock::open(full.where().url()), full.where().options()};

@@ -1,4 +1,4 @@
-// Puts together what the programs found: one table, one JSON file, plots.
+// Combines the programs' results: one table, one JSON file, plots.
 #include "common/findings.hpp"
 #include "summary/plot.hpp"
 
@@ -20,7 +20,7 @@ namespace {
 
 using json = nlohmann::ordered_json;
 
-/// Every row that there is, in order, with its target: also those that nobody measured are shown.
+/// Every row, in order, with its target. Rows without measurements are shown too.
 struct goal {
     const char* id;
     const char* measure;
@@ -79,7 +79,7 @@ void gather(const std::string& path, gathered& into) {
         const std::string name = line.at("plot");
         plot& on = into.plots.try_emplace(name, blank(name)).first->second;
         plot_line drawn_one{line.at("title"), line.at("points")};
-        // Ours first: it has the same colour everywhere.
+        // rowlock first, so that it has the same colour everywhere.
         const bool ours = drawn_one.title.starts_with("rowlock");
         on.lines.insert(ours ? on.lines.begin() : on.lines.end(), std::move(drawn_one));
     }
@@ -103,7 +103,7 @@ std::string shown(const json& number) {
     return value >= 1000 ? fmt::format("{:.0f}", value) : fmt::format("{:.3g}", value);
 }
 
-/// `only_measured`: some programs were run, and the rest is none of the reader's business.
+/// `only_measured`: only some programs were run, so that the other rows are left out.
 json rows_of(const gathered& all, bool only_measured) {
     auto rows = json::array();
     for (const goal& each : goals) {

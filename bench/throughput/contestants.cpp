@@ -50,8 +50,7 @@ contestant ours_pipelined(const tables& where, int threads, const throughput_opt
     own.releasing = rowlock::releasing::pipelined;
     const auto locks = std::make_shared<rowlock::client>(rowlock::open(where.url()), own);
     return line_up("rowlock, pipelined", threads,
-                   // Names of its own: the last release may still be under way when others have
-                   // their turns.
+                   // Separate names, since the last release may still run during other turns.
                    [&](int i) { return our_scoped_lease(locks, name_of(i) + "-pipelined"); });
 }
 
