@@ -315,7 +315,8 @@ int main(int argc, char** argv) {
     ablation::options how;
     return bench::run_program(
         argc, argv,
-        "Measures what each shortcut is worth: the client without it by the client as it is.",
+        "Measures the benefit of each fast path: the client without it compared with the whole "
+        "client.",
         [&](const bench::program_options& common, bench::findings& found) {
             auto chosen = how;
             if (chosen.rounds == 0) chosen.rounds = common.quick ? 5 : 11;
@@ -329,9 +330,10 @@ int main(int argc, char** argv) {
             ablation::measure_calls(found, rounds, chosen);
         },
         [&](CLI::App& app) {
-            app.add_option("--only", how.only, "Rows whose names begin so")->delimiter(',');
-            app.add_option("--rounds", how.rounds, "How many")->check(CLI::Range(1, 1000));
-            app.add_option("--seconds", how.seconds, "How long a round of hand-overs lasts")
+            app.add_option("--only", how.only, "Only rows whose names start with this")
+                ->delimiter(',');
+            app.add_option("--rounds", how.rounds, "Number of rounds")->check(CLI::Range(1, 1000));
+            app.add_option("--seconds", how.seconds, "Duration of a round of hand-overs")
                 ->check(CLI::Range(0.05, 60.0));
         });
 }

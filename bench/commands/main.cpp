@@ -92,7 +92,7 @@ int main(int argc, char** argv) {
             bench::measure(common, rounds, found);
         },
         [&](CLI::App& app) {
-            app.add_option("--rounds", rounds, "How often each is run")
+            app.add_option("--rounds", rounds, "Runs of each command")
                 ->check(CLI::Range(1, 100'000));
         });
 }

@@ -187,15 +187,16 @@ void measure(const program_options& common, failed_try_options options, findings
 int main(int argc, char** argv) {
     bench::failed_try_options options;
     return bench::run_program(
-        argc, argv, "Measures tries for a lock that another holds.",
+        argc, argv, "Measures tries for a held lock.",
         [&](const bench::program_options& common, bench::findings& found) {
             bench::measure(common, options, found);
         },
         [&](CLI::App& app) {
-            app.add_option("--rounds", options.rounds, "How many")->check(CLI::Range(1, 1000));
-            app.add_option("--milliseconds", options.milliseconds, "How long a round lasts")
+            app.add_option("--rounds", options.rounds, "Number of rounds")
+                ->check(CLI::Range(1, 1000));
+            app.add_option("--milliseconds", options.milliseconds, "Duration of a round")
                 ->check(CLI::Range(1, 60'000));
-            app.add_option("--tries", options.tries, "Whose log is measured; 100000 if not given")
+            app.add_option("--tries", options.tries, "Tries whose log is measured [100000]")
                 ->check(CLI::Range(10, 100'000'000));
         });
 }

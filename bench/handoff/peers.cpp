@@ -126,9 +126,9 @@ void add_options(CLI::App& app, peers_options& options) {
     app.add_option("--clients", options.clients, "Processes; 2,4,16,64 if not given")
         ->delimiter(',')
         ->check(CLI::Range(2, 500));
-    app.add_option("--seconds", options.seconds, "How long a round lasts")
+    app.add_option("--seconds", options.seconds, "Duration of a round")
         ->check(CLI::Range(0.05, 3600.0));
-    app.add_option("--rounds", options.rounds, "How many")
+    app.add_option("--rounds", options.rounds, "Number of rounds")
         ->check(CLI::Range(1, 1000))
         ->capture_default_str();
 }
@@ -139,7 +139,7 @@ void add_options(CLI::App& app, peers_options& options) {
 int main(int argc, char** argv) {
     handoff::peers_options options;
     return bench::run_program(
-        argc, argv, "Measures hand-offs between processes, ours and the peers'.",
+        argc, argv, "Measures hand-offs between processes, rowlock's and the peers'.",
         [&](const bench::program_options& common, bench::findings& found) {
             handoff::run(common, options, found);
         },

@@ -172,11 +172,12 @@ int main(int argc, char** argv) {
             bench::measure(common, options, found);
         },
         [&](CLI::App& app) {
-            app.add_option("--leases", options.leases, "Of each client; the last by the first")
+            app.add_option("--leases", options.leases,
+                           "Leases of each client; the last is compared with the first")
                 ->delimiter(',')
                 ->check(CLI::Range(1, 1'000'000))
                 ->capture_default_str();
-            app.add_option("--seconds", options.seconds, "How long they are listened to")
+            app.add_option("--seconds", options.seconds, "Duration of the measurement")
                 ->check(CLI::Range(0.1, 3600.0));
         });
 }

@@ -67,5 +67,6 @@ void measure(const program_options& options, findings& found) {
 }  // namespace bench
 
 int main(int argc, char** argv) {
-    return bench::run_program(argc, argv, "Measures what needs no database.", bench::measure);
+    return bench::run_program(argc, argv, "Measures operations without a database.",
+                              bench::measure);
 }

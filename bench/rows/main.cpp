@@ -322,15 +322,15 @@ void measure(const program_options& common, rows_options options, findings& foun
 }
 
 void add_options(CLI::App& app, rows_options& options) {
-    app.add_option("--rows", options.rows, "How many lie idle")
+    app.add_option("--rows", options.rows, "Number of idle rows")
         ->check(CLI::Range(1'000, 100'000'000))
         ->capture_default_str();
-    app.add_option("--rounds", options.rounds, "How many")->check(CLI::Range(1, 1000));
-    app.add_option("--slices", options.slices, "In how many the reaper's rows are reaped")
+    app.add_option("--rounds", options.rounds, "Number of rounds")->check(CLI::Range(1, 1000));
+    app.add_option("--slices", options.slices, "Number of slices in which rows are reaped")
         ->check(CLI::Range(1, 1000));
-    app.add_option("--seconds", options.seconds, "How long everything goes on at once")
+    app.add_option("--seconds", options.seconds, "Duration of the combined load")
         ->check(CLI::Range(0.1, 3600.0));
-    app.add_option("--leases", options.leases, "Held by one client while everything goes on")
+    app.add_option("--leases", options.leases, "Leases held by one client during the combined load")
         ->check(CLI::Range(1, 100'000))
         ->capture_default_str();
 }
@@ -341,7 +341,7 @@ void add_options(CLI::App& app, rows_options& options) {
 int main(int argc, char** argv) {
     bench::rows_options options;
     return bench::run_program(
-        argc, argv, "Measures acquiring among many lease rows, and reaping them.",
+        argc, argv, "Measures acquires among many lease rows, and their reaping.",
         [&](const bench::program_options& common, bench::findings& found) {
             bench::measure(common, options, found);
         },

@@ -152,17 +152,17 @@ void measure(const program_options& common, size_options options, findings& foun
 }
 
 void add_options(CLI::App& app, size_options& options) {
-    app.add_option("--pairs", options.pairs, "Of acquire and release; 1000000 if not given")
+    app.add_option("--pairs", options.pairs, "Pairs of acquire and release [1000000]")
         ->check(CLI::Range(1, 1'000'000'000));
-    app.add_option("--names", options.names, "What `many` means")
+    app.add_option("--names", options.names, "The number of names for `many`")
         ->check(CLI::Range(1, 10'000'000))
         ->capture_default_str();
-    app.add_option("--new-names", options.new_names, "That come and are reaped, at a time")
+    app.add_option("--new-names", options.new_names, "New names that are reaped at a time")
         ->check(CLI::Range(1, 10'000'000))
         ->capture_default_str();
-    app.add_option("--turns", options.turns, "How often new ones come; 4, or none if --quick")
+    app.add_option("--turns", options.turns, "Rounds of new names [4, or none with --quick]")
         ->check(CLI::Range(0, 1000));
-    app.add_option("--threads", options.threads, "Over which many names are spread")
+    app.add_option("--threads", options.threads, "Threads that share the many names")
         ->check(CLI::Range(1, 256))
         ->capture_default_str();
 }
@@ -173,7 +173,7 @@ void add_options(CLI::App& app, size_options& options) {
 int main(int argc, char** argv) {
     bench::size_options options;
     return bench::run_program(
-        argc, argv, "Measures what many acquires and releases leave in PostgreSQL's files.",
+        argc, argv, "Measures the size of PostgreSQL's files after many acquires and releases.",
         [&](const bench::program_options& common, bench::findings& found) {
             bench::measure(common, options, found);
         },

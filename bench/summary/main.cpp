@@ -60,7 +60,7 @@ struct gathered {
 
 plot blank(const std::string& name) {
     if (name == "throughput") {
-        return {"Free locks taken and given back", "threads", "a second", {}};
+        return {"Acquires and releases of free locks", "threads", "a second", {}};
     }
     if (name == "rows") return {"Acquire among idle rows, PostgreSQL", "rows", "p50, µs", {}};
     if (name == "leases") return {"Heartbeat, PostgreSQL", "leases of the client", "p50, µs", {}};
@@ -154,10 +154,10 @@ int main(int argc, char** argv) {
     std::string json_file;
     std::string plots;
     bool only_measured = false;
-    app.add_option("FILE", files, "What the programs wrote with --json")->required();
-    app.add_option("--json", json_file, "Write the rows there")->type_name("FILE");
-    app.add_option("--plots", plots, "Draw the plots there")->type_name("FOLDER");
-    app.add_flag("--only-measured", only_measured, "Leave out the rows that are missing");
+    app.add_option("FILE", files, "Results that the programs wrote with --json")->required();
+    app.add_option("--json", json_file, "Write the rows to FILE")->type_name("FILE");
+    app.add_option("--plots", plots, "Draw the plots in FOLDER")->type_name("FOLDER");
+    app.add_flag("--only-measured", only_measured, "Leave out rows without measurements");
     CLI11_PARSE(app, argc, argv);
     try {
         bench::gathered all;

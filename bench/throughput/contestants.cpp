@@ -16,8 +16,8 @@ void add_throughput_options(CLI::App& app, throughput_options& options) {
     app.add_option("--connections", options.connections, "client_options::max_connections")
         ->check(CLI::Range(1, 256))
         ->capture_default_str();
-    app.add_option("--rounds", options.rounds, "How many")->check(CLI::Range(1, 1000));
-    app.add_option("--milliseconds", options.milliseconds, "How long a round lasts")
+    app.add_option("--rounds", options.rounds, "Number of rounds")->check(CLI::Range(1, 1000));
+    app.add_option("--milliseconds", options.milliseconds, "Duration of a round")
         ->check(CLI::Range(1, 60'000));
 }
 

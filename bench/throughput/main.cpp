@@ -64,7 +64,7 @@ int main(int argc, char** argv) {
     std::vector<std::string> databases{"postgresql", "mariadb", "sqlite"};
     bench::throughput_options options;
     return bench::run_program(
-        argc, argv, "Measures how fast free locks are taken and given back, by the floor.",
+        argc, argv, "Measures acquires and releases of free locks, compared with the floor.",
         [&](const bench::program_options& common, bench::findings& found) {
             bench::measure(common, databases, options, found);
         },

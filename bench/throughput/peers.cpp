@@ -96,7 +96,7 @@ int main(int argc, char** argv) {
     std::vector<int> numbers;
     bench::throughput_options options;
     return bench::run_program(
-        argc, argv, "Measures how fast free locks are taken and given back, by the peers.",
+        argc, argv, "Measures acquires and releases of free locks, compared with the peers.",
         [&](const bench::program_options& common, bench::findings& found) {
             bench::measure(common, numbers, options, found);
         },

@@ -216,8 +216,7 @@ bool engine::end_own_session(session& ours, waiting_room::leftovers& rest, sql::
             context_.queues.cancel(db, rest.places, until);
         }
     } catch (const std::exception& failure) {
-        done.message =
-            std::string{"the database was not told; the session expires: "} + failure.what();
+        done.message = std::string{"the session could not be ended; it expires: "} + failure.what();
     }
     context_.report(std::move(done));
     return !alone;
