@@ -51,7 +51,7 @@ public:
     }
     void turn() override {
         if (rows_of(session_.run("probe", {held.str().c_str()})) != 1) {
-            throw std::runtime_error{"probe: found nobody"};
+            throw std::runtime_error{"probe: found no holder"};
         }
     }
 

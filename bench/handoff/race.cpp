@@ -171,8 +171,8 @@ public:
     void run() {
         lane_.ready = true;
         while (track_.started == 0) pause(200us);
-        // Every process makes one more turn after the stop. If one left earlier, others could wait
-        // for its turn (in a ring).
+        // Every process makes one more acquire after the stop. If one left earlier, others could
+        // wait for it (in a ring).
         for (bool last = false; !last;) {
             const nanos asked = now();
             who_.acquire();

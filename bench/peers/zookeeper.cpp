@@ -66,7 +66,7 @@ void zookeeper_session::acquire() {
     const std::string pattern = lock_ + "/place-";
     check(::zoo_create(handle_.get(), pattern.c_str(), nullptr, -1, &ZOO_OPEN_ACL_UNSAFE,
                        ZOO_EPHEMERAL_SEQUENTIAL, path.data(), static_cast<int>(path.size())),
-          "cannot take a place");
+          "cannot create a queue node");
     mine_ = path.data();
     for (;;) {
         const std::string before = name_before_mine();
