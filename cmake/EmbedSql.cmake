@@ -3,7 +3,7 @@
 # rowlock_embed_sql(<target> NAME <function> ROOT <folder> FILES <relative paths>…)
 #   adds a source to <target> that defines
 #       namespace rowlock::embedded { std::span<const file> <function>() noexcept; }
-#   (declared in src/base/embedded.hpp): each file's path below ROOT and its text, to the letter.
+#   (declared in src/base/embedded.hpp): each file's path below ROOT and its unchanged text.
 function(rowlock_embed_sql target)
     cmake_parse_arguments(arg "" "NAME;ROOT" "FILES" ${ARGN})
     set(output ${CMAKE_CURRENT_BINARY_DIR}/embedded_${arg_NAME}.cpp)

@@ -1,6 +1,6 @@
-# Install rules. Each component has an export set of its own, so that find_package(rowlock COMPONENTS
-# sqlite) needs SQLite and nothing else. `cmake --install … --component` takes rowlock_runtime (the
-# tool, shared libraries, migrations) and rowlock_development.
+# Install rules. Each component has its own export set, so that find_package(rowlock COMPONENTS sqlite)
+# needs only SQLite. `cmake --install … --component` accepts rowlock_runtime (the tool, shared libraries,
+# migrations) and rowlock_development.
 include(CMakePackageConfigHelpers)
 
 get_property(components GLOBAL PROPERTY ROWLOCK_COMPONENTS)
@@ -37,11 +37,11 @@ install(FILES
         ${PROJECT_SOURCE_DIR}/cmake/FindSOCI.cmake
     DESTINATION ${package_folder} COMPONENT rowlock_development)
 
-# --- rowlock.pc: everything that was built, in link order -------------------------------------------
-# Our static archives need the database libraries on every link line, so these are public there;
-# Requires.private adds what their own static forms need (`pkg-config --static`).
+# --- rowlock.pc: all built libraries, in link order -------------------------------------------------
+# rowlock's static archives need the database libraries on every link line, so these are public there.
+# Requires.private adds the needs of their own static forms (`pkg-config --static`).
 
-# rowlock_pc_flags(<variable> <library or target>…): appends the linker's flags for what is not ours.
+# rowlock_pc_flags(<variable> <library or target>…): appends the linker's flags for foreign libraries.
 function(rowlock_pc_flags variable)
     foreach(item IN LISTS ARGN)
         set(path "")
@@ -116,8 +116,8 @@ if(TARGET rowlock_tool)
     endif()
     install(TARGETS ${tool} RUNTIME COMPONENT rowlock_runtime)
     if(TARGET rowlock_relocated_tool)
-        # The folder of the modules stands in the executable, absolute. With `cmake --install --prefix` it
-        # is another: the tool is linked again. DESTDIR, under which packages are made, changes nothing.
+        # The executable contains the absolute folder of the modules. `cmake --install --prefix` changes
+        # it, so the tool is linked again. DESTDIR, under which packages are made, changes nothing.
         set_target_properties(rowlock_relocated_tool PROPERTIES
             BUILD_WITH_INSTALL_RPATH ON INSTALL_RPATH "$<$<BOOL:${BUILD_SHARED_LIBS}>:$ORIGIN/${lib_from_bin}>")
         set(relocated ${PROJECT_BINARY_DIR}/src/cli/relocated)
@@ -143,8 +143,8 @@ if(TARGET rowlock_tool)
     endif()
     get_property(modules GLOBAL PROPERTY ROWLOCK_TOOL_MODULE_TARGETS)
     if(modules)
-        # No run path: they are opened by descriptor, and $ORIGIN would be /proc/self/fd. What they need
-        # of us the executable has loaded.
+        # No run path: they are opened by descriptor, and $ORIGIN would be /proc/self/fd. The executable
+        # has already loaded rowlock's libraries.
         set_target_properties(${modules} PROPERTIES INSTALL_RPATH "")
         install(TARGETS ${modules} LIBRARY
             DESTINATION ${CMAKE_INSTALL_LIBDIR}/rowlock COMPONENT rowlock_runtime)

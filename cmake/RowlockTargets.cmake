@@ -1,4 +1,4 @@
-# How every target of this project is compiled.
+# Compile settings of every target of this project.
 
 if(ROWLOCK_SANITIZE)
     add_compile_options(-fsanitize=${ROWLOCK_SANITIZE} -fno-sanitize-recover=all
@@ -12,8 +12,8 @@ endif()
 
 # rowlock_require(<package> OPTION <option> DEBIAN <packages> [ARGUMENTS <for find_package>…])
 #
-# A macro, because find_package sets variables for its caller. An option that is ON and cannot be
-# served stops the configuration with what to do about it.
+# A macro, because find_package sets variables for its caller. If an option is ON and its package is
+# missing, the configuration stops and says what to do.
 macro(rowlock_require package)
     cmake_parse_arguments(require "" "OPTION;DEBIAN" "ARGUMENTS" ${ARGN})
     set(CMAKE_FIND_PACKAGE_TARGETS_GLOBAL ON)  # for those who link our static archives
@@ -34,7 +34,7 @@ function(rowlock_compile target)
         -Wall -Wextra -Wpedantic -Wconversion -Wsign-conversion -Wshadow -Wold-style-cast
         -Wnon-virtual-dtor -Woverloaded-virtual $<$<BOOL:${ROWLOCK_WERROR}>:-Werror>)
     # g++ 12 sees overlapping copies in `"x" + std::to_string(n)` once it has inlined std::string
-    # (https://gcc.gnu.org/PR105329, mended in 13): only with -O3, which no other configuration has.
+    # (https://gcc.gnu.org/PR105329, fixed in 13): only with -O3, which no other configuration has.
     if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
         target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:-Wno-restrict>)
     endif()

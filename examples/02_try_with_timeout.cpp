@@ -1,4 +1,4 @@
-// Somebody else holds the lock: do not wait, or wait for a while.
+// Another client holds the lock: do not wait, or wait for a limited time.
 //
 //   02_try_with_timeout [URL]
 
@@ -17,7 +17,7 @@ int main(int argc, char** argv) {
 
         auto theirs = elsewhere.acquire("import", {.note = "importing since this morning"});
 
-        // Contention is no error: the answer is an empty optional.
+        // Contention is not an error: the result is an empty optional.
         if (!here.try_acquire("import")) std::cout << "busy, so I do something else\n";
 
         if (!here.try_acquire_for("import", 300ms)) {
@@ -26,7 +26,7 @@ int main(int argc, char** argv) {
                       << row->holder->pid << " on " << row->holder->host << '\n';
         }
 
-        theirs.release();  // like the destructor, but it throws what went wrong
+        theirs.release();  // like the destructor, but throws on failure
         if (const auto mine = here.try_acquire_for("import", 5s)) {
             std::cout << "my turn, with a greater token: " << mine->token().value() << '\n';
         }

@@ -14,7 +14,7 @@ namespace {
 
 void transfer(const rowlock::sql::connection_source& database, const char* from, const char* to,
               int& balance_from, int& balance_to) {
-    rowlock::client locks{database};  // as in a process of its own
+    rowlock::client locks{database};  // as in a separate process
     rowlock::mutex debit{locks, from};
     rowlock::mutex credit{locks, to};
     for (int i = 0; i < 10; ++i) {

@@ -1,5 +1,5 @@
-// A function that locks calls another that locks the same name: a recursive_mutex lets the owner in
-// again, without asking the database.
+// A function that locks calls another that locks the same name: a recursive_mutex admits its owner
+// again, without a round trip.
 //
 //   04_recursive [URL]
 

@@ -1,5 +1,5 @@
-// A lease can be lost: no heartbeat got through in time, or, as here, an operator broke the lock.
-// lost() is a std::stop_token: whatever understands those stops by itself.
+// A lease can be lost: no heartbeat succeeded in time, or, as here, an operator broke the lock.
+// lost() is a std::stop_token: code that accepts one stops by itself.
 //
 //   05_lost_handling [URL]
 
@@ -16,7 +16,7 @@ using namespace std::chrono_literals;
 
 namespace {
 
-/// Works until it is done or told to stop. True if it was done.
+/// Works until it is done or a stop is requested. True if it was done.
 bool work(std::stop_token stop) {
     std::mutex mutex;
     std::condition_variable_any step;
@@ -29,7 +29,7 @@ bool work(std::stop_token stop) {
 
 int main(int argc, char** argv) {
     return example::run(argc, argv, [](const rowlock::sql::connection_source& database) {
-        // A short ttl, so that the loss is noticed soon: a heartbeat every third of it.
+        // A short ttl, so that the loss is detected soon: a heartbeat every third of it.
         rowlock::client locks{database, {.ttl = 1500ms}};
         auto lease = locks.acquire("migration");
 

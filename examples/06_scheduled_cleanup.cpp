@@ -1,6 +1,6 @@
-// A process dies with a lock in its hands. Nobody has to clean up for the lock to come free; a
-// reaper keeps the tables small and tidy. Here it is a thread of a client, on a schedule; cron and
-// `rowlock reap` do as well.
+// A process dies while it holds a lock. The lock becomes free without a cleanup; a reaper only
+// keeps the tables small. Here it is a thread of a client, on a schedule; cron and `rowlock reap`
+// serve as well.
 //
 //   06_scheduled_cleanup [URL]
 

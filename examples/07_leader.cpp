@@ -1,5 +1,5 @@
-// Leader election: many candidates, one leader. A leader is whoever holds the lease; it leads until
-// it resigns or loses it, and another follows with a greater token.
+// Leader election: many candidates, one leader. The holder of the lease is the leader. It leads
+// until it resigns or loses the lease, and another follows with a greater token.
 //
 //   07_leader [URL]
 
@@ -13,7 +13,7 @@
 
 namespace {
 
-/// A term of office: some work, as long as the lease is ours.
+/// A term of office: some work, while the lease is held.
 void lead(const rowlock::lease& office, int candidate) {
     for (int step = 1; step <= 2 && !office.lost().stop_requested(); ++step) {
         std::ostringstream line;
@@ -23,12 +23,12 @@ void lead(const rowlock::lease& office, int candidate) {
     }
 }
 
-/// Stands for election until it has served one term or is told to stop.
+/// Stands for election until it has served one term or a stop is requested.
 void stand(const rowlock::sql::connection_source& database, int candidate, std::stop_token stop) {
-    rowlock::client locks{database};  // as in a process of its own
+    rowlock::client locks{database};  // as in a separate process
     if (auto office = locks.acquire("leader", stop)) {
         lead(*office, candidate);
-        office->release();  // resigns; a leader that crashes is followed after its ttl
+        office->release();  // resigns; a leader that crashes is replaced after its ttl
     }
 }
 

@@ -36,12 +36,12 @@ int main(int argc, char** argv) {
         rowlock::postgresql::connection_ref db{mine.get()};  // borrowed, never closed
 
         run(mine.get(), "begin");
-        rowlock::fence(db, lease);  // throws unless we hold the lock, and keeps it till the commit
+        rowlock::fence(db, lease);  // throws unless the lock is held, and keeps it until the commit
         run(mine.get(), "update account set balance = balance - 30 where id = 1");
         run(mine.get(), "commit");
         std::cout << "paid; left: " << run(mine.get(), "select balance from account") << '\n';
 
-        locks.force_release("example/account/1");  // an operator puts us out
+        locks.force_release("example/account/1");  // an operator takes the lock away
         run(mine.get(), "begin");
         try {
             rowlock::fence(db, lease);

@@ -31,12 +31,12 @@ int main(int argc, char** argv) {
         {
             rowlock::mysql::connection_ref db{mine.get()};  // borrowed, never closed
             mine->setAutoCommit(false);
-            rowlock::fence(db, lease);  // throws unless we hold the lock
+            rowlock::fence(db, lease);  // throws unless the lock is held
             statement->execute("update account set balance = balance - 30 where id = 1");
             rowlock::release_on_commit(db, lease);  // free with the commit, not before
             mine->commit();
             mine->setAutoCommit(true);
-        }  // settings are as they were
+        }  // restores the settings
         const std::unique_ptr<sql::ResultSet> row{
             statement->executeQuery("select balance from account")};
         row->next();

@@ -37,12 +37,12 @@ int main(int argc, char** argv) {
         rowlock::sqlite::connection_ref db{handle};  // borrowed, never closed
 
         run(handle, "begin immediate");
-        rowlock::fence(db, lease);  // throws unless we hold the lock; keep the transaction short
+        rowlock::fence(db, lease);  // throws unless the lock is held; keep the transaction short
         run(handle, "update account set balance = balance - 30 where id = 1");
         run(handle, "commit");
         std::cout << "paid, under fencing token " << lease.token().value() << '\n';
 
-        locks.force_release("example/account/1");  // an operator puts us out
+        locks.force_release("example/account/1");  // an operator takes the lock away
         run(handle, "begin immediate");
         try {
             rowlock::fence(db, lease);

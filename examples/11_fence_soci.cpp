@@ -23,7 +23,7 @@ int main(int argc, char** argv) {
         rowlock::soci::connection_ref db{mine};  // borrowed, never closed
         {
             soci::transaction payment{mine};
-            rowlock::fence(db, lease);  // throws unless we hold the lock
+            rowlock::fence(db, lease);  // throws unless the lock is held
             mine << "update account set balance = balance - :sum where id = 1", soci::use(30);
             payment.commit();
         }
@@ -31,7 +31,7 @@ int main(int argc, char** argv) {
         mine << "select balance from account", soci::into(left);
         std::cout << "paid; left: " << left << '\n';
 
-        locks.force_release("example/account/1");  // an operator puts us out
+        locks.force_release("example/account/1");  // an operator takes the lock away
         try {
             soci::transaction payment{mine};
             rowlock::fence(db, lease);

@@ -1,4 +1,4 @@
-// Two people edit the same row. Nothing is locked while they think; whoever saves second is told.
+// Two people edit the same row. Nothing is locked while they think; the second save is a conflict.
 //
 //   12_optimistic [URL]
 
@@ -32,7 +32,7 @@ int main(int argc, char** argv) {
         std::cout << "Anna saved: " << (annas ? "yes" : "no") << ", Ben: " << (bens ? "yes" : "no")
                   << '\n';
 
-        // A program reads again by itself, in a new transaction each time.
+        // A program repeats its read by itself, in a new transaction each time.
         const auto sold = rowlock::retry_on_conflict(*db, {}, [&](int) {
             const auto row = stock.read(*db, "A1", {"quantity"});
             return stock.update(*db, "A1", row->version(), {rowlock::increment("quantity", -1)});
@@ -40,7 +40,7 @@ int main(int argc, char** argv) {
         std::cout << "sold one at attempt " << sold.attempts << ", version is now "
                   << sold.value.version().str() << '\n';
 
-        // What has no row in a table can have a version, too.
+        // A resource without a row can have a version, too.
         const rowlock::versions files;
         auto seen = files.read(*db, "example/report.pdf");
         if (!seen) seen = files.create(*db, "example/report.pdf");

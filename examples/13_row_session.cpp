@@ -1,4 +1,4 @@
-// A row of your own table, locked for one transaction, and the transaction run again if need be.
+// A row of your own table, locked for one transaction, and the transaction repeated if necessary.
 //
 //   13_row_session [URL]
 
@@ -19,8 +19,7 @@ int main(int argc, char** argv) {
 
         const rowlock::sql::statement book{"update example_seat set guest = $2 where id = $1"};
         const auto reserve = [&](int seat, std::string_view guest) {
-            // A deadlock or a lost connection runs all of it again; after 5 s of waiting it gives
-            // up.
+            // A deadlock or a lost connection repeats all of it. A wait ends after 5 s.
             return rowlock::retry(database, {}, [&](rowlock::row_session& session) {
                 const auto row =
                     session.lock("example_seat", {"id"}, {seat}, {.columns = {"guest"}});

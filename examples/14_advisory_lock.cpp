@@ -1,4 +1,4 @@
-// A name locked by the database server for a connection: no table, one round trip, gone with the
+// A name locked by the database server for a connection: no table, one round trip, freed with the
 // connection. PostgreSQL, MariaDB and MySQL.
 //
 //   14_advisory_lock URL

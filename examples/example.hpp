@@ -10,11 +10,11 @@
 #include <filesystem>
 #include <string>
 
-/// What every example needs first: a database with rowlock's tables in it.
+/// The common part of the examples: a database with rowlock's tables.
 namespace example {
 
-/// The database whose URL is the program's first argument; without one, a SQLite file of our own
-/// that goes away with this object.
+/// The database whose URL is the program's first argument. Without one, a new SQLite file, which
+/// the destructor removes.
 class database {
 public:
     database(int argc, char** argv) : source_{rowlock::open(argc > 1 ? argv[1] : own_file())} {
@@ -43,8 +43,8 @@ private:
     rowlock::sql::connection_source source_;
 };
 
-/// The program's first argument, or for our tests the environment's; ends the program with status
-/// 77, a skip, if there is neither.
+/// The program's first argument, or, for tests, the environment variable. Without either the
+/// program ends with status 77, a skip.
 inline std::string server_url(int argc, char** argv, const char* variable) {
     const char* const url = argc > 1 ? argv[1] : std::getenv(variable);
     if (url != nullptr) return url;
@@ -52,7 +52,7 @@ inline std::string server_url(int argc, char** argv, const char* variable) {
     std::exit(77);
 }
 
-/// `scheme://user:password@host:port/database` taken apart, for libraries that know no URLs.
+/// The parts of `scheme://user:password@host:port/database`, for libraries without URLs.
 struct server_parts {
     std::string user, password, host_and_port, database;
 };
@@ -66,7 +66,7 @@ inline server_parts parts_of(const std::string& url) {
             url.substr(host, slash - host), url.substr(slash + 1)};
 }
 
-/// Runs `body` and says what went wrong; what main() returns.
+/// Runs `body` and reports its errors. Returns main()'s exit status.
 template <typename Body>
 int report(Body body) {
     try {

@@ -11,7 +11,7 @@ die() { printf '%s: %s\n' "$(basename "$0")" "$*" >&2; exit 1; }
 
 missing_packages=()
 
-# need_package PACKAGE…: must be installed (Debian and its kin; elsewhere CMake says what it misses).
+# need_package PACKAGE…: must be installed (on Debian; elsewhere CMake names missing packages).
 need_package() {
     command -v dpkg-query >/dev/null || return 0
     local package
@@ -22,7 +22,7 @@ need_package() {
     done
 }
 
-# need_command COMMAND PACKAGE…: any program of that name will do, wherever it comes from.
+# need_command COMMAND PACKAGE…: any program of that name suffices, from any source.
 need_command() {
     command -v "$1" >/dev/null || need_package "${@:2}"
 }
@@ -36,7 +36,7 @@ need_build_packages() {
         libcli11-dev libfmt-dev nlohmann-json3-dev
 }
 
-# What the tests need, and the servers that they start.
+# The packages of the tests, and of the servers that they start.
 need_servers() {
     need_build_packages
     need_package doctest-dev
@@ -50,11 +50,11 @@ need_servers() {
     if [[ -z ${ROWLOCK_TEST_MARIADB_URL:-} ]]; then
         need_command mariadb-install-db mariadb-server-core mariadb-client-core
     fi
-    # Clusters are started by the tests themselves, and clocks are moved.
+    # The tests start clusters themselves, and move clocks.
     need_package galera-4 mariadb-server-core libfaketime
 }
 
-# Installs what is missing. When nothing is, neither apt-get nor root is needed.
+# Installs missing packages. Without any, neither apt-get nor root is needed.
 install_missing_packages() {
     ((${#missing_packages[@]})) || return 0
     say "Installing what is missing: ${missing_packages[*]}"

@@ -1,4 +1,4 @@
-// What each shortcut is worth: the client as it is by the client without that one, in turns.
+// The benefit of each fast path: the client compared with the client without that path, in turns.
 #include "base/ablation.hpp"
 #include "common/measure.hpp"
 #include "common/ours.hpp"
@@ -24,7 +24,7 @@ namespace {
 using rowlock::base::fast_path;
 using namespace std::chrono_literals;
 
-/// What a path has to be worth on the row that it exists for, or it goes.
+/// The least benefit of a path on its own row. A path with less is removed.
 constexpr double worth_keeping = 1.15;
 
 struct options {
@@ -51,7 +51,7 @@ std::string url_of(const std::string& database, const bench::temporary_folder& f
     return "sqlite:" + (folder.path() / "locks.db").string();
 }
 
-/// The server's URL over TCP, where the one that is used otherwise leads to a Unix socket.
+/// The server's URL over TCP, if the usual one leads to a Unix socket.
 std::string tcp_url(const std::string& database) {
     const char* const found = std::getenv(database == "postgresql" ? "ROWLOCK_TEST_POSTGRESQL_URL"
                                                                    : "ROWLOCK_TEST_MARIADB_URL");
@@ -74,10 +74,9 @@ struct server_port {
     std::uint16_t number = 0;
 };
 
-// --- hand-overs, from process to process
-// -----------------------------------------------------------
+// --- hand-overs between processes
 
-/// Each process of this contest does without these paths.
+/// The contest without these paths in each process.
 handoff::contest without(unsigned paths, handoff::contest what) {
     return {what.title, [paths, join = what.join](const handoff::entrant& who) {
                 switch_off(paths);
@@ -85,7 +84,7 @@ handoff::contest without(unsigned paths, handoff::contest what) {
             }};
 }
 
-/// The medians of `with` and `without`, and a row: how much longer a hand-over takes without.
+/// Adds the medians of `with` and `without`, and a row: the ratio of a hand-over without to with.
 void race(bench::findings& found, const std::string& id, int clients, const options& how,
           const std::array<handoff::contest, 2>& sides) {
     handoff::race_options race{.clients = clients};
@@ -197,9 +196,8 @@ void measure_hand_overs(bench::findings& found, const options& how) {
 }
 
 // --- calls of one process
-// --------------------------------------------------------------------------
 
-/// Switches these paths off before each turn. All workers of a round want the same.
+/// Switches these paths off before each turn. All workers of a round use the same setting.
 class switched final : public bench::worker {
 public:
     switched(unsigned paths, std::unique_ptr<bench::worker> inner)
@@ -316,7 +314,8 @@ int main(int argc, char** argv) {
     ablation::options how;
     return bench::run_program(
         argc, argv,
-        "Measures what each shortcut is worth: the client without it by the client as it is.",
+        "Measures the benefit of each fast path: the client without it compared with the whole "
+        "client.",
         [&](const bench::program_options& common, bench::findings& found) {
             auto chosen = how;
             if (chosen.rounds == 0) chosen.rounds = common.quick ? 5 : 11;
@@ -325,14 +324,15 @@ int main(int argc, char** argv) {
             using namespace std::chrono_literals;
             rounds.each = common.quick ? 200ms : 500ms;
             rounds.warm_up = 1s;
-            // Processes first: they are copies of this one, which has no thread yet.
+            // Processes first, since they are copies of this one, which has no other thread yet.
             ablation::measure_hand_overs(found, chosen);
             ablation::measure_calls(found, rounds, chosen);
         },
         [&](CLI::App& app) {
-            app.add_option("--only", how.only, "Rows whose names begin so")->delimiter(',');
-            app.add_option("--rounds", how.rounds, "How many")->check(CLI::Range(1, 1000));
-            app.add_option("--seconds", how.seconds, "How long a round of hand-overs lasts")
+            app.add_option("--only", how.only, "Only rows whose names start with this")
+                ->delimiter(',');
+            app.add_option("--rounds", how.rounds, "Number of rounds")->check(CLI::Range(1, 1000));
+            app.add_option("--seconds", how.seconds, "Duration of a round of hand-overs")
                 ->check(CLI::Range(0.05, 60.0));
         });
 }

@@ -1,4 +1,4 @@
-// Whole commands (T10): `rowlock run … -- true` by `flock FILE true`.
+// Whole commands (T10): `rowlock run … -- true` compared with `flock FILE true`.
 #include "common/measure.hpp"
 #include "common/program.hpp"
 #include "common/tables.hpp"
@@ -17,7 +17,7 @@ namespace {
 
 using command = std::vector<std::string>;
 
-/// How long the command takes, in milliseconds, from before it is started until it has ended.
+/// The time of a command in milliseconds, from before its start to its end.
 double milliseconds_of(const command& words) {
     std::vector<char*> arguments;
     for (const std::string& each : words) arguments.push_back(const_cast<char*>(each.c_str()));
@@ -92,7 +92,7 @@ int main(int argc, char** argv) {
             bench::measure(common, rounds, found);
         },
         [&](CLI::App& app) {
-            app.add_option("--rounds", rounds, "How often each is run")
+            app.add_option("--rounds", rounds, "Runs of each command")
                 ->check(CLI::Range(1, 100'000));
         });
 }

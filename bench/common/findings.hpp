@@ -9,11 +9,11 @@
 
 namespace bench {
 
-/// Which side of the target is good.
+/// The good side of the target.
 enum class wanted { at_least, at_most };
 
-/// One row of the table of targets. A ratio is ours by theirs; where the target is a quantity of
-/// ours alone there is neither `theirs` nor a ratio.
+/// One row of the table of targets. The ratio is rowlock's value divided by the other's. Without
+/// another value there is neither `theirs` nor a ratio.
 struct finding {
     std::string id;
     double ours = 0;
@@ -23,15 +23,15 @@ struct finding {
     double target = 0;
 };
 
-/// What a program found out, for scripts/bench to put together: rows of the table, points of
-/// plots, and sentences. Printed at once, written at the end.
+/// The results of a program, which scripts/bench combines: rows of the table, points of plots, and
+/// notes. Printed at once, written at the end.
 class findings {
 public:
     void add(const finding& row);
     /// A line of the plot: `plot` is its file's name, x and y its points.
     void add_line(const std::string& plot, const std::string& title,
                   const std::vector<std::pair<double, double>>& points);
-    /// Something worth knowing that is no target.
+    /// Adds a result without a target.
     void note(const std::string& sentence);
 
     /// Does nothing without a path.

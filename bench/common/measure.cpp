@@ -16,7 +16,7 @@ double in_us(steady_clock::duration time) {
     return std::chrono::duration<double, std::micro>{time}.count();
 }
 
-/// What one thread saw in one round.
+/// The measurements of one thread in one round.
 struct lane {
     std::vector<double> turns_us{};
     std::exception_ptr failure{};

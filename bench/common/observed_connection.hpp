@@ -8,14 +8,14 @@
 
 namespace bench {
 
-/// Sees each statement of a client, BEGIN and COMMIT included, on whichever thread: it calls
-/// `send`, once, and returns what that answers.
+/// Observes each statement of a client, BEGIN and COMMIT included, in any thread: it calls `send`
+/// once, and returns its answer.
 using observer =
     std::function<rowlock::sql::result(const std::function<rowlock::sql::result()>& send)>;
 [[nodiscard]] rowlock::sql::connection_source observed(rowlock::sql::connection_source inner,
                                                        observer by);
 
-/// Raises `statements` by one with each: nothing that a client does escapes the count.
+/// Increments `statements` with each statement, so that all are counted.
 [[nodiscard]] rowlock::sql::connection_source counted(rowlock::sql::connection_source inner,
                                                       std::atomic<std::uint64_t>& statements);
 

@@ -8,10 +8,10 @@
 
 namespace bench {
 
-/// Takes and gives back the lease of that name with each turn, and waits for both.
+/// Acquires and releases the lease of that name with each turn, and waits for both.
 [[nodiscard]] std::unique_ptr<worker> our_lease(std::shared_ptr<rowlock::client> locks,
                                                 const std::string& name);
-/// Leaves giving back to the destructor, as client_options::releasing says.
+/// Leaves the release to the destructor, by client_options::releasing.
 [[nodiscard]] std::unique_ptr<worker> our_scoped_lease(std::shared_ptr<rowlock::client> locks,
                                                        const std::string& name);
 

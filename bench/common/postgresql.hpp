@@ -10,7 +10,7 @@ struct pg_result;
 
 namespace bench {
 
-/// libpq with prepared statements of text parameters, and nothing in between.
+/// A connection of libpq with prepared statements and text parameters.
 class postgresql_session {
 public:
     struct close_connection {
@@ -26,7 +26,7 @@ public:
     void prepare(const char* name, const char* text);
     answer run(const char* name, std::initializer_list<const char*> parameters);
     answer query(const std::string& text);
-    /// The first cell of what `text` answers.
+    /// The first cell of the result of `text`.
     [[nodiscard]] std::string text_of(const std::string& text);
     [[nodiscard]] std::int64_t integer_of(const std::string& text);
     /// Waits for a notification, at most a minute.
@@ -39,7 +39,7 @@ private:
     std::unique_ptr<pg_conn, close_connection> connection_;
 };
 
-/// How many rows were changed, or read.
+/// The number of rows changed, or read.
 [[nodiscard]] std::int64_t rows_of(const postgresql_session::answer& result);
 
 }  // namespace bench

@@ -30,8 +30,8 @@ int run_program(int argc, char** argv, const std::string& description,
                 const std::function<void(CLI::App&)>& more) {
     CLI::App app{description};
     program_options options;
-    app.add_flag("--quick", options.quick, "Shorter, for a first look");
-    app.add_option("--json", options.json, "Write what was found there, too")->type_name("FILE");
+    app.add_flag("--quick", options.quick, "Shorter, for a quick check");
+    app.add_option("--json", options.json, "Also write the results to FILE")->type_name("FILE");
     if (more) more(app);
     app.footer(footer);
     CLI11_PARSE(app, argc, argv);
@@ -45,7 +45,7 @@ int run_program(int argc, char** argv, const std::string& description,
                    failure.what());
     }
     try {
-        found.write(options.json);  // what was found before the failure
+        found.write(options.json);  // the results before the failure
     } catch (const std::exception& failure) {
         fmt::print(stderr, "{}\n", failure.what());
     }

@@ -10,7 +10,7 @@ namespace CLI {
 class App;
 }
 
-/// What the programs share: options, URLs, temporary files, main().
+/// The common parts of the programs: options, URLs, temporary files, main().
 namespace bench {
 
 struct program_options {
@@ -18,17 +18,17 @@ struct program_options {
     std::string json{};
 };
 
-/// Parses the command line, runs `body`, writes what it found. The result is main()'s.
-/// @param more adds options of this program's own
+/// Parses the command line, runs `body`, writes its results. Returns main()'s exit status.
+/// @param more adds the program's own options
 int run_program(int argc, char** argv, const std::string& description,
                 const std::function<void(const program_options&, findings&)>& body,
                 const std::function<void(CLI::App&)>& more = {});
 
-/// Unix sockets where there are any: ROWLOCK_TEST_POSTGRESQL_SOCKET_URL and so on, as
-/// scripts/with-servers sets them. Empty if there is no such server.
+/// The URL of a Unix socket if there is one: ROWLOCK_TEST_POSTGRESQL_SOCKET_URL and so on, which
+/// scripts/with-servers sets. Empty if the server is missing.
 [[nodiscard]] std::string postgresql_url();
 [[nodiscard]] std::string mariadb_url();
-/// Of `--peers`; empty if there is none.
+/// The Redis of `--peers`. Empty if there is none.
 [[nodiscard]] std::string redis_socket();
 [[nodiscard]] std::string redis_always_socket();
 [[nodiscard]] std::string zookeeper_host();

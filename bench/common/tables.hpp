@@ -6,12 +6,12 @@
 
 namespace bench {
 
-/// rowlock's tables under a name of their own, for as long as this lives.
+/// rowlock's tables under a unique prefix, for the lifetime of this object.
 class tables {
 public:
-    /// Makes them.
+    /// Makes the tables.
     explicit tables(std::string url);
-    /// Removes them; says so on standard error if it cannot.
+    /// Removes the tables. A failure is reported on standard error.
     ~tables();
     tables(const tables&) = delete;
     tables& operator=(const tables&) = delete;

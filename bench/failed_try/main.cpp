@@ -1,5 +1,5 @@
-// A try for a lock that another holds, by a SELECT that could tell as much (T5): how fast, and how
-// much of PostgreSQL's write-ahead log it makes.
+// A try for a held lock compared with a minimal SELECT (T5): its time, and the amount of
+// PostgreSQL's write-ahead log that it causes.
 #include "common/measure.hpp"
 #include "common/postgresql.hpp"
 #include "common/program.hpp"
@@ -21,7 +21,7 @@ using namespace std::chrono_literals;
 const rowlock::lock_name held{"held by another"};
 
 struct failed_try_options {
-    int rounds = 0;  // these three, if not given: as --quick says
+    int rounds = 0;  // the defaults of these three depend on --quick
     int milliseconds = 0;
     int tries = 0;
 };
@@ -37,7 +37,7 @@ private:
     std::shared_ptr<rowlock::client> locks_;
 };
 
-/// The probe of a lock that is one row: who has it, and is that still so?
+/// A probe of a lock that is one row: its holder, and whether that is current.
 class raw_probe final : public worker {
 public:
     raw_probe(const std::string& url, const std::string& table) : session_{url} {
@@ -50,7 +50,7 @@ public:
     }
     void turn() override {
         if (rows_of(session_.run("probe", {held.str().c_str()})) != 1) {
-            throw std::runtime_error{"probe: found nobody"};
+            throw std::runtime_error{"probe: found no holder"};
         }
     }
 
@@ -58,7 +58,7 @@ private:
     postgresql_session session_;
 };
 
-/// A row that is held, in a table of its own.
+/// A held row in a separate table.
 class held_row {
 public:
     explicit held_row(const std::string& url)
@@ -90,7 +90,7 @@ private:
     std::string name_;
 };
 
-/// The same clients live through both sides, and none beats while the log is measured.
+/// The same clients serve both sides, and none sends heartbeats while the log is measured.
 struct scene {
     explicit scene(const std::string& url) : where{url}, row{url} {
         rowlock::client_options options;
@@ -136,9 +136,8 @@ void measure_time(scene& on, int threads, const char* id, const round_options& r
                .target = 0.8});
 }
 
-/// The server writes some bytes now and then whatever its clients do. One page is added to both
-/// sides, so that those of them do not decide: of 100 000 tries a byte for every 122 would still
-/// miss the target.
+/// The server occasionally writes some bytes of its own. One page is added to both sides, so that
+/// these do not decide: with 100 000 tries, a byte for every 122 would still miss the target.
 void measure_log(scene& on, int tries, findings& found) {
     constexpr int portions = 10;
     constexpr double page = 8192;
@@ -187,15 +186,16 @@ void measure(const program_options& common, failed_try_options options, findings
 int main(int argc, char** argv) {
     bench::failed_try_options options;
     return bench::run_program(
-        argc, argv, "Measures tries for a lock that another holds.",
+        argc, argv, "Measures tries for a held lock.",
         [&](const bench::program_options& common, bench::findings& found) {
             bench::measure(common, options, found);
         },
         [&](CLI::App& app) {
-            app.add_option("--rounds", options.rounds, "How many")->check(CLI::Range(1, 1000));
-            app.add_option("--milliseconds", options.milliseconds, "How long a round lasts")
+            app.add_option("--rounds", options.rounds, "Number of rounds")
+                ->check(CLI::Range(1, 1000));
+            app.add_option("--milliseconds", options.milliseconds, "Duration of a round")
                 ->check(CLI::Range(1, 60'000));
-            app.add_option("--tries", options.tries, "Whose log is measured; 100000 if not given")
+            app.add_option("--tries", options.tries, "Tries whose log is measured [100000]")
                 ->check(CLI::Range(10, 100'000'000));
         });
 }

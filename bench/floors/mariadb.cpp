@@ -23,7 +23,7 @@ public:
     lease_worker(const std::string& url, const std::string& table, const std::string& name)
         : connection_{connect_mysql(url)}, owner_{fmt::format("{}:{}", ::getpid(), name)} {
         run(*connection_, "set session transaction isolation level read committed");
-        // Assignments go from left to right, so the owner, which the others ask for, comes last.
+        // Assignments run from left to right, so the owner, which the others read, comes last.
         const std::string free = "(owner is null or expires_at <= sysdate(6))";
         acquire_.reset(connection_->prepareStatement(
             fmt::format("insert into {0} (name, owner, token, expires_at) "

@@ -56,7 +56,7 @@ public:
     explicit table(const std::string& url)
         : url_{url}, session_{url}, name_{fmt::format("floor_{}", ::getpid())} {
         session_.query("drop table if exists " + name_);
-        // The settings of our own tables.
+        // The settings of rowlock's tables.
         session_.query("create table " + name_ +
                        " (name text collate \"C\" primary key, owner text, token bigint not null, "
                        "expires_at timestamptz) with (fillfactor = 50, vacuum_truncate = off, "

@@ -44,7 +44,7 @@ database opened(const std::string& path, const std::string& synchronous) {
     return result;
 }
 
-// The clock of our own statements, in microseconds.
+// The clock of rowlock's statements, in microseconds.
 constexpr const char* now = "cast((julianday('now') - 2440587.5) * 86400000000 as integer)";
 
 class lease_worker final : public worker {

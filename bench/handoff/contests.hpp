@@ -5,7 +5,7 @@
 
 #include <string>
 
-/// What can be raced, by database.
+/// The contests of each database.
 namespace handoff {
 
 struct lease_options {
@@ -15,18 +15,18 @@ struct lease_options {
     rowlock::wakeup_mode wake_ups = rowlock::wakeup_mode::automatic;
 };
 
-/// rowlock::client: one name, default options but for these.
+/// rowlock::client with one name, and the default options except for these.
 [[nodiscard]] contest leases(const lease_options& options);
 
 /// Makes the tables.
 void prepare_leases(const lease_options& options);
 /// Removes the tables.
-/// @throws std::runtime_error if a lease is still held or a waiter still stands: all clients are
-/// closed, so that would be a leak
+/// @throws std::runtime_error if a lease or queue entry remains: all clients are closed, so that
+/// would be a leak
 void clear_leases(const lease_options& options);
 
-/// The floors: what the database itself offers for waiting, on its own library with prepared
-/// statements, one connection a process. `tag` makes names and channels unique.
+/// The floors: the database's own means of waiting, through its own library with prepared
+/// statements, one connection for each process. `tag` makes names and channels unique.
 ///
 /// pg_advisory_lock and pg_advisory_unlock.
 [[nodiscard]] contest postgresql_advisory_lock(const std::string& url, const std::string& tag);

@@ -1,4 +1,4 @@
-// How fast a lock goes from one process to the next, and whether everybody gets their turn.
+// The time of hand-offs between processes, and their fairness.
 #include "common/program.hpp"
 #include "handoff/contests.hpp"
 #include "handoff/race.hpp"
@@ -23,12 +23,14 @@ constexpr const char* footer =
     "\nThe servers are those of scripts/with-servers: ROWLOCK_TEST_POSTGRESQL_SOCKET_URL or\n"
     "ROWLOCK_TEST_POSTGRESQL_URL, ROWLOCK_TEST_MARIADB_SOCKET_URL or ROWLOCK_TEST_MARIADB_URL.\n"
     "A database without a URL is left out. SQLite uses a file in the temporary folder (TMPDIR).\n"
-    "Tables get a prefix of their own and are removed at the end.\n\n"
+    "Tables get a unique prefix and are removed at the end.\n\n"
     "A hand-off lasts from the call of release in one process to the return of acquire in "
     "another.\n"
     "Statements are counted at the connections of the clients: all that they send, heartbeats\n"
-    "included. Fairness is the fewest grants of a client by the most. Values are medians of the\n"
-    "rounds, in which ours and the floors take turns; the longest wait is that of all rounds.\n";
+    "included. Fairness is the fewest grants of a client divided by the most. Values are medians "
+    "of\n"
+    "the rounds, in which rowlock and the floors alternate; the longest wait is that of all "
+    "rounds.\n";
 
 struct bench_options {
     std::vector<std::string> databases{"postgresql", "mariadb", "sqlite"};
@@ -42,8 +44,8 @@ struct bench_options {
     std::string json;
 };
 
-/// What is measured on one database: ours first, then the floors; the first floor is the one that
-/// we are compared with.
+/// The contests on one database: rowlock's first, then the floors. The first floor is the one for
+/// the comparison.
 struct line_up {
     std::string database;
     lease_options ours;
@@ -148,13 +150,13 @@ void add_options(CLI::App& app, bench_options& options) {
         ->delimiter(',')
         ->check(CLI::Range(2, 500))
         ->capture_default_str();
-    app.add_option("--seconds", options.seconds, "How long a round lasts")
+    app.add_option("--seconds", options.seconds, "Duration of a round")
         ->check(CLI::Range(0.05, 3600.0))
         ->capture_default_str();
-    app.add_option("--rounds", options.rounds, "How many")
+    app.add_option("--rounds", options.rounds, "Number of rounds")
         ->check(CLI::Range(1, 1000))
         ->capture_default_str();
-    app.add_option("--hold", options.hold_ms, "How long a lock is held, in milliseconds")
+    app.add_option("--hold", options.hold_ms, "Time that a lock is held, in milliseconds")
         ->check(CLI::Range(0.0, 1000.0))
         ->capture_default_str();
     app.add_option("--queueing", options.queueing, "fair or barging")
@@ -168,15 +170,15 @@ void add_options(CLI::App& app, bench_options& options) {
                                                {"by-database", wakeup_mode::database},
                                                {"polling", wakeup_mode::polling}}))
         ->default_str("automatic");
-    app.add_flag("--no-floors", options.no_floors, "Only ours");
-    app.add_option("--json", options.json, "Write the results there, too")->type_name("FILE");
+    app.add_flag("--no-floors", options.no_floors, "Only rowlock");
+    app.add_option("--json", options.json, "Also write the results to FILE")->type_name("FILE");
 }
 
 }  // namespace
 }  // namespace handoff
 
 int main(int argc, char** argv) {
-    CLI::App app{"Measures how a contended lock goes from process to process."};
+    CLI::App app{"Measures hand-offs of a contended lock between processes."};
     handoff::bench_options options;
     handoff::add_options(app, options);
     app.footer(handoff::footer);

@@ -1,5 +1,5 @@
-// A contended lock on PostgreSQL by the peers' queues (T8): how long from the release in one
-// process to the grant in the next.
+// A contended lock on PostgreSQL compared with the peers' queues (T8): the time from the release in
+// one process to the grant in the next.
 #include "common/program.hpp"
 #include "handoff/contests.hpp"
 #include "handoff/report.hpp"
@@ -70,13 +70,13 @@ void add_rows(bench::findings& found, const std::vector<contest>& contests,
     }
 }
 
-/// The tables of ours, for as long as this lives; processes of their own use the database.
+/// rowlock's tables, for the lifetime of this object. Separate processes use the database.
 class prepared_tables {
 public:
     explicit prepared_tables(const lease_options& options) : options_{options} {
         in_child([this] { prepare_leases(options_); });
     }
-    /// @throws std::runtime_error if something is still held or waited for
+    /// @throws std::runtime_error if a lease or queue entry remains
     void clear() {
         cleared_ = true;
         in_child([this] { clear_leases(options_); });
@@ -126,9 +126,9 @@ void add_options(CLI::App& app, peers_options& options) {
     app.add_option("--clients", options.clients, "Processes; 2,4,16,64 if not given")
         ->delimiter(',')
         ->check(CLI::Range(2, 500));
-    app.add_option("--seconds", options.seconds, "How long a round lasts")
+    app.add_option("--seconds", options.seconds, "Duration of a round")
         ->check(CLI::Range(0.05, 3600.0));
-    app.add_option("--rounds", options.rounds, "How many")
+    app.add_option("--rounds", options.rounds, "Number of rounds")
         ->check(CLI::Range(1, 1000))
         ->capture_default_str();
 }
@@ -139,7 +139,7 @@ void add_options(CLI::App& app, peers_options& options) {
 int main(int argc, char** argv) {
     handoff::peers_options options;
     return bench::run_program(
-        argc, argv, "Measures hand-offs between processes, ours and the peers'.",
+        argc, argv, "Measures hand-offs between processes, rowlock's and the peers'.",
         [&](const bench::program_options& common, bench::findings& found) {
             handoff::run(common, options, found);
         },

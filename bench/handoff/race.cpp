@@ -44,7 +44,7 @@ void pause(nanoseconds duration) {
 
 constexpr std::size_t problem_size = 256;
 
-/// One process's part of the shared memory; written by it alone.
+/// One process's part of the shared memory, which only it writes.
 struct alignas(64) lane {
     std::atomic<bool> ready;
     std::atomic<std::uint64_t> statements;
@@ -59,7 +59,7 @@ struct alignas(64) track {
     std::atomic<nanos> stopped;
     std::atomic<std::uint64_t> overlaps;
     std::atomic<int> holders;
-    std::atomic<nanos> released;  ///< when the last holder called release
+    std::atomic<nanos> released;  ///< the time at which the last holder called release
     std::atomic<int> released_by;
 };
 
@@ -100,7 +100,7 @@ private:
     void* memory_ = nullptr;
 };
 
-/// Child processes; whatever is left of them at the end is killed.
+/// Child processes. The destructor kills those that still run.
 class children {
 public:
     children() = default;
@@ -171,8 +171,8 @@ public:
     void run() {
         lane_.ready = true;
         while (track_.started == 0) pause(200us);
-        // Everybody ends with a turn after the stop. Were it their own affair when to go, one that
-        // left early could take a turn with it that others wait for (in a ring).
+        // Every process makes one more acquire after the stop. If one left earlier, others could
+        // wait for it (in a ring).
         for (bool last = false; !last;) {
             const nanos asked = now();
             who_.acquire();
@@ -306,7 +306,7 @@ race_result count(const arena& shared, std::uint64_t statements) {
 }  // namespace
 
 race_result run_race(const contest& what, const race_options& options) {
-    // No client gets more grants than would fit one behind the other.
+    // No client gets more grants than fit into the duration one after the other.
     const auto most = options.duration / std::max(options.hold, std::chrono::microseconds{20});
     const arena shared{options.clients, static_cast<std::size_t>(most) + 1000};
     track& whole = shared.track_of();

@@ -8,14 +8,14 @@
 #include <string>
 #include <vector>
 
-/// Many processes that want one thing: each takes it, holds it, gives it back, over and over.
+/// Many processes that contend for one lock: each acquires, holds and releases it, repeatedly.
 namespace handoff {
 
-/// How one process takes part. Made in that process, used by its main thread.
+/// One process's part in a contest. Made in that process, used by its main thread.
 class contender {
 public:
     virtual ~contender() = default;
-    /// Returns as the holder. Throws what went wrong; waiting longer than `patience` does.
+    /// Returns as the holder. Throws on failures, and on waits longer than `patience`.
     virtual void acquire() = 0;
     virtual void release() = 0;
 };
@@ -25,10 +25,10 @@ constexpr std::chrono::seconds patience{60};
 struct entrant {
     int index;                               ///< 0 … clients - 1
     int clients;                             ///< how many take part
-    std::atomic<std::uint64_t>& statements;  ///< to be raised with each statement that is sent
+    std::atomic<std::uint64_t>& statements;  ///< to be incremented with each statement
 };
 
-/// What is measured.
+/// The subject of a race.
 struct contest {
     std::string title;
     std::function<std::unique_ptr<contender>(const entrant&)> join;
@@ -48,7 +48,7 @@ struct race_result {
     std::uint64_t fewest = 0;  ///< grants of one client
     std::uint64_t most = 0;
     std::chrono::microseconds longest_wait{0};
-    std::uint64_t overlaps = 0;  ///< times two processes held it at once
+    std::uint64_t overlaps = 0;  ///< how often two processes held it at once
 
     [[nodiscard]] double fairness() const {
         return most == 0 ? 0 : static_cast<double>(fewest) / static_cast<double>(most);
@@ -57,11 +57,11 @@ struct race_result {
 
 /// Starts the processes, waits until all are ready, lets them run for the duration, and counts.
 /// A hand-off lasts from the call of one process's release to the return of the acquire of another.
-/// @throws std::runtime_error if a process failed, with what it said
+/// @throws std::runtime_error if a process failed, with its message
 [[nodiscard]] race_result run_race(const contest& what, const race_options& options);
 
-/// Runs `action` in a process of its own, so that this one never has a connection or a thread that
-/// a fork would copy.
+/// Runs `action` in a separate process, so that this one never has a connection or a thread that a
+/// fork would copy.
 /// @throws std::runtime_error with the message of what `action` threw
 void in_child(const std::function<void()>& action);
 

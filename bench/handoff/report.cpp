@@ -20,7 +20,7 @@ T median(const std::vector<race_result>& rounds, T race_result::*value) {
     return *middle;
 }
 
-/// Of the rounds that measured something at all.
+/// The median of the rounds with measurements.
 double median_time(const std::vector<race_result>& rounds, double race_result::*value) {
     std::vector<race_result> measured;
     std::ranges::copy_if(rounds, std::back_inserter(measured),
@@ -28,7 +28,7 @@ double median_time(const std::vector<race_result>& rounds, double race_result::*
     return measured.empty() ? std::nan("") : median(measured, value);
 }
 
-/// Digits beyond these would be noise. No number: nothing was there to be measured.
+/// Rounds to the significant digits. Null without a measurement.
 nlohmann::ordered_json rounded(double value, double steps_per_unit) {
     if (std::isnan(value)) return nullptr;
     return std::round(value * steps_per_unit) / steps_per_unit;
@@ -46,7 +46,7 @@ race_result median_of(const std::vector<race_result>& rounds) {
     result.handoff_p50_us = median_time(rounds, &race_result::handoff_p50_us);
     result.handoff_p99_us = median_time(rounds, &race_result::handoff_p99_us);
     result.statements_per_grant = median(rounds, &race_result::statements_per_grant);
-    // Those of one round, that of the median fairness: the two belong together.
+    // Both values of the round with the median fairness, since they belong together.
     std::vector<race_result> by_fairness = rounds;
     const auto middle = by_fairness.begin() + static_cast<std::ptrdiff_t>((rounds.size() - 1) / 2);
     std::ranges::nth_element(by_fairness, middle, {}, &race_result::fairness);

@@ -1,8 +1,8 @@
-// What a heartbeat costs a client with many leases, by one with a single lease (T6).
+// The cost of a heartbeat for a client with many leases, compared with a single lease (T6).
 //
-// A heartbeat lasts from the sending of its statement to the answer, plus the processor time that
-// its thread spends until it sends the next one: what a client would do for each lease would be
-// seen. All clients live and beat at the same time.
+// A heartbeat lasts from the sending of its statement to the answer, plus the processor time of its
+// thread until the next one, so that work for each lease would show. All clients live and send
+// heartbeats at the same time.
 #include "common/measure.hpp"
 #include "common/observed_connection.hpp"
 #include "common/program.hpp"
@@ -32,7 +32,7 @@ double thread_time_us() {
     return static_cast<double>(time.tv_sec) * 1e6 + static_cast<double>(time.tv_nsec) / 1e3;
 }
 
-/// The statements of one client, while it does nothing but beat.
+/// The statements of one client that sends only heartbeats.
 class stethoscope {
 public:
     void begin() {
@@ -69,7 +69,7 @@ private:
         double thread_time_us;
     };
 
-    /// The beat before is over: its thread has come to its next one.
+    /// Notes the end of the previous heartbeat, when its thread starts the next one.
     void note_work(double now) {
         const std::lock_guard lock{mutex_};
         if (!listening_ || !last_ || last_->thread != std::this_thread::get_id()) return;
@@ -83,7 +83,7 @@ private:
     std::uint64_t statements_ = 0;
 };
 
-/// A client with so many leases.
+/// A client with a given number of leases.
 class patient {
 public:
     patient(const tables& where, int leases) {
@@ -151,7 +151,7 @@ void measure(const program_options& common, heartbeat_options options, findings&
                .unit = "µs",
                .side = wanted::at_most,
                .target = 1.2});
-    // The first and the last beat may be half in sight.
+    // The first and the last heartbeat may be incomplete.
     found.add({.id = "T6/statements",
                .ours = std::round(seen.back().statements_per_beat * 10) / 10,
                .unit = "statements per heartbeat",
@@ -171,11 +171,12 @@ int main(int argc, char** argv) {
             bench::measure(common, options, found);
         },
         [&](CLI::App& app) {
-            app.add_option("--leases", options.leases, "Of each client; the last by the first")
+            app.add_option("--leases", options.leases,
+                           "Leases of each client; the last is compared with the first")
                 ->delimiter(',')
                 ->check(CLI::Range(1, 1'000'000))
                 ->capture_default_str();
-            app.add_option("--seconds", options.seconds, "How long they are listened to")
+            app.add_option("--seconds", options.seconds, "Duration of the measurement")
                 ->check(CLI::Range(0.1, 3600.0));
         });
 }

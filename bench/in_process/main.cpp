@@ -1,4 +1,4 @@
-// What needs no database (T9): locking again what this thread has locked, and held().
+// Operations without a database (T9): re-entry by the thread that holds the lock, and held().
 #include "common/measure.hpp"
 #include "common/program.hpp"
 #include "common/tables.hpp"
@@ -15,7 +15,7 @@ namespace {
 
 constexpr int rounds = 15;
 
-/// Nanoseconds of one `action`: the median of several rounds.
+/// The time of one `action` in nanoseconds, the median of several rounds.
 template <typename Action>
 double nanoseconds_of(int times, const Action& action) {
     std::vector<double> each;
@@ -66,5 +66,6 @@ void measure(const program_options& options, findings& found) {
 }  // namespace bench
 
 int main(int argc, char** argv) {
-    return bench::run_program(argc, argv, "Measures what needs no database.", bench::measure);
+    return bench::run_program(argc, argv, "Measures operations without a database.",
+                              bench::measure);
 }

@@ -44,8 +44,8 @@ private:
 };
 
 // KEYS: lock (a hash of owner and depth), queue (a list), timeouts (a sorted set of the queue's
-// members). ARGV: owner, lease in ms, how long a waiter is waited for in ms, now in ms.
-// Returns nothing if granted, else after how many ms to ask again without having been called.
+// members). ARGV: owner, lease in ms, a waiter's timeout in ms, now in ms. Returns nothing if
+// granted, otherwise the number of ms after which to ask again without a message.
 constexpr const char* fair_acquire = R"(
 local now = tonumber(ARGV[4])
 while true do
@@ -85,7 +85,7 @@ redis.call('rpush', KEYS[2], ARGV[1])
 return math.max(1, left)
 )";
 
-// KEYS: as above. ARGV: owner, now in ms, what the channels' names begin with.
+// KEYS: as above. ARGV: owner, now in ms, the prefix of the channels' names.
 constexpr const char* fair_release = R"(
 if redis.call('hexists', KEYS[1], ARGV[1]) == 0 then return 0 end
 if redis.call('hincrby', KEYS[1], ARGV[1], -1) > 0 then return 1 end

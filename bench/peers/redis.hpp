@@ -12,7 +12,7 @@
 struct redisContext;
 struct redisReply;
 
-/// Locks on Redis by hiredis, one connection a worker, over the unix socket.
+/// Locks on Redis by hiredis, with one connection for each worker, over the unix socket.
 namespace bench {
 
 class redis_session {
@@ -30,7 +30,7 @@ public:
     reply run(std::initializer_list<std::string_view> words);
     /// Returns the script's name for EVALSHA.
     std::string load(std::string_view script);
-    /// Waits for a message on a channel that was subscribed to; empty when the time is over.
+    /// Waits for a message on a subscribed channel. Empty after `patience`.
     reply next_message(std::chrono::milliseconds patience);
 
 private:
@@ -39,12 +39,12 @@ private:
     std::unique_ptr<redisContext, close_context> context_;
 };
 
-/// SET with NX and PX; released by a script that compares the owner and deletes.
+/// SET with NX and PX. A script that compares the owner and deletes the key releases it.
 [[nodiscard]] std::unique_ptr<worker> redis_lock(const std::string& socket,
                                                  const std::string& name);
 
-/// A fair queue: a list of waiters, a sorted set of when each of them will be given up, a hash that
-/// is the lock, and a channel for each waiter on which the release calls the next one.
+/// A fair queue: a list of waiters, a sorted set of their timeouts, a hash that is the lock, and a
+/// channel for each waiter on which the release notifies the next one.
 [[nodiscard]] handoff::contest redis_fair_queue(const std::string& socket, const std::string& tag);
 
 }  // namespace bench

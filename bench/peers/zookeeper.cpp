@@ -1,6 +1,6 @@
 #include "peers/zookeeper.hpp"
 
-// Declares its synchronous calls where it is told that there are threads.
+// The header declares its synchronous calls only if THREADED is defined.
 #ifndef THREADED
 #define THREADED
 #endif
@@ -25,18 +25,18 @@ void check(int code, const char* what) {
         throw std::runtime_error{std::string{"ZooKeeper: "} + what + ": " + ::zerror(code)};
 }
 
-/// For the session's own watcher: connected.
+/// The session's own watcher, which waits for the connection.
 void when_connected(zhandle_t*, int type, int state, const char*, void* context) {
     if (type != ZOO_SESSION_EVENT || state != ZOO_CONNECTED_STATE) return;
     try {
         static_cast<promise*>(context)->set_value();
     } catch (const std::future_error&) {
-        // Connected once more.
+        // A reconnect.
     }
 }
 
-/// Called once for each watch, and for changes of the connection, which are none of our business:
-/// a worker whose session ends fails with its next call.
+/// Called once for each watch, and for changes of the connection, which are ignored: a worker whose
+/// session ends fails with its next call.
 void when_gone(zhandle_t*, int type, int, const char*, void* context) {
     if (type != ZOO_SESSION_EVENT) static_cast<promise*>(context)->set_value();
 }
@@ -66,7 +66,7 @@ void zookeeper_session::acquire() {
     const std::string pattern = lock_ + "/place-";
     check(::zoo_create(handle_.get(), pattern.c_str(), nullptr, -1, &ZOO_OPEN_ACL_UNSAFE,
                        ZOO_EPHEMERAL_SEQUENTIAL, path.data(), static_cast<int>(path.size())),
-          "cannot take a place");
+          "cannot create a queue node");
     mine_ = path.data();
     for (;;) {
         const std::string before = name_before_mine();
@@ -95,7 +95,7 @@ std::string zookeeper_session::name_before_mine() {
 void zookeeper_session::await_end_of(const std::string& path) {
     gone_ = promise{};
     int size = 0;
-    // Reading, not asking whether it exists: no watch is left behind where there is no such node.
+    // A read instead of an existence check, which would leave a watch behind for a missing node.
     const int there =
         ::zoo_wget(handle_.get(), path.c_str(), when_gone, &gone_, nullptr, &size, nullptr);
     if (there == ZNONODE) return;
@@ -124,7 +124,7 @@ public:
     queue_contender(const std::string& host, const std::string& lock, const handoff::entrant& who)
         : session_{host, lock}, statements_{who.statements} {}
     void acquire() override {
-        statements_ += 2;  // a place and a list; those who wait make more
+        statements_ += 2;  // a node and a list; waiters need more
         session_.acquire();
     }
     void release() override {

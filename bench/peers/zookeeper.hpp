@@ -9,9 +9,9 @@
 
 struct _zhandle;
 
-/// Locks on ZooKeeper by its C client, one session a worker, after its recipe: an ephemeral node
-/// with a sequential name below the lock; whoever has the lowest holds it; the others watch the one
-/// before their own.
+/// Locks on ZooKeeper by its C client, with one session for each worker, by its recipe: an
+/// ephemeral node with a sequential name below the lock. The session with the lowest node holds the
+/// lock, the others watch the node before their own.
 namespace bench {
 
 class zookeeper_session {
@@ -30,7 +30,7 @@ private:
     [[nodiscard]] std::string name_before_mine();
     void await_end_of(const std::string& path);
 
-    // The client's own threads may write to these until the handle is closed.
+    // The ZooKeeper client's threads may write to these until the handle is closed.
     std::promise<void> connected_;
     std::promise<void> gone_;
     std::unique_ptr<_zhandle, close_handle> handle_;

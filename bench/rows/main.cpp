@@ -1,5 +1,5 @@
-// PostgreSQL with many lease rows (T7): what an acquire costs among them, and how fast and how
-// politely a reaper removes them.
+// PostgreSQL with many lease rows (T7): the cost of an acquire among them, and the speed of a
+// reaper and its effect on other clients.
 #include "common/measure.hpp"
 #include "common/postgresql.hpp"
 #include "common/program.hpp"
@@ -24,7 +24,7 @@ namespace {
 using namespace std::chrono_literals;
 using std::chrono::steady_clock;
 
-constexpr int working_set = 1000;  // names that are in use, among all that lie idle
+constexpr int working_set = 1000;  // names in use, among idle ones
 constexpr int sessions = 1000;
 
 struct rows_options {
@@ -35,7 +35,7 @@ struct rows_options {
     double seconds = 0;
 };
 
-/// Tables with rows that nobody has touched for two days, under live sessions of others.
+/// Tables with rows that were not used for two days, beside live sessions of others.
 class archive {
 public:
     explicit archive(const std::string& url) : where_{url}, session_{url} {
@@ -46,7 +46,7 @@ public:
             where_.prefix(), sessions));
     }
 
-    /// Names are in no order, as if they had come one by one.
+    /// Adds names in no order, as if they had been inserted one by one.
     void grow_to(int rows) {
         session_.query(
             fmt::format("insert into {}lease (name, token, changed_at) "
@@ -57,7 +57,7 @@ public:
         session_.query(fmt::format("vacuum analyze {}lease", where_.prefix()));
         session_.query("checkpoint");
     }
-    /// Of rows that are there, all over the table; or of new ones if it is empty.
+    /// Names of existing rows from all over the table, or of new ones if it is empty.
     [[nodiscard]] std::vector<rowlock::lock_name> some_names() {
         std::vector<rowlock::lock_name> names;
         for (int i = 0; i < working_set; ++i) {
@@ -67,8 +67,8 @@ public:
         }
         return names;
     }
-    /// As if the reaper had raised the floor some minutes ago over those up to the nth: they may
-    /// go. Those above it stay for now; one in use has a token above all.
+    /// As if the reaper had raised the floor some minutes ago over the first n rows, which may now
+    /// be deleted. Later ones are kept for now, and one in use has a token above all.
     void publish_floor(std::int64_t nth) {
         session_.query(
             fmt::format("update {}token_floor set floor = greatest(floor, {}), settled = {}, "
@@ -86,7 +86,7 @@ private:
     int rows_ = 0;
 };
 
-/// Takes and gives back one name after the other; only the taking is timed.
+/// Acquires and releases one name after the other. Only the acquires are timed.
 class customer {
 public:
     explicit customer(archive& of) : names_{of.some_names()}, locks_{of.where().source()} {}
@@ -129,7 +129,8 @@ std::vector<double> compare(std::vector<customer*> customers, int rounds) {
     return result;
 }
 
-/// Among so many rows, by an empty table. The points of the plot on the way there.
+/// Measures an acquire among that many rows, compared with an empty table, and the points of the
+/// plot.
 void measure_acquire(archive& full, archive& empty, const rows_options& options, findings& found) {
     customer nobody_else{empty};
     std::vector<std::pair<double, double>> line;
@@ -155,13 +156,13 @@ void measure_acquire(archive& full, archive& empty, const rows_options& options,
     found.add_line("rows", "acquire", line);
 }
 
-/// What a reaper with its default options did, and in which time.
+/// The report and the time of a reaper with default options.
 struct reaping {
     std::int64_t rows = 0;
     double seconds = 0;
 };
 
-/// One round: everything that it does, not the deletions alone.
+/// Runs one whole round, not only the deletions.
 reaping reap_once(const archive& of) {
     reaping done;
     const auto source = of.where().source();
@@ -170,7 +171,7 @@ reaping reap_once(const archive& of) {
     return done;
 }
 
-/// Runs `work` in a thread, and `meanwhile` again and again until that is over.
+/// Runs `work` in a thread, and `meanwhile` repeatedly until that has ended.
 void beside(const std::function<void()>& work, const std::function<void()>& meanwhile) {
     std::atomic<bool> over = false;
     std::exception_ptr failure;
@@ -189,7 +190,7 @@ void beside(const std::function<void()>& work, const std::function<void()>& mean
     if (failure) std::rethrow_exception(failure);
 }
 
-/// Rows go a slice at a time; between two slices the customer is as long alone.
+/// Deletes a slice of rows at a time. Between two slices the customer runs alone for as long.
 void measure_politeness(archive& full, const rows_options& options, std::int64_t upto,
                         findings& found) {
     customer at_work{full};
@@ -217,8 +218,8 @@ void measure_politeness(archive& full, const rows_options& options, std::int64_t
                .target = 2});
 }
 
-/// Heartbeats of all those sessions, each every ten seconds, as clients with the default options
-/// send them. On a connection of its own.
+/// Sends the heartbeats of all those sessions, each every ten seconds, as clients with the default
+/// options do, on a separate connection.
 class crowd {
 public:
     explicit crowd(const archive& of) : session_{of.where().url()} {
@@ -245,8 +246,8 @@ private:
     int beats_ = 0;
 };
 
-/// Everything at once: one client holds ten thousand leases, a thousand sessions beat, a reaper
-/// goes on and on, and somebody acquires. Nothing may be lost.
+/// All at once: one client holds ten thousand leases, a thousand sessions send heartbeats, a reaper
+/// runs continuously, and a client acquires. No lease may be lost.
 void measure_together(archive& full, const rows_options& options, std::int64_t from,
                       std::int64_t upto, findings& found) {
     rowlock::client holder{full.where().source()};
@@ -318,15 +319,15 @@ void measure(const program_options& common, rows_options options, findings& foun
 }
 
 void add_options(CLI::App& app, rows_options& options) {
-    app.add_option("--rows", options.rows, "How many lie idle")
+    app.add_option("--rows", options.rows, "Number of idle rows")
         ->check(CLI::Range(1'000, 100'000'000))
         ->capture_default_str();
-    app.add_option("--rounds", options.rounds, "How many")->check(CLI::Range(1, 1000));
-    app.add_option("--slices", options.slices, "In how many the reaper's rows are reaped")
+    app.add_option("--rounds", options.rounds, "Number of rounds")->check(CLI::Range(1, 1000));
+    app.add_option("--slices", options.slices, "Number of slices in which rows are reaped")
         ->check(CLI::Range(1, 1000));
-    app.add_option("--seconds", options.seconds, "How long everything goes on at once")
+    app.add_option("--seconds", options.seconds, "Duration of the combined load")
         ->check(CLI::Range(0.1, 3600.0));
-    app.add_option("--leases", options.leases, "Held by one client while everything goes on")
+    app.add_option("--leases", options.leases, "Leases held by one client during the combined load")
         ->check(CLI::Range(1, 100'000))
         ->capture_default_str();
 }
@@ -337,7 +338,7 @@ void add_options(CLI::App& app, rows_options& options) {
 int main(int argc, char** argv) {
     bench::rows_options options;
     return bench::run_program(
-        argc, argv, "Measures acquiring among many lease rows, and reaping them.",
+        argc, argv, "Measures acquires among many lease rows, and their reaping.",
         [&](const bench::program_options& common, bench::findings& found) {
             bench::measure(common, options, found);
         },

@@ -1,5 +1,5 @@
-// How large PostgreSQL's table of leases and its index become under many acquires and releases: on
-// one name, on many, and on names that come and go.
+// The size of PostgreSQL's table of leases and its index under many acquires and releases: on one
+// name, on many, and on names that are inserted and deleted.
 #include "common/measure.hpp"
 #include "common/ours.hpp"
 #include "common/postgresql.hpp"
@@ -32,7 +32,7 @@ struct sizes {
     std::int64_t index = 0;
     std::int64_t dead_rows = 0;
     std::int64_t vacuums = 0;
-    double hot = 0;  // share of the updates that touched no index
+    double hot = 0;  // the share of updates that changed no index
 };
 
 sizes sizes_of(postgresql_session& session, const std::string& table) {
@@ -47,7 +47,7 @@ sizes sizes_of(postgresql_session& session, const std::string& table) {
                 static_cast<double>(std::max<std::int64_t>(of_statistics("n_tup_upd"), 1))};
 }
 
-/// Every thread has names of its own and goes round them.
+/// Every thread has its own names and uses them in turn.
 class rounds_of_names final : public worker {
 public:
     rounds_of_names(const std::shared_ptr<rowlock::client>& locks, int first, int step, int names) {
@@ -90,7 +90,7 @@ void report(const sizes& seen, int pairs, int names, double us, findings& found)
         seen.hot * 100));
 }
 
-/// Also on the way there: what grows without end would go on growing.
+/// Measures also in between, which shows whether the size still grows.
 void measure_size(int names, int threads, int pairs, findings& found) {
     const tables where{need(postgresql_url(), "PostgreSQL")};
     postgresql_session session{where.url()};
@@ -101,7 +101,7 @@ void measure_size(int names, int threads, int pairs, findings& found) {
         if (more == 0) continue;
         done += more;
         {
-            // With its connections the server's processes end, and report what they counted.
+            // The server's processes publish their counts when the connections close.
             const auto locks = std::make_shared<rowlock::client>(where.source());
             const auto who = line_up("rowlock", threads, [&](int i) {
                 return std::make_unique<rounds_of_names>(locks, i, threads, names);
@@ -112,8 +112,8 @@ void measure_size(int names, int threads, int pairs, findings& found) {
     }
 }
 
-/// Names that are used once and never again: they come, a reaper deletes them, autovacuum clears
-/// up, others come.
+/// Names that are used only once: they are inserted, a reaper deletes them, autovacuum cleans up,
+/// and others follow.
 void measure_turnover(const size_options& options, findings& found) {
     const tables where{need(postgresql_url(), "PostgreSQL")};
     postgresql_session session{where.url()};
@@ -129,7 +129,7 @@ void measure_turnover(const size_options& options, findings& found) {
         const auto gone = rowlock::reap(where.source()).leases_deleted;
         const auto end = std::chrono::steady_clock::now() + std::chrono::minutes{2};
         auto seen = sizes_of(session, table);
-        do {  // it comes by once a minute
+        do {  // autovacuum runs once a minute
             std::this_thread::sleep_for(std::chrono::seconds{1});
             seen = sizes_of(session, table);
         } while (seen.dead_rows > options.new_names / 10 && std::chrono::steady_clock::now() < end);
@@ -149,17 +149,17 @@ void measure(const program_options& common, size_options options, findings& foun
 }
 
 void add_options(CLI::App& app, size_options& options) {
-    app.add_option("--pairs", options.pairs, "Of acquire and release; 1000000 if not given")
+    app.add_option("--pairs", options.pairs, "Pairs of acquire and release [1000000]")
         ->check(CLI::Range(1, 1'000'000'000));
-    app.add_option("--names", options.names, "What `many` means")
+    app.add_option("--names", options.names, "The number of names for `many`")
         ->check(CLI::Range(1, 10'000'000))
         ->capture_default_str();
-    app.add_option("--new-names", options.new_names, "That come and are reaped, at a time")
+    app.add_option("--new-names", options.new_names, "New names that are reaped at a time")
         ->check(CLI::Range(1, 10'000'000))
         ->capture_default_str();
-    app.add_option("--turns", options.turns, "How often new ones come; 4, or none if --quick")
+    app.add_option("--turns", options.turns, "Rounds of new names [4, or none with --quick]")
         ->check(CLI::Range(0, 1000));
-    app.add_option("--threads", options.threads, "Over which many names are spread")
+    app.add_option("--threads", options.threads, "Threads that share the many names")
         ->check(CLI::Range(1, 256))
         ->capture_default_str();
 }
@@ -170,7 +170,7 @@ void add_options(CLI::App& app, size_options& options) {
 int main(int argc, char** argv) {
     bench::size_options options;
     return bench::run_program(
-        argc, argv, "Measures what many acquires and releases leave in PostgreSQL's files.",
+        argc, argv, "Measures the size of PostgreSQL's files after many acquires and releases.",
         [&](const bench::program_options& common, bench::findings& found) {
             bench::measure(common, options, found);
         },

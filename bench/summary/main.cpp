@@ -1,4 +1,4 @@
-// Puts together what the programs found: one table, one JSON file, plots.
+// Combines the programs' results: one table, one JSON file, plots.
 #include "common/findings.hpp"
 #include "summary/plot.hpp"
 
@@ -20,7 +20,7 @@ namespace {
 
 using json = nlohmann::ordered_json;
 
-/// Every row that there is, in order, with its target: also those that nobody measured are shown.
+/// Every row, in order, with its target. Rows without measurements are shown too.
 struct goal {
     const char* id;
     const char* measure;
@@ -60,7 +60,7 @@ struct gathered {
 
 plot blank(const std::string& name) {
     if (name == "throughput") {
-        return {"Free locks taken and given back", "threads", "a second", {}};
+        return {"Acquires and releases of free locks", "threads", "a second", {}};
     }
     if (name == "rows") return {"Acquire among idle rows, PostgreSQL", "rows", "p50, µs", {}};
     if (name == "leases") return {"Heartbeat, PostgreSQL", "leases of the client", "p50, µs", {}};
@@ -79,7 +79,7 @@ void gather(const std::string& path, gathered& into) {
         const std::string name = line.at("plot");
         plot& on = into.plots.try_emplace(name, blank(name)).first->second;
         plot_line drawn_one{line.at("title"), line.at("points")};
-        // Ours first: it has the same colour everywhere.
+        // rowlock first, so that it has the same colour everywhere.
         const bool ours = drawn_one.title.starts_with("rowlock");
         on.lines.insert(ours ? on.lines.begin() : on.lines.end(), std::move(drawn_one));
     }
@@ -103,7 +103,7 @@ std::string shown(const json& number) {
     return value >= 1000 ? fmt::format("{:.0f}", value) : fmt::format("{:.3g}", value);
 }
 
-/// `only_measured`: some programs were run, and the rest is none of the reader's business.
+/// `only_measured`: only some programs were run, so that the other rows are left out.
 json rows_of(const gathered& all, bool only_measured) {
     auto rows = json::array();
     for (const goal& each : goals) {
@@ -154,10 +154,10 @@ int main(int argc, char** argv) {
     std::string json_file;
     std::string plots;
     bool only_measured = false;
-    app.add_option("FILE", files, "What the programs wrote with --json")->required();
-    app.add_option("--json", json_file, "Write the rows there")->type_name("FILE");
-    app.add_option("--plots", plots, "Draw the plots there")->type_name("FOLDER");
-    app.add_flag("--only-measured", only_measured, "Leave out the rows that are missing");
+    app.add_option("FILE", files, "Results that the programs wrote with --json")->required();
+    app.add_option("--json", json_file, "Write the rows to FILE")->type_name("FILE");
+    app.add_option("--plots", plots, "Draw the plots in FOLDER")->type_name("FOLDER");
+    app.add_flag("--only-measured", only_measured, "Leave out rows without measurements");
     CLI11_PARSE(app, argc, argv);
     try {
         bench::gathered all;

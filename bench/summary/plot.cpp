@@ -14,11 +14,11 @@ namespace {
 constexpr double width = 720, height = 420;
 constexpr double left = 80, right = 200, top = 40, bottom = 56;
 
-// Told apart also by those who do not see colours alike.
+// Colours that readers with colour blindness can distinguish.
 constexpr const char* colours[] = {"#0072b2", "#d55e00", "#009e73",
                                    "#cc79a7", "#e69f00", "#56b4e9"};
 
-/// From values to pixels, by their logarithms.
+/// Maps values to pixels, by their logarithms.
 class axis {
 public:
     axis(double from, double to) : from_{from}, to_{to} {}
@@ -26,14 +26,14 @@ public:
         low_ = std::min(low_, value);
         high_ = std::max(high_, value);
     }
-    /// To whole powers of ten, so that there are always ticks.
+    /// Extends the axis to whole powers of ten, so that there are always ticks.
     void round_off() {
         spread();
         low_ = std::pow(10, std::floor(std::log10(low_)));
         high_ = std::pow(10, std::ceil(std::log10(high_)));
         if (low_ == high_) high_ *= 10;
     }
-    /// One value, or none, has no distance that could be drawn.
+    /// Widens the range of one value, or none, which has no extent.
     void spread() {
         if (low_ < high_) return;
         low_ = std::isfinite(low_) ? low_ / 2 : 1;
@@ -89,8 +89,8 @@ std::string text_at(double x, double y, const char* anchor, const std::string& t
                        anchor, more, escaped(text));
 }
 
-/// Where something was measured: few enough to be named each.
-std::set<double> entries_of(const plot& what) {
+/// The measured positions, which are few enough to label each.
+std::set<double> places_of(const plot& what) {
     std::set<double> result;
     for (const plot_line& line : what.lines) {
         for (const auto& point : line.points) {
@@ -102,7 +102,7 @@ std::set<double> entries_of(const plot& what) {
 
 std::string drawn_frame(const plot& what, const axis& x, const axis& y) {
     std::string svg = text_at(left, top - 16, "start", what.title, " font-size=\"15\"");
-    for (const double tick : entries_of(what)) {
+    for (const double tick : places_of(what)) {
         svg += fmt::format("<path d=\"M{0:.1f} {1} V{2}\" stroke=\"#ddd\"/>\n", x.at(tick), top,
                            height - bottom);
         svg += text_at(x.at(tick), height - bottom + 18, "middle", fmt::format("{}", tick));

@@ -18,7 +18,7 @@ struct plot {
     std::vector<plot_line> lines;
 };
 
-/// As SVG. Both axes are logarithmic: what is compared differs by factors. Points with a
+/// The plot as SVG. Both axes are logarithmic, since the values differ by factors. Points with a
 /// coordinate that is not positive are left out.
 [[nodiscard]] std::string drawn(const plot& what);
 

@@ -15,8 +15,8 @@ void add_throughput_options(CLI::App& app, throughput_options& options) {
     app.add_option("--connections", options.connections, "client_options::max_connections")
         ->check(CLI::Range(1, 256))
         ->capture_default_str();
-    app.add_option("--rounds", options.rounds, "How many")->check(CLI::Range(1, 1000));
-    app.add_option("--milliseconds", options.milliseconds, "How long a round lasts")
+    app.add_option("--rounds", options.rounds, "Number of rounds")->check(CLI::Range(1, 1000));
+    app.add_option("--milliseconds", options.milliseconds, "Duration of a round")
         ->check(CLI::Range(1, 60'000));
 }
 
@@ -49,8 +49,7 @@ contestant ours_pipelined(const tables& where, int threads, const throughput_opt
     own.releasing = rowlock::release_mode::pipelined;
     const auto locks = std::make_shared<rowlock::client>(where.source(), own);
     return line_up("rowlock, pipelined", threads,
-                   // Names of its own: the last release may still be under way when others have
-                   // their turns.
+                   // Separate names, since the last release may still run during other turns.
                    [&](int i) { return our_scoped_lease(locks, name_of(i) + "-pipelined"); });
 }
 

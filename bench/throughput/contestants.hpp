@@ -13,12 +13,12 @@ namespace CLI {
 class App;
 }
 
-/// What the two programs about free locks share.
+/// The common parts of the two programs about free locks.
 namespace bench {
 
 struct throughput_options {
     int connections = rowlock::client_options{}.max_connections;
-    int rounds = 0;        ///< 0: as many as --quick says
+    int rounds = 0;        ///< 0: depends on --quick
     int milliseconds = 0;  ///< the same
 };
 
@@ -26,17 +26,17 @@ void add_throughput_options(CLI::App& app, throughput_options& options);
 [[nodiscard]] round_options rounds_of(const program_options& common,
                                       const throughput_options& options);
 
-/// Of the lock that the worker with this number wants; nobody else wants it.
+/// The name of the lock that only the worker with this number uses.
 [[nodiscard]] std::string name_of(int worker);
 
-/// One client of ours for all threads.
+/// One rowlock client for all threads.
 [[nodiscard]] contestant ours(const tables& where, int threads, const throughput_options& options);
 /// The same with release_mode::pipelined.
 [[nodiscard]] contestant ours_pipelined(const tables& where, int threads,
                                         const throughput_options& options);
 [[nodiscard]] contestant floor_of(floor_table& table, int threads);
 
-/// Notes what was seen of a contestant.
+/// Adds a note with a contestant's results.
 void tell(findings& found, const std::string& where, const contestant& who, const pace& seen);
 
 }  // namespace bench

@@ -1,4 +1,5 @@
-// Free locks, taken and given back by one thread, ours by the floor of each database (T1).
+// Free locks, acquired and released by one thread: rowlock compared with the floor of each database
+// (T1).
 #include "throughput/contestants.hpp"
 
 #include <CLI/CLI.hpp>
@@ -10,8 +11,7 @@
 namespace bench {
 namespace {
 
-/// T1: one thread, ours and the floor in turns. Not judged, only told: ours when the release is not
-/// waited for.
+/// T1: one thread, rowlock and the floor in turns. The pipelined release is only reported.
 void against_floor(findings& found, const std::string& id, double target, const std::string& url,
                    floor_table& floor, const throughput_options& options,
                    const round_options& rounds) {
@@ -64,7 +64,7 @@ int main(int argc, char** argv) {
     std::vector<std::string> databases{"postgresql", "mariadb", "sqlite"};
     bench::throughput_options options;
     return bench::run_program(
-        argc, argv, "Measures how fast free locks are taken and given back, by the floor.",
+        argc, argv, "Measures acquires and releases of free locks, compared with the floor.",
         [&](const bench::program_options& common, bench::findings& found) {
             bench::measure(common, databases, options, found);
         },

@@ -1,5 +1,5 @@
-// Free locks on PostgreSQL, taken and given back by the threads of one client, by the peers (T2,
-// T3, T4): each thread has a lock of its own.
+// Free locks on PostgreSQL, acquired and released by the threads of one client, compared with the
+// peers (T2, T3, T4). Each thread has its own lock.
 #include "peers/redis.hpp"
 #include "peers/zookeeper.hpp"
 #include "throughput/contestants.hpp"
@@ -17,7 +17,8 @@ namespace {
 
 using paces = std::map<std::string, pace>;  // by title
 
-/// All on PostgreSQL and the peers with so many threads; a client of ours for all of them.
+/// All contestants on PostgreSQL and the peers with that many threads, and one rowlock client for
+/// all.
 paces among_peers(findings& found, int threads, const tables& where, floor_table& floor,
                   const throughput_options& options, const round_options& rounds) {
     std::vector<contestant> all;
@@ -95,7 +96,7 @@ int main(int argc, char** argv) {
     std::vector<int> numbers;
     bench::throughput_options options;
     return bench::run_program(
-        argc, argv, "Measures how fast free locks are taken and given back, by the peers.",
+        argc, argv, "Measures acquires and releases of free locks, compared with the peers.",
         [&](const bench::program_options& common, bench::findings& found) {
             bench::measure(common, numbers, options, found);
         },

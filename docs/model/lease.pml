@@ -1,19 +1,19 @@
 /* One lease, its queue and its holders' sessions, as PostgreSQL's statements (sql/postgresql.sql in the folders
  * of src/coordination and src/housekeeping) and the threads of src/coordination do it. x.sql below means
- * the statement x there. README.md beside this file tells how to read it, what is left out, and what each
+ * the statement x there. README.md beside this file says how to read it, what is left out, and what each
  * run showed.
  *
  * A statement at READ COMMITTED is three steps, between which anything else may happen:
  *   1. a snapshot: what the statement reads, into variables of its process (read_rows);
- *   2. the row's lock, waited for, a look at that row again and at nothing else, and the lock of a
- *      ticket of the snapshot that still stands;
- *   3. the commit: all writes become visible, the locks fall.
+ *   2. it waits for the row's lock, re-reads that row and nothing else, and locks a ticket of the
+ *      snapshot that still exists;
+ *   3. the commit: all writes become visible, the locks are released.
  *
  * Sizes, all with -D: CLIENTS, ROUNDS (locks each takes), LAPSES (sessions that expire while their
- * client lives), DEATHS (clients that are killed), CANCELS (waiters that give up), BEATS (heartbeats).
- * How it begins. HELD: client 1 has the lease, the others go straight to the queue, as clients do that
- * have seen others wait. CHAIN: three clients in the middle of a row of hand-overs that need not wait for
- * the disk; QUIET: and the one that has handed on does not come back.
+ * client lives), DEATHS (clients that are killed), CANCELS (waiters that cancel), BEATS (heartbeats).
+ * Initial states. HELD: client 1 has the lease, the others enqueue at once, as clients do that have seen
+ * other waiters. CHAIN: three clients in the middle of a series of hand-overs that need not wait for
+ * the disk; QUIET: the client that has passed the lease on does not ask again.
  * Parts: REPLIES (of releases are lost), CRASH (the server loses what was not flushed), REAPER, FENCE,
  * RETAKE, PROMISE.
  * Faults of the protocol, each known to be wrong: WRONG_…; README.md lists them.
@@ -40,12 +40,12 @@
 
 /* --- the tables --------------------------------------------------------------------------------- */
 
-/* rowlock_lease: one name. A session, a ticket and a grant id of 0 are NULL. */
-bit present;    /* the row is there */
+/* rowlock_lease: one name. In a session, a ticket and a grant id 0 means NULL. */
+bit present;    /* the row exists */
 byte token;
-byte holder;    /* the session, which has its client's number */
-byte grant;     /* its grant id: 8 times the client's number + the number of its attempt */
-byte promised;  /* successor: the grant id that the next token is promised to */
+byte holder;    /* the session, numbered as its client */
+byte grant;     /* its grant id: 8 times the client's number + the number of the attempt */
+byte promised;  /* successor: the grant id for which the next token is reserved */
 
 /* rowlock_token_floor */
 byte floor;
@@ -54,19 +54,19 @@ byte settled;
 /* rowlock_session: one for each client. */
 bit there[CLIENTS + 1];
 bit ended[CLIENTS + 1];
-#define FAR 2   /* expires_at: the client's trust window is open until it is NEAR */
+#define FAR 2   /* expires_at: the client's trust window is open until this is NEAR */
 #define NEAR 1
 #define PAST 0
 byte expires[CLIENTS + 1];
 
-/* rowlock_waiter: a client has one place at most. */
+/* rowlock_waiter: a client has at most one queue entry. */
 byte ticket[CLIENTS + 1];
-byte place[CLIENTS + 1];  /* its grant id */
+byte place[CLIENTS + 1];  /* the entry's grant id */
 byte next_ticket = 1;
 
 #define LIVE(s) (there[s] && !ended[s] && expires[s] != PAST)
 #define MINE(s, g) (present && holder == (s) && grant == (g))
-#ifdef WRONG_CLOCK  /* who finds a session expired takes its lease, and does not end it before */
+#ifdef WRONG_CLOCK  /* the lease of an expired session is taken without ending the session first */
 #define FREE (holder == 0 || !there[holder] || ended[holder] || expires[holder] == PAST)
 #else
 #define FREE (holder == 0 || !there[holder] || ended[holder])
@@ -76,12 +76,12 @@ byte next_ticket = 1;
 
 bit lease_locked;
 bit ticket_locked[CLIENTS + 1];
-bit beating[CLIENTS + 1];   /* a heartbeat has the session's row */
+bit beating[CLIENTS + 1];   /* a heartbeat has locked the session's row */
 
 byte told[CLIENTS + 1];     /* notified: grant id and token */
 byte told_token[CLIENTS + 1];
 
-byte epoch;                 /* crashes so far: a statement of an earlier one is lost */
+byte epoch;                 /* crashes so far: a statement sent before the last one is lost */
 
 #ifdef CRASH
 bit d_present;
@@ -89,7 +89,7 @@ byte d_token, d_holder, d_grant, d_promised, d_floor, d_settled;
 bit d_there[CLIENTS + 1], d_ended[CLIENTS + 1];
 byte d_ticket[CLIENTS + 1], d_place[CLIENTS + 1];
 byte d_i;
-/* A commit that waits for the disk: with it everything before it in the log. */
+/* A commit that waits for the disk; it makes all earlier commits durable, too. */
 #define FLUSH                                                                                       \
     d_present = present; d_token = token; d_holder = holder; d_grant = grant;                       \
     d_promised = promised; d_floor = floor; d_settled = settled; d_i = 1;                           \
@@ -101,7 +101,7 @@ byte d_i;
 #else
 #define FLUSH skip
 #endif
-#ifdef WRONG_8  /* grants are committed asynchronously, too */
+#ifdef WRONG_8  /* grants, too, are committed asynchronously */
 #define FLUSH_GRANT skip
 #else
 #define FLUSH_GRANT FLUSH
@@ -110,14 +110,14 @@ byte d_i;
 /* --- the clients -------------------------------------------------------------------------------- */
 
 bit dead[CLIENTS + 1];      /* killed */
-bit trust[CLIENTS + 1];     /* the trust window is open; once closed it stays so */
-bit believes[CLIENTS + 1];  /* it holds, as far as it knows */
-byte knows[CLIENTS + 1];    /* the grant id that it has asked for and not yet given back */
-bit due[CLIENTS + 1];       /* its waiting room is to look at the queue */
-bit at_work[CLIENTS + 1];   /* and does */
-bit waiting[CLIENTS + 1];   /* in line; told, or lost: not any more */
-bit running[CLIENTS + 1];   /* an acquire is on its way, */
-bit older[CLIENTS + 1];     /* and is from before the floor was raised */
+bit trust[CLIENTS + 1];     /* the trust window is open; once closed it stays closed */
+bit believes[CLIENTS + 1];  /* the client believes that it holds */
+byte knows[CLIENTS + 1];    /* the grant id that it has requested and not yet released */
+bit due[CLIENTS + 1];       /* its waiting room must check the queue */
+bit at_work[CLIENTS + 1];   /* and is doing so */
+bit waiting[CLIENTS + 1];   /* queued, and neither notified nor lost */
+bit running[CLIENTS + 1];   /* an acquire is in flight, */
+bit older[CLIENTS + 1];     /* and was sent before the floor was raised */
 
 byte lapses = LAPSES, deaths = DEATHS, cancels = CANCELS, beats = BEATS;
 
@@ -125,14 +125,14 @@ byte lapses = LAPSES, deaths = DEATHS, cancels = CANCELS, beats = BEATS;
 
 byte believers;             /* exclusion: never above 1 */
 bit overlap;
-byte written;               /* exclusion of fenced writes: their tokens never fall */
+byte written;               /* exclusion of fenced writes: their tokens never decrease */
 bit stale_write;
-byte top, top_grant;        /* tokens: each grant's is above all before it. A grant that a crash has */
+byte top, top_grant;        /* each grant's token is above all earlier ones. A grant that a crash has */
 bit token_fell;             /* undone may be made again, with the same id and the same token. */
-bit robbed[CLIENTS + 1];    /* a dead session stays dead: whose lease was taken as that of a dead one */
+bit robbed[CLIENTS + 1];    /* a dead session stays dead: a session whose lease was taken as a dead one's */
 bit revived;                /* is never alive again */
-/* No lost wake-up: no end state in which somebody stands in line. A place in line is no end label,
- * and nothing here goes round for ever: what can go on, does. */
+/* No lost wake-up: no end state in which a waiter is queued. The wait in the queue is no end label,
+ * and no process loops forever: every process that can take a step takes it. */
 
 inline believe(who) {
     d_step {
@@ -155,14 +155,14 @@ inline doubt(who) {
 /* --- pieces of statements ----------------------------------------------------------------------- */
 
 #ifdef CRASH
-#define INTACT (e == epoch)     /* the server that the statement was sent to is still there */
+#define INTACT (e == epoch)     /* the server has not crashed since the statement was sent */
 #define EPOCH epoch
 #else
 #define INTACT true
 #define EPOCH 0
 #endif
 
-/* Variables of a process that sends statements. seen[i] is the ticket of a waiter i that lives. */
+/* Variables of a process that sends statements. seen[i] is the ticket of a live waiter i. */
 #define STATEMENT                                                                                   \
     byte e, seen_token, seen_floor, seen_heir, pick, i, new;                                        \
     bit seen_free, seen_there, seen_mine, seen_waited, broken;                                      \
@@ -185,7 +185,7 @@ inline read_rows() {
     i = 0
 }
 
-/* A statement has ended, and its reply is here or will not come. */
+/* A statement has ended: its reply has arrived or will not come. */
 inline forget_rows() {
     broken = !INTACT;
     seen_there = 0; seen_free = 0; seen_mine = 0; seen_token = 0; seen_floor = 0; seen_heir = 0;
@@ -200,8 +200,8 @@ inline forget_rows() {
 
 #define LOCKABLE (!lease_locked || !INTACT)
 
-/* The first ticket of the snapshot that still stands. */
-#ifdef WRONG_3B  /* whether the ticket that is deleted was there is not looked at */
+/* The first ticket of the snapshot that still exists. */
+#ifdef WRONG_3B  /* the delete does not check that the ticket still exists */
 #define STANDS(s) (seen[s] != 0 && expires[s] != PAST)
 #else
 #define STANDS(s) (seen[s] != 0 && ticket[s] == seen[s] && expires[s] != PAST)
@@ -234,16 +234,16 @@ inline write_grant(to_s, to_g, to_t, from_s) {
     told[to_s] = to_g; told_token[to_s] = to_t
 }
 
-/* What a grant with the id g leaves out: a token that is promised to another. */
+/* What a grant with the id g skips: a token that is reserved for another. */
 #define LEFT_OUT(g) ((promised != 0 && promised != (g)) -> 1 : 0)
 #define ABOVE(a, b) (((a) > (b)) -> (a) : (b))
 
-/* Commits a grant to `pick`, whose ticket goes. */
+/* Commits a grant to `pick`, and deletes its ticket. */
 inline give_to_pick(giver) {
     new = ABOVE(token, seen_floor) + 1 + LEFT_OUT(place[pick]);
     i = place[pick];
 #ifdef WRONG_3B
-    i = (i == 0 -> 8 * pick : i);   /* cancelled meanwhile: an id that nobody knows any more */
+    i = (i == 0 -> 8 * pick : i);   /* cancelled meanwhile: an id that no client knows any more */
 #endif
     write_grant(pick, i, new, giver);
     i = 0; new = 0;
@@ -260,7 +260,7 @@ inline grant_next() {
         d_step { read_rows() }
         if
         :: !seen_free || !seen_waited -> d_step { forget_rows() }; break
-#ifdef WRONG_15     /* a row that the reaper has deleted is not made again */
+#ifdef WRONG_15     /* a row that the reaper has deleted is not restored */
         :: seen_free && seen_waited && !seen_there -> d_step { forget_rows() }; break
 #else
         :: seen_free && seen_waited && !seen_there ->   /* restore_lease.sql */
@@ -272,7 +272,7 @@ inline grant_next() {
 #endif
         :: else
         fi;
-#ifdef WRONG_3A     /* the ticket goes before the lease is known to be ours to give */
+#ifdef WRONG_3A     /* the ticket is deleted before the lease is known to be free */
         d_step { lock_ticket() }
 #endif
        }
@@ -305,7 +305,7 @@ inline grant_next() {
                 }
 #endif
                 d_step { forget_rows() }
-#ifdef WRONG_5      /* somebody was faster, and will have seen to it */
+#ifdef WRONG_5      /* assumes that the process that was faster has served the queue */
                 break
 #endif
             fi
@@ -345,7 +345,7 @@ inline grant_next() {
 #else
 #define RELEASABLE(s, g) MINE(s, g)
 #endif
-/* hand_over.sql: `did` tells whether it was this grant, `whom` who was served. */
+/* hand_over.sql: `did` is whether it freed this grant, `whom` the client that was served. */
 inline hand_over(my, id, did, whom) {
     did = 0; whom = 0;
     atomic {
@@ -384,7 +384,7 @@ inline hand_over(my, id, did, whom) {
     fi
 }
 
-/* acquire.sql. `gets` is the token, 0 for none; `held` tells that it is another's turn. */
+/* acquire.sql. `gets` is the token, 0 for none; `held`: the lease is held, or others wait for it. */
 inline acquire(my, id, gets, held) {
     gets = 0; held = 0;
     atomic {
@@ -409,12 +409,12 @@ inline acquire(my, id, gets, held) {
     }
     if
     :: seen_mine ->
-        /* What is between lock and commit is nobody else's, and nobody sees the lock: one step. */
+        /* No other process can observe what is between lock and commit: one step. */
         atomic {
             LOCKABLE;
             d_step {
                 if
-#ifdef WRONG_1  /* the lock was waited for; the row is looked at again, the sessions are not */
+#ifdef WRONG_1  /* after the wait for the lock the row is re-read, the sessions are not */
                 :: INTACT && (!present || holder == 0 || !alive[holder]) ->
                     new = (new > token -> new : token + 1);
 #else
@@ -435,14 +435,14 @@ inline acquire(my, id, gets, held) {
 }
 
 #ifdef RETAKE
-/* reacquire.sql: back from the token it was freed with. */
+/* reacquire.sql: re-acquired by the token it was released with. */
 inline retake(my, id, with, gets) {
     gets = 0;
     atomic {
         d_step {
             read_rows();
             seen_mine = LIVE(my) && present && holder == 0 && promised == 0 && floor <= with;
-#ifndef WRONG_RETAKE    /* whether it is free is asked, not whether it was somebody's since */
+#ifndef WRONG_RETAKE    /* checks that it is free, not that no other client has held it since */
             seen_mine = seen_mine && token == with;
 #endif
             i = 1;
@@ -482,7 +482,7 @@ inline retake(my, id, with, gets) {
 #endif
 
 #ifdef PROMISE
-/* settle.sql: who comes next, and who after him; what the row promises is on disk afterwards. */
+/* settle.sql: the next waiter and the one after it; what the row promises is on disk afterwards. */
 inline settle(my, id) {
     d_step {
         next = 0; after = 0; kept = 0;
@@ -519,7 +519,7 @@ inline settle(my, id) {
     }
 }
 
-/* pass_on.sql: to the waiter who was seen, with a promise to the one behind. */
+/* pass_on.sql: to the waiter that settle read, with a promise to the one behind it. */
 #define PASSABLE(s, g) (MINE(s, g) && ticket[next] == next_ticket_seen)
 inline pass_on(my, id, did, whom) {
     did = 0; whom = 0;
@@ -540,7 +540,7 @@ inline pass_on(my, id, did, whom) {
             if
             :: INTACT && PASSABLE(my, id) ->
                 d_step { lease_locked = 1; ticket_locked[next] = 1 }
-            :: else -> d_step { forget_rows() } /* the waiter has gone: all is rolled back */
+            :: else -> d_step { forget_rows() } /* the waiter has left: all is rolled back */
             fi
         }
         if
@@ -554,7 +554,7 @@ inline pass_on(my, id, did, whom) {
                     i = 0;
                     ticket[next] = 0; place[next] = 0; ticket_locked[next] = 0; lease_locked = 0;
                     promised = after;
-#ifdef WRONG_PROMISE    /* a hand-over need not wait for the disk, whoever is served */
+#ifdef WRONG_PROMISE    /* no hand-over waits for the disk, whichever waiter is served */
                     promised = 0; kept = 1;
 #endif
                     if
@@ -581,7 +581,7 @@ inline pass_on(my, id, did, whom) {
 
 /* --- processes ---------------------------------------------------------------------------------- */
 
-/* A client: the thread that locks, and what its waiting room does for it while it waits. */
+/* A client: the thread that locks, and what its waiting room does while that thread waits. */
 proctype client(byte s) {
     STATEMENT;
     byte g, t, got, whom, rounds, attempt, connected;
@@ -663,7 +663,7 @@ again:
         fi
     }
 
-/* A place: enqueue.sql. The ticket is drawn before it is there to be seen. */
+/* A queue entry: enqueue.sql. The ticket is drawn before it becomes visible. */
 enqueue:
     skip;
     d_step { e = EPOCH; got = next_ticket; next_ticket++ }
@@ -679,7 +679,7 @@ enqueue:
     :: else
     fi;
 
-/* Looks at its place: when the enqueue has committed, and when it is connected again. */
+/* Checks its queue entry: when the enqueue has committed, and when it has reconnected. */
 look:
     atomic {
         d_step {
@@ -722,7 +722,7 @@ in_line:
                     fi
                 }
                 if
-                :: got == 1 -> got = 0; goto release    /* it was served; nobody wants it any more */
+                :: got == 1 -> got = 0; goto release    /* it was served after all; the lease is released */
                 :: else -> goto next_round
                 fi }
     :: atomic { deaths > 0 && !due[s] && !at_work[s] -> deaths--; goto killed }
@@ -750,7 +750,7 @@ holding:
     :: true
     fi;
 #ifdef FENCE
-    /* fence.sql, a write, COMMIT. The client may have been stopped for long before each of them. */
+    /* fence.sql, a write, COMMIT. The client may have been suspended before each of them. */
     d_step { e = EPOCH; seen_mine = MINE(s, g) && token == t && !ended[s] }
     if
     :: seen_mine ->
@@ -779,7 +779,7 @@ holding:
                 fi;
                 seen_mine = 0 }
 #ifndef WRONG_FENCE
-            /* killed within the transaction: the server rolls it back, and looks at no queue */
+            /* killed within the transaction: the server rolls it back, and serves no queue */
             :: atomic { INTACT && deaths > 0 && !due[s] && !at_work[s] ->
                         d_step { deaths--; lease_locked = 0; seen_mine = 0; e = 0 }
                         goto killed }
@@ -819,7 +819,7 @@ release:
 released:
     atomic {
         if
-        :: got && whom == 0 ->  /* nobody was served: look behind the commit */
+        :: got && whom == 0 ->  /* no waiter was served: check again after the commit */
 #ifndef WRONG_4
             due[s] = 1;
 #endif
@@ -847,9 +847,9 @@ released:
     }
 
 #ifdef CRASH
-/* Not ours any more. If a crash lost the hand-over, the place may be back, or be served just now: it is
- * given up first, and then the lease (src/coordination/session/upkeep.cpp, give_up and
- * resolve_unknown). */
+/* No longer this grant's. If a crash lost the hand-over, the queue entry may be back, or about to be
+ * served: the client deletes it first and then releases the lease (src/coordination/session/upkeep.cpp,
+ * give_up and resolve_unknown). */
 give_up:
     atomic {
         !ticket_locked[s];
@@ -866,7 +866,7 @@ give_up:
     }
 #endif
 
-/* The trust window has passed: its session is ended, and it looks at the queue behind that. */
+/* The trust window has passed: the client ends its session, and checks the queue afterwards. */
 lost:
     atomic {
         !beating[s];
@@ -900,12 +900,12 @@ finished:
 #endif
 #define SERVABLE ((!present || FREE) && WAITED)
 
-/* The thread of the waiting room, as far as it does what is due for others. */
+/* The thread of the waiting room, as far as it serves other waiters. */
 proctype room(byte s) {
     STATEMENT;
 end:
     do
-    :: atomic { due[s] && !dead[s] && !SERVABLE -> due[s] = 0 }     /* looks, and that is all */
+    :: atomic { due[s] && !dead[s] && !SERVABLE -> due[s] = 0 }     /* checks, without effect */
     :: d_step { due[s] && !dead[s] && SERVABLE -> due[s] = 0; at_work[s] = 1 }
         grant_next();
         at_work[s] = 0
@@ -937,7 +937,7 @@ end:
 }
 
 #if BEATS > 0
-/* heartbeat.sql. The clock is read behind the row's lock. */
+/* heartbeat.sql. The clock is read after the row is locked. */
 proctype heartbeat(byte s) {
     bit alive;
     byte e;
@@ -976,7 +976,7 @@ end:
 #endif
 
 #ifdef CRASH
-/* The server is killed once, and is there again. All locks fall, and what is on its way is lost. */
+/* The server is killed once and restarts. All locks are released, statements in flight are lost. */
 proctype crash() {
     byte i;
     d_step {
@@ -996,8 +996,8 @@ proctype crash() {
     }
 }
 
-/* A client's heartbeat thread after it is connected again:
- * src/coordination/session/upkeep.cpp, compare_with_database. Places first. */
+/* A client's heartbeat thread after a reconnect:
+ * src/coordination/session/upkeep.cpp, compare_with_database. Queue entries first. */
 proctype upkeep(byte s) {
     STATEMENT;
     byte held, row;
@@ -1022,7 +1022,7 @@ compare:
         stray = trust[s] && row != 0 && row != knows[s];
         doubtful = trust[s] && row != 0 && row == knows[s] && row != held
     }
-#ifndef WRONG_7     /* the rows are not compared, and the lost release not repeated */
+#ifndef WRONG_7     /* the rows are not compared, and the lost release is not repeated */
     if
     :: stray ->
         hand_over(s, row, freed, whom);
@@ -1041,7 +1041,7 @@ compare:
         fi;
         held = 0; freed = 0; whom = 0
     }
-#ifndef WRONG_COMPARE_ONCE  /* known, but not held: a release may have been on its way */
+#ifndef WRONG_COMPARE_ONCE  /* known, but not held: a release may have been in flight */
     if
     :: doubtful ->
         (knows[s] != row || believes[s] || !trust[s]);
@@ -1055,7 +1055,7 @@ compare:
 #endif
 
 #ifdef REAPER
-#ifdef WRONG_16_FLOOR   /* the floor is not raised before a row goes */
+#ifdef WRONG_16_FLOOR   /* the floor is not raised before a row is deleted */
 #define UNDER_FLOOR true
 #else
 #define UNDER_FLOOR (token + LEFT_OUT(0) <= settled)
@@ -1122,7 +1122,7 @@ proctype reaper() {
             od;
             i = 0
         }
-        d_step {    /* settle_floor.sql: no statement from before the raise can still run */
+        d_step {    /* settle_floor.sql: no statement from before the raise still runs */
             i = 1; pick = 0;
             do
             :: i <= CLIENTS -> pick = pick + older[i]; i++
@@ -1146,7 +1146,7 @@ proctype reaper() {
             od;
             i = 0
         }
-        d_step {    /* the row as it is when it is locked */
+        d_step {    /* the row as it is once it is locked */
             if
             :: !seen_waited && !lease_locked && present && holder == 0 && UNDER_FLOOR ->
                 present = 0; token = 0; grant = 0; promised = 0
@@ -1176,8 +1176,8 @@ init {
     byte s;
     atomic {
 #ifdef CHAIN
-        /* On disk: 3 holds, and 1 is promised the next token. Then 3 passed on to 1, asynchronously, with
-         * a promise to 2, and 1 was told. Now 3 asks again. */
+        /* On disk: 3 holds, and the next token is reserved for 1. Then 3 passed on to 1, asynchronously, with
+         * a promise to 2, and 1 was notified. Now 3 asks again. */
         d_step {
             s = 1;
             do
@@ -1234,6 +1234,6 @@ init {
 }
 
 #ifdef SERVED
-/* Under weak fairness: whoever stands in line is told, or told that he is lost. */
+/* Under weak fairness: every waiter is notified, or learns that its session is lost. */
 ltl served { [] (waiting[CLIENTS] -> <> !waiting[CLIENTS]) }
 #endif

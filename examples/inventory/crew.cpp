@@ -93,7 +93,7 @@ bool wait_for_gate() {
 }
 
 void tell(char what) {
-    if (write(STDOUT_FILENO, &what, 1) != 1) _exit(1);  // nobody listens any more
+    if (write(STDOUT_FILENO, &what, 1) != 1) _exit(1);  // the parent has ended
 }
 
 bool interrupted() {

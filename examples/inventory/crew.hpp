@@ -6,13 +6,13 @@
 #include <string>
 #include <vector>
 
-/// What the workers told, one character each.
+/// The workers' messages, one character each.
 struct tally {
     static constexpr char ready = 'r', sold = '.', conflict = '!', again = '+';
     int sales = 0, conflicts = 0, retries = 0;
 };
 
-/// Worker processes: copies of this program that start selling at one moment.
+/// Worker processes: copies of this program that start selling at the same time.
 class crew {
 public:
     /// @param arguments of worker number i
@@ -21,7 +21,7 @@ public:
     crew& operator=(const crew&) = delete;
     ~crew();
 
-    /// Opens the gate when everybody is ready, and counts until all are done. @return seconds
+    /// Opens the gate when all are ready, and counts until all have ended. @return seconds
     double run(tally& told, const std::function<void(const tally&)>& progress);
 
 private:
@@ -30,9 +30,9 @@ private:
     int news_ = -1;
 };
 
-/// Called by a worker: says that it is ready and waits for the gate. False if the parent is gone.
+/// Called by a worker: reports that it is ready and waits for the gate. False if the parent ended.
 bool wait_for_gate();
-/// Called by a worker: tells the parent.
+/// Called by a worker: sends a message to the parent.
 void tell(char what);
 /// Set by SIGINT and SIGTERM.
 [[nodiscard]] bool interrupted();

@@ -1,11 +1,11 @@
-// Many processes sell from one stock. Each sale reads the stock, thinks a little, and writes it
-// back less one: without a lock two processes read the same number and both sell the same item.
-// strategies.cpp shows what can be done about it.
+// Many processes sell from one stock. Each sale reads the stock, pauses, and writes it decremented:
+// without a lock two processes read the same number and both sell the same item. strategies.cpp
+// shows the remedies.
 //
 //   inventory [--strategy none|lease|fence|row|advisory|optimistic] [--workers N] [--items M]
 //             [--think MS] [--url URL] [--json]
 //
-// Without --url: a SQLite file of its own that goes away. The tables inventory_… are made and
+// Without --url: a temporary SQLite file. The tables inventory_… are made and
 // dropped.
 
 #include "crew.hpp"
@@ -88,7 +88,7 @@ options parse(int argc, char** argv) {
 // --- a worker process ---------------------------------------------------------------------------
 
 int work(const options& told) {
-    // By the environment: what is on a command line everybody can read.
+    // In the environment, since every user can read a command line.
     const char* url = std::getenv("INVENTORY_URL");
     if (url == nullptr) refuse("a worker is started by this program alone");
     const auto database = rowlock::open(url);

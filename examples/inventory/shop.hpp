@@ -5,20 +5,20 @@
 #include <cstdint>
 #include <string>
 
-/// Two tables: what is left, and what was sold.
+/// Two tables: the stock, and the sales.
 class shop {
 public:
-    /// @param suffix tells the tables of one run from those of another
+    /// @param suffix distinguishes the tables of several runs
     explicit shop(const std::string& suffix);
 
     void open(rowlock::sql::connection& db, int items) const;
     void close(rowlock::sql::connection& db) const;
 
     [[nodiscard]] int stock(rowlock::sql::connection& db) const;
-    /// The dangerous half of read-then-write: what was read may be old by now. Two statements, so
-    /// inside a transaction.
+    /// The dangerous half of read-then-write: the stock that was read may be outdated. Two
+    /// statements, so inside a transaction.
     void sell(rowlock::sql::connection& db, int stock_read, std::int64_t sale) const;
-    /// The second of them alone.
+    /// Only the second of them.
     void record(rowlock::sql::connection& db, int stock_read, std::int64_t sale) const;
     [[nodiscard]] int sold(rowlock::sql::connection& db) const;
 

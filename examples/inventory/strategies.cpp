@@ -12,13 +12,13 @@ using rowlock::errc;
 
 namespace {
 
-/// Somebody looks about every millisecond, whatever their number: a quick hand-over, a small load.
+/// One poll about every millisecond by all workers together: quick hand-overs, and a small load.
 rowlock::client_options hurried(const clerk& me) {
     return {.poll_interval = std::max<std::chrono::milliseconds>(10ms, 1ms * me.colleagues),
             .max_connections = 1};
 }
 
-// --- none: read, think, write. Two who read the same number sell one item twice. ----------------
+// --- none: read, think, write. Two workers that read the same number sell one item twice. -------
 
 void without_a_lock(clerk& me) {
     while (me.sell_in_transaction()) {
@@ -36,7 +36,7 @@ void under_a_lease(clerk& me) {
     }
 }
 
-// --- fence: the same, and the sale is committed only if the lease is still ours. ----------------
+// --- fence: the same, and the sale is committed only if the lease is still held. ----------------
 
 bool sell_if_still_ours(clerk& me, const rowlock::lease& lease) {
     transaction within{me.db};
@@ -59,7 +59,7 @@ void under_a_fence(clerk& me) {
             lease.release();
         } catch (const rowlock::error& failure) {
             if (failure.kind() != errc::lock_lost && !failure.retryable()) throw;
-            me.met_conflict();  // the lease had passed on: nothing was sold
+            me.met_conflict();  // the lease was lost: nothing was sold
             me.tried_again();
         }
     }
@@ -67,7 +67,7 @@ void under_a_fence(clerk& me) {
 
 // --- row: the row itself is locked for the length of a transaction. -----------------------------
 
-/// With so many workers the next one's turn may take a while.
+/// With many workers a wait may take long.
 const rowlock::retry_policy patient{
     .attempts = 100'000, .backoff = 1ms, .max_backoff = 50ms, .total = std::chrono::minutes{30}};
 
@@ -101,7 +101,7 @@ void under_an_advisory_lock(clerk& me) {
     }
 }
 
-// --- optimistic: no lock; whoever writes second starts again. -----------------------------------
+// --- optimistic: no lock; the second writer starts again. ---------------------------------------
 
 void optimistically(clerk& me) {
     const rowlock::versioned_table stock{
@@ -117,13 +117,14 @@ void optimistically(clerk& me) {
             me.goods.record(me.db, left, me.next_sale++);
             return sold;
         } catch (const rowlock::error& failure) {
-            // Ours, or the server's: MariaDB 11.6 and later end the transaction at once.
+            // rowlock's conflict, or the server's: MariaDB 11.6 and later end the transaction at
+            // once.
             if (failure.kind() == rowlock::errc::conflict) me.met_conflict();
             throw;
         }
     };
     for (bool more = true; more;) {
-        // A transaction for each attempt, committed if the row had not moved on.
+        // A transaction for each attempt, committed if the row was unchanged.
         const auto done = rowlock::retry_on_conflict(me.db, patient, sell);
         for (int again = 1; again < done.attempts; ++again) me.tried_again();
         more = static_cast<bool>(done.value);

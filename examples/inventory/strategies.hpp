@@ -24,10 +24,10 @@ struct clerk {
     /// Reads, thinks, writes in one transaction. False if nothing was left.
     bool sell_in_transaction();
 
-    // What the parent counts.
+    // The parent counts these.
     void sold_one();
-    void met_conflict();  ///< what was read was old: nothing was sold
-    void tried_again();   ///< ran a transaction once more, for that or another reason
+    void met_conflict();  ///< the value read was outdated: nothing was sold
+    void tried_again();   ///< repeated a transaction, for that or another reason
 };
 
 /// How a worker sells until nothing is left.

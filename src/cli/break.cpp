@@ -79,10 +79,11 @@ bool is_over_within(client& locks, const break_options& options, fencing_token t
 int ask_to_stop(client& locks, const database& in, const break_options& options,
                 const lease_info& row, const std::vector<waiter_info>& queue) {
     if (row.holder->owner.starts_with(owner_of_scripts)) {
-        throw failure{busy, fmt::format("{} was taken by `rowlock acquire` and ends in {}: no "
-                                        "process stands behind it that could be asked to stop; "
-                                        "`rowlock break --now` takes it",
-                                        options.name, to_text(row.holder->remaining))};
+        throw failure{busy,
+                      fmt::format("{} was taken by `rowlock acquire` and ends in {}: it has no "
+                                  "process that could be asked to stop; "
+                                  "`rowlock break --now` takes it",
+                                  options.name, to_text(row.holder->remaining))};
     }
     blocked_signals signals{{SIGINT, SIGTERM, SIGHUP}};
     const auto left = locks.request_release(options.name, row.token);
@@ -96,7 +97,7 @@ int ask_to_stop(client& locks, const database& in, const break_options& options,
     // Adds a second for the reply to the last question.
     const milliseconds limit = options.wait.value_or(*left + 1s);
     if (is_over_within(locks, options, row.token, limit, signals)) {
-        report(options, in, "stopped", "was given up by its holder");
+        report(options, in, "stopped", "was released by its holder");
         return success;
     }
     throw failure{busy,

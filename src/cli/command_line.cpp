@@ -32,7 +32,7 @@ constexpr const char* database_help =
     "  postgresql://user@host:5432/db   mysql://user@host:3306/db   sqlite:/path/to/file\n"
     "?rowlock_prefix=shop_ behind it is for tables of other names than rowlock_session and so\n"
     "on, ?rowlock_schema=locks for those in another schema (PostgreSQL).\n"
-    "--local, or `local` in place of a URL, is a SQLite file of this user below ~/.local/state.\n"
+    "--local, or `local` instead of a URL, is a SQLite file of this user below ~/.local/state.\n"
     "Nothing falls back to it: sudo, cron, systemd and `rowlock run` pass no variables on.\n"
     "A password on the command line shows in ps until rowlock has started and wiped it. Better\n"
     "are ROWLOCK_URL_FILE, ~/.pgpass, or ROWLOCK_URL.\n"
@@ -45,11 +45,11 @@ constexpr const char* general_help =
     "Examples:\n"
     "  rowlock migrate                        # make the tables, once\n"
     "  rowlock run nightly -- ./report.sh     # on one machine at a time\n"
-    "  rowlock run -n nightly -- ./report.sh  # or not at all, if it runs elsewhere\n"
-    "  rowlock ls                             # who holds what, since when\n"
+    "  rowlock run -n nightly -- ./report.sh  # or skip it, if it runs elsewhere\n"
+    "  rowlock ls                             # locks, their holders, since when\n"
     "  rowlock show nightly                   # one lock in full, and its queue\n"
     "  rowlock held nightly                   # exit code 0 held, 1 free\n"
-    "  rowlock doctor                         # is everything as it should be?\n";
+    "  rowlock doctor                         # check the database and its settings\n";
 
 constexpr const char* run_help =
     "\nRuns COMMAND while holding the lock NAME, like flock(1) across machines. Without --wait it\n"
@@ -63,15 +63,15 @@ constexpr const char* run_help =
     "ROWLOCK_URL, except by --pass-url. Signals go to its whole process group; Ctrl-Z does\n"
     "nothing. If the lease is lost, or rowlock is killed, the group gets SIGTERM and, --grace\n"
     "later, SIGKILL, before another can get the lock. A process that leaves the group (setsid) is\n"
-    "out of reach. --reclaim takes over at once from a predecessor of the same --owner, which "
+    "not stopped. --reclaim takes over at once from a predecessor of the same --owner, which "
     "must\n"
-    "surely be dead.\n"
+    "certainly be dead.\n"
     "Exit code: that of COMMAND; 75 busy, 69 database unreachable, 70 the lease was lost.\n";
 
 constexpr const char* acquire_help =
     "\nTakes the lock NAME for a fixed time, for a shell script. The lease belongs to no process:\n"
-    "nothing renews it, and nothing stops the script when its time is over. Prints its fencing\n"
-    "token and its grant id. `rowlock run` is safer where it fits.\n\n"
+    "nothing renews it, and nothing stops the script when it ends. Prints its fencing token and\n"
+    "its grant id. `rowlock run` is safer where it fits.\n\n"
     "Example:\n"
     "  out=$(rowlock acquire --for 10m --wait 30s deploy) || exit\n"
     "  grant=${out#* }\n"
@@ -233,12 +233,12 @@ void add_looks(CLI::App& app, parsed& into) {
         "\nExamples:\n  rowlock ls\n  rowlock ls --all deploy/\n  rowlock ls --waiting\n"
         "  rowlock ls --json\n");
     ls.add_option("PREFIX", listing.prefix, "Only names that start with this");
-    auto* all = ls.add_flag("-a,--all", listing.all, "Free ones too");
-    ls.add_flag("-w,--waiting", listing.waiting, "Only those with a queue")->excludes(all);
-    ls.add_option("--limit", listing.limit, "At most so many")
+    auto* all = ls.add_flag("-a,--all", listing.all, "Include free locks");
+    ls.add_flag("-w,--waiting", listing.waiting, "Only locks with a queue")->excludes(all);
+    ls.add_option("--limit", listing.limit, "At most this many")
         ->capture_default_str()
         ->check(CLI::Range(1, 1'000'000));
-    ls.add_option("--after", listing.after, "Go on behind this name")->type_name("NAME");
+    ls.add_option("--after", listing.after, "Continue after this name")->type_name("NAME");
     add_json(ls, listing.json);
     add_database(ls, listing.database);
 
@@ -250,8 +250,9 @@ void add_looks(CLI::App& app, parsed& into) {
     add_database(one, looking.database);
 
     auto& asking = into.held;
-    auto& question = add_command(app, into, "held", "Tell by the exit code whether a lock is held",
-                                 [&asking] { return held(asking); });
+    auto& question =
+        add_command(app, into, "held", "Report by the exit code whether a lock is held",
+                    [&asking] { return held(asking); });
     question.footer(
         "\nExit code 0: held. 1: free. Any other: not known. The answer may be out of date when "
         "it\n"
@@ -262,16 +263,16 @@ void add_looks(CLI::App& app, parsed& into) {
     add_database(question, asking.database);
 
     auto& past = into.history;
-    auto& told = add_command(app, into, "history", "Show what happened to a lock, or to all",
+    auto& told = add_command(app, into, "history", "Show the history of a lock, or of all",
                              [&past] { return history(past); });
     told.footer(
-        "\nThe database records it once `rowlock migrate --history on` was run there. Times are\n"
+        "\nThe database records it after `rowlock migrate --history on` was run there. Times are\n"
         "UTC, by the database's clock.\n\nExamples:\n  rowlock history nightly\n"
         "  rowlock history --since 1h\n  rowlock history --json --limit 10000\n");
     told.add_option("NAME", past.name, "Only this lock");
-    add_duration(told, "--since", zero::refused, "Only what is not older than this",
+    add_duration(told, "--since", zero::refused, "Only records not older than this",
                  [&past](milliseconds value) { past.since = value; });
-    told.add_option("--limit", past.limit, "The latest so many")
+    told.add_option("--limit", past.limit, "At most this many, the latest")
         ->capture_default_str()
         ->check(CLI::Range(1, 1'000'000));
     add_json(told, past.json);
@@ -281,16 +282,17 @@ void add_looks(CLI::App& app, parsed& into) {
     auto& out = add_command(app, into, "break", "Ask the holder of a lock to stop, or take it away",
                             [&breaking] { return break_lock(breaking); });
     out.footer(
-        "\nThe holder is asked to stop: its lease is lost to it, `rowlock run` then stops its\n"
-        "command, and the lock passes on. It knows at once; a remote holder on MySQL or MariaDB,\n"
-        "or behind a pooler, knows with its next heartbeat. A holder that does not answer loses\n"
+        "\nThe holder is asked to stop: it loses its lease, `rowlock run` then stops its command,\n"
+        "and the lock passes on. The holder learns of it at once; a remote one on MySQL or\n"
+        "MariaDB, or behind a pooler, with its next heartbeat. A holder that does not answer "
+        "loses\n"
         "the lock when its session expires, a ttl later at most.\n"
         "--now takes the lock at once: the next holder starts while this one still works. The "
         "token\n"
-        "is raised, so that whatever checks tokens refuses the old holder.\n");
+        "is raised, so that resources which check tokens refuse the old holder.\n");
     add_name(out, breaking.name);
     auto* patience = add_duration(out, "-w,--wait", zero::allowed,
-                                  "Wait so long for the holder to stop [until it must have]",
+                                  "Wait this long for the holder to stop [until it must have]",
                                   [&breaking](milliseconds value) { breaking.wait = value; });
     out.add_flag("--now", breaking.now, "Take the lock while the holder may still work")
         ->excludes(patience);
@@ -301,20 +303,21 @@ void add_looks(CLI::App& app, parsed& into) {
 
 void add_upkeep(CLI::App& app, parsed& into) {
     auto& reaping = into.reap;
-    auto& sweep = add_command(app, into, "reap", "Remove what dead holders left behind",
+    auto& sweep = add_command(app, into, "reap", "Remove the rows that dead holders left",
                               [&reaping] { return reap(reaping); });
     sweep.footer(
         "\nOnce, for cron; or with --every as a daemon, until SIGTERM or SIGINT. Locks are "
         "right\nwithout it: it keeps the tables small.\n");
     add_duration(sweep, "--every", zero::refused, "Repeat at this interval",
                  [&reaping](milliseconds value) { reaping.every = value; });
-    add_duration(sweep, "--retention", zero::refused, "Delete rows that were idle so long [1d]",
+    add_duration(sweep, "--retention", zero::refused,
+                 "Delete rows that were idle for this long [1d]",
                  [&reaping](milliseconds value) { reaping.reaper.retention = value; });
     add_duration(sweep, "--history-retention", zero::allowed,
-                 "Delete records of the history that are older; 0 = never [7d]",
+                 "Delete older records of the history; 0 = never [7d]",
                  [&reaping](milliseconds value) { reaping.reaper.history_retention = value; });
     add_duration(sweep, "--grace", zero::allowed,
-                 "Between raising the token floor over them and deleting them [2m]",
+                 "Between raising the token floor above them and deleting them [2m]",
                  [&reaping](milliseconds value) { reaping.reaper.grace = value; });
     sweep.add_option("--batch", reaping.reaper.batch, "Rows per transaction")
         ->capture_default_str();
@@ -347,10 +350,9 @@ void add_upkeep(CLI::App& app, parsed& into) {
         ->excludes(status);
     status->excludes(print);
     tables
-        .add_option(
-            "--history", moving.history,
-            "Record every grant and release in a table of its own (on), stop that (off), or "
-            "remove it (drop)")
+        .add_option("--history", moving.history,
+                    "Record every grant and release in a separate table (on), stop that (off), or "
+                    "remove it (drop)")
         ->check(CLI::IsMember({"on", "off", "drop"}))
         ->excludes("--down-to")
         ->excludes(status);
@@ -369,7 +371,7 @@ void add_upkeep(CLI::App& app, parsed& into) {
     column.add_flag("--trigger", marking.trigger,
                     "Also a trigger that refuses updates with a smaller token");
     column.add_option("--dialect", marking.dialect,
-                      "postgresql, mysql or sqlite; without it, that of the database");
+                      "postgresql, mysql or sqlite; default: the database's");
     add_database(column, marking.database);
 
     auto& checking = into.doctor;

@@ -107,7 +107,7 @@ std::string embedded_url() {
         const std::string home = folder_in("HOME");
         if (home.empty()) {
             throw failure{misconfigured,
-                          "the local database stands below HOME: set that, or give "
+                          "the local database is below HOME: set that, or give "
                           "a database by --url"};
         }
         state = home + "/.local/state";

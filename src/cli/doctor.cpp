@@ -143,7 +143,7 @@ void check_identity(examination& patient) {
     const auto server = protocol->server_of_again(patient.connection(), soon());
     if (!server) return patient.ok("identity", "a standby");
     if (server->empty()) {
-        return patient.warn("identity", "the server does not tell which one it is",
+        return patient.warn("identity", "the server does not report its identity",
                             "a promotion of a standby is not noticed then: let this user call "
                             "pg_walfile_name() and pg_control_system()");
     }
@@ -293,8 +293,8 @@ void check_wake_ups(examination& patient) {
     auto& db = patient.connection();
     if (db.speaks() == sql::dialect::mysql) return;
     const std::string advice =
-        "locks are right without; waiters look at the table now and then, which takes longer: "
-        "connect to the server itself, or by a pooler of sessions";
+        "locks work without; waiters poll the table, which takes longer: "
+        "connect to the server itself, or through a session pooler";
     const std::string channel = "rowlock_doctor_" + std::to_string(getpid());
     sql::notifications* ears = nullptr;
     try {

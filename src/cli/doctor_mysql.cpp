@@ -68,7 +68,7 @@ void check_durability(examination& patient) {
 void check_sysdate(examination& patient) {
     const auto row = patient.query("select sysdate(6), sleep(0.01), sysdate(6)");
     if (row.text(0, 0) != row.text(0, 2)) return patient.ok("sysdate", "reads the clock");
-    patient.fail("sysdate", "stands still during a statement",
+    patient.fail("sysdate", "does not advance during a statement",
                  "start the server without sysdate-is-now: expiry would be judged by a clock read "
                  "before a lock wait");
 }

@@ -55,7 +55,7 @@ const char* kind_of(int code) noexcept {
 }
 
 failure busy_failure(const std::string& name, int code) {
-    return {code, name + " is held by another; `rowlock show` tells by whom", kind_of(busy)};
+    return {code, name + " is held by another; `rowlock show` shows the holder", kind_of(busy)};
 }
 
 int exit_code_of(errc kind) noexcept {

@@ -139,8 +139,7 @@ private:
             const auto grant_id = place.perhaps_granted();
             if (grant_id != 0) throw not_known(failed, grant_id);
             throw failure{exit_code_of(failed.kind()),
-                          fmt::format("{}; the place in the queue is free again within 30s",
-                                      message_of(failed))};
+                          fmt::format("{}; the queue entry ends within 30s", message_of(failed))};
         }
     }
 

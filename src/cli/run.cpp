@@ -330,7 +330,7 @@ public:
             helper_.tell({notice::kind::session, 0, what.session});
         }
         if (what.kind == event_kind::place_lost) {
-            complain("the place in the queue was lost in an outage; taking a new one, at its end");
+            complain("the queue entry was lost in an outage; waiting on at the end of the queue");
         }
         if (what.kind == event_kind::waiting && !what.message.empty() && what.message != said_) {
             said_ = what.message;

@@ -537,7 +537,7 @@ public:
         std::unique_lock lock{here.mutex};
         if (here.fewer.wait_until(lock, until, [&] { return here.count < most; })) return;
         throw error{errc::database_unreachable,
-                    "connections that were given up are still being opened"};
+                    "connections that were abandoned are still being opened"};
     }
 
     void add() {
@@ -787,7 +787,7 @@ error cannot_connect(const ::sql::SQLException& e, const target& to) {
     if (report.native_code == plugin_not_allowed) {
         report.message.clear();  // the library has formatted it from freed memory
         return {errc::unsupported,
-                "the server asks for a way to authenticate that may tell it the password in clear "
+                "the server asks for a way to authenticate that may send the password in clear "
                 "text, or that asks at the terminal: only a server whose certificate is verified "
                 "may, so set ssl-mode=VERIFY_IDENTITY",
                 std::move(report)};

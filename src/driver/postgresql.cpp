@@ -565,7 +565,7 @@ private:
 
     [[noreturn]] void refuse_copy() {
         alive_ = false;
-        throw error{errc::unsupported, "COPY cannot be run here; the connection is given up"};
+        throw error{errc::unsupported, "COPY cannot be run here; the connection is closed"};
     }
 
     // PQcancel() makes a connection of its own and waits for the server without any deadline, so it

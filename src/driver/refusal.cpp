@@ -41,7 +41,7 @@ advice advice_for(errc kind, const error::server_report& report) {
                     true};
         case errc::timed_out:
             return {
-                "a lock or the statement's own time limit was waited for in vain; nothing was "
+                "the wait for a lock, or the statement, reached its time limit; nothing was "
                 "done: try again",
                 true};
         case errc::deadlock:

@@ -346,8 +346,8 @@ private:
         if (::statfs(path, &found) == 0 && is_network(static_cast<std::uint32_t>(found.f_type))) {
             throw error{errc::unsupported,
                         where_ +
-                            " is on a network file system, which does not tell what other "
-                            "hosts change"};
+                            " is on a network file system, which does not report changes by other "
+                            "hosts"};
         }
         (void)data_version(until);  // opens the log, and makes it if there is none
         auto made = std::make_unique<file_watch>(path, where_);

@@ -330,9 +330,9 @@ void migrator::move_down(int from, int target) {
 std::int64_t migrator::postgresql_lock_key() {
     const auto schema = query("select " + postgresql_schema());
     if (schema.is_null(0, 0)) {
-        throw error{errc::invalid_options,
-                    "no schema on the search path exists, so there is no place for tables: name a "
-                    "schema"};
+        throw error{
+            errc::invalid_options,
+            "no schema on the search path exists, so no tables can be created: name a schema"};
     }
     // By schema, whatever the prefix: two prefixes would race to create the schema.
     return static_cast<std::int64_t>(

@@ -57,7 +57,7 @@ transaction_state transaction_of(connection& db, deadline until) {
             break;
     }
     throw error{errc::invalid_options,
-                "this connection does not tell whether it is in a transaction: use a "
+                "this connection does not report whether it is in a transaction: use a "
                 "connection_ref"};
 }
 

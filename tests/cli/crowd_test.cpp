@@ -210,7 +210,7 @@ TEST_CASE(
         at.start_again();
         CHECK(waiter->wait() == 0);
         CHECK(waiter->out() == "ran\n");
-        CHECK(waiter->err().find("the place in the queue was lost") != std::string::npos);
+        CHECK(waiter->err().find("the queue entry was lost") != std::string::npos);
         CHECK(scripted.wait() == 0);
     });
 }

@@ -156,7 +156,7 @@ TEST_CASE(
         CHECK(each->wait() == got.code);
         CHECK(each->err().find("own deadline") != std::string::npos);
         CHECK(each->err().find("waiting on") == std::string::npos);
-        CHECK(each->err().find("place") == std::string::npos);
+        CHECK(each->err().find("queue entry") == std::string::npos);
     }
     CHECK(nlohmann::json::parse(in->run({"show", "--json", "a"}).out)["waiting"] == 0);
     CHECK(in->run({"acquire", "--for", "1h", "--wait", "10s", "a"}).code == 0);

@@ -23,8 +23,7 @@ TEST_CASE("a signal that ends a retry's pause is still pending for the command")
                                 throw error{errc::database_unreachable, "nobody is there"};
                             },
                             "nowhere"},
-                           false,
-                           {}};
+                           false};
     cli::blocked_signals signals{SIGTERM};
     cli::link to{in, signals};
     raise(SIGTERM);

@@ -103,7 +103,7 @@ TEST_CASE("break asks: the next command starts once the holder's command has end
         }));
         const auto broken = in->run({"break", "--yes", "a"});
         CHECK(broken.code == 0);
-        CHECK(broken.out.starts_with("a was given up by its holder in "));
+        CHECK(broken.out.starts_with("a was released by its holder in "));
         CHECK(broken.err.find("rowlock run bash") != std::string::npos);
         CHECK(broken.err.find("1 waits, next is rowlock run sh, pid " +
                               std::to_string(next.id())) != std::string::npos);
@@ -124,7 +124,7 @@ TEST_CASE("break asks: the command is asked to stop long before its holder's nex
         const auto start = steady_clock::now();
         const auto broken = in->run({"break", "--yes", "a"});
         CHECK(broken.code == 0);
-        CHECK(broken.out.starts_with("a was given up by its holder in "));
+        CHECK(broken.out.starts_with("a was released by its holder in "));
         CHECK(first.wait() == 70);
         CHECK(steady_clock::now() - start < 10s);
     }

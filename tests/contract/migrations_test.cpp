@@ -210,7 +210,7 @@ std::vector<std::string> accesses(dialect speaks, const table_names& names) {
 
 /// Instead of REQUIRE, which would not show what the database denied.
 void need(bool holds, int line = __builtin_LINE()) {
-    if (!holds) throw std::logic_error{"not so in line " + std::to_string(line)};
+    if (!holds) throw std::logic_error{"check failed in line " + std::to_string(line)};
 }
 
 /// Runs the statements of clients and the reaper, from the first session to the last deleted row.

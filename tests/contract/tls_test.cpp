@@ -428,7 +428,7 @@ TEST_CASE("a source leaves no more than sixteen connects behind, and works again
         FAIL_CHECK("no error was thrown");
         return std::string{};
     };
-    const std::string crowded = "connections that were given up are still being opened";
+    const std::string crowded = "connections that were abandoned are still being opened";
     // The library waits for a second.
     CHECK(support::eventually([&] { return connect() == crowded; }));
     int most = 0;

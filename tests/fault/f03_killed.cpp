@@ -37,7 +37,7 @@ killed_holder kill_one(fault::holders& all, std::size_t i, rowlock::client& lock
     const auto diary = all.diary(i);
     const auto found = locks.inspect(name_of(static_cast<int>(i)));
     const auto now = steady::now();
-    if (!found || !found->holder) throw std::runtime_error{"freed before it was looked at"};
+    if (!found || !found->holder) throw std::runtime_error{"freed before it was checked"};
     return {now - (its_ttl - found->holder->remaining), diary.session, diary.token};
 }
 
@@ -151,11 +151,11 @@ void kill_waiters(trial& in, support::lock_database& database, bool barging) {
     for (int i = 0; i < in.rounds(); ++i) {
         const auto line = serve_a_line(database, barging);
         in.made();
-        if (!in.must_alone(line.whole, "a waiter stood still until its session was over")) return;
+        if (!in.must_alone(line.whole, "a waiter was blocked until its session was over")) return;
         const auto& served = line.holds;
         in.must(served.size() == waiters - killed_places.size(), "not all were served");
         in.must(std::ranges::is_sorted(served, {}, &stress::observed_hold::process),
-                "not in the order in which they came");
+                "not in the order of arrival");
         if (!barging && !served.empty()) {
             in.took(fault::micros_to_duration(served.back().acquired - line.released),
                     "until all others were served");
@@ -213,7 +213,7 @@ stress::micros stop_it_until_it_is_over(support::lock_database& database, stress
         return database.number("select count(*) from rowlock_session where id = " + session +
                                " and not ended") == 0;
     });
-    if (!over) throw std::runtime_error{"nobody ended the session"};
+    if (!over) throw std::runtime_error{"no client ended the session"};
     const auto at = stress::boot_time();
     one.resume();
     return at;
@@ -237,7 +237,7 @@ void end_waiting_sessions(trial& in, support::lock_database& database) {
             const auto call = end_of_call(crew, 0);
             in.made();
             if (in.must(call.returned != 0, "the call does not end")) {
-                in.must(call.result == "the_lock_was_lost", "the call came to: " + call.result);
+                in.must(call.result == "the_lock_was_lost", "the call ended with: " + call.result);
                 in.took(fault::micros_to_duration(call.returned - from), "until the call failed");
             }
             crew.stop();
@@ -265,7 +265,7 @@ void wait_for_the_turn_alone(trial& in, support::lock_database& database) {
             return database.number("select count(*) from rowlock_lease where session = 7") == 1;
         },
         heartbeat);
-    if (!served) in.violation("the lock is free, and the waiter waits on");
+    if (!served) in.violation("the lock is free, and the waiter still waits");
 }
 
 const fault::on_databases f6{{.id = "F6",

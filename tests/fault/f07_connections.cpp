@@ -94,7 +94,7 @@ void check_row_session(trial& in, rowlock::row_session& session, support::shop& 
                        support::lock_database& database, std::int64_t stock) {
     const auto kind = kind_of([&] { (void)session.lock(shop.table(), {"sku"}, {"A1"}); });
     in.must(kind == errc::database_unreachable || kind == errc::outcome_unknown,
-            "a row session without its connection did not say so");
+            "a row session did not report the loss of its connection");
     in.must(session.failed(), "a row session survived its connection");
     in.must(kind_of([&] { session.commit(); }) != errc{}, "a dead row session was committed");
     rowlock::row_session_options options;
@@ -131,13 +131,13 @@ void kill_every_second(trial& in, support::lock_database& database) {
         in.took(steady::now() - at, "until an advisory lock was known to be lost",
                 at_once(database));
         in.must(told && !lock.held(), "an advisory lock survived its connection");
-        in.must(kind_of([&] { lock.unlock(); }) == errc::lock_lost, "unlock() said nothing");
+        in.must(kind_of([&] { lock.unlock(); }) == errc::lock_lost, "unlock() reported no loss");
         check_row_session(in, session, shop, database, stock);
         if (believes && control.another_can_lock()) {
-            in.unprotected("two believe in one lock of the database's");
+            in.unprotected("two clients believe that they hold one advisory lock");
         }
         in.must(advisory.try_lock_for(database.prefix() + "advisory", 5s).has_value(),
-                "the lost lock is still locked by somebody");
+                "the lost lock is still held by a connection");
         in.made();
         std::this_thread::sleep_until(next);
     }
@@ -212,7 +212,7 @@ public:
         in.took(steady::now() - from, "until release() returned", statement_timeout + tolerance);
         in.must(kind == errc::outcome_unknown || kind == errc::database_unreachable ||
                     kind == errc::timed_out,
-                "a release into the hole came to something else");
+                "a release into the black hole had another result");
         // The answer to an earlier heartbeat may have arrived since.
         if (lease_.held()) {
             left = std::chrono::ceil<milliseconds>(steady::now() - from) + lease_.remaining();
@@ -223,11 +223,11 @@ public:
             return;
         }
         believed_until_ = lost.get();
-        in.took(std::chrono::microseconds{believed_until_ - hole_at}, "from the hole to lost()",
-                left + tolerance);
+        in.took(std::chrono::microseconds{believed_until_ - hole_at},
+                "from the start of the black hole to lost()", left + tolerance);
         in.must(!lease_.held(), "held() is true after lost()");
         in.must(kind_of([&] { lease_.release(); }) == errc::lock_lost,
-                "the release of a lost lease says nothing of it");
+                "the release of a lost lease does not report the loss");
     }
 
     /// Restores the network.
@@ -286,7 +286,7 @@ void compare_beliefs(trial& in, const std::vector<std::unique_ptr<victim>>& vict
         naive.holds.push_back(after);
     }
     in.violations(overlapping_beliefs(all));
-    in.unprotected("would believe until the server tells them otherwise",
+    in.unprotected("would believe until the server answers",
                    static_cast<int>(overlapping_beliefs(naive).size()));
 }
 

@@ -245,8 +245,9 @@ void give_up_acquires(trial& in, support::lock_database& database) {
         if (orphaned) ++orphans;
         const auto from = steady::now();
         way->close_down(false);
-        in.must(support::eventually([&] { return is_free(other, name); }), "an orphan lives on");
-        in.took(steady::now() - from, "until the grant of one who gave up was free");
+        in.must(support::eventually([&] { return is_free(other, name); }),
+                "an orphaned grant remains");
+        in.took(steady::now() - from, "until the grant of a cancelled call was free");
     }
     in.must(orphans > 0, "no grant was orphaned: nothing was tested");
 }
@@ -310,7 +311,8 @@ void lose_answer_to_naive_acquire(trial& in, support::lock_database& database) {
     way->lose_answer(1);
     bool got = false;
     way->run([&] { got = lock.acquire("a", "us"); }, [] {});
-    if (!got && lock.holds("a", "us")) in.violation("we hold it and think that another does");
+    if (!got && lock.holds("a", "us"))
+        in.violation("the client holds it and reports another holder");
 }
 
 const fault::on_databases f9{{.id = "F9",

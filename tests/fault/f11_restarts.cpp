@@ -56,7 +56,7 @@ void restart_with_a_line(trial& in, own_server& one, const ending& how, int roun
         return std::pair{std::move(lease), steady::now()};
     });
     if (!support::eventually([&] { return holder.waiters(name).size() == 1; })) {
-        throw std::runtime_error{"nobody stands in line"};
+        throw std::runtime_error{"no waiter is queued"};
     }
     (one.*how.how)();
     one.start_again();
@@ -113,7 +113,8 @@ void forget(trial& in, server which) {
             "the doctor says " + doctors_word(url, "durability"));
     if (which == server::postgresql) {
         url += "?rowlock_pooler=transaction";
-        in.must(doctors_word(url, "durability") == "fail", "the doctor is content with a pooler");
+        in.must(doctors_word(url, "durability") == "fail",
+                "the doctor reports no problem with a pooler");
     }
     one->stop();  // makes the migrations durable
     one->start_again();
@@ -199,7 +200,7 @@ void lose_releases(trial& in, server which) {
                            static_cast<int>(lost));
         }
         if (!in.must(support::eventually([&] { return held() == 0; }),
-                     "a row is kept for nobody")) {
+                     "a row stays held by a session that does not hold it")) {
             tell_kept(in, *db);
         }
         in.took(steady::now() - from, "until all rows were free");

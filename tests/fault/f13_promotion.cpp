@@ -1,4 +1,4 @@
-// F13: the primary dies and a standby takes its place.
+// F13: the primary dies and a standby replaces it.
 
 #include "fault/frame.hpp"
 #include "fault/users.hpp"

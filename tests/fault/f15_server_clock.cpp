@@ -91,7 +91,7 @@ void step_forward(trial& in, clocked_server& one, support::lock_database& databa
             }
         }
     });
-    if (!support::places(database, 1)) throw std::runtime_error{"nobody stands in line"};
+    if (!support::places(database, 1)) throw std::runtime_error{"no waiter is queued"};
     // Right after a heartbeat the next one is farthest away.
     const auto beats = holder.stats().heartbeats;
     support::eventually([&] { return holder.stats().heartbeats > beats; });
@@ -100,7 +100,7 @@ void step_forward(trial& in, clocked_server& one, support::lock_database& databa
     const auto from = steady::now();
     auto lost = told.get_future();
     if (in.must(lost.wait_for(20s) == std::future_status::ready, "lost() does not fire")) {
-        in.took(lost.get() - from, "until the loser was told", heartbeat);
+        in.took(lost.get() - from, "until lost() fired", heartbeat);
     }
     const auto successor = next.get();
     in.must(successor.token().value() > held.token().value(), "the token did not grow");
@@ -109,7 +109,7 @@ void step_forward(trial& in, clocked_server& one, support::lock_database& databa
     app->query("begin", soon());
     try {
         rowlock::fence(*app, held);
-        in.violation("the fence let a stale holder pass");
+        in.violation("the fence accepted a stale holder");
     } catch (const rowlock::error& failure) {
         in.must(failure.kind() == rowlock::errc::lock_lost, failure.what());
     }
@@ -128,7 +128,7 @@ void step_back(trial& in, clocked_server& one, support::lock_database& database)
     rowlock::client waiter{database.source(), database.options({.poll_interval = poll})};
     auto next =
         std::async(std::launch::async, [&] { return support::acquire_soon(waiter, "job"); });
-    if (!support::places(database, 1)) throw std::runtime_error{"nobody stands in line"};
+    if (!support::places(database, 1)) throw std::runtime_error{"no waiter is queued"};
     const auto token = doomed.diary(0).token;
     doomed[0].kill();
     const auto from = steady::now();

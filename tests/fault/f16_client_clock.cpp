@@ -114,7 +114,7 @@ void step_clocks(trial& in, support::lock_database& database) {
         const auto released = stress::boot_time();
         all.end(each);
         auto& next = *line.members()[each];
-        const bool served = in.must(next.says("holds", 20s), "who waited is not served");
+        const bool served = in.must(next.says("holds", 20s), "the waiter is not served");
         const auto diary = all.diary(each);
         const auto successor = fault::read_diary(next.log());
         in.made();

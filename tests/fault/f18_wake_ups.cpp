@@ -143,7 +143,7 @@ void wait_behind_a_pooler(trial& in) {
     for (int i = 0; i < in.rounds(); ++i) {
         auto turn =
             std::async(std::launch::async, [&] { return support::acquire_soon(*waiter, "job"); });
-        in.must(support::places(database, 1), "no ticket stands");
+        in.must(support::places(database, 1), "no ticket exists");
         const auto at = steady::now();
         held.release();
         held = turn.get();

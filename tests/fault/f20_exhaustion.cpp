@@ -113,7 +113,8 @@ void use_up_connections(trial& in, support::lock_database& database) {
             hang = false;
         }
         pool.refill(8);
-        in.must(locks.stats().lost == 0 && locks.stats().sessions == 1, "something was lost");
+        in.must(locks.stats().lost == 0 && locks.stats().sessions == 1,
+                "a lease or the session was lost");
         in.must(held.held() && held.token() == token, "the lease is not what it was");
         held.release();
         in.must(locks.try_acquire("job").has_value(), "no recovery");
@@ -164,10 +165,10 @@ void live_through(trial& in, const rowlock::sql::connection_source& source,
         }
         std::this_thread::sleep_for(50ms);
     }
-    in.must(lost_at != 0 && !held.held(), "the holder was not told");
+    in.must(lost_at != 0 && !held.held(), "lost() did not fire");
     // The last heartbeat may have been sent just before.
     if (lost_at != 0) {
-        in.took(std::chrono::microseconds{lost_at - at}, "until the holder was told");
+        in.took(std::chrono::microseconds{lost_at - at}, "until lost() fired");
     }
     in.must(kind_of([&] { held.release(); }) == errc::lock_lost, "a release of what was lost");
     fault.end();

@@ -77,15 +77,15 @@ void block_callbacks(trial& in, support::lock_database& database) {
         in.took(std::chrono::microseconds{b_lost.at() - at}, "until another lease's lost() fired");
     }
     while (steady::now() < blocked + block - 100ms) {
-        in.must(c.held() && d.held(), "a lease that nobody touched was lost");
+        in.must(c.held() && d.held(), "a lease that no call touched was lost");
         std::this_thread::sleep_for(20ms);
     }
     const auto most = static_cast<std::uint64_t>(block / heartbeat);
     in.must(locks.stats().heartbeats >= beats + most - 1, "heartbeats were left out");
     in.must(locks.stats().heartbeat_failures == 0, "heartbeats failed");
-    in.must(events > 0, "no event was told");
+    in.must(events > 0, "no event was delivered");
     if (!a_lost_again.came() || a_lost_again.at() - a_lost.at() > 1000 * in.bound().count()) {
-        in.unprotected("a callback behind one that blocks");
+        in.unprotected("a callback after one that blocks");
     }
     in.must(eventually([&] { return a_lost_again.came(); }), "a callback never ran");
     in.must(eventually([&] { return events > 4; }), "events stopped after one that threw");

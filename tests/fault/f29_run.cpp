@@ -37,8 +37,7 @@ public:
                    listed.out.find("\"waiting\": 1") != std::string::npos;
         });
         if (!waits)
-            throw std::runtime_error{"nobody stands in line: " +
-                                     in.run({"show", "--json", "a"}).out};
+            throw std::runtime_error{"no waiter is queued: " + in.run({"show", "--json", "a"}).out};
     }
     [[nodiscard]] bool has_begun() const { return !process_.out().empty(); }
     void check(trial& in, steady::time_point from, const std::string& after) {
@@ -60,7 +59,7 @@ void kill_rowlock(trial& in, const tool::tables& tables) {
     successor next{tables, first.folder()};
     first.main().send(SIGKILL);
     next.check(in, steady::now(), "kill -9 of rowlock");
-    in.must(!first.is_alive(), "kill -9 of rowlock: something lives on");
+    in.must(!first.is_alive(), "kill -9 of rowlock: a process still runs");
     in.made();
 }
 
@@ -82,7 +81,7 @@ void kill_supervisor(trial& in, const tool::tables& tables) {
     kill(first.supervisor(), SIGKILL);
     next.check(in, steady::now(), "kill -9 of the supervisor");
     in.must(first.main().wait() == 71, "kill -9 of the supervisor: another exit code than 71");
-    in.must(!first.is_alive(), "kill -9 of the supervisor: something lives on");
+    in.must(!first.is_alive(), "kill -9 of the supervisor: a process still runs");
     in.made();
 }
 
@@ -97,8 +96,8 @@ void ignore_signals(trial& in, const tool::tables& tables) {
     in.must(first.is_alive() && !next.has_begun(), "a signal that was ignored ended the lease");
     kill(first.pids().back(), SIGKILL);  // the command itself
     next.check(in, steady::now(), "kill -9 of the command");
-    in.must(first.main().wait() == 128 + SIGKILL, "the command's end by a signal is not told");
-    in.must(!first.is_alive(), "the command's children live on");
+    in.must(first.main().wait() == 128 + SIGKILL, "the command's end by a signal is not reported");
+    in.must(!first.is_alive(), "the command's children still run");
     in.made();
 }
 

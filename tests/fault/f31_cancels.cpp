@@ -48,7 +48,7 @@ void give_up_in_time(trial& in, support::lock_database& database) {
     start(crew, (in.rounds() + processes * threads - 1) / processes / threads, in.seed());
     for (const auto& each : crew.members()) {
         in.must(each->done(in.size() == fault::scale::full ? 60min : 120s),
-                "a process does not come to an end");
+                "a process does not end");
     }
     // Checked while the clients live, since their destructors clean up in any case.
     const auto quiet = std::chrono::steady_clock::now();
@@ -71,7 +71,7 @@ void give_up_in_time(trial& in, support::lock_database& database) {
     const auto won = static_cast<long>(past.holds.size());
     in.must_alone(
         won > count / 100 && won < count - count / 100,
-        "hardly a race: " + std::to_string(won) + " of " + std::to_string(count) + " won");
+        "too few races: " + std::to_string(won) + " of " + std::to_string(count) + " won");
 }
 
 /// The control: a killed waiter cancels nothing.

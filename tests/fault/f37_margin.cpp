@@ -114,7 +114,7 @@ public:
                 return in.run({"show", "--json", name_}).out.find("\"position\"") !=
                        std::string::npos;
             },
-            "nobody stands in line");
+            "no waiter is queued");
     }
 
     /// `at_loss` runs when the command has received SIGTERM.
@@ -122,7 +122,7 @@ public:
         const std::string what = to_string(which);
         begin(relay_, which);
         await([&] { return !tool::contents(folder_ / "told").empty(); },
-              what + ": the command is not told to stop");
+              what + ": the command got no signal to stop");
         const auto told = steady::now();
         end(relay_, which);
         at_loss(name_);

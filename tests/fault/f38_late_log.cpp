@@ -98,7 +98,7 @@ void lose_a_hand_over(trial& in, support::late_server& server, const std::string
     const auto stands = [&] {
         return number(*look, "select count(*) from rowlock_waiter where name = 'job'") == 1;
     };
-    if (!eventually(stands)) throw std::runtime_error{"nobody stands in line"};
+    if (!eventually(stands)) throw std::runtime_error{"no waiter is queued"};
     const auto log = server.hold_log();
     auto releasing = std::async(std::launch::async, [&] { gone->release(); });
     const auto shown = [&] {
@@ -118,12 +118,13 @@ void lose_a_hand_over(trial& in, support::late_server& server, const std::string
     const bool lost = left < read;
     const auto other = token_of_another(then, source, *look);
     const auto mine = told.get();
-    in.must(mine.token > 0 && other > 0, "somebody got nothing");
-    in.must(!mine.before_the_crash || !lost, "a grant was told that the crash has taken back");
-    in.must(mine.token != other, "one token was given to two");
-    if (then == "reclaim") in.must(other != read, "the token that was shown was given to another");
+    in.must(mine.token > 0 && other > 0, "a client got no token");
+    in.must(!mine.before_the_crash || !lost, "a grant was reported that the crash has undone");
+    in.must(mine.token != other, "one token was granted twice");
+    if (then == "reclaim")
+        in.must(other != read, "the token that was visible was granted to another client");
     if (lost && (other == read || then == "reclaim")) {
-        in.unprotected("who read it believes that it holds what another holds");
+        in.unprotected("the reader believes that it holds a lease that another client holds");
     }
 }
 

@@ -49,7 +49,7 @@ void hand_over(trial& in, scene& on) {
     auto held = on.holder.acquire("job");
     auto waiting =
         std::async(std::launch::async, [&] { return support::acquire_soon(on.waiter, "job"); });
-    if (!in.must(support::places(on.database, 1), "the waiter takes no place")) return;
+    if (!in.must(support::places(on.database, 1), "the waiter is not queued")) return;
     const auto to =
         support::address_of(on.database, on.database.number("select session from rowlock_waiter"));
     const auto grant_id = on.database.number("select grant_id from rowlock_waiter");
@@ -59,9 +59,9 @@ void hand_over(trial& in, scene& on) {
         on.knows_the_secret
             ? std::vector{rowlock::strategy::encode_wakeup({grant_id, forged_token}, to.secret)}
             : support::lies({grant_id, forged_token}, on.overheard);
-    in.must(on.stranger.say(to, texts, 3), "there was nothing to say it by");
+    in.must(on.stranger.say(to, texts, 3), "no forged message could be sent");
     if (waiting.wait_for(on.knows_the_secret ? 1s : 0s) == std::future_status::ready) {
-        in.violation("a lie was believed: token " + to_string(waiting.get().token()));
+        in.violation("a forged wake-up was believed: token " + to_string(waiting.get().token()));
         return;
     }
     std::jthread talk{[&](const std::stop_token& over) {
@@ -87,7 +87,7 @@ void talk_to_waiters(trial& in, support::lock_database& database) {
         hand_over(in, on);
         in.made();
     }
-    in.must(on.waiter.stats().lost == 0, "a lease was lost by what was said");
+    in.must(on.waiter.stats().lost == 0, "a forged message cost a lease");
 }
 
 /// The control: a program that can read the session's row is believed.

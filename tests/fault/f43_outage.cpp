@@ -63,7 +63,7 @@ public:
 
     void check_holder() {
         in_.must(!held_->held(), "a holder believes in its lease through the outage");
-        in_.must(held_->lost().stop_requested(), "a holder was not told");
+        in_.must(held_->lost().stop_requested(), "a holder did not learn of its loss");
     }
     void check_waiters(steady::time_point back) {
         for (auto& each : waiting_) {
@@ -129,8 +129,8 @@ public:
     }
     void check_after() {
         in_.must(patient_->wait() == 0 && patient_->out() == "ran\n",
-                 "a waiter without a limit did not get its turn: " + patient_->err());
-        in_.must(scripted_->wait() == 0, "`acquire --wait` did not get its turn");
+                 "a waiter without a limit was not granted the lock: " + patient_->err());
+        in_.must(scripted_->wait() == 0, "`acquire --wait` was not granted the lock");
     }
 
 private:
@@ -156,7 +156,7 @@ void sit_out(trial& in, server which, rowlock::when_cut_off then) {
         std::optional<tool_crew> tools;
         if (with_tool) tools.emplace(in, *one);
         const int waiters = library_crew::waiters + (with_tool ? tool_crew::waiters : 0);
-        if (!stand_in_line(*one, waiters)) throw std::runtime_error{"they do not stand in line"};
+        if (!stand_in_line(*one, waiters)) throw std::runtime_error{"the waiters are not queued"};
         const auto from = steady::now();
         (one.get()->*endings.at(static_cast<std::size_t>(i) % endings.size()))();
         std::this_thread::sleep_until(from + outage);

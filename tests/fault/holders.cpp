@@ -81,7 +81,7 @@ void await_places(support::lock_database& database, int count) {
     const auto stand = database.number("select count(*) from rowlock_waiter");
     const auto held =
         database.number("select count(*) from rowlock_lease where session is not null");
-    throw std::runtime_error{std::to_string(stand) + " stand in line instead of " +
+    throw std::runtime_error{std::to_string(stand) + " are queued instead of " +
                              std::to_string(count) + ", " + std::to_string(held) +
                              " locks are held"};
 }

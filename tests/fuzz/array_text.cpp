@@ -29,7 +29,7 @@ public:
             } while (took(','));
             expect('}');
         }
-        fuzz::require(rest_.empty(), "nothing stands behind an array", rest_);
+        fuzz::require(rest_.empty(), "no text follows an array", rest_);
         return read;
     }
 

@@ -26,13 +26,13 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
         fuzz::require(told_to_look(said_to_look(*revision, secret)) == revision,
                       "what was understood can be said", foreign);
     }
-    fuzz::require(!is_proved(foreign, secret), "nobody guesses a proof", foreign);
+    fuzz::require(!is_proved(foreign, secret), "a foreign proof is not valid", foreign);
     fuzz::input numbers{data, size};
     const said_grant meant{numbers.number(), numbers.number(), numbers.byte() % 2 == 1};
     const std::string said = encode_wakeup(meant, secret);
-    fuzz::require(decode_wakeup(said) == meant, "what is said is understood", said);
-    fuzz::require(is_proved(said, secret), "what is said is proved", said);
+    fuzz::require(decode_wakeup(said) == meant, "an encoded message is decoded", said);
+    fuzz::require(is_proved(said, secret), "an encoded message has a valid proof", said);
     fuzz::require(!is_proved(said, "f123456789abcdef0123456789abcdef"), "by its secret", said);
-    fuzz::require(said.size() <= 128, "it fits into a letter", said);
+    fuzz::require(said.size() <= 128, "it fits into a datagram", said);
     return 0;
 }

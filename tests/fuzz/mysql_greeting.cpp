@@ -1,4 +1,4 @@
-// The greeting of a MySQL server, or of any program that listens in its place: it offers TLS,
+// The greeting of a MySQL server, or of any program that listens instead of it: it offers TLS,
 // offers none, or is refused.
 
 #include "driver/mysql_greeting.hpp"

@@ -45,7 +45,7 @@ void known_text(fuzz::input& from, dialect which) {
     const std::string text = beginning + " " + text_of(pieces);
     const auto effect = effect_of(which, text);
     require(effect == effect_of(which, beginning + " " + text_of(emptied(pieces))),
-            "what stands in literals and comments does not matter", text);
+            "the contents of literals and comments do not matter", text);
     require(effect != statement_effect::several, "one statement is one", text);
 
     auto two = pieces;

@@ -25,7 +25,7 @@ inline void require(bool holds, const char* rule, std::string_view about = {}) {
 constexpr std::string_view secret = "hunter2";
 
 inline void require_no_secret(std::string_view said) {
-    require(said.find(secret) == std::string_view::npos, "a secret is not told", said);
+    require(said.find(secret) == std::string_view::npos, "a secret is not revealed", said);
 }
 
 /// Takes bytes off the input; zeros once it is used up.

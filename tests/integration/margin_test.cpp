@@ -165,7 +165,7 @@ TEST_CASE("a holder that has stopped ends the margin early") {
         SUBCASE("by its destruction") {
             held.reset();
         }
-        SUBCASE("by another lease in its place") {
+        SUBCASE("by another lease assigned over it") {
             *held = lease{};
         }
         CHECK_FALSE(passes_within(other, "job", 200ms));

@@ -308,7 +308,7 @@ violations other_tokens(const history& all, const records& truth,
         const auto known = tokens.find(each.grant_id);
         if (known != tokens.end() && known->second.contains(each.token)) continue;
         if (told_before_a_crash(each, faults)) continue;
-        found.push_back(each.name + ": a holder was told token " + std::to_string(each.token) +
+        found.push_back(each.name + ": a holder was given token " + std::to_string(each.token) +
                         ", which its grant never had");
     }
     return found;

@@ -216,8 +216,7 @@ bool engine::end_own_session(session& ours, waiting_threads::leftovers& rest, sq
             context_.queues.cancel(db, rest.entries, until);
         }
     } catch (const std::exception& failure) {
-        done.message =
-            std::string{"the database was not told; the session expires: "} + failure.what();
+        done.message = std::string{"the session could not be ended; it expires: "} + failure.what();
     }
     context_.report(std::move(done));
     return !alone;

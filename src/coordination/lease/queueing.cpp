@@ -103,7 +103,7 @@ std::shared_ptr<grant> acquirer::accept_served(const acquisition& call, const wa
     if (!served.ours->trust()->open(context_.now())) {
         sessions_.lose(*served.ours, loss_reason::trust_window_passed);
         throw error{errc::lock_lost,
-                    "the session ended while waiting: the grant came too late and was given back; "
+                    "the session ended while waiting: the grant came too late and was released; "
                     "ask again"};
     }
     return nullptr;

@@ -171,7 +171,7 @@ void reconciler::release_orphan(session& ours, const strategy::session_lease& ro
                      .name = row.name,
                      .token = fencing_token{row.token},
                      .session = ours.id(),
-                     .message = "a grant that nobody here holds was given back"});
+                     .message = "a grant that no part of this client holds was released"});
 }
 
 /// Cancels queue entries without a waiter: created by a statement that ran late, or restored
@@ -187,7 +187,7 @@ void reconciler::cancel_orphans(session& ours, sql::connection& db, sql::deadlin
         context_.report({.kind = event_kind::resolved,
                          .name = place.name,
                          .session = ours.id(),
-                         .message = "a place at which nobody waited was given up"});
+                         .message = "a queue entry without a waiter was cancelled"});
     }
 }
 
@@ -240,9 +240,9 @@ void reconciler::resolve(session& ours, const unresolved_grant& unknown, sql::co
     context_.report({.kind = event_kind::resolved,
                      .name = unknown.name,
                      .session = ours.id(),
-                     .message = done.freed  ? "a grant whose reply was lost was given back"
-                                : cancelled ? "a place at which nobody waited was given up"
-                                            : "no grant came of it"});
+                     .message = done.freed  ? "a grant whose reply was lost was released"
+                                : cancelled ? "a queue entry without a waiter was cancelled"
+                                            : "it resulted in no grant"});
 }
 
 }  // namespace rowlock::detail

@@ -185,7 +185,7 @@ void advisory_engine::extend_trust(advisory_connection& which, nanoseconds sent)
     if (!which.gone && which.trust->extend(until, clock_.now())) return;
     which.db->discard();
     throw error{errc::database_unreachable,
-                "the connection of these advisory locks was silent for too long and is given up"};
+                "the connection of these advisory locks was silent for too long and is abandoned"};
 }
 
 void advisory_engine::require_open() const {

@@ -490,8 +490,9 @@ void advisory_engine::leave(guard& lock, const tenure& what) {
         poke_watch();
     };
     const char* const late =
-        "the server did not confirm in time that the advisory lock was unlocked; it is given back "
-        "in the background";
+        "the server did not confirm in time that the advisory lock was unlocked; the client "
+        "repeats "
+        "the unlock in the background";
     const auto until = soon();
     try {
         if (!checkout(lock, on, until)) throw gone();
@@ -520,8 +521,8 @@ void advisory_engine::leave(guard& lock, const tenure& what) {
     finish(what);
     if (!ours) {
         throw error{errc::lock_lost,
-                    "the server says that the advisory lock was not ours any more: somebody "
-                    "unlocked it on our connection"};
+                    "the server says that the advisory lock was no longer held: another call "
+                    "unlocked it on this connection"};
     }
 }
 

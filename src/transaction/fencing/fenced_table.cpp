@@ -249,7 +249,7 @@ struct fenced_table::shared {
             }
         }
         throw error{errc::conflict,
-                    "the row changed between each write and the look at it: try again"};
+                    "the row changed between each write and the read after it: try again"};
     }
 };
 

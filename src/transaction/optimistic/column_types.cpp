@@ -195,7 +195,8 @@ void require_version_type(sql::dialect speaks, const column_type& type, bool is_
     }
     if (type.digits < all_digits) {
         refuse(
-            "a time that is a version needs all six digits: with fewer, whoever writes plain "
+            "a time that is a version needs all six digits: with fewer, a program that writes "
+            "plain "
             "now() makes two changes look like one; alter the column, or use a counter");
     }
 }

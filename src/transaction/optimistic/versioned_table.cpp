@@ -183,7 +183,7 @@ void require_growth(const known_table& table, const row_version& seen) {
                 table.shape.version_is_time
                     ? "the version of this row is a time at the end of the calendar: correct it"
                     : "the version of this row is the greatest that its column holds: make the "
-                      "column a BIGINT, or set the version back while nobody uses the table"};
+                      "column a BIGINT, or set the version back while no program uses the table"};
 }
 
 [[noreturn]] void refuse_stuck() {
@@ -209,7 +209,7 @@ void require_growth(const known_table& table, const row_version& seen) {
 [[noreturn]] void refuse_unindexed() {
     throw error{errc::unindexed_key,
                 "a versioned_table can insert only where a primary key or a unique index of just "
-                "the columns of the key tells that a row is there already"};
+                "the columns of the key detects an existing row"};
 }
 
 /// True if PostgreSQL or SQLite reports that no unique index fits ON CONFLICT.

@@ -205,7 +205,7 @@ void require_distinct(const key_columns& columns) {
     }
     const std::set<std::string_view> different{columns.names().begin(), columns.names().end()};
     if (different.size() != columns.names().size()) {
-        throw error{errc::invalid_options, "a column stands twice in a row's key"};
+        throw error{errc::invalid_options, "a column appears twice in a row's key"};
     }
 }
 

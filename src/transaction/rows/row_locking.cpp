@@ -523,7 +523,7 @@ void require_usable(row_wait wait, sql::dialect speaks) {
     }
     if (wait.how() == row_wait::kind::bounded && (wait.limit() < 1ms || wait.limit() > 24h)) {
         throw error{errc::invalid_options,
-                    "a bounded wait is from 1 ms to 24 h; use nowait to wait for nobody"};
+                    "a bounded wait is from 1 ms to 24 h; use nowait for no wait"};
     }
 }
 

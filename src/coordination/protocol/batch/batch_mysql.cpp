@@ -314,9 +314,9 @@ std::optional<std::vector<bool>> release_at_once(sql::connection& db, const batc
     } catch (const error& failure) {
         throw_unknown(failure);
     }
-    // One of them was lost before. It cannot be told from those that this statement freed.
+    // One of them was lost before. The statement cannot report which.
     throw error{errc::outcome_unknown,
-                "of several leases that were given back together one had been lost"};
+                "one of several leases that were released together had been lost"};
 }
 
 /// Releases up to 16 in a transaction; the rows it has locked no longer change.
