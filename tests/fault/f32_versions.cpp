@@ -50,7 +50,7 @@ void forget_newer(support::lock_database& database, int version) {
 }
 
 void change_versions(trial& in, support::lock_database& database) {
-    const int latest = schema_status(database.source()).latest;
+    const int latest = rowlock::schema_status(database.source()).latest;
     for (int round = 0; round < in.rounds(); ++round) {
         rowlock::client steady_one{database.source(), database.options({.ttl = 2s})};
         use(steady_one);
