@@ -65,7 +65,7 @@ void change_versions(trial& in, support::lock_database& database) {
             }
             works_or_says_so(
                 in, [&] { use(steady_one); }, when + ", under a client that runs");
-            in.must(schema_status(database.source()).version == version,
+            in.must(rowlock::schema_status(database.source()).version == version,
                     when + " were changed by a client");
         }
         rowlock::migrate(database.source());
