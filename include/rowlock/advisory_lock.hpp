@@ -246,7 +246,7 @@ private:
 
     template <typename Rep, typename Period>
     static time_point end_of(const std::chrono::duration<Rep, Period>& timeout) {
-        return timeout <= timeout.zero() ? one_attempt : detail::after(timeout);
+        return timeout > timeout.zero() ? detail::after(timeout) : one_attempt;
     }
     [[nodiscard]] std::optional<advisory_lock> acquire(const advisory_key& key, advisory_mode mode,
                                                        time_point until, std::stop_token stop);

@@ -134,13 +134,13 @@ public:
     [[nodiscard]] std::optional<lease> try_acquire_until(
         const lock_name& name, const std::chrono::time_point<Clock, Duration>& until,
         const acquire_options& options = {}) {
-        return acquire_until(name, detail::after(until - Clock::now()), {}, options);
+        return acquire_until(name, detail::at(until), {}, options);
     }
     template <typename Clock, typename Duration, std::same_as<std::stop_token> Stop>
     [[nodiscard]] std::optional<lease> try_acquire_until(
         const lock_name& name, const std::chrono::time_point<Clock, Duration>& until, Stop stop,
         const acquire_options& options = {}) {
-        return acquire_until(name, detail::after(until - Clock::now()), std::move(stop), options);
+        return acquire_until(name, detail::at(until), std::move(stop), options);
     }
 
     /// For a supervised singleton that was restarted: ends the sessions of its predecessors, those

@@ -40,7 +40,7 @@ public:
     template <typename Clock, typename Duration>
     [[nodiscard]] bool try_lock_until(const std::chrono::time_point<Clock, Duration>& until,
                                       const std::stop_token& stop = {}) {
-        return lock_until(detail::after(until - Clock::now()), stop);
+        return lock_until(detail::at(until), stop);
     }
     /// Never throws; what went wrong (not_owner, lock_lost, no database) is an event unlock_failed.
     void unlock() noexcept;
@@ -91,7 +91,7 @@ public:
     template <typename Clock, typename Duration>
     [[nodiscard]] bool try_lock_until(const std::chrono::time_point<Clock, Duration>& until,
                                       const std::stop_token& stop = {}) {
-        return lock_until(detail::after(until - Clock::now()), stop);
+        return lock_until(detail::at(until), stop);
     }
     void unlock() noexcept;
     void release();

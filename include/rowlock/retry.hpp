@@ -79,10 +79,10 @@ auto repeat_attempts(attempt_counter attempts, Caller&& caller, Action&& action)
                 const auto pause = attempts.fail(failure, caller.now());
                 next = pause ? caller.wait(*pause) : retry_step::give_up;
             }
-            if (next == retry_step::give_up) throw;
             if constexpr (requires { caller.stopped(); }) {
                 if (next == retry_step::stop) return static_cast<result>(caller.stopped());
             }
+            if (next != retry_step::repeat) throw;
         }
     }
 }

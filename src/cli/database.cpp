@@ -182,8 +182,10 @@ std::string with_name(std::string url, const naming_option& given) {
     }
     const auto equals = url.find('=');
     const bool is_conninfo = equals != std::string::npos && url.find_first_of(":/") > equals;
+    // In front: the end of the text may be within quotes, or escape what follows.
+    if (is_conninfo) return fmt::format("{}={} {}", given.parameter, *given.name, url);
     const char mark = url.find('?') == std::string::npos ? '?' : '&';
-    return url + fmt::format("{}{}={}", is_conninfo ? ' ' : mark, given.parameter, *given.name);
+    return fmt::format("{}{}{}={}", url, mark, given.parameter, *given.name);
 }
 
 /// Validated: they become part of a URL.
@@ -219,7 +221,8 @@ database_url find_url(const database_options& options) {
     const bool embedded = url == "local";
     if (embedded) url = embedded_url();
     url = with_name(std::move(url), {"--schema", "rowlock_schema", options.schema});
-    return {with_name(std::move(url), {"--prefix", "rowlock_prefix", options.prefix}), embedded};
+    return {with_name(std::move(url), {"--prefix", "rowlock_prefix", options.prefix}), embedded,
+            options.schema, options.prefix};
 }
 
 sql::table_names names_without_url(const database_options& options) {
@@ -248,6 +251,11 @@ database open_database(const database_url& at, missing_file file) {
                    .source = open_url(make ? at.text : without_creation(at.text)),
                    .embedded = at.embedded};
     if (!make) require_file(found.source);
+    const auto& names = found.source.tables();
+    if ((at.schema && *at.schema != names.schema) || (at.prefix && *at.prefix != names.prefix)) {
+        throw failure{usage,
+                      "--schema or --prefix does not agree with the URL: leave one of them out"};
+    }
     return found;
 }
 

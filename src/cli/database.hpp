@@ -27,8 +27,9 @@ struct database {
 enum class missing_file : bool { refused, made };
 
 struct database_url {
-    std::string text;  ///< with the names of --schema and --prefix
-    bool embedded;     ///< the file in the user's state directory
+    std::string text;                               ///< with the names of --schema and --prefix
+    bool embedded;                                  ///< the file in the user's state directory
+    std::optional<std::string> schema{}, prefix{};  ///< these options, which the text agrees with
 };
 
 /// --local or --url, else ROWLOCK_URL, else the first line of the file that ROWLOCK_URL_FILE names.

@@ -542,8 +542,10 @@ std::string take_value(std::string_view& rest) {
 }
 
 // The database's library would refuse them, at the first connection.
-void refuse_table_names(std::string_view connect_string) {
-    const bool is_url = connect_string.find("://") != std::string_view::npos;
+void refuse_table_names(sql::dialect speaks, std::string_view connect_string) {
+    // SOCI takes all of `file?rowlock_prefix=a_` for the name of an SQLite file.
+    const bool is_url =
+        speaks == sql::dialect::sqlite || connect_string.find("://") != std::string_view::npos;
     for (const std::string name : {"rowlock_schema", "rowlock_prefix"}) {
         const bool in_url =
             is_url && (connect_string.find("?" + name + "=") != std::string_view::npos ||
@@ -596,7 +598,7 @@ std::optional<std::string> value_of(std::string_view connect_string, std::string
 
 sql::connection_source open(const std::string& backend_name, const std::string& connect_string) {
     const backend& by = backend_called(backend_name);
-    refuse_table_names(connect_string);
+    refuse_table_names(by.speaks(), connect_string);
     by.require_usable(connect_string);
     auto connect_to = [&by, connect_string](sql::deadline until) {
         return connect(by, connect_string, until);

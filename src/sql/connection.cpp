@@ -140,7 +140,9 @@ connection_source connection_source::wrapped(wrap_function around) const {
         throw error{errc::invalid_options, "a connection source is wrapped by a function"};
     }
     connection_source made{*this};
-    made.connect_ = [inner = *this, around = std::move(around)](deadline until) {
+    auto bare = *this;
+    bare.shared_.reset();  // what row sessions share belongs to the source itself
+    made.connect_ = [inner = std::move(bare), around = std::move(around)](deadline until) {
         return around(inner.connect(until));
     };
     made.shared_ = std::make_shared<shared>();

@@ -83,6 +83,7 @@ TEST_CASE("names of tables are no part of a SOCI connection string: the source t
     CHECK(is_refused("postgresql", "postgresql://h/d?rowlock_prefix=shop_"));
     CHECK(is_refused("postgresql", "postgresql://h/d?sslmode=require&rowlock_schema=shop"));
     CHECK(is_refused("sqlite3", "dbname=/tmp/x.db rowlock_prefix=shop_"));
+    CHECK(is_refused("sqlite3", "/tmp/x.db?rowlock_prefix=shop_"));
     CHECK_FALSE(is_refused("mysql", "password='x rowlock_prefix=shop_' host=h"));
     CHECK_FALSE(is_refused("sqlite3", "dbname=/tmp/rowlock_prefix.db"));
     const auto source = rowlock::soci::open("postgresql", "dbname=d")

@@ -282,6 +282,9 @@ TEST_CASE("a wrapped source passes each connection of another one through a func
         source.wrapped([](auto inner) { return std::make_unique<derived>(std::move(inner)); });
     CHECK(wrapped.speaks() == sql::dialect::mysql);
     CHECK(wrapped.description() == "the database");
+    const auto passed = [](auto inner) { return inner; };
+    CHECK(source.with_tables({.prefix = "shop_"}).wrapped(passed).tables().prefix == "shop_");
+    CHECK(source.wrapped(passed).with_tables({.prefix = "shop_"}).tables().prefix == "shop_");
     static_cast<void>(wrapped.connect(due)->query("a query", due));
     static_cast<void>(source.connect(due)->query("a query", due));  // the source is as it was
     CHECK(in.texts == std::vector<std::string>{"a query, changed", "a query"});
