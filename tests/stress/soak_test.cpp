@@ -374,7 +374,7 @@ TEST_CASE("soak: control: a release by the name alone is found") {
                              "acquired_at = null where session is not null")
                          .affected();
             std::this_thread::sleep_for(5ms);
-            return freed >= 60;
+            return freed >= 150;
         },
         12s);
     CHECK(freed > 20);
