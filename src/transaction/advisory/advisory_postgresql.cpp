@@ -52,7 +52,7 @@ public:
         if (row.integer(0, 1) == 0) {
             throw error{errc::unsupported,
                         "the server process of a new connection holds advisory locks already: a "
-                        "transaction pooler shares it, or whoever used the connection before left "
+                        "transaction pooler shares it, or an earlier user of the connection left "
                         "them; connect to PostgreSQL directly"};
         }
         return {.process = row.integer(0, 0), .mark = mark};
