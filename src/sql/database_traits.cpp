@@ -11,7 +11,11 @@ constexpr database_traits postgresql{.one_writer = false,
                                      .pipelines = true,
                                      .limits_lock_waits = true,
                                      .testable_clock = false,
-                                     .secrets_prove_writers = true};
+                                     .secrets_prove_writers = true,
+                                     .returns_rows = true,
+                                     .counts_changes_only = false,
+                                     .procedures_may_commit = false,
+                                     .compares_as_floating_point = false};
 
 constexpr database_traits mysql{.one_writer = false,
                                 .has_server = true,
@@ -21,7 +25,11 @@ constexpr database_traits mysql{.one_writer = false,
                                 .pipelines = false,
                                 .limits_lock_waits = true,
                                 .testable_clock = false,
-                                .secrets_prove_writers = true};
+                                .secrets_prove_writers = true,
+                                .returns_rows = false,
+                                .counts_changes_only = true,
+                                .procedures_may_commit = true,
+                                .compares_as_floating_point = true};
 
 constexpr database_traits sqlite{.one_writer = true,
                                  .has_server = false,
@@ -31,7 +39,11 @@ constexpr database_traits sqlite{.one_writer = true,
                                  .pipelines = false,
                                  .limits_lock_waits = false,
                                  .testable_clock = true,
-                                 .secrets_prove_writers = false};
+                                 .secrets_prove_writers = false,
+                                 .returns_rows = true,
+                                 .counts_changes_only = false,
+                                 .procedures_may_commit = false,
+                                 .compares_as_floating_point = false};
 
 }  // namespace
 

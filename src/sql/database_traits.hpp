@@ -38,6 +38,16 @@ struct database_traits {
     /// since the database gives that secret only to users who may change the row. A user who may
     /// read an SQLite file need not be allowed to write it.
     bool secrets_prove_writers;
+    /// INSERT and UPDATE return the rows that they wrote (RETURNING). In MySQL neither does, in
+    /// MariaDB UPDATE does not.
+    bool returns_rows;
+    /// UPDATE counts the rows that it changed, without those that were as wanted already (MySQL).
+    bool counts_changes_only;
+    /// A procedure may end the caller's transaction and begin another (MySQL). PostgreSQL refuses
+    /// that, and SQLite has no procedures.
+    bool procedures_may_commit;
+    /// A text and a number are compared as floating point, by a scan of the table (MySQL).
+    bool compares_as_floating_point;
 };
 
 [[nodiscard]] const database_traits& traits_of(dialect which) noexcept;
