@@ -38,7 +38,8 @@ void loop_connection::close() noexcept {
 
 void loop_connection::set_up(sql::deadline until) {
     const auto& traits = context_.traits();
-    in_cluster_ = sql::facts_of(*db_, until).member_of != sql::cluster::none;
+    in_cluster_ =
+        traits.may_be_clustered && sql::facts_of(*db_, until).member_of != sql::cluster::none;
     if (!db_->keeps_session_state()) {
         may_listen_ = may_listen_ && !traits.notifies;
         return;
