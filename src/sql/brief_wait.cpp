@@ -1,5 +1,7 @@
 #include "sql/brief_wait.hpp"
 
+#include "sql/database_traits.hpp"
+
 #include <algorithm>
 #include <chrono>
 
@@ -15,7 +17,7 @@ void set_short_lock_timeout(sql::connection& db, sql::deadline until) {
 
 sql::deadline row_lock_deadline(const sql::connection& db, sql::deadline until,
                                 std::chrono::nanoseconds patience) {
-    if (db.speaks() != sql::dialect::sqlite) return until;
+    if (sql::traits_of(db.speaks()).limits_lock_waits) return until;
     return std::min<sql::deadline>(until, std::chrono::steady_clock::now() + patience);
 }
 

@@ -1,5 +1,6 @@
 #include "sql/identifier.hpp"
 
+#include "base/ascii.hpp"
 #include "base/utf8.hpp"
 #include <rowlock/error.hpp>
 
@@ -55,9 +56,22 @@ std::string quoted_table(sql::dialect which, std::string_view name) {
     return quoted(which, name.substr(0, dot)) + "." + quoted(which, name.substr(dot + 1));
 }
 
+bool same_name(sql::dialect which, std::string_view one, std::string_view other) {
+    return which == sql::dialect::postgresql ? one == other
+                                             : ascii::equal_ignoring_case(one, other);
+}
+
+bool folds_beyond_ascii(sql::dialect which) {
+    return which == sql::dialect::mysql;
+}
+
+bool operators_have_schemas(sql::dialect which) {
+    return which == sql::dialect::postgresql;
+}
+
 std::string binary_operator(sql::dialect dialect, std::string_view name, std::string_view schema) {
     std::string text{" "};
-    if (dialect != sql::dialect::postgresql) return text.append(name).append(" ");
+    if (!operators_have_schemas(dialect)) return text.append(name).append(" ");
     return text.append("operator(").append(schema).append(".").append(name).append(") ");
 }
 

@@ -19,6 +19,18 @@ namespace rowlock::sql {
 /// @throws error errc::invalid_options as quoted(), and for more than one dot
 [[nodiscard]] std::string quoted_table(sql::dialect which, std::string_view name);
 
+/// Whether two names mean the same column: PostgreSQL compares quoted names exactly, the others
+/// ignore the case of ASCII letters. See folds_beyond_ascii().
+[[nodiscard]] bool same_name(sql::dialect which, std::string_view one, std::string_view other);
+
+/// Whether the database ignores the case of letters beyond ASCII too, which same_name() does not
+/// (MySQL).
+[[nodiscard]] bool folds_beyond_ascii(sql::dialect which);
+
+/// Whether an operator has a schema, and the search path chooses among those of one name
+/// (PostgreSQL).
+[[nodiscard]] bool operators_have_schemas(sql::dialect which);
+
 /// An operator with blanks around it. On PostgreSQL it names its schema, so that the search path
 /// cannot choose another; in this form it binds weaker than `+` and `||`, stronger than `and`.
 [[nodiscard]] std::string binary_operator(sql::dialect dialect, std::string_view name,

@@ -19,12 +19,17 @@ inline void roll_back(sql::connection& db) noexcept {
     }
 }
 
-/// A short transaction on a connection of our own: rolled back unless committed. On SQLite it takes
-/// the write lock at once, since a read that becomes a write later may fail with BUSY at any time.
+/// Begins a transaction that will write. On SQLite it takes the write lock at once, since a read
+/// that becomes a write later may fail with BUSY at any time.
+inline void begin_to_write(sql::connection& db, sql::deadline until) {
+    db.query(db.speaks() == sql::dialect::sqlite ? "begin immediate" : "begin", until);
+}
+
+/// A short transaction on a connection of our own: rolled back unless committed.
 class transaction_scope {
 public:
     transaction_scope(sql::connection& db, sql::deadline until) : db_{db} {
-        db_.query(db.speaks() == sql::dialect::sqlite ? "begin immediate" : "begin", until);
+        begin_to_write(db_, until);
     }
     transaction_scope(const transaction_scope&) = delete;
     transaction_scope& operator=(const transaction_scope&) = delete;

@@ -43,3 +43,12 @@ TEST_CASE("a name that the database would truncate or misread is refused") {
     CHECK(kind_of([&] { (void)quoted(dialect::postgresql, umlauts); }) == errc::invalid_options);
     CHECK(quoted(dialect::mysql, umlauts).size() == 66);
 }
+
+TEST_CASE("names of columns that differ in case are two on PostgreSQL, and one elsewhere") {
+    using rowlock::sql::same_name;
+    CHECK(same_name(dialect::postgresql, "id", "id"));
+    CHECK_FALSE(same_name(dialect::postgresql, "id", "ID"));
+    CHECK(same_name(dialect::mysql, "id", "ID"));
+    CHECK(same_name(dialect::sqlite, "id", "ID"));
+    CHECK_FALSE(same_name(dialect::sqlite, "id", "id2"));
+}

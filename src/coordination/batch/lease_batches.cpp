@@ -63,8 +63,8 @@ void lease_batches::send_acquires(std::span<acquires::item* const> asked) {
         chosen.begin(), chosen.end(), [](const auto* each) { return each->ask.known.has_value(); });
     const auto known = static_cast<std::size_t>(unknown - chosen.begin());
     const std::span<acquires::item* const> all{chosen};
-    // Other dialects use one statement for both. One known token alone makes no batch.
-    const bool apart = db->speaks() == sql::dialect::postgresql && known > 1;
+    // One known token alone makes no batch.
+    const bool apart = protocol_->reacquires_apart() && known > 1;
     const std::size_t retaken = apart ? known : 0;
     grant_all(*db, all.first(retaken), true, first.until);
     grant_all(*db, all.subspan(retaken), false, first.until);
@@ -125,7 +125,7 @@ void lease_batches::send_releases(std::span<releases::item* const> asked) {
     for (std::size_t i = 0; i < chosen.size(); ++i) {
         if (!freed[i]) continue;
         chosen[i]->answer = strategy::release_outcome{
-            .freed = true, .next = {}, .unwaited = db->speaks() == sql::dialect::sqlite};
+            .freed = true, .next = {}, .unwaited = context_.traits().one_writer};
     }
 }
 

@@ -127,15 +127,14 @@ caller_transactions::standing caller_transactions::look_up(const grant& held,
     }
 }
 
-/// Whether a MySQL transaction whose view does not show the grant reads tables of the same names in
-/// another database; PostgreSQL and SQLite report that themselves.
+/// Whether a transaction whose view does not show the grant reads tables of the same names in
+/// another database.
 bool caller_transactions::is_elsewhere(sql::connection& db, sql::deadline until) noexcept {
-    if (db.speaks() != sql::dialect::mysql) return false;
     try {
-        constexpr auto question = "select coalesce(lower(database()), '')";
-        const std::string theirs{db.query(question, until).text(0, 0)};
+        const auto theirs = fencing_->database_of(db, until);
+        if (!theirs) return false;
         const auto ours = connections_.take_spare(until);
-        return (*ours).query(question, until).text(0, 0) != theirs;
+        return fencing_->database_of(*ours, until) != theirs;
     } catch (const std::exception&) {
         return false;
     }

@@ -159,7 +159,7 @@ std::optional<strategy::handed_over> releaser::hand_over_to_next(sql::connection
 /// background or by the end of the session.
 bool releaser::send_pipelined(const std::shared_ptr<grant>& held) {
     if (context_.options.releasing != release_mode::pipelined) return false;
-    if (context_.speaks() != sql::dialect::postgresql || held->queued || held->fenced) return false;
+    if (!context_.traits().pipelines || held->queued || held->fenced) return false;
     if (waiting_.contended().has(held->name) || !batches_.alone() || !held->held()) return false;
     const auto db = connections_.take_idle();
     if (!db || !connections_.pipelined().begin(**db)) return false;

@@ -42,7 +42,7 @@ bool grant_verifier::heard(std::string_view said, bool by_database) {
     // not be allowed to write it: there the row is read. And our node of a cluster may show only
     // later what was committed on another, and the grant would be refuted.
     const bool believed =
-        by_database || (parts_.context.speaks() != sql::dialect::sqlite && !link_.in_cluster());
+        by_database || (parts_.context.traits().secrets_prove_writers && !link_.in_cluster());
     // The transaction that wrote the grant sent this, delivered after its commit, or it was sent
     // after that: durable, or keeping a promise that was. So the grant is believed, and then
     // verified. The message does not contain a deadline: with one, the row is read first.

@@ -12,7 +12,7 @@ loop_connection::loop_connection(client_context& context, session_registry& sess
     : context_{context},
       sessions_{sessions},
       connections_{connections},
-      in_cluster_{context.speaks() == sql::dialect::mysql},
+      in_cluster_{context.traits().may_be_clustered},
       may_listen_{context.options.wake_ups != wakeup_mode::polling} {}
 
 sql::connection& loop_connection::open(sql::deadline until) {
@@ -37,21 +37,21 @@ void loop_connection::close() noexcept {
 }
 
 void loop_connection::set_up(sql::deadline until) {
-    const bool postgresql = db_->speaks() == sql::dialect::postgresql;
-    in_cluster_ = db_->speaks() == sql::dialect::mysql &&
-                  sql::facts_of(*db_, until).member_of != sql::cluster::none;
+    const auto& traits = context_.traits();
+    in_cluster_ =
+        traits.may_be_clustered && sql::facts_of(*db_, until).member_of != sql::cluster::none;
     if (!db_->keeps_session_state()) {
-        may_listen_ = may_listen_ && !postgresql;
+        may_listen_ = may_listen_ && !traits.notifies;
         return;
     }
-    if (postgresql && may_listen_ && !pooler_known_) {
+    if (traits.may_be_pooled && may_listen_ && !pooler_known_) {
         // An undeclared pooler: our session state would apply to other clients, and notifications
         // on their connections would be lost to us.
         const auto seen = sql::pooling_of(*db_, context_.source, until);
         if (seen == sql::pooling::transaction) may_listen_ = false;
         pooler_known_ = true;
     }
-    if (!postgresql || may_listen_ || !pooler_known_) {
+    if (!traits.may_be_pooled || may_listen_ || !pooler_known_) {
         strategy::set_short_lock_timeout(*db_, until);
     }
 }

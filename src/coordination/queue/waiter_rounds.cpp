@@ -106,7 +106,7 @@ void waiter_rounds::attend(std::shared_ptr<session> ours) {
 /// waits.
 bool waiter_rounds::is_deaf() const {
     if (!parts_.context.shares_connection() || !link_.may_listen()) return false;
-    if (parts_.context.speaks() != sql::dialect::postgresql) return false;
+    if (!parts_.context.traits().notifies) return false;
     const auto ours = parts_.sessions.current();
     return ours && (link_.get() == nullptr || source_->listening_for() != ours->id());
 }

@@ -82,7 +82,7 @@ void change_listener::connection_opened() noexcept {
 }
 
 void change_listener::listen(const session& ours, sql::connection& db, sql::deadline until) {
-    if (context_.speaks() != sql::dialect::postgresql) return;
+    if (!context_.traits().notifies) return;
     if (context_.options.wake_ups == wakeup_mode::polling || !may_listen_) return;
     const bool shares = context_.shares_connection();
     if (shares && waiting_.is_running()) return;  // it listens on the shared connection

@@ -16,8 +16,7 @@ using steady = std::chrono::steady_clock;
 /// fair; our threads wait for a connection instead.
 std::size_t budget_of(const client_context& context) {
     const int wanted = context.options.max_connections;
-    return static_cast<std::size_t>(context.speaks() == sql::dialect::sqlite ? std::min(wanted, 2)
-                                                                             : wanted);
+    return static_cast<std::size_t>(context.traits().one_writer ? std::min(wanted, 2) : wanted);
 }
 
 }  // namespace

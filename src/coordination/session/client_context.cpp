@@ -12,10 +12,10 @@ client_context::client_context(sql::connection_source database, client_options w
     : options{std::move(wanted)},
       source{std::move(database)},
       clock{options.time},
-      statements{
-          source.speaks(),
-          {.tables = source.tables(),
-           .testing_clock = options.time != nullptr && source.speaks() == sql::dialect::sqlite}},
+      statements{source.speaks(),
+                 {.tables = source.tables(),
+                  .testing_clock =
+                      options.time != nullptr && sql::traits_of(source.speaks()).testable_clock}},
       lease_protocol_{strategy::make_lease_protocol(statements)},
       queue_protocol_{strategy::make_queue_protocol(statements, *lease_protocol_,
                                                     options.wake_ups == wakeup_mode::automatic)},

@@ -10,6 +10,7 @@
 #include "coordination/session/counters.hpp"
 #include "coordination/session/grant.hpp"
 #include "coordination/session/link_timing.hpp"
+#include "sql/database_traits.hpp"
 #include "sql/statements.hpp"
 #include <rowlock/error.hpp>
 #include <rowlock/events.hpp>
@@ -54,9 +55,12 @@ public:
 
     [[nodiscard]] nanoseconds now() const noexcept { return clock.now(); }
     [[nodiscard]] sql::dialect speaks() const noexcept { return source.speaks(); }
+    [[nodiscard]] const sql::database_traits& traits() const noexcept {
+        return sql::traits_of(speaks());
+    }
     /// Whether the whole client shares one connection.
     [[nodiscard]] bool shares_connection() const noexcept {
-        return options.single_connection && speaks() != sql::dialect::sqlite;
+        return options.single_connection && traits().has_server;
     }
     /// The deadline of a statement that is sent now.
     [[nodiscard]] sql::deadline statement_deadline() const {

@@ -225,7 +225,7 @@ nanoseconds heartbeat::pause_after_failure() noexcept {
 /// A lease survives a broken connection if a new one can be opened, and used, within the trust
 /// window.
 void heartbeat::warn_of_short_ttl(nanoseconds opening) noexcept {
-    if (warned_of_ttl_ || context_.speaks() == sql::dialect::sqlite) return;
+    if (warned_of_ttl_ || !context_.traits().has_server) return;
     const auto wanted = context_.link.wanted_ttl(opening);
     if (!wanted) return;
     warned_of_ttl_ = true;

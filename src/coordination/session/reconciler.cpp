@@ -114,9 +114,10 @@ void reconciler::raise_floor_past(const grant& lost, sql::connection& db, sql::d
     context_.leases.lift_floor(db, lost.token.value(), until);
 }
 
-/// SQLite: a task that did not fit into its time is retried soon, with twice the time.
+/// A task that did not fit into its time is retried soon, with twice the time. Only where that time
+/// is what limits the wait for a lock: on SQLite.
 void reconciler::postpone() noexcept {
-    if (context_.speaks() != sql::dialect::sqlite) return;
+    if (context_.traits().limits_lock_waits) return;
     row_patience_ = std::min<nanoseconds>(2 * row_patience_, context_.options.statement_timeout);
     postponed_ = true;
 }

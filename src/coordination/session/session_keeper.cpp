@@ -79,7 +79,7 @@ void session_keeper::reconcile_now() noexcept {
 }
 
 void session_keeper::beat_if_late(session& ours, sql::connection& db, sql::deadline until) {
-    if (context_.speaks() == sql::dialect::sqlite) return;
+    if (!context_.traits().has_server) return;
     if (context_.now() < heartbeat_.late_at(ours)) return;
     static_cast<void>(heartbeat_.send(ours, db, until));
 }
@@ -112,7 +112,7 @@ nanoseconds session_keeper::watch_deadlines(nanoseconds now) {
 /// Returns when to call it again. SQLite has no link: a second connection would wait for the file
 /// behind the first.
 nanoseconds session_keeper::start_second_heartbeat(const session& ours, nanoseconds now) noexcept {
-    if (context_.speaks() == sql::dialect::sqlite) return alarm::never;
+    if (!context_.traits().has_server) return alarm::never;
     {
         const std::lock_guard lock{mutex_};
         if (threads_.second_heartbeat || stopped_) return alarm::never;

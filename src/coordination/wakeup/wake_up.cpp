@@ -115,7 +115,6 @@ void note_told(sql::connection& db, std::int64_t grant_id) {
 }
 
 bool wake(sql::connection& db, std::int64_t session, std::int64_t grant_id, sql::deadline until) {
-    if (db.speaks() != sql::dialect::mysql) return false;
     const auto text = as_text(db, session, grant_id);
     note_told(db, grant_id);
     return allowed(db, text, until);

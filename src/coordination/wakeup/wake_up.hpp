@@ -62,8 +62,7 @@ enum class ending : unsigned char { woken, slept, gate_open };
 
 /// Wakes a session, after the grant that it is to read was committed: one round trip. Returns true
 /// if the session has a connection to sleep on: if it slept, its sleep was ended. Returns false if
-/// it has none, or the server did not allow it, or the database notifies by itself and nothing is
-/// to do.
+/// it has none, or the server did not allow it.
 /// @throws error if the connection broke
 bool wake(sql::connection& db, std::int64_t session, std::int64_t grant_id, sql::deadline until);
 

@@ -1,5 +1,6 @@
 // The engine's connections: opening, sharing, trust windows and closing.
 
+#include "sql/database_traits.hpp"
 #include "sql/pooler.hpp"
 #include "transaction/advisory/advisory_engine.hpp"
 #include <rowlock/error.hpp>
@@ -108,7 +109,7 @@ advisory_engine::connected advisory_engine::connect(bool check_pooler, sql::dead
     connected made{source_.connect(until), {}};
     const bool handed_round =
         !made.db->keeps_session_state() ||
-        (check_pooler && source_.speaks() == sql::dialect::postgresql &&
+        (check_pooler && sql::traits_of(source_.speaks()).may_be_pooled &&
          sql::pooling_of(*made.db, source_, until) == sql::pooling::transaction);
     if (handed_round) {
         throw error{

@@ -1,7 +1,8 @@
-#include "base/ascii.hpp"
 #include "base/embedded.hpp"
 #include "base/require.hpp"
 #include "schema/catalog.hpp"
+#include "sql/catalog_question.hpp"
+#include "sql/database_traits.hpp"
 #include "sql/identifier.hpp"
 #include "sql/statement_cache.hpp"
 #include "sql/statements.hpp"
@@ -9,7 +10,6 @@
 #include <rowlock/fenced_table.hpp>
 
 #include <algorithm>
-#include <array>
 #include <map>
 #include <mutex>
 #include <ostream>
@@ -22,10 +22,6 @@ namespace {
 using sql::binary_operator;
 using sql::quoted;
 using sql::quoted_table;
-/// Column names are case-insensitive except on PostgreSQL.
-bool same_column(sql::dialect in, std::string_view one, std::string_view other) {
-    return in == sql::dialect::postgresql ? one == other : ascii::equal_ignoring_case(one, other);
-}
 
 using assignments_view = std::span<const assignment>;
 
@@ -132,12 +128,11 @@ struct fenced_table::shared {
     /// operator in the caller's search path is chosen. Costs one round trip at the first write.
     std::vector<std::string> equality(sql::connection& db, sql::deadline until) const {
         std::vector<std::string> found(key.size(), "pg_catalog");
-        if (db.speaks() != sql::dialect::postgresql) return found;
+        if (!sql::operators_have_schemas(db.speaks())) return found;
         const std::lock_guard lock{mutex};
         if (!known_equality.empty()) return known_equality;
-        static const auto ask = sql::load_statement(sql::dialect::postgresql, "column_types");
-        const auto name = quoted_table(db.speaks(), table);
-        const auto rows = db.execute(ask, std::array{sql::value{name}}, until);
+        static const sql::catalog_question types{"column_types"};
+        const auto rows = types.ask(db, table, until);
         for (std::size_t row = 0; row < rows.rows(); ++row) {
             const auto at = std::ranges::find(key, rows.text(row, 0));
             if (at != key.end()) {
@@ -210,10 +205,10 @@ struct fenced_table::shared {
         require(values.size() == key.size(), "a fenced write needs a value for each key column");
         require(std::ranges::none_of(values, &sql::value::is_null),
                 "a key column cannot be NULL in a fenced write: NULL equals nothing");
-        require(
-            std::ranges::none_of(
-                assignments, [&](const auto& each) { return same_column(in, each.column, token); }),
-            "a fenced write sets the token column itself");
+        require(std::ranges::none_of(
+                    assignments,
+                    [&](const auto& each) { return sql::same_name(in, each.column, token); }),
+                "a fenced write sets the token column itself");
     }
 
     /// The parameters of update_statement and insert_statement.
@@ -244,7 +239,7 @@ struct fenced_table::shared {
             // attempt cannot prove that, since another thread with our token may just have written
             // the row.
             const bool same = found && *found == with.value();
-            if (same && db.speaks() == sql::dialect::mysql && attempt > 1) {
+            if (same && sql::traits_of(db.speaks()).counts_changes_only && attempt > 1) {
                 return fenced_write::done;
             }
         }

@@ -6,6 +6,8 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <optional>
+#include <string>
 #include <string_view>
 
 /// Operations on leases in the caller's transaction, on the caller's connection.
@@ -42,6 +44,14 @@ public:
                           sql::deadline until) const = 0;
     virtual verdict release_on_commit(sql::connection& db, const claim& lease,
                                       const fence_limits& limits, sql::deadline until) const = 0;
+
+    /// The current database of a connection, where a transaction in another one may read tables of
+    /// the same names (MySQL, one round trip). nullopt elsewhere: there the operations themselves
+    /// report it.
+    virtual std::optional<std::string> database_of(sql::connection& /*db*/,
+                                                   sql::deadline /*until*/) const {
+        return std::nullopt;
+    }
 
 protected:
     fencing() = default;

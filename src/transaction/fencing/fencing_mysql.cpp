@@ -51,6 +51,11 @@ public:
         });
     }
 
+    std::optional<std::string> database_of(sql::connection& db,
+                                           sql::deadline until) const override {
+        return std::string{db.query("select coalesce(lower(database()), '')", until).text(0, 0)};
+    }
+
 private:
     /// Runs `action`, which changes the lease's row, if the transaction's snapshot shows the grant.
     template <typename Action>

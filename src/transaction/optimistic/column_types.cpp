@@ -1,51 +1,16 @@
 #include "transaction/optimistic/column_types.hpp"
 
-#include "base/ascii.hpp"
+#include "sql/catalog_question.hpp"
 #include "sql/identifier.hpp"
-#include "sql/statements.hpp"
 #include <rowlock/error.hpp>
 
 #include <algorithm>
 #include <array>
-#include <optional>
 
 namespace rowlock::optimistic {
 namespace {
 
 constexpr int all_digits = 6;
-
-const sql::statement& look_up(sql::dialect speaks) {
-    const auto load = [](sql::dialect which) { return sql::load_statement(which, "column_types"); };
-    switch (speaks) {
-        case sql::dialect::postgresql: {
-            static const sql::statement text = load(sql::dialect::postgresql);
-            return text;
-        }
-        case sql::dialect::mysql: {
-            static const sql::statement text = load(sql::dialect::mysql);
-            return text;
-        }
-        case sql::dialect::sqlite:
-            break;
-    }
-    static const sql::statement text = load(sql::dialect::sqlite);
-    return text;
-}
-
-sql::result ask(sql::connection& db, std::string_view table, sql::deadline until) {
-    const sql::dialect speaks = db.speaks();
-    if (speaks == sql::dialect::postgresql) {
-        const std::string quoted = sql::quoted_table(speaks, table);
-        const std::array<sql::value, 1> one{quoted};
-        return db.execute(look_up(speaks), one, until);
-    }
-    const auto dot = table.find('.');
-    const bool bare = dot == std::string_view::npos;
-    const std::array<sql::value, 2> both{
-        bare ? sql::value{nullptr} : sql::value{table.substr(0, dot)},
-        bare ? table : table.substr(dot + 1)};
-    return db.execute(look_up(speaks), both, until);
-}
 
 struct named_type {
     std::string_view name;
@@ -143,7 +108,8 @@ bool keeps_reals(std::string_view declared) {
 column_types column_types::of(sql::connection& db, std::string_view table, sql::deadline until) {
     column_types made;
     made.speaks_ = db.speaks();
-    const sql::result rows = ask(db, table, until);
+    static const sql::catalog_question types{"column_types"};
+    const sql::result rows = types.ask(db, table, until);
     if (rows.empty()) {
         throw error{errc::schema_outdated,
                     "the table of a versioned_table is missing, or this user may not see it"};
@@ -155,10 +121,7 @@ column_types column_types::of(sql::connection& db, std::string_view table, sql::
 }
 
 const column_type* column_types::find(std::string_view column) const noexcept {
-    const auto same = [&](const auto& each) {
-        if (speaks_ == sql::dialect::postgresql) return each.first == column;
-        return ascii::equal_ignoring_case(each.first, column);
-    };
+    const auto same = [&](const auto& each) { return sql::same_name(speaks_, each.first, column); };
     const auto found = std::ranges::find_if(columns_, same);
     return found == columns_.end() ? nullptr : &found->second;
 }

@@ -1,4 +1,5 @@
 #include "sql/in_transaction.hpp"
+#include "sql/transaction_scope.hpp"
 #include <rowlock/optimistic.hpp>
 
 namespace rowlock::detail {
@@ -46,8 +47,7 @@ attempt_transaction::attempt_transaction(sql::connection& db,
                     "or switch it on, first; or call the retry_on_conflict() without a connection "
                     "around the whole of it"};
     }
-    db_.query(db_.speaks() == sql::dialect::sqlite ? "begin immediate" : "begin",
-              from_now(statement_timeout));
+    strategy::begin_to_write(db_, from_now(statement_timeout));
 }
 
 attempt_transaction::~attempt_transaction() {

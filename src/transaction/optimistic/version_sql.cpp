@@ -1,5 +1,6 @@
 #include "transaction/optimistic/version_sql.hpp"
 
+#include "sql/database_traits.hpp"
 #include "sql/identifier.hpp"
 
 namespace rowlock::optimistic {
@@ -62,10 +63,6 @@ std::string next_expression(const table_shape& of, std::size_t new_version) {
     return {};
 }
 
-bool may_be_stuck(const table_shape& of) {
-    return of.version_is_time && of.speaks == sql::dialect::sqlite;
-}
-
 /// The current time, as a column of this kind stores it.
 std::string now_for(sql::dialect speaks, storage stored) {
     switch (speaks) {
@@ -88,7 +85,7 @@ std::string now_for(sql::dialect speaks, storage stored) {
 
 std::string first_version(const table_shape& of, std::size_t new_version) {
     if (!of.version_is_time) return "1";
-    if (of.speaks != sql::dialect::mysql) return now_for(of.speaks, of.version_stored);
+    if (!needs_new_version(of)) return now_for(of.speaks, of.version_stored);
     return next_expression(of, new_version);
 }
 
@@ -128,11 +125,15 @@ std::string joined(std::span<const std::string> names) {
 }  // namespace
 
 bool needs_new_version(const table_shape& of) noexcept {
-    return of.version_is_time && of.speaks == sql::dialect::mysql;
+    return of.version_is_time && !answers_version(of);
 }
 
 bool answers_version(const table_shape& of) noexcept {
-    return of.speaks != sql::dialect::mysql;
+    return sql::traits_of(of.speaks).returns_rows;
+}
+
+bool has_untyped_time(const table_shape& of) noexcept {
+    return of.version_is_time && of.speaks == sql::dialect::sqlite;
 }
 
 std::string read_text(const table_shape& of, std::span<const std::string> columns) {
@@ -140,7 +141,7 @@ std::string read_text(const table_shape& of, std::span<const std::string> column
     text +=
         of.deleted_at.empty() ? "0" : "case when " + of.deleted_at + " is null then 0 else 1 end";
     text += ", ";
-    text += may_be_stuck(of) ? "(" + next_expression(of, 0) + ") is not null" : "1";
+    text += has_untyped_time(of) ? "(" + next_expression(of, 0) + ") is not null" : "1";
     for (const std::string& column : columns) text += ", " + column;
     return text + " from " + of.table + where_key(of) + " limit 2";
 }
@@ -187,7 +188,7 @@ std::string update_text(const table_shape& of, std::span<const assignment> value
     if (!of.deleted_at.empty()) {
         text += " and " + of.deleted_at + (how == mark::clear ? " is not null" : " is null");
     }
-    if (may_be_stuck(of)) text += " and (" + next_expression(of, 0) + ") is not null";
+    if (has_untyped_time(of)) text += " and (" + next_expression(of, 0) + ") is not null";
     return text + returning(of);
 }
 

@@ -59,6 +59,9 @@ enum class mark : unsigned char { keep, set, clear };
 /// Whether a change returns the new version as a row; if not, the count of changed rows shows
 /// success.
 [[nodiscard]] bool answers_version(const table_shape& of) noexcept;
+/// Whether the version is a time for which the database has no type: SQLite keeps it as a text or
+/// as a number, row by row, and has values that cannot move on.
+[[nodiscard]] bool has_untyped_time(const table_shape& of) noexcept;
 
 /// Returns the version, 1 if marked as deleted, 1 if the version can advance, and the columns
 /// (quoted) of up to two rows: a second row means that the key is not unique.

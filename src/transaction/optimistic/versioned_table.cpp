@@ -1,4 +1,4 @@
-#include "base/ascii.hpp"
+#include "sql/database_traits.hpp"
 #include "sql/identifier.hpp"
 #include "sql/statement_cache.hpp"
 #include "sql/statements.hpp"
@@ -56,11 +56,6 @@ void validate(const table_description& given) {
     }
 }
 
-/// Only on PostgreSQL can column names differ in case alone.
-bool same_column(sql::dialect speaks, std::string_view a, std::string_view b) {
-    return speaks == sql::dialect::postgresql ? a == b : ascii::equal_ignoring_case(a, b);
-}
-
 constexpr bool beyond_ascii(char c) {
     return static_cast<unsigned char>(c) >= 0x80;
 }
@@ -90,9 +85,7 @@ known_table known(const table_description& from, sql::connection& db, sql::deadl
     for (const std::string& column : from.key) {
         made.shape.key.push_back(sql::quoted(speaks, column));
         made.key.push_back(types.at(column).stored);
-        if (speaks == sql::dialect::postgresql) {
-            made.shape.equality.push_back(types.at(column).equality);
-        }
+        made.shape.equality.push_back(types.at(column).equality);
     }
     if (!from.deleted_at.empty()) {
         const column_type& deleted = types.at(from.deleted_at);
@@ -107,7 +100,7 @@ known_table known(const table_description& from, sql::connection& db, sql::deadl
 /// MySQL folds the case of every letter, this code only that of ASCII: `GRÖSSE` could be the
 /// version under another name. So a name beyond ASCII must match the catalog's, letter by letter.
 void require_spelling(const known_table& table, std::string_view column) {
-    if (table.shape.speaks != sql::dialect::mysql) return;
+    if (!sql::folds_beyond_ascii(table.shape.speaks)) return;
     if (std::ranges::none_of(column, beyond_ascii) || table.columns.find(column)) return;
     refuse("a column with letters beyond ASCII must be spelt as in the table");
 }
@@ -127,7 +120,7 @@ private:
 /// MySQL compares a text column with a number, and a number with a text, as floating point: 5 would
 /// match '5 apples', and 'abc' the row 0, both by a table scan. So each value is sent in its
 /// column's type.
-void add_key_for_mysql(parameters& to, const sql::value& given, storage column) {
+void add_key_in_type(parameters& to, const sql::value& given, storage column) {
     if (column == storage::text && given.type() == sql::value::kind::integer) {
         return to.add_copy(std::to_string(given.integer()));
     }
@@ -151,8 +144,8 @@ void add_key(parameters& to, const known_table& table, const row_key& key) {
     for (std::size_t index = 0; index < table.key.size(); ++index) {
         const sql::value& each = key.values()[index];
         if (each.is_null()) refuse("a key cannot hold NULL, which equals nothing");
-        if (table.shape.speaks == sql::dialect::mysql) {
-            add_key_for_mysql(to, each, table.key[index]);
+        if (sql::traits_of(table.shape.speaks).compares_as_floating_point) {
+            add_key_in_type(to, each, table.key[index]);
         } else {
             to.add(each);
         }
@@ -160,13 +153,12 @@ void add_key(parameters& to, const known_table& table, const row_key& key) {
 }
 
 bool time_as_text(const known_table& table, const row_version& version) {
-    return table.shape.version_is_time && table.shape.speaks == sql::dialect::sqlite &&
-           !whole_number(version.str());
+    return has_untyped_time(table.shape) && !whole_number(version.str());
 }
 
 /// Adds the version as it was seen. SQLite compares times as text, whatever type the row has.
 void add_seen(parameters& to, const known_table& table, const row_version& seen) {
-    if (table.shape.version_is_time && table.shape.speaks == sql::dialect::sqlite) {
+    if (has_untyped_time(table.shape)) {
         return to.add(seen.str());
     }
     const std::int64_t number = seen.number();
@@ -227,7 +219,7 @@ row_version read_version(const known_table& table, const sql::result& rows) {
     row_version version{std::string{rows.text(0, 0)}};
     if (!table.shape.version_is_time) {
         (void)rows.integer(0, 0);
-    } else if (table.shape.speaks == sql::dialect::sqlite) {
+    } else if (has_untyped_time(table.shape)) {
         const auto number = whole_number(version.str());
         if (number && *number < least_plausible_time) {
             throw error{errc::database_error,
@@ -340,7 +332,7 @@ void versioned_table::state::require_assignable(const known_table& table,
     for (auto each = values.begin(); each != values.end(); ++each) {
         require_spelling(table, each->column);
         const auto is = [&](std::string_view name) {
-            return same_column(speaks, each->column, name);
+            return sql::same_name(speaks, each->column, name);
         };
         if (is(description_.version.name()) || std::ranges::any_of(description_.key, is)) {
             refuse("the key and the version of a row cannot be assigned");

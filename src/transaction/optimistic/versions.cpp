@@ -1,4 +1,5 @@
 #include "base/page.hpp"
+#include "sql/database_traits.hpp"
 #include "sql/run_statement.hpp"
 #include "sql/statements.hpp"
 #include "sql/table_names.hpp"
@@ -92,7 +93,7 @@ std::optional<row_version> versions::read(sql::connection& db, const lock_name& 
 
 std::optional<row_version> versions::create(sql::connection& db, const lock_name& resource) const {
     const version_statements& texts = state_->on(db);
-    if (db.speaks() == sql::dialect::mysql) {
+    if (!sql::traits_of(db.speaks()).returns_rows) {
         if (!state_->run(db, texts.read, resource.str()).empty()) return std::nullopt;
         if (state_->run(db, texts.create, resource.str()).affected() == 0) return std::nullopt;
         return row_version{1};

@@ -1,14 +1,12 @@
 #include "transaction/rows/row_keys.hpp"
 
 #include "base/ascii.hpp"
+#include "sql/catalog_question.hpp"
 #include "sql/connection_memory.hpp"
 #include "sql/identifier.hpp"
-#include "sql/run_statement.hpp"
-#include "sql/statements.hpp"
 #include <rowlock/error.hpp>
 
 #include <algorithm>
-#include <array>
 #include <set>
 
 namespace rowlock::strategy {
@@ -24,8 +22,7 @@ public:
 
     struct line {
         std::string_view a, b, c;
-        bool named = false;   ///< b is not NULL
-        bool partly = false;  ///< c is not NULL
+        bool named = false;  ///< b is not NULL
     };
 
     [[nodiscard]] std::vector<line> lines(std::string_view what) const {
@@ -33,7 +30,7 @@ public:
         for (std::size_t row = 0; row < rows_.rows(); ++row) {
             if (rows_.text(row, 0) != what) continue;
             found.push_back({rows_.text(row, 1), rows_.text(row, 2), rows_.text(row, 3),
-                             !rows_.is_null(row, 2), !rows_.is_null(row, 3)});
+                             !rows_.is_null(row, 2)});
         }
         return found;
     }
@@ -41,40 +38,6 @@ public:
 private:
     sql::result rows_;
 };
-
-/// PostgreSQL's quoted names are case-sensitive, the others' column names are not.
-bool same_name(sql::dialect speaks, std::string_view a, std::string_view b) {
-    return speaks == sql::dialect::postgresql ? a == b : ascii::equal_ignoring_case(a, b);
-}
-
-/// The statement that looks up a table on a dialect.
-const sql::statement& look_up_of(sql::dialect speaks) {
-    static const std::array<sql::statement, 3> all{
-        sql::load_statement(sql::dialect::postgresql, "row_table"),
-        sql::load_statement(sql::dialect::mysql, "row_table"),
-        sql::load_statement(sql::dialect::sqlite, "row_table")};
-    switch (speaks) {
-        case sql::dialect::postgresql:
-            return all[0];
-        case sql::dialect::mysql:
-            return all[1];
-        case sql::dialect::sqlite:
-            break;
-    }
-    return all[2];
-}
-
-description look_up(sql::connection& db, std::string_view table, sql::deadline until) {
-    const auto& statement = look_up_of(db.speaks());
-    if (db.speaks() == sql::dialect::postgresql) {
-        return description{run(db, statement, until, sql::quoted_table(db.speaks(), table))};
-    }
-    const auto dot = table.find('.');
-    const bool qualified = dot != std::string_view::npos;
-    const sql::value schema = qualified ? sql::value{table.substr(0, dot)} : sql::value{};
-    const auto name = qualified ? table.substr(dot + 1) : table;
-    return description{run(db, statement, until, schema, name)};
-}
 
 [[noreturn]] void refuse_table(std::string_view table, std::string_view why) {
     throw error{errc::unsupported,
@@ -88,7 +51,7 @@ void require_lockable(sql::dialect speaks, std::string_view table, const descrip
                     "there is no table " + std::string{table} +
                         " here: check its name, the schema and the current database"};
     }
-    const auto& [type, detail, ignored, named, partly] = lines.front();
+    const auto& [type, detail, ignored, named] = lines.front();
     if (speaks == sql::dialect::postgresql) {
         if (type != "r" && type != "p")
             refuse_table(table, "it is no table; lock the table beneath");
@@ -111,18 +74,16 @@ known_key::column describe_column(sql::dialect speaks, std::string_view table,
                                   std::string_view name, const description& found) {
     const auto columns = found.lines("column");
     const auto column = std::ranges::find_if(
-        columns, [&](const auto& each) { return same_name(speaks, each.a, name); });
+        columns, [&](const auto& each) { return sql::same_name(speaks, each.a, name); });
     if (column == columns.end()) {
         throw error{errc::schema_outdated, "the table " + std::string{table} + " has no column " +
                                                std::string{name} + ": check the key's columns"};
     }
-    known_key::column made{
-        .name = sql::quoted(speaks, name),
-        .type = {},
-        .charset = {},
-        .collation = {},
-        .equals = sql::binary_operator(
-            speaks, "=", speaks == sql::dialect::postgresql ? column->b : std::string_view{})};
+    known_key::column made{.name = sql::quoted(speaks, name),
+                           .type = {},
+                           .charset = {},
+                           .collation = {},
+                           .equals = sql::binary_operator(speaks, "=", column->b)};
     if (speaks != sql::dialect::mysql) return made;
     made.type = column->b;
     const auto type = ascii::lower(column->b.substr(0, column->b.find_first_of("( ")));
@@ -143,10 +104,11 @@ known_key::column describe_column(sql::dialect speaks, std::string_view table,
 std::string find_index(sql::dialect speaks, const key_columns& key, const description& found) {
     std::map<std::string, bool> covered;  // the primary key's name is often the first
     for (const auto& each : found.lines("key")) {
-        const bool given = each.named && !(speaks == sql::dialect::mysql && each.partly) &&
-                           std::ranges::any_of(key.names(), [&](auto name) {
-                               return same_name(speaks, name, each.b);
-                           });
+        const bool partly = !each.c.empty();
+        const bool given =
+            each.named && !partly && std::ranges::any_of(key.names(), [&](auto name) {
+                return sql::same_name(speaks, name, each.b);
+            });
         auto& all = covered.try_emplace(std::string{each.a}, true).first->second;
         all = all && given;
     }
@@ -179,7 +141,8 @@ known_key describe(sql::connection& db, std::string_view table, const key_column
                    .columns = {},
                    .plan_checked = std::make_shared<std::atomic<bool>>(false),
                    .since = std::chrono::steady_clock::now()};
-    const auto found = look_up(db, table, until);
+    static const sql::catalog_question row_table{"row_table"};
+    const description found{row_table.ask(db, table, until)};
     require_lockable(speaks, table, found);
     for (const auto name : columns.names()) {
         made.columns.push_back(describe_column(speaks, table, name, found));

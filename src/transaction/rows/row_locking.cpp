@@ -1,6 +1,7 @@
 #include "transaction/rows/row_locking.hpp"
 
 #include "base/ascii.hpp"
+#include "sql/database_traits.hpp"
 #include "sql/identifier.hpp"
 #include "sql/run_statement.hpp"
 #include "sql/server_facts.hpp"
@@ -471,7 +472,7 @@ void insert_resource(sql::connection& db, row_keys& keys, const sql::statement& 
     const auto until = std::min(last, steady_clock::now() + time + statement_timeout);
     const auto wait_text = std::to_string(time.count());
     const std::array<sql::value, 2> parameters{sql::value{name}, sql::value{wait_text}};
-    if (db.speaks() == sql::dialect::postgresql) {
+    if (sets_lock_timeout(db.speaks())) {
         db.execute(keys.statement(insert.text()), parameters, until);
         return;
     }
@@ -481,6 +482,10 @@ void insert_resource(sql::connection& db, row_keys& keys, const sql::statement& 
         limits = mariadb_limits(time);
     }
     db.execute(keys.statement(limits + insert.text()), std::span{parameters}.first(1), until);
+}
+
+bool sets_lock_timeout(sql::dialect speaks) noexcept {
+    return speaks == sql::dialect::postgresql;
 }
 
 std::vector<std::size_t> locking_order(const key_columns& columns,
@@ -517,7 +522,7 @@ void refuse_cluster(sql::connection& db, bool accepted, sql::deadline until) {
 }
 
 void require_usable(row_wait wait, sql::dialect speaks) {
-    if (wait.how() == row_wait::kind::skip_locked && speaks == sql::dialect::sqlite) {
+    if (wait.how() == row_wait::kind::skip_locked && sql::traits_of(speaks).one_writer) {
         throw error{errc::unsupported,
                     "SQLite locks the whole file, so there are no locked rows to skip: use nowait"};
     }

@@ -37,6 +37,10 @@ void insert_resource(sql::connection& db, row_keys& keys, const sql::statement& 
                      std::string_view name, row_wait wait,
                      std::chrono::milliseconds statement_timeout, sql::deadline last);
 
+/// Whether lock_one and insert_resource set the transaction's lock_timeout, which then applies to
+/// later statements too (PostgreSQL).
+[[nodiscard]] bool sets_lock_timeout(sql::dialect speaks) noexcept;
+
 /// The indexes of `keys` in the order to lock them, which is the same for every client and for any
 /// order of the columns.
 [[nodiscard]] std::vector<std::size_t> locking_order(const key_columns& columns,

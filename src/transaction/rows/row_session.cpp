@@ -1,4 +1,5 @@
 #include "base/require.hpp"
+#include "sql/database_traits.hpp"
 #include "sql/in_transaction.hpp"
 #include "sql/run_statement.hpp"
 #include "sql/server_facts.hpp"
@@ -156,7 +157,7 @@ public:
             const std::vector<std::string> key_alone;
             for (int attempt = 0; attempt < 3; ++attempt) {
                 if (lock_row(db, table, column, value, key_alone, wait)) return;
-                foreign_timeout_ = db.speaks() == sql::dialect::postgresql;
+                foreign_timeout_ = strategy::sets_lock_timeout(db.speaks());
                 strategy::insert_resource(db, keys(), insert_resource(), name.str(), wait,
                                           options_.statement_timeout, ends_at_);
             }
@@ -328,7 +329,7 @@ private:
                                       const key_columns& columns, const row_key& values,
                                       const std::vector<std::string>& read, row_wait wait) {
         const bool bounded = wait.how() == row_wait::kind::bounded;
-        if (bounded && db.speaks() == sql::dialect::postgresql) {
+        if (bounded && strategy::sets_lock_timeout(db.speaks())) {
             foreign_timeout_ = wait != options_.wait;
         }
         auto row = strategy::lock_one(db, keys(),
@@ -394,8 +395,8 @@ private:
                 place_->close_afterwards();
                 own_keys_ = std::make_unique<strategy::row_keys>();
             }
-            const bool doubtful =
-                effect == detail::statement_effect::may_end && db.speaks() == sql::dialect::mysql;
+            const bool doubtful = effect == detail::statement_effect::may_end &&
+                                  sql::traits_of(db.speaks()).procedures_may_commit;
             if (doubtful) db.query("savepoint rowlock_row_session", ends_at_);
             auto answer = action(db);
             if (doubtful) require_savepoint(db);

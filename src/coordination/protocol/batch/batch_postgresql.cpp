@@ -41,6 +41,8 @@ public:
           probe_held_{statements("probe_held")},
           probe_all_{statements("probe_all")} {}
 
+    [[nodiscard]] bool reacquires_apart() const noexcept override { return true; }
+
     [[nodiscard]] std::vector<std::optional<std::int64_t>> acquire_all(
         sql::connection& db, std::span<const grant_request> requests,
         sql::deadline until) const override {

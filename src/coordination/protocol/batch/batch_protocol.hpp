@@ -57,6 +57,9 @@ public:
         sql::connection& db, std::span<const grant_request> requests,
         std::span<const std::int64_t> known, sql::deadline until) const = 0;
 
+    /// Whether reacquire_all is another statement than acquire_all, which cannot take its place.
+    [[nodiscard]] virtual bool reacquires_apart() const noexcept { return false; }
+
     /// Frees leases of one session that have no waiter, by one commit. Returns which were freed.
     /// Treats locked rows like acquire_all if the leases were never fenced: PostgreSQL waits for a
     /// row that a fenced transaction has locked. Look for waiters afterwards: a ticket may have

@@ -88,6 +88,8 @@ public:
           hand_over_to_{of.statements("hand_over_to")},
           leave_{of.statements("leave")} {}
 
+    [[nodiscard]] bool release_seeks_waiters() const noexcept override { return true; }
+
     std::vector<std::int64_t> cancel(sql::connection& db, std::span<const std::int64_t> grant_ids,
                                      sql::deadline until) const override {
         if (grant_ids.empty()) return {};
